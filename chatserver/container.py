@@ -10,18 +10,18 @@ from chatserver.auth.tokens import Tokens
 from chatserver.config import Settings, check_secret
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import GatewayId
-from chatserver.features.attachments.hot import SendableFiles
-from chatserver.features.attachments.service import Sendable
+from chatserver.features.attachments.hot import RemoteFiles, SendableFiles
+from chatserver.features.attachments.service.sendable import AttachmentResolver
+from chatserver.features.companions.commands import CompanionRequests
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
-from chatserver.features.companions.requests import CompanionRequests
 from chatserver.features.webhooks.before_send import (
     BEFORE_SEND_IN_FLIGHT_MAX,
-    Screening,
+    BeforeSendCheck,
     make_messaging,
 )
 from chatserver.hot.bus.mailbox import Mailbox, MailboxWriter
-from chatserver.hot.bus.rpc import WarmCalls
+from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.answered_chats import DirectChats
 from chatserver.hot.chats.audiences import Audiences
@@ -81,9 +81,9 @@ class GatewayContainer:
     limits: Limits
     attendance: UserPresence
     watching: PresenceSubscriptions
-    screening: Screening | None
-    sendable: Sendable
-    asking: CompanionRequests
+    before_send: BeforeSendCheck | None
+    sendable: AttachmentResolver
+    companion_requests: CompanionRequests
 
 
 @contextlib.asynccontextmanager
@@ -114,12 +114,18 @@ async def open_gateway_parts(
         members = MemberCheck(hot, audiences, warm)
         views = Views(log, hidden, members)
         body, pages = settings.chats.body_bounds, settings.chats.page_bounds
-        screening = None
+        before_send = None
         if settings.webhooks.before_send_url is not None:
-            screening = Screening(warm, HotMembership(hot), settings.webhooks, clock, body)
+            before_send = BeforeSendCheck(
+                verdicts=warm,
+                references=HotMembership(hot),
+                settings=settings.webhooks,
+                clock=clock,
+                body_bounds=body,
+            )
         apart = Blocks(hot)
         messaging = make_messaging(
-            screening,
+            before_send,
             BEFORE_SEND_IN_FLIGHT_MAX,
             commits=PartitionedCommit(hot, gateway),
             audiences=audiences,
@@ -133,8 +139,13 @@ async def open_gateway_parts(
             charge=charge,
         )
         keep_s = LAST_SEEN_TTL_S
-        seen = PresenceStates(hot, gateway, settings.gateway.online_ttl_s, keep_s)
-        sessions_max = settings.gateway.sessions_per_user_max
+        seen = PresenceStates(
+            hot=hot, gateway=gateway, online_ttl_s=settings.gateway.online_ttl_s, keep_s=keep_s
+        )
+        sessions_max, watched_max = (
+            settings.gateway.sessions_per_user_max,
+            SUBSCRIBED_USERS_MAX,
+        )
         tokens = Tokens(settings.auth, clock)
         host_keys = KeyRing(
             settings=settings.auth,
@@ -164,22 +175,25 @@ async def open_gateway_parts(
                 members=members,
             ),
             chats=Chats(
-                inboxes,
-                audiences,
-                log,
-                warm,
-                warm,
-                router,
-                clock,
-                views,
-                watchers,
-                apart,
-                pages,
-                charge,
+                inboxes=inboxes,
+                audiences=audiences,
+                log=log,
+                older=warm,
+                directory=warm,
+                load_user=warm.load_user,
+                devices=router,
+                clock=clock,
+                views=views,
+                large_chats=watchers,
+                blocks=apart,
+                pages=pages,
+                charge=charge,
             ),
-            history=History(log, warm, members, clock, views, pages),
+            history=History(
+                log=log, older=warm, members=members, clock=clock, views=views, pages=pages
+            ),
             members=members,
-            sync=Sync(inboxes, log, warm, clock, views, pages),
+            sync=Sync(inboxes=inboxes, log=log, older=warm, clock=clock, views=views, pages=pages),
             log=log,
             inboxes=inboxes,
             presence=presence,
@@ -192,24 +206,29 @@ async def open_gateway_parts(
             postman=postman,
             warm=warm,
             seen=seen,
-            sessions=Sessions(hot, gateway, sessions_max, keep_s),
+            sessions=Sessions(hot=hot, gateway=gateway, sessions_max=sessions_max, keep_s=keep_s),
             limits=limits,
             attendance=UserPresence(seen, settings.presence, clock),
             watching=PresenceSubscriptions(
-                seen,
-                inboxes,
-                audiences.get,
-                SUBSCRIBED_USERS_MAX,
-                clock,
-                apart,
-                DirectChats(hot, audiences.get),
+                states=seen,
+                inboxes=inboxes,
+                load_chat=audiences.get,
+                users_max=watched_max,
+                clock=clock,
+                blocks=apart,
+                direct_chats=DirectChats(hot, audiences.get),
             ),
-            screening=screening,
-            asking=CompanionRequests(
-                TokenBudgets(hot, settings.companions),
-                HotMembership(hot),
-                Deltas(hot),
-                members,
+            before_send=before_send,
+            companion_requests=CompanionRequests(
+                budgets=TokenBudgets(hot, settings.companions),
+                references=HotMembership(hot),
+                streams=Deltas(hot),
+                members=members,
             ),
-            sendable=Sendable(SendableFiles(hot), warm.load_file, settings.attachments, clock),
+            sendable=AttachmentResolver(
+                files=SendableFiles(hot),
+                load_file=RemoteFiles(warm).find_file,
+                settings=settings.attachments,
+                clock=clock,
+            ),
         )

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from chatserver.api.companion_container import CompanionRepositories, make_talks
+from chatserver.api.companion_container import CompanionRepositories, build_companions
 from chatserver.api.invitation_container import make_invitations
 from chatserver.auth.host_keys import parse_jwks
 from chatserver.cold.archive import SegmentObjects
@@ -23,13 +23,13 @@ from chatserver.domain.membership import GROUP_MEMBERS_MAX
 from chatserver.features.accounts.warm import AccountRows
 from chatserver.features.attachments.cold import Files
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles
-from chatserver.features.attachments.references import References
+from chatserver.features.attachments.service.references import References
 from chatserver.features.attachments.warm import Attachments
-from chatserver.features.companions.sessions import CompanionSessions
+from chatserver.features.companions.service.sessions import CompanionSessions
 from chatserver.features.companions.warm.summaries import Summaries
 from chatserver.features.privacy.cold import ExportFiles
-from chatserver.features.privacy.hot import Traces
-from chatserver.features.privacy.service import Closing
+from chatserver.features.privacy.hot import RedisUserData
+from chatserver.features.privacy.service import Lockout
 from chatserver.features.privacy.warm.jobs import JobRows
 from chatserver.features.privacy.warm.user_data import PersonalRows
 from chatserver.features.push.model import SUBSCRIPTIONS_MAX
@@ -41,7 +41,7 @@ from chatserver.features.social.warm.likes import SocialLikes
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.profiles import SocialProfiles
 from chatserver.features.social.warm.timelines import SocialTimelines
-from chatserver.features.webhooks.hot import HookFeed
+from chatserver.features.webhooks.hot import WebhookEvents
 from chatserver.hot.bus.idempotent_answers import Answers
 from chatserver.hot.bus.mailbox import MailboxWriter
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
@@ -58,14 +58,16 @@ from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.hot.users.revocations import Revocations, SessionEnder
-from chatserver.operations.cost.hot import Spendings
-from chatserver.operations.cost.recorder import keep_account
+from chatserver.operations.cost.hot import UsageTotals
+from chatserver.operations.cost.recorder import record_usage
 from chatserver.operations.doctor.dynamodb_checks import require_tables
 from chatserver.outbound.document_fetch import fetch_document
 from chatserver.outbound.http_client import Outbound, open_outbound
 from chatserver.service.access.host_keyring import KeyFetcher
 from chatserver.service.access.revocation import Revoking
+from chatserver.service.chats.chat_creator import ChatCreator
 from chatserver.service.chats.chat_loader import ChatLoader
+from chatserver.service.chats.user_loader import UserLoader
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.older_tiers import OlderTiers
 from chatserver.service.history.user_messages import UserMessages
@@ -126,6 +128,8 @@ class WorkerContainer:
     patterns: MessageIndexes
     directory: Directory
     opener: ChatLoader
+    user_loader: UserLoader
+    chat_creator: ChatCreator
     invitations: Invitations
     key_fetcher: KeyFetcher
     hot_membership: HotMembership
@@ -133,7 +137,7 @@ class WorkerContainer:
     memberships: Memberships
     turnover: MembershipPropagation
     subscriptions: PushSubscriptions
-    quiet: MutedChats
+    muted_chats: MutedChats
     files: Attachments
     objects: Files
     sendable: SendableFiles
@@ -141,9 +145,9 @@ class WorkerContainer:
     references: References
     outbound: Outbound
     moderation: Moderation
-    hook_feed: HookFeed
+    webhook_events: WebhookEvents
     summaries: Summaries
-    talks: CompanionRepositories
+    companions: CompanionRepositories
     companion_sessions: CompanionSessions
     private: PrivacyContainer
     social: SocialRepositories
@@ -172,9 +176,9 @@ class PrivacyContainer:
     accounts: AccountRows
     blocks: ModerationRows
     exports: ExportFiles
-    traces: Traces
+    traces: RedisUserData
     answers: Answers
-    closing: Closing
+    closing: Lockout
     eraser: TextEraser
     said: UserMessages
 
@@ -191,7 +195,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
     async with (
         open_hot(settings.redis) as hot,
         open_dynamodb(settings.warm) as dynamodb,
-        keep_account(dynamodb.meter.purse, Spendings(hot), clock),
+        record_usage(dynamodb.meter.purse, UsageTotals(hot), clock),
         watch_schema(dynamodb.for_feature("schema"), settings.warm, "worker", clock),
         open_s3(settings.cold) as store,
         open_outbound(settings.outbound) as outbound,
@@ -212,10 +216,10 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
         )
         reads = dynamodb.for_feature("history")
         cold = ColdLog(
-            Manifests(reads, settings.warm),
-            segments,
-            ArchivableMessages(reads, settings.warm, clock, shards, bodies),
-            clock,
+            manifests=Manifests(reads, settings.warm),
+            segments=segments,
+            items=ArchivableMessages(reads, settings.warm, clock, shards, bodies),
+            clock=clock,
         )
         older = OlderTiers(
             MessageRepository(reads, settings.warm, shards=shards, bodies=bodies), cold
@@ -223,7 +227,6 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
         directory = Directory(dynamodb.for_feature("directory"), settings.warm)
         inboxes, postman = Inboxes(hot), MailboxWriter(hot)
         settling = UndeliveredChats(hot, postman)
-        bounds = GROUP_MEMBERS_MAX, settings.chats.fanout_members_max
         revoking = Revoking(
             accounts=AccountRows(dynamodb.for_feature("accounts"), settings.warm),
             revocations=Revocations(hot, settings.auth.token_s_max),
@@ -236,9 +239,8 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
             Blocks(hot),
         )
         apart = BlockPolicy(rows, blocks)
-        talks = make_talks(dynamodb.for_feature("companions"), settings.warm, directory, clock)
-        invitations = make_invitations(
-            settings, clock, hot, dynamodb, directory, lambda chat: opener.load_chat(chat)
+        companions = build_companions(
+            dynamodb.for_feature("companions"), settings.warm, directory, clock
         )
         files, sendable = (
             Attachments(dynamodb.for_feature("media"), settings.warm),
@@ -258,18 +260,31 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
             bodies,
         )
         opener = ChatLoader(
-            directory,
-            older,
-            HotChatLoader(hot),
-            inboxes,
-            clock,
-            Hidden(hot),
-            *bounds,
-            restore_revoked=revoking.restore,
-            apart=apart,
-            revive=talks.opener.revive,
-            invitations=invitations,
+            directory=directory,
+            messages=older,
             changes=message_changes,
+            hot=HotChatLoader(hot),
+            clock=clock,
+            revive=companions.session_opener.create_missing_chat,
+        )
+        user_loader = UserLoader(
+            directory=directory,
+            hot=HotChatLoader(hot),
+            inboxes=inboxes,
+            hidden=Hidden(hot),
+            block_policy=apart,
+            clock=clock,
+            restore_revoked=revoking.restore,
+        )
+        invitations = make_invitations(settings, clock, hot, dynamodb, directory, opener.load_chat)
+        chat_creator = ChatCreator(
+            directory=directory,
+            loader=opener,
+            block_policy=apart,
+            invitations=invitations,
+            clock=clock,
+            members_max=GROUP_MEMBERS_MAX,
+            fanout_members_max=settings.chats.fanout_members_max,
         )
         audiences = Audiences(hot, opener.load_chat)
         memberships, hot_membership = (
@@ -295,7 +310,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
             large_chats=LargeChatSubscriptions(hot, nobody, settings.gateway.online_ttl_s),
             former_members=former,
         )
-        hook_feed = HookFeed(hot, settings.webhooks)
+        webhook_events = WebhookEvents(hot, settings.webhooks)
         yield WorkerContainer(
             settings=settings,
             clock=clock,
@@ -341,6 +356,8 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
             ),
             directory=directory,
             opener=opener,
+            user_loader=user_loader,
+            chat_creator=chat_creator,
             invitations=invitations,
             key_fetcher=KeyFetcher(
                 settings=settings.auth,
@@ -366,7 +383,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
             subscriptions=PushSubscriptions(
                 dynamodb.for_feature("push"), settings.warm, SUBSCRIPTIONS_MAX
             ),
-            quiet=MutedChats(dynamodb.for_feature("push"), settings.warm),
+            muted_chats=MutedChats(dynamodb.for_feature("push"), settings.warm),
             files=files,
             objects=Files(store),
             sendable=sendable,
@@ -383,23 +400,23 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
                 members=MemberCheck(hot, audiences, memberships),
                 inboxes=inboxes,
                 devices=RemoteDelivery(postman, nobody),
-                publish_event=hook_feed.feed,
+                publish_event=webhook_events.publish,
                 clock=clock,
                 follows=SocialGraph(dynamodb.for_feature("social"), settings.warm),
             ),
-            talks=talks,
+            companions=companions,
             companion_sessions=CompanionSessions(
-                talks.rows,
-                talks.personas,
-                talks.book,
-                opener,
-                hot_membership,
-                turnover,
-                inboxes,
-                RemoteDelivery(postman, nobody),
-                clock,
+                rows=companions.session_rows,
+                companions=companions.companion_rows,
+                catalog=companions.catalog,
+                chat_creator=chat_creator,
+                change_records=hot_membership,
+                propagation=turnover,
+                inboxes=inboxes,
+                delivery=RemoteDelivery(postman, nobody),
+                clock=clock,
             ),
-            hook_feed=hook_feed,
+            webhook_events=webhook_events,
             summaries=Summaries(dynamodb.for_feature("companions"), settings.warm),
             private=_make_private(
                 settings,
@@ -409,9 +426,19 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
                 store,
                 postman,
                 audiences,
-                PersonalRows(dynamodb.for_feature("privacy"), settings.warm, shards, bodies),
+                PersonalRows(
+                    client=dynamodb.for_feature("privacy"),
+                    settings=settings.warm,
+                    shards=shards,
+                    bodies=bodies,
+                ),
                 UserMessages(
-                    PersonalRows(dynamodb.for_feature("privacy"), settings.warm, shards, bodies),
+                    PersonalRows(
+                        client=dynamodb.for_feature("privacy"),
+                        settings=settings.warm,
+                        shards=shards,
+                        bodies=bodies,
+                    ),
                     manifests,
                     cold,
                 ),
@@ -447,7 +474,10 @@ def _make_private(
     rows: PersonalRows,
     said: UserMessages,
 ) -> PrivacyContainer:
-    accounts, traces = AccountRows(dynamodb.for_feature("accounts"), settings.warm), Traces(hot)
+    accounts, traces = (
+        AccountRows(dynamodb.for_feature("accounts"), settings.warm),
+        RedisUserData(hot),
+    )
     system = SYSTEM_USER
     return PrivacyContainer(
         jobs=JobRows(dynamodb.for_feature("privacy"), settings.warm),
@@ -457,12 +487,12 @@ def _make_private(
         exports=ExportFiles(store),
         traces=traces,
         answers=Answers(hot),
-        closing=Closing(
-            accounts,
-            Revocations(hot, settings.auth.token_s_max),
-            SessionEnder(hot, postman),
-            traces,
-            clock,
+        closing=Lockout(
+            rows=accounts,
+            revocations=Revocations(hot, settings.auth.token_s_max),
+            ender=SessionEnder(hot, postman),
+            redis_data=traces,
+            clock=clock,
         ),
         eraser=TextEraser(
             commits=Amendments(hot, GatewayId("-")),

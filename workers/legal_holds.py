@@ -32,7 +32,9 @@ class HoldKeeper:
         self._parts = parts
         self._holds = parts.holds
         self._settle_s = parts.settings.persist.write_timeout_s
-        self._lease = Lease(parts.hot, 0, "holds", owner, LEASE_S, parts.clock)
+        self._lease = Lease(
+            hot=parts.hot, partition=0, work="holds", owner=owner, ttl_s=LEASE_S, clock=parts.clock
+        )
 
     async def run(self) -> None:
         """Process the holds until cancelled.

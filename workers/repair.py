@@ -49,7 +49,14 @@ class RepairWorker:
         self._eviction = Eviction(parts.hot)
         self._watchers = LargeChatSubscriptions(parts.hot, GatewayId(owner), 1)
         self._devices = RemoteDelivery(parts.postman, GatewayId("-"))
-        self._lease = Lease(parts.hot, partition, "repair", owner, LEASE_S, parts.clock)
+        self._lease = Lease(
+            hot=parts.hot,
+            partition=partition,
+            work="repair",
+            owner=owner,
+            ttl_s=LEASE_S,
+            clock=parts.clock,
+        )
         self._slots = asyncio.Semaphore(CHATS_AT_ONCE)
 
     async def run(self) -> None:
@@ -145,11 +152,12 @@ class RepairWorker:
     async def _repair(self, chat: ChatId) -> None:
         try:
             # `top` and `done` come from one snapshot: the entries in between are pending.
-            audience = await self._parts.audiences.get_fresh(chat)
+            audience, notices = await self._parts.audiences.get_turning(chat)
         except NotFound:
             await self._parts.settling.settle([(chat, Seq(2**53))])
             return
-        if audience.is_turning:
+        if audience.is_turning or notices:
+            # A membership change was committed, but its process could not deliver it.
             await self._parts.turnover.finish(chat)
             return
         if audience.is_large:

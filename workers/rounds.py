@@ -10,7 +10,7 @@ from chatserver.hot.leases import Lease
 
 
 async def make_rounds(
-    lease: Lease, interval_s: float, go_round: Callable[[], Awaitable[object]]
+    lease: Lease, interval_s: float, run_round: Callable[[], Awaitable[object]]
 ) -> None:
     """Run a pass about every `interval_s` while this process holds the lease, until cancelled.
 
@@ -23,5 +23,5 @@ async def make_rounds(
     async with lease.given_back():
         while True:
             if await lease.claim():
-                await go_round()
+                await run_round()
             await asyncio.sleep(jittered(interval_s))

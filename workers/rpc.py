@@ -26,8 +26,9 @@ import structlog
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.errors import ChatError, RateLimited, Unavailable
 from chatserver.features.attachments.hot import encode_file
-from chatserver.features.companions.rpc import answer_of_companions
+from chatserver.features.companions.worker.rpc import handle_companion_call
 from chatserver.hot.bus import rpc
+from chatserver.hot.bus.rpc_queue import CallQueue, TakenCall, stopping
 from chatserver.protocol import frames
 from chatserver.service.fair_slots import FairSlots
 from chatserver.telemetry.failpoints import failpoint
@@ -63,14 +64,23 @@ class RpcWorker:
         self,
         parts: WorkerContainer,
         name: str,
-        queue: rpc.CallQueue | None = None,
+        queue: CallQueue | None = None,
         in_flight_max: int = CALLS_IN_FLIGHT_MAX,
     ) -> None:
         self._parts = parts
-        self._queue = queue or rpc.CallQueue(parts.hot, name, parts.clock)
-        self._slots = FairSlots(in_flight_max, CALLS_OF_USER_MAX, WAITING_OF_USER_MAX, "calls")
+        self._queue = queue or CallQueue(hot=parts.hot, consumer=name, clock=parts.clock)
+        self._slots = FairSlots(
+            total_max=in_flight_max,
+            user_max=CALLS_OF_USER_MAX,
+            waiting_max=WAITING_OF_USER_MAX,
+            requests="calls",
+        )
         self._bulk_slots = FairSlots(
-            BULK_IN_FLIGHT_MAX, 1, WAITING_OF_USER_MAX, "calls about many users", BULK_WAITING_MAX
+            total_max=BULK_IN_FLIGHT_MAX,
+            user_max=1,
+            waiting_max=WAITING_OF_USER_MAX,
+            requests="calls about many users",
+            all_waiting_max=BULK_WAITING_MAX,
         )
         self._places = asyncio.Semaphore(TAKEN_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -93,12 +103,12 @@ class RpcWorker:
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=2)
 
-    async def _take(self, taken: rpc.TakenCall) -> None:
+    async def _take(self, taken: TakenCall) -> None:
         call = taken.call
         try:
             await self._places.acquire()
         except asyncio.CancelledError:
-            self._queue.fail(call, rpc.stopping())
+            self._queue.fail(call, stopping())
             raise
         task = asyncio.create_task(self._answer(taken), name=f"call-{call.id}")
         self._tasks.add(task)
@@ -106,7 +116,7 @@ class RpcWorker:
         task.add_done_callback(self._queued.discard)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, taken: rpc.TakenCall) -> None:
+    async def _answer(self, taken: TakenCall) -> None:
         call = taken.call
         slots = self._bulk_slots if _is_bulk(call.operation) else self._slots
         try:
@@ -120,7 +130,7 @@ class RpcWorker:
         except RateLimited as exc:
             self._queue.fail(call, exc)
         except asyncio.CancelledError:
-            self._queue.fail(call, rpc.stopping())
+            self._queue.fail(call, stopping())
             raise
         finally:
             self._places.release()
@@ -133,7 +143,7 @@ class RpcWorker:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(min(took_s, BULK_PAUSE_S_MAX))
 
-    async def _answer_now(self, taken: rpc.TakenCall) -> None:
+    async def _answer_now(self, taken: TakenCall) -> None:
         call = taken.call
         try:
             left_s = taken.until_s - self._parts.clock.monotonic()
@@ -155,23 +165,27 @@ class RpcWorker:
             self._queue.fail(call, Unavailable("the warm tier failed"))
 
     async def _perform(self, operation: rpc.AnyOperation) -> bytes:
-        opener = self._parts.opener
         match operation:
             case rpc.LoadUser():
-                await opener.load_user(UserId(operation.user))
+                await self._parts.user_loader.load_user(UserId(operation.user))
                 return b""
             case rpc.LoadKeys():
                 return await self._parts.key_fetcher.get()
             case rpc.LoadChat():
-                await opener.load_chat(ChatId(operation.chat))
+                await self._parts.opener.load_chat(ChatId(operation.chat))
                 return b""
             case rpc.OpenDirect():
                 user, other = UserId(operation.user), UserId(operation.other)
-                return _encode(await opener.open_direct(user, other))
+                creator = self._parts.chat_creator
+                return _encode(await creator.open_direct(user, other, is_host=operation.is_host))
             case rpc.CreateChat():
                 members = [UserId(member) for member in operation.members]
-                info = await opener.create_chat(
-                    UserId(operation.user), Ref(operation.ref), members, operation.name
+                info = await self._parts.chat_creator.create_chat(
+                    UserId(operation.user),
+                    Ref(operation.ref),
+                    members,
+                    operation.name,
+                    is_host=operation.is_host,
                 )
                 if info.large:
                     # Its entries reach no inbox, so members must be notified of the chat.
@@ -181,14 +195,14 @@ class RpcWorker:
                 user = UserId(operation.user)
                 return _encode(await self._parts.membership.change(user, operation.change))
             case rpc.ReadHistory():
-                run = await self._parts.older.read_run(
+                history = await self._parts.older.read_run(
                     ChatId(operation.chat),
                     operation.before,
                     operation.after,
                     operation.limit,
                     operation.ts,
                 )
-                return _encode(rpc.WarmPage(run.messages, run.tier))
+                return _encode(history)
             case rpc.FindPeriods():
                 memberships = self._parts.memberships
                 return _encode(await memberships.find_periods(operation.chat, operation.user))
@@ -226,7 +240,7 @@ class RpcWorker:
                 | rpc.MoveSession()
                 | rpc.ListSessions()
             ):
-                return _encode(await answer_of_companions(self._parts, operation))
+                return _encode(await handle_companion_call(self._parts, operation))
             case rpc.Ask():
                 raise Unavailable("this worker does not ask webhooks")
             case rpc.LoadFile():

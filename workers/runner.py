@@ -16,15 +16,15 @@ from chatserver.config import Settings
 from chatserver.domain.ids import new_id
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, ConfigError, Unavailable
-from chatserver.features.attachments.media_worker import run_media
-from chatserver.features.attachments.sweep_worker import run_sweep
-from chatserver.features.companions.worker import run_assistant
-from chatserver.features.privacy.erasure_worker import run_erasures
-from chatserver.features.privacy.export_worker import run_exports
+from chatserver.features.attachments.worker.media import run_media
+from chatserver.features.attachments.worker.sweep import run_sweep
+from chatserver.features.companions.worker.assistant import run_assistant
+from chatserver.features.privacy.worker.erasure import run_erasures
+from chatserver.features.privacy.worker.export import run_exports
 from chatserver.features.push.providers.registry import check_providers
-from chatserver.features.push.worker import run_notify
-from chatserver.features.social.like_counter import run_counters
-from chatserver.features.social.timeline_worker import run_timeline
+from chatserver.features.push.worker.notify import run_notify
+from chatserver.features.social.worker.like_counter import run_counters
+from chatserver.features.social.worker.timeline_fanout import run_timeline
 from chatserver.features.webhooks.worker import run_webhooks
 from chatserver.operations.audit.worker import run_audit
 from chatserver.operations.overview.hot import ProcessStatsLog
@@ -122,7 +122,9 @@ async def _publish_figures(parts: WorkerContainer, names: list[str]) -> None:
 
     has_most = len(names) > len(WORKERS) / 2 and "persist" in names
     who = ProcessIdentity("worker", "all" if has_most else ", ".join(names))
-    await Publisher(who, ProcessStatsLog(parts.hot), parts.clock, find_chats).run()
+    await Publisher(
+        identity=who, stats_log=ProcessStatsLog(parts.hot), clock=parts.clock, find_more=find_chats
+    ).run()
 
 
 async def _keep_running(name: str, parts: WorkerContainer, owner: str) -> None:

@@ -14,11 +14,11 @@ from chatserver.config import Settings
 from chatserver.domain.access.reserved_names import RESERVED_NAMES, ReservedNames
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import SYSTEM_USER
-from chatserver.features.accounts.logins import Logins
-from chatserver.features.accounts.service import Accounts
+from chatserver.features.accounts.service.accounts import Accounts
+from chatserver.features.accounts.service.logins import Logins
 from chatserver.features.accounts.warm import AccountRows
-from chatserver.features.privacy.hot import Traces
-from chatserver.features.privacy.service import Closing
+from chatserver.features.privacy.hot import RedisUserData
+from chatserver.features.privacy.service import Lockout
 from chatserver.features.push.model import SUBSCRIPTIONS_MAX
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.hot.bus.mailbox import MailboxWriter
@@ -47,7 +47,7 @@ class AccountContainer:
     logins: Logins
     revoking: Revoking
     keys: ApiKeys
-    closing: Closing
+    closing: Lockout
     reserved: frozenset[str]
 
 
@@ -91,7 +91,15 @@ def make_people(
         activate=tokens.use_key_set,
         clock=clock,
     )
-    logins = Logins(rows, tokens, RefreshTokens(auth), parse_refresh_token, revoking, auth, clock)
+    logins = Logins(
+        rows=rows,
+        tokens=tokens,
+        refresh_tokens=RefreshTokens(auth),
+        parse=parse_refresh_token,
+        revocation=revoking,
+        settings=auth,
+        clock=clock,
+    )
     # Otherwise anyone could register the name of an admin who has no account yet.
     reserved = frozenset({*settings.api.demo_users, SYSTEM_USER, *auth.admins})
     return AccountContainer(
@@ -99,20 +107,26 @@ def make_people(
         entrance=TokenAuthentication(tokens, revocations, host_keys),
         host_keys=host_keys,
         accounts=Accounts(
-            rows,
-            Passwords(auth),
-            logins,
-            revoking,
-            LoginAttempts(hot, settings.limits),
-            DeviceTokens(auth, clock),
-            auth,
-            clock,
-            ReservedNames([*reserved, *RESERVED_NAMES]),
+            rows=rows,
+            passwords=Passwords(auth),
+            logins=logins,
+            revocation=revoking,
+            attempts=LoginAttempts(hot, settings.limits),
+            devices=DeviceTokens(auth, clock),
+            settings=auth,
+            clock=clock,
+            reserved=ReservedNames([*reserved, *RESERVED_NAMES]),
         ),
         logins=logins,
         revoking=revoking,
         keys=make_api_keys(dynamodb, settings, clock),
-        closing=Closing(rows, revocations, SessionEnder(hot, postman), Traces(hot), clock),
+        closing=Lockout(
+            rows=rows,
+            revocations=revocations,
+            ender=SessionEnder(hot, postman),
+            redis_data=RedisUserData(hot),
+            clock=clock,
+        ),
         reserved=reserved,
     )
 

@@ -18,6 +18,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from chatserver.api.container import ApiContainer, open_api_parts
+from chatserver.api.early_refusals import EarlyRefusals
 from chatserver.api.http_connection import HttpConnection, HttpLimits
 from chatserver.api.idempotency import Idempotency, StoreAnswers
 from chatserver.api.openapi import document_config, document_route
@@ -43,17 +44,13 @@ from chatserver.config import Api, Settings
 from chatserver.domain.client_addresses import parse_networks
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import ChatError, ConfigError
-from chatserver.features.accounts.demo_login_routes import demo_login_route
-from chatserver.features.accounts.device_routes import devices_routes
-from chatserver.features.accounts.routes import accounts_routes
+from chatserver.features.accounts.routes import accounts_routes, demo_login_route, devices_routes
 from chatserver.features.attachments.routes import attachments_routes
-from chatserver.features.companions.routes import companions_routes
-from chatserver.features.companions.session_routes import companion_sessions_routes
+from chatserver.features.companions.routes import companion_sessions_routes, companions_routes
 from chatserver.features.privacy.routes import privacy_routes
 from chatserver.features.push.routes import push_routes
-from chatserver.features.social.post_routes import social_posts_routes
-from chatserver.features.social.profile_routes import social_people_routes
-from chatserver.operations.overview.hot import BacklogLook, ProcessStatsLog
+from chatserver.features.social.routes import social_people_routes, social_posts_routes
+from chatserver.operations.overview.hot import BacklogStats, ProcessStatsLog
 from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
 from chatserver.operations.overview.routes import operations_routes
 from chatserver.process_runtime import raise_file_limit, tune_garbage_collector
@@ -103,8 +100,13 @@ def create_app(
     Raises:
         ConfigError: a route has no rule.
     """
-    app = create_litestar(settings, clock, parts, web_folder)
-    return CommonHeaders(StoreAnswers(app, parts.answers), settings.api, settings.cold.client_urls)
+    litestar = create_litestar(settings, clock, parts, web_folder)
+    app: ASGIApp = StoreAnswers(litestar, parts.answers)
+    if settings.auth.local_accounts:
+        trusted = parse_networks(settings.api.trusted_proxies)
+        delayed_max = settings.api.connections_max // 8
+        app = EarlyRefusals(app, parts.people.accounts, trusted, delayed_max)
+    return CommonHeaders(app, settings.api, settings.cold.client_urls)
 
 
 def create_litestar(
@@ -123,7 +125,12 @@ def create_litestar(
     check_rules(routes)
     trusted = parse_networks(settings.api.trusted_proxies)
     idempotency = Idempotency(parts.answers)
-    slots = FairSlots(REQUESTS_MAX, REQUESTS_OF_USER_MAX, WAITING_OF_USER_MAX, "requests")
+    slots = FairSlots(
+        total_max=REQUESTS_MAX,
+        user_max=REQUESTS_OF_USER_MAX,
+        waiting_max=WAITING_OF_USER_MAX,
+        requests="requests",
+    )
 
     async def before(request: Request[Any, Any, Any]) -> Response[bytes] | None:
         check_query(request)
@@ -134,7 +141,7 @@ def create_litestar(
         routes,
         guards=[Guard(parts.authenticator, parts.limits, trusted)],
         before_request=before,
-        dependencies=dependencies(parts.arrivals, slots),
+        dependencies=dependencies(parts.user_loader, slots),
         exception_handlers=EXCEPTION_HANDLERS,
         logging_config=None,
         openapi_config=document_config(),
@@ -175,13 +182,16 @@ async def _run_api(settings: Settings, clock: Clock) -> None:
             tune_garbage_collector()
             log.info("api.ready", address=f"{api.host}:{listener.getsockname()[1]}")
             warn_of_open_registration(settings)
-            look = BacklogLook(parts.hot, clock)
+            look = BacklogStats(parts.hot, clock)
 
             async def find_backlog() -> dict[str, Any]:
-                return {"backlog": await look.look()}
+                return {"backlog": await look.measure()}
 
             figures = Publisher(
-                ProcessIdentity("api"), ProcessStatsLog(parts.hot), clock, find_backlog
+                identity=ProcessIdentity("api"),
+                stats_log=ProcessStatsLog(parts.hot),
+                clock=clock,
+                find_more=find_backlog,
             )
             helpers = [
                 asyncio.create_task(figures.run(), name="figures"),

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from chatserver.api.account_container import AccountContainer, make_people
 from chatserver.api.authentication import Authentication
-from chatserver.api.companion_container import make_talks
+from chatserver.api.companion_container import build_companions
 from chatserver.api.invitation_container import make_invitations
 from chatserver.api.security import Authenticator
 from chatserver.api.social_container import SocialApi, make_social
@@ -29,14 +29,15 @@ from chatserver.domain.ids import GatewayId, new_id
 from chatserver.domain.membership import GROUP_MEMBERS_MAX
 from chatserver.features.attachments.cold import Files
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles
-from chatserver.features.attachments.references import References
-from chatserver.features.attachments.service import Sendable, Uploads
+from chatserver.features.attachments.service.references import References
+from chatserver.features.attachments.service.sendable import AttachmentResolver
+from chatserver.features.attachments.service.uploads import Uploads
 from chatserver.features.attachments.warm import Attachments
+from chatserver.features.companions.commands import CompanionRequests
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
-from chatserver.features.companions.requests import CompanionRequests
-from chatserver.features.companions.service import Companions
-from chatserver.features.companions.sessions import CompanionSessions
+from chatserver.features.companions.service.companions import Companions
+from chatserver.features.companions.service.sessions import CompanionSessions
 from chatserver.features.privacy.cold import ExportFiles
 from chatserver.features.privacy.service import Privacy
 from chatserver.features.privacy.warm.jobs import JobRows
@@ -44,15 +45,15 @@ from chatserver.features.push.hot import PushState
 from chatserver.features.push.model import SUBSCRIPTIONS_MAX
 from chatserver.features.push.warm.muted_chats import MutedChats
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
-from chatserver.features.social.pictures import SpaceReaders
+from chatserver.features.social.service.pictures import SpaceReaders
 from chatserver.features.social.warm.graph import SocialGraph
 from chatserver.features.webhooks.before_send import (
     BEFORE_SEND_IN_FLIGHT_MAX,
-    Screening,
+    BeforeSendCheck,
     make_messaging,
 )
 from chatserver.features.webhooks.client import Webhook
-from chatserver.features.webhooks.hot import HookFeed
+from chatserver.features.webhooks.hot import WebhookEvents
 from chatserver.hot.bus.idempotent_answers import Answers
 from chatserver.hot.bus.mailbox import MailboxWriter
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
@@ -71,9 +72,10 @@ from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.hot.users.presence_subscriptions import PresenceStates
 from chatserver.hot.users.rate_limits import ALL_KINDS, Limits
-from chatserver.operations.cost.hot import Spendings
-from chatserver.operations.cost.recorder import keep_account
+from chatserver.operations.cost.hot import UsageTotals
+from chatserver.operations.cost.recorder import record_usage
 from chatserver.outbound.http_client import Outbound, open_outbound
+from chatserver.service.chats.chat_creator import ChatCreator
 from chatserver.service.chats.chat_loader import ChatLoader
 from chatserver.service.chats.service import Chats
 from chatserver.service.chats.user_loader import UserLoader
@@ -135,7 +137,8 @@ class ApiContainer:
     limits: Limits
     opener: ChatLoader
     invitations: Invitations
-    arrivals: UserLoader
+    user_loader: UserLoader
+    chat_creator: ChatCreator
     messaging: Messaging
     amending: MessageAmendments
     chats: Chats
@@ -150,16 +153,16 @@ class ApiContainer:
     moderation: Moderation
     companions: Companions
     companion_sessions: CompanionSessions
-    screening: Screening | None
+    before_send: BeforeSendCheck | None
     turnover: MembershipPropagation
     log: ChatLog
     stored: StoredWaits
     watching: PresenceSubscriptions
-    absence: PushState
+    push_state: PushState
     subscriptions: PushSubscriptions
-    quiet: MutedChats
-    sendable: Sendable
-    asking: CompanionRequests
+    muted_chats: MutedChats
+    sendable: AttachmentResolver
+    companion_requests: CompanionRequests
     uploads: Uploads
     privacy: Privacy
     social: SocialApi
@@ -186,7 +189,7 @@ async def open_api_parts(
             hot = await stack.enter_async_context(open_hot(settings.redis))
         dynamodb = await stack.enter_async_context(open_dynamodb(settings.warm))
         if needs_schema:
-            account = keep_account(dynamodb.meter.purse, Spendings(hot), clock)
+            account = record_usage(dynamodb.meter.purse, UsageTotals(hot), clock)
             await stack.enter_async_context(account)
             schema = dynamodb.for_feature("schema")
             await stack.enter_async_context(watch_schema(schema, settings.warm, "api", clock))
@@ -227,19 +230,17 @@ def _put_together(
         dynamodb.for_feature("patterns"), settings.warm, shards=shards, bodies=bodies
     )
     cold = ColdLog(
-        Manifests(reads, settings.warm),
-        SegmentObjects(store, settings.archive),
-        ArchivableMessages(reads, settings.warm, clock, shards, bodies),
-        clock,
+        manifests=Manifests(reads, settings.warm),
+        segments=SegmentObjects(store, settings.archive),
+        items=ArchivableMessages(reads, settings.warm, clock, shards, bodies),
+        clock=clock,
     )
     older = OlderTiers(MessageRepository(reads, settings.warm, shards=shards, bodies=bodies), cold)
-    bounds = GROUP_MEMBERS_MAX, settings.chats.fanout_members_max
     people = make_people(settings, clock, hot, dynamodb, postman, outbound)
     rows, blocks = ModerationRows(dynamodb.for_feature("moderation"), settings.warm), Blocks(hot)
     apart = BlockPolicy(rows, blocks)
-    talks = make_talks(dynamodb.for_feature("companions"), settings.warm, directory, clock)
-    invitations = make_invitations(
-        settings, clock, hot, dynamodb, directory, lambda chat: opener.load_chat(chat)
+    companions = build_companions(
+        dynamodb.for_feature("companions"), settings.warm, directory, clock
     )
     holds = Holds(dynamodb.for_feature("moderation"), settings.warm)
     files, sendable = Attachments(dynamodb.for_feature("media"), settings.warm), SendableFiles(hot)
@@ -255,18 +256,31 @@ def _put_together(
         bodies,
     )
     opener = ChatLoader(
-        directory,
-        older,
-        HotChatLoader(hot),
-        inboxes,
-        clock,
-        hidden,
-        *bounds,
-        restore_revoked=people.revoking.restore,
-        apart=apart,
-        revive=talks.opener.revive,
-        invitations=invitations,
+        directory=directory,
+        messages=older,
         changes=changes,
+        hot=HotChatLoader(hot),
+        clock=clock,
+        revive=companions.session_opener.create_missing_chat,
+    )
+    user_loader = UserLoader(
+        directory=directory,
+        hot=HotChatLoader(hot),
+        inboxes=inboxes,
+        hidden=hidden,
+        block_policy=apart,
+        clock=clock,
+        restore_revoked=people.revoking.restore,
+    )
+    invitations = make_invitations(settings, clock, hot, dynamodb, directory, opener.load_chat)
+    chat_creator = ChatCreator(
+        directory=directory,
+        loader=opener,
+        block_policy=apart,
+        invitations=invitations,
+        clock=clock,
+        members_max=GROUP_MEMBERS_MAX,
+        fanout_members_max=settings.chats.fanout_members_max,
     )
     limits = Limits(hot, settings.limits, ALL_KINDS)
     charge = limits.charge_memory
@@ -293,9 +307,9 @@ def _put_together(
         former_members=former,
     )
     body, pages = settings.chats.body_bounds, settings.chats.page_bounds
-    screening = _make_screening(settings, clock, outbound, hot_membership)
+    before_send = _make_before_send(settings, clock, outbound, hot_membership)
     messaging = make_messaging(
-        screening,
+        before_send,
         BEFORE_SEND_IN_FLIGHT_MAX,
         commits=PartitionedCommit(hot, me),
         audiences=audiences,
@@ -319,8 +333,8 @@ def _put_together(
         invitations=invitations,
         clock=clock,
     )
-    history = History(log, older, members, clock, views, pages)
-    seen = PresenceStates(hot, me, online_ttl_s, LAST_SEEN_TTL_S)
+    history = History(log=log, older=older, members=members, clock=clock, views=views, pages=pages)
+    seen = PresenceStates(hot=hot, gateway=me, online_ttl_s=online_ttl_s, keep_s=LAST_SEEN_TTL_S)
     stored = StoredWaits(STORED_TIMEOUT_S, STORED_POLL_S)
     hot.on_epoch.append(stored.expire_all)
     return ApiContainer(
@@ -338,7 +352,7 @@ def _put_together(
             people.entrance,
             people.keys,
             inboxes,
-            opener,
+            user_loader,
             directory,
             settings.auth.admins,
         ),
@@ -348,14 +362,15 @@ def _put_together(
         limits=limits,
         opener=opener,
         invitations=invitations,
-        arrivals=UserLoader(inboxes, opener, directory),
+        user_loader=user_loader,
+        chat_creator=chat_creator,
         messaging=messaging,
         amending=MessageAmendments(
             commits=Amendments(hot, me),
             hidden=hidden,
             audiences=audiences,
             log=log,
-            warm=opener,
+            warm=older,
             messaging=messaging,
             inboxes=inboxes,
             devices=poster,
@@ -364,31 +379,34 @@ def _put_together(
             members=members,
         ),
         chats=Chats(
-            inboxes,
-            audiences,
-            log,
-            opener,
-            opener,
-            poster,
-            clock,
-            views,
-            watchers,
-            blocks,
-            pages,
-            charge,
+            inboxes=inboxes,
+            audiences=audiences,
+            log=log,
+            older=older,
+            directory=chat_creator,
+            load_user=user_loader.load_user,
+            devices=poster,
+            clock=clock,
+            views=views,
+            large_chats=watchers,
+            blocks=blocks,
+            pages=pages,
+            charge=charge,
         ),
         history=history,
         finding=MessageQueries(
-            patterns,
-            members,
-            memberships,
-            log,
-            views,
-            opener,
-            clock,
-            ChatFiles(dynamodb.for_feature("patterns"), settings.warm, clock, shards, bodies),
+            messages=patterns,
+            files=ChatFiles(dynamodb.for_feature("patterns"), settings.warm, clock, shards, bodies),
+            members=members,
+            memberships=memberships,
+            log=log,
+            older=older,
+            views=views,
+            clock=clock,
         ),
-        around=MessageContext(history, members, log, patterns, cold),
+        around=MessageContext(
+            history=history, members=members, log=log, messages=patterns, cold=cold
+        ),
         members=members,
         memberships=memberships,
         turnover=turnover,
@@ -415,59 +433,64 @@ def _put_together(
             members=members,
             inboxes=inboxes,
             devices=poster,
-            publish_event=HookFeed(hot, settings.webhooks).feed,
+            publish_event=WebhookEvents(hot, settings.webhooks).publish,
             clock=clock,
             follows=graph,
         ),
-        companions=talks.companions,
+        companions=companions.companions,
         companion_sessions=CompanionSessions(
-            talks.rows,
-            talks.personas,
-            talks.book,
-            opener,
-            hot_membership,
-            turnover,
-            inboxes,
-            poster,
-            clock,
+            rows=companions.session_rows,
+            companions=companions.companion_rows,
+            catalog=companions.catalog,
+            chat_creator=chat_creator,
+            change_records=hot_membership,
+            propagation=turnover,
+            inboxes=inboxes,
+            delivery=poster,
+            clock=clock,
         ),
-        screening=screening,
+        before_send=before_send,
         log=log,
         stored=stored,
-        absence=PushState(hot),
+        push_state=PushState(hot),
         subscriptions=PushSubscriptions(
             dynamodb.for_feature("push"), settings.warm, SUBSCRIPTIONS_MAX
         ),
-        quiet=MutedChats(dynamodb.for_feature("push"), settings.warm),
+        muted_chats=MutedChats(dynamodb.for_feature("push"), settings.warm),
         watching=PresenceSubscriptions(
-            seen,
-            inboxes,
-            audiences.get,
-            SUBSCRIBED_USERS_MAX,
-            clock,
-            blocks,
-            DirectChats(hot, audiences.get),
+            states=seen,
+            inboxes=inboxes,
+            load_chat=audiences.get,
+            users_max=SUBSCRIBED_USERS_MAX,
+            clock=clock,
+            blocks=blocks,
+            direct_chats=DirectChats(hot, audiences.get),
         ),
-        asking=CompanionRequests(
-            TokenBudgets(hot, settings.companions), hot_membership, Deltas(hot), members
+        companion_requests=CompanionRequests(
+            budgets=TokenBudgets(hot, settings.companions),
+            references=hot_membership,
+            streams=Deltas(hot),
+            members=members,
         ),
-        sendable=Sendable(sendable, files.find_file, settings.attachments, clock),
+        sendable=AttachmentResolver(
+            files=sendable, load_file=files.find_file, settings=settings.attachments, clock=clock
+        ),
         uploads=Uploads(
-            files,
-            Files(store),
-            sendable,
-            MediaJobs(hot),
-            SpaceReaders(members),
-            history,
-            settings.attachments,
-            clock,
+            rows=files,
+            objects=Files(store),
+            files=sendable,
+            jobs=MediaJobs(hot),
+            readers=SpaceReaders(members),
+            pages=history,
+            settings=settings.attachments,
+            clock=clock,
         ),
         privacy=Privacy(
-            JobRows(dynamodb.for_feature("privacy"), settings.warm),
-            people.closing,
-            ExportFiles(store).sign_link,
-            clock,
-            people.reserved,
+            jobs=JobRows(dynamodb.for_feature("privacy"), settings.warm),
+            lockout=people.closing,
+            sign=ExportFiles(store).sign_link,
+            clock=clock,
+            reserved=people.reserved,
         ),
         social=make_social(
             settings,
@@ -482,9 +505,9 @@ def _put_together(
     )
 
 
-def _make_screening(
+def _make_before_send(
     settings: Settings, clock: Clock, outbound: Outbound, references: HotMembership
-) -> Screening | None:
+) -> BeforeSendCheck | None:
     """Return the before-send webhook, or None if it is not configured.
 
     The API calls the webhook directly; a gateway calls it through a worker.
@@ -493,5 +516,17 @@ def _make_screening(
     if hooks.before_send_url is None:
         return None
     secret, timeout_s = hooks.secret.get_secret_value(), hooks.before_send_timeout_s
-    webhook = Webhook(outbound, hooks.before_send_url, secret, timeout_s, clock)
-    return Screening(webhook, references, hooks, clock, settings.chats.body_bounds)
+    webhook = Webhook(
+        outbound=outbound,
+        url=hooks.before_send_url,
+        secret=secret,
+        timeout_s=timeout_s,
+        clock=clock,
+    )
+    return BeforeSendCheck(
+        verdicts=webhook,
+        references=references,
+        settings=hooks,
+        clock=clock,
+        body_bounds=settings.chats.body_bounds,
+    )

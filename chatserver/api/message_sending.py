@@ -24,11 +24,11 @@ async def send_message(
     Raises:
         ChatError: the same error that the protocol returns for the frame.
     """
-    if parts.asking.is_asked(frame.chat):
-        await parts.asking.admit(sender, frame)
+    if parts.companion_requests.needs_budget_check(frame.chat):
+        await parts.companion_requests.check_budget(sender, frame)
     files: Sequence[frames.Attachment] = ()
     if frame.attachments:
-        files = await parts.sendable.take(sender, ChatId(frame.chat), frame.attachments)
+        files = await parts.sendable.resolve(sender, ChatId(frame.chat), frame.attachments)
     ack = await parts.messaging.send(Draft(sender, frame, files, is_system=is_system))
     if frame.durability == "hot":
         return ack

@@ -249,7 +249,7 @@ async def provide_principal(request: Request[Any, Any, Any]) -> Principal:
     return principal
 
 
-def dependencies(arrivals: UserLoader, slots: FairSlots) -> dict[str, Provide]:
+def dependencies(users: UserLoader, slots: FairSlots) -> dict[str, Provide]:
     """Return the dependencies that handlers may declare: `principal` and `actor`.
 
     A request with an `actor` holds one of the `slots` until it is answered. Sends hold none,
@@ -270,7 +270,7 @@ def dependencies(arrivals: UserLoader, slots: FairSlots) -> dict[str, Provide]:
             raise BadRequest(f"{CHAT_AS}: must name the user on whose behalf this is done")
         is_send = request.route_handler.opt.get("limit") == "sends"
         async with contextlib.nullcontext() if is_send else slots.hold(principal.user):
-            await arrivals.ensure(principal.user, is_vouched=principal.kind == "user")
+            await users.ensure_loaded(principal.user, is_vouched=principal.kind == "user")
             yield principal.user
 
     return {"principal": Provide(provide_principal), "actor": Provide(provide_actor)}

@@ -10,9 +10,9 @@ from chatserver.features.attachments.cold import Files
 from chatserver.features.attachments.hot import SendableFiles
 from chatserver.features.attachments.warm import Attachments
 from chatserver.features.social.hot import LikeQueue, PostWakeUp
-from chatserver.features.social.pictures import SocialFiles
-from chatserver.features.social.service import Rows, Social
-from chatserver.features.social.timelines import Timelines
+from chatserver.features.social.service.pictures import SocialFiles
+from chatserver.features.social.service.social import Rows, Social
+from chatserver.features.social.service.timelines import Timelines
 from chatserver.features.social.warm.fanouts import Fanouts
 from chatserver.features.social.warm.graph import SocialGraph
 from chatserver.features.social.warm.likes import SocialLikes
@@ -38,7 +38,7 @@ def make_social(
     hot: HotClient,
     client: DynamoClient,
     graph: SocialGraph,
-    apart: BlockPolicy,
+    block_policy: BlockPolicy,
     objects: Files,
     sendable: SendableFiles,
 ) -> SocialApi:
@@ -47,20 +47,25 @@ def make_social(
     posts = SocialPosts(client, warm)
 
     social = Social(
-        Rows(SocialProfiles(client, warm), graph, posts, SocialLikes(client, warm)),
-        LikeQueue(hot),
-        apart,
-        SocialFiles(Attachments(client, warm), sendable, objects, clock),
-        PostWakeUp(hot).ring,
-        clock,
+        rows=Rows(SocialProfiles(client, warm), graph, posts, SocialLikes(client, warm)),
+        queue=LikeQueue(hot),
+        block_policy=block_policy,
+        pictures=SocialFiles(
+            rows=Attachments(client, warm),
+            sendable=sendable,
+            objects=objects,
+            clock=clock,
+        ),
+        wake_workers=PostWakeUp(hot).notify,
+        clock=clock,
     )
     timelines = Timelines(
-        SocialTimelines(client, warm),
-        posts,
-        graph,
-        Fanouts(client, warm),
-        social,
-        settings.timeline,
-        clock,
+        lines=SocialTimelines(client, warm),
+        posts=posts,
+        graph=graph,
+        merged=Fanouts(client, warm),
+        social=social,
+        settings=settings.timeline,
+        clock=clock,
     )
     return SocialApi(social, timelines)

@@ -1,4 +1,4 @@
-"""`chatserver load`: load test that checks every message and writes a report with plots."""
+"""`chatserver load`: load tests that check every message, and developer benchmarks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from chatserver.cli.main import LazyGroup
 from chatserver.cli.process_setup import prepare, run
 from chatserver.config import Settings, check_secret
 from chatserver.domain.quantities import counted
@@ -39,63 +40,100 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 _NUMBER = click.FloatRange(min=0, min_open=True)
 
 
-def _epilog() -> str:
-    lines = [f"{one.name:<13} {one.about}" for one in SCENARIOS.values()]
-    lines.append(f"{'ceiling':<13} Only what the tool itself can do.")
-    return "\b\nScenarios:\n" + "\n".join(lines)
+_CEILING: Final = "ceiling"
+# Import path and `--help` line of each benchmark. Only text: cli does not import chatserver.dev.
+BENCHMARKS: Final = {
+    "direct": (
+        "chatserver.loadtest.bench.direct:direct",
+        "Direct messages: rate, latency, CPU per message.",
+    ),
+    "groups": (
+        "chatserver.loadtest.bench.groups:groups",
+        "A busy group: deliveries, latency, CPU per delivery.",
+    ),
+    "idle": ("chatserver.loadtest.bench.idle_sessions:idle", "Memory of an idle session."),
+    "persist": (
+        "chatserver.loadtest.bench.persist:persist",
+        "The rate at which the persist worker empties a backlog.",
+    ),
+}
 
 
-@click.command(epilog=_epilog())
-@click.argument("scenario", metavar="SCENARIO", type=click.Choice([*SCENARIOS, "ceiling"]))
-@click.option("--url", default=URL, show_default=True, help="The gateway, ws:// or wss://.")
-@click.option("--users", type=click.IntRange(2, 1_000_000), help="Default: by scenario.")
-@click.option("--rate", type=_NUMBER, help="Actions a second, all processes together.")
-@click.option("--duration", type=click.FloatRange(0.5, DURATION_S_MAX), help="Seconds; default 30.")
-@click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True)
-@click.option("--out", type=_FILE, help="Write the result as JSON.")
-@click.option("--report", type=_FILE, help="Write a page with plots (HTML, one file).")
-@click.option("--max-p99-ms", type=_NUMBER, help="Of delivery; else of pages, or of connects.")
-@click.option("--max-p999-ms", type=_NUMBER, help="The same of the 99.9th percentile.")
-@click.option("--max-loss", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--max-duplicates", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--max-disorder", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--max-refused", type=click.IntRange(0), help="Default: any number.")
-@click.option("--max-unacked", type=click.IntRange(0), help="Default: any number.")
-@click.option("--min-done", type=click.FloatRange(0, 1), help="Share of what was offered.")
-@click.option("--body-bytes", type=click.IntRange(80, 16_000), default=200, show_default=True)
-@click.option("--small-members", type=click.IntRange(2, 256), help="Of a small group.")
-@click.option("--large-members", type=click.IntRange(2, 100_000), help="Of a large group.")
-@click.option(
-    "--connects-per-s", type=_NUMBER, default=200.0, show_default=True, help="While they gather."
-)
-@click.option(
-    "--settle", type=_NUMBER, default=20.0, show_default=True, help="Seconds, at the end."
-)
-@click.option("--ceiling/--no-ceiling", default=True, help="Measure the tool itself first (2 s).")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of who does what, and when.")
-@click.option("--secret", help="As CHAT_AUTH_SECRET, which others cannot see; default: that.")
-@click.option("--metrics", multiple=True, help="http://…/metrics of a worker, for the backlog.")
-@click.option(
-    "--dev-data",
-    type=click.Path(path_type=Path),
-    default=DEV_DATA,
-    show_default=True,
-    help="Folder of a `chatserver dev`: its settings are used if CHAT_AUTH_SECRET is not set.",
-)
-def load(scenario: str, **options: Any) -> None:
-    """Simulate many users, at a rate that does not depend on the server's speed.
+@click.group()
+def load() -> None:
+    """Load a server and check every message.
 
-    Every message is checked for loss, duplication and order. Exit code: 0 success, 1 a threshold
-    was exceeded, 2 the load could not start. No option is needed against `make run`.
+    Each scenario simulates many users, at a rate that does not depend on the server's speed. Every
+    message is checked for loss, duplication and order. Exit code: 0 success, 1 a threshold was
+    exceeded, 2 the load could not start. No option is needed against `make run`.
     """
-    is_ceiling = scenario == "ceiling"
-    chosen = SCENARIOS["direct" if is_ceiling else scenario]
+
+
+@load.group(cls=LazyGroup, lazy_commands=BENCHMARKS)
+def bench() -> None:
+    """Measure rates, latencies and CPU costs on servers of its own."""
+
+
+_OPTIONS = (
+    click.Option(["--url"], default=URL, show_default=True, help="The gateway, ws:// or wss://."),
+    click.Option(["--users"], type=click.IntRange(2, 1_000_000), help="Default: by scenario."),
+    click.Option(["--rate"], type=_NUMBER, help="Actions a second, all processes together."),
+    click.Option(
+        ["--duration"], type=click.FloatRange(0.5, DURATION_S_MAX), help="Seconds; default 30."
+    ),
+    click.Option(["--processes"], type=click.IntRange(1, 256), default=1, show_default=True),
+    click.Option(["--out"], type=_FILE, help="Write the result as JSON."),
+    click.Option(["--report"], type=_FILE, help="Write an HTML page with charts."),
+    click.Option(
+        ["--max-p99-ms"], type=_NUMBER, help="Of delivery; else of pages, or of connects."
+    ),
+    click.Option(["--max-p999-ms"], type=_NUMBER, help="The same of the 99.9th percentile."),
+    click.Option(["--max-loss"], type=click.IntRange(0), default=0, show_default=True),
+    click.Option(["--max-duplicates"], type=click.IntRange(0), default=0, show_default=True),
+    click.Option(["--max-disorder"], type=click.IntRange(0), default=0, show_default=True),
+    click.Option(["--max-refused"], type=click.IntRange(0), help="Default: any number."),
+    click.Option(["--max-unacked"], type=click.IntRange(0), help="Default: any number."),
+    click.Option(["--min-done"], type=click.FloatRange(0, 1), help="Share of the offered actions."),
+    click.Option(["--body-bytes"], type=click.IntRange(80, 16_000), default=200, show_default=True),
+    click.Option(["--small-members"], type=click.IntRange(2, 256), help="Of a small group."),
+    click.Option(["--large-members"], type=click.IntRange(2, 100_000), help="Of a large group."),
+    click.Option(
+        ["--connects-per-s"], type=_NUMBER, default=200.0, show_default=True, help="During setup."
+    ),
+    click.Option(
+        ["--settle"], type=_NUMBER, default=20.0, show_default=True, help="Seconds, at the end."
+    ),
+    click.Option(
+        ["--ceiling/--no-ceiling"], default=True, help="Measure the tool itself first (2 s)."
+    ),
+    click.Option(
+        ["--seed"], type=int, default=1, show_default=True, help="Of the random actions and times."
+    ),
+    click.Option(
+        ["--secret"], help="Token secret; CHAT_AUTH_SECRET is not visible to other users."
+    ),
+    click.Option(
+        ["--metrics"], multiple=True, help="http://…/metrics of a worker, for the backlog."
+    ),
+    click.Option(
+        ["--dev-data"],
+        type=click.Path(path_type=Path),
+        default=DEV_DATA,
+        show_default=True,
+        help="Folder of a `chatserver dev`: its settings are used if CHAT_AUTH_SECRET is not set.",
+    ),
+)
+
+
+def _run_scenario(name: str, options: dict[str, Any]) -> None:
+    is_ceiling = name == _CEILING
+    chosen = SCENARIOS["direct" if is_ceiling else name]
     # The stub server accepts any token.
     secret = secrets.token_hex(32) if is_ceiling else options["secret"]
     settings = _settings(secret, options["dev_data"])
-    for name in ("out", "report"):
-        if options[name] is not None and not options[name].absolute().parent.is_dir():
-            raise click.UsageError(f"--{name}: there is no folder {options[name].parent}")
+    for file in ("out", "report"):
+        if options[file] is not None and not options[file].absolute().parent.is_dir():
+            raise click.UsageError(f"--{file}: there is no folder {options[file].parent}")
     plans = make_plans(chosen, settings, options)
     for note in _warnings(chosen, plans, options):
         click.echo(f"chatserver load: {note}", err=True)
@@ -107,6 +145,19 @@ def load(scenario: str, **options: Any) -> None:
         click.echo(f"chatserver load: {exc}", err=True)
         code = 2
     sys.exit(code)
+
+
+def _add_scenario(name: str, about: str) -> None:
+    def run_scenario(**options: Any) -> None:
+        _run_scenario(name, options)
+
+    command = click.Command(name, params=list(_OPTIONS), callback=run_scenario, help=about)
+    load.add_command(command)
+
+
+for _scenario in SCENARIOS.values():
+    _add_scenario(_scenario.name, _scenario.about)
+_add_scenario(_CEILING, "Only the capacity of the tool itself.")
 
 
 def _settings(secret: str | None, dev_data: Path) -> Settings:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -68,17 +70,24 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """A click group that imports a command's module only when the command is invoked."""
+    """A click group that imports a command's module only when the command is invoked.
+
+    `lazy_commands`: name to import path and help line.
+    """
+
+    def __init__(self, *, lazy_commands: Mapping[str, tuple[str, str]], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._lazy_commands = lazy_commands
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the command names in the order of `COMMANDS`."""
-        return list(COMMANDS)
+        """Return the command names in their given order."""
+        return list(self._lazy_commands)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self._lazy_commands:
             return None
-        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        module, _, name = self._lazy_commands[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), name)
         assert isinstance(command, click.Command)
         return command
@@ -86,10 +95,12 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+            formatter.write_dl([(name, line) for name, (_, line) in self._lazy_commands.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, lazy_commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.option(
     "--config",
     type=click.Path(dir_okay=False),

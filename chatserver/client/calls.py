@@ -70,7 +70,7 @@ class Calls(Moderating, CompanionCalls):
         """Append an operation to the outbox and wait for its ack."""
 
     @abc.abstractmethod
-    def _tell(self, fields: Fields) -> None:
+    def _notify(self, fields: Fields) -> None:
         """Send a frame that has no answer."""
 
     @abc.abstractmethod
@@ -193,7 +193,7 @@ class Calls(Moderating, CompanionCalls):
 
     def typing(self, chat: str, *, is_on: bool) -> None:
         """Send a typing indicator to the other members."""
-        self._tell({"type": "typing", "chat": chat, "on": is_on})
+        self._notify({"type": "typing", "chat": chat, "on": is_on})
 
     async def stop(self, chat: str) -> None:
         """Stop a companion's response: the text generated so far becomes its message."""
@@ -294,7 +294,6 @@ class Calls(Moderating, CompanionCalls):
         *,
         ref: str | None = None,
     ) -> Chat:
-        """Set the role of a member."""
         return await self._change("set_role", chat, ref, user=user, role=role)
 
     async def update_chat(
@@ -335,7 +334,7 @@ class Calls(Moderating, CompanionCalls):
     def state(self, activity: Literal["fg", "bg"]) -> None:
         """Report whether the application is in the foreground."""
         self._activity = activity
-        self._tell({"type": "state", "state": activity})
+        self._notify({"type": "state", "state": activity})
 
 
 def _fields(type_: str, **fields: object) -> Fields:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from chatserver.client.chat import Chat
 from chatserver.client.events import Event, Skipped
@@ -23,16 +23,16 @@ PAGE = 200
 RETRY_S = 0.5
 
 
-class Ask(Protocol):
-    """Sends a request on the current connection only."""
-
-    def __call__(
-        self,
-        fields: dict[str, Any],
-        on_answer: Callable[[dict[str, Any], float], None],
-        on_error: Callable[[ChatError, float], None],
-        now: float,
-    ) -> None: ...
+# Sends a request on the current connection only: fields, on_answer, on_error, now.
+Ask = Callable[
+    [
+        dict[str, object],
+        Callable[[dict[str, Any], float], None],
+        Callable[[ChatError, float], None],
+        float,
+    ],
+    None,
+]
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -144,7 +144,7 @@ class CatchUp:
         before = log.shown
         for entry in page:
             log.put(entry)
-        self._emit(job.chat.tell())
+        self._emit(job.chat.release_events())
         # Entries before the page are not readable for us: we joined later. Events from before we
         # left may still have delivered some of them, or will deliver them in order.
         while page and log.has_hole and log.shown < page[0].seq - 1:
@@ -153,7 +153,7 @@ class CatchUp:
                 job.waits_for = upto + 1
                 break
             self._skip(job, upto)
-            self._emit(job.chat.tell())
+            self._emit(job.chat.release_events())
         job.is_forced = has_more and bool(page)
         if log.shown > before:
             job.attempts = 0
@@ -187,7 +187,7 @@ class CatchUp:
         elif chat.log.has_hole:
             self._skip(job, chat.log.find_hole_end())
         chat.needs_history = True
-        self._emit(chat.tell())
+        self._emit(chat.release_events())
 
     def _skip(self, job: _Job, upto: int) -> None:
         log = job.chat.log

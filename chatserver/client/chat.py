@@ -184,7 +184,7 @@ class Chat:
         if not found.is_sure and self.log.shown is not None:
             # Entries above it that agree lie behind a gap and were not delivered yet.
             events.append(Skipped(self.id, 0, min(found.agreed, self.log.shown)))
-        return [*events, *self.tell()]
+        return [*events, *self.release_events()]
 
     # ── entries ─────────────────────────────────────────────────────────────────────────────────
 
@@ -199,7 +199,7 @@ class Chat:
         self.log.pass_by(entry.seq)
         if is_message(entry):  # no event: sending a message implies having read the earlier ones
             self.take_marks({"user": entry.sender, "read": entry.seq})
-        yield from self.tell()
+        yield from self.release_events()
 
     def hide(self, seqs: list[int]) -> list[Event]:
         """Apply that we deleted messages for ourselves."""
@@ -224,9 +224,9 @@ class Chat:
             self.needs_history = self._is_begun_by_event = False
         else:
             self.log.put_page(page, before)
-        yield from self.tell()
+        yield from self.release_events()
 
-    def tell(self) -> Iterator[Event]:
+    def release_events(self) -> Iterator[Event]:
         """Return the events of all entries that are now deliverable."""
         for entry in self.log.advance():
             yield self._event_of(entry)

@@ -309,8 +309,8 @@ class ChatClient(Calls):
                     future.set_exception(answer)
                 else:
                     future.set_result(answer)
-        told = self._state.take_told()
-        self._push([each._replace(is_known=self._settle(each.event)) for each in told])
+        queued = self._state.take_queued()
+        self._push([each._replace(is_known=self._settle(each.event)) for each in queued])
         self._schedule()
 
     def _settle(self, event: Event) -> bool:
@@ -326,10 +326,10 @@ class ChatClient(Calls):
             future.set_exception(event.error)
         return self._callers[event.ref] > 0
 
-    def _push(self, told: list[QueuedEvent]) -> None:
-        for each in told:
+    def _push(self, queued: list[QueuedEvent]) -> None:
+        for each in queued:
             self._events.put(each)
-        if told:
+        if queued:
             self._news.set()
             if self._events.is_full:
                 self._state.pause(self._now(), is_paused=True)
@@ -461,9 +461,9 @@ class ChatClient(Calls):
             if not self._callers[deed.ref]:
                 del self._callers[deed.ref]
 
-    def _tell(self, fields: Fields) -> None:
+    def _notify(self, fields: Fields) -> None:
         self._check()
-        self._state.tell(fields)
+        self._state.notify(fields)
         self._flush()
 
     def _watch(self, users: list[str], *, is_on: bool) -> None:

@@ -79,11 +79,11 @@ class CompanionResponses:
             added, end = answer.held.pop(answer.index)
             answer.text += added
             answer.is_over = bool(end)
-            self._tell(chat, answer, added, end)
+            self._report_progress(chat, answer, added, end)
         if answer.is_over:
             answer.held.clear()
 
-    def _tell(self, chat: str, answer: _Answer, added: str, end: str) -> None:
+    def _report_progress(self, chat: str, answer: _Answer, added: str, end: str) -> None:
         self._emit([AnswerGrew(chat, answer.seq, answer.turn, added, answer.text, end)])
 
     def join(self, chat: str, now: float) -> None:
@@ -118,7 +118,7 @@ class CompanionResponses:
         end = frame.get("end") or ""
         answer.is_over = bool(end)
         answer.held = {place: held for place, held in answer.held.items() if place > index}
-        self._tell(chat, answer, added, end)
+        self._report_progress(chat, answer, added, end)
         self._go_on(chat, answer)
 
     def reconnected(self, now: float) -> None:

@@ -40,20 +40,20 @@ class EventQueue:
         """True while the server is to hold back events."""
         return len(self._queue) >= self._events_max
 
-    def put(self, told: QueuedEvent) -> None:
+    def put(self, queued: QueuedEvent) -> None:
         """Append an event, or coalesce or drop it if the queue is full."""
         if not self.is_full:
-            self._queue.append(told)
+            self._queue.append(queued)
             return
-        match told.event:
+        match queued.event:
             case SignalReceived() | AnswerGrew():
                 pass
             case Connected() | Disconnected():
-                self._newest[""] = told
+                self._newest[""] = queued
             case StoredUpto(chat):
-                self._newest[chat] = told
-            case _ if not told.is_known:
-                self._queue.append(told)
+                self._newest[chat] = queued
+            case _ if not queued.is_known:
+                self._queue.append(queued)
 
     def take(self) -> Event:
         """Remove and return the oldest event."""

@@ -120,8 +120,8 @@ def place_of(state: ClientState, untaken: Sequence[QueuedEvent] = ()) -> bytes |
 def _firsts_of(state: ClientState, untaken: Sequence[QueuedEvent]) -> dict[str, int] | None:
     """Return the first entry of each chat in events; None if one of them cannot be repeated."""
     firsts: dict[str, int] = {}
-    for told in untaken:
-        match told.event:
+    for queued in untaken:
+        match queued.event:
             case MessageAdded(chat, entry):
                 firsts.setdefault(chat, entry.seq)
             case MessageChanged(chat, entry, _) | MemberChanged(chat, entry):
@@ -154,7 +154,7 @@ def deeds_of(state: ClientState, untaken: Sequence[QueuedEvent] = ()) -> bytes:
         )
         for deed in state.outbox
     ]
-    outcomes = (_outcome_of(told.event) for told in untaken if not told.is_known)
+    outcomes = (_outcome_of(queued.event) for queued in untaken if not queued.is_known)
     found = [outcome for outcome in outcomes if outcome is not None]
     return msgspec.json.encode(SavedDeeds(deeds, found))
 
@@ -198,7 +198,7 @@ def restore(state: ClientState, place: bytes | None, deeds: bytes | None) -> Non
             # An operation in flight may be committed: retrying the same ref resolves it.
             deed.stage = Stage.ACKED if saved.is_acked else Stage.QUEUED
             state.outbox.put(deed)
-        state.tell_again(
+        state.redeliver(
             Acked(outcome.ref, outcome.chat, *outcome.acked)
             if outcome.acked is not None
             else Refused(outcome.ref, outcome.chat, error_of(outcome.error or {}))

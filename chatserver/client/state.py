@@ -95,14 +95,14 @@ class ClientState:
         frames, self._frames = self._frames, []
         return frames
 
-    def take_told(self) -> list[QueuedEvent]:
+    def take_queued(self) -> list[QueuedEvent]:
         """Return the events to deliver, each with the cursor that repeats it."""
-        told, self._events = self._events, []
-        return told
+        queued, self._events = self._events, []
+        return queued
 
     def take_events(self) -> list[Event]:
         """Return the events to deliver."""
-        return [told.event for told in self.take_told()]
+        return [queued.event for queued in self.take_queued()]
 
     def take_answers(self) -> list[tuple[int, Answer]]:
         """Return the answers to requests, by number."""
@@ -247,7 +247,7 @@ class ClientState:
         """Drop a request whose caller no longer waits."""
         self._requests.forget(number)
 
-    def tell(self, fields: Fields) -> None:
+    def notify(self, fields: Fields) -> None:
         """Send a frame that has no answer; without a connection it is dropped."""
         check_text(fields)
         if self.is_online:
@@ -262,15 +262,15 @@ class ClientState:
         if len(self._watched.keys() | set(users)) > self.bounds.watched_max:
             raise Overloaded(f"at most {self.bounds.watched_max} users can be watched")
         self._watched.update(dict.fromkeys(users))
-        self.tell({"type": "watch", "users": users})
+        self.notify({"type": "watch", "users": users})
 
     def unwatch(self, users: list[str]) -> None:
         """Unsubscribe from the presence of users."""
         for user in users:
             self._watched.pop(user, None)
-        self.tell({"type": "unwatch", "users": users})
+        self.notify({"type": "unwatch", "users": users})
 
-    def tell_again(self, events: Iterable[Event]) -> None:
+    def redeliver(self, events: Iterable[Event]) -> None:
         """Deliver events that a previous process of this device left unconsumed."""
         self._emit(events)
 

@@ -17,7 +17,7 @@ from chatserver.dev.plan import DEMO_USERS
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import Conflict
 from chatserver.features.companions.model import Changes
-from chatserver.features.companions.service import Companions
+from chatserver.features.companions.service.companions import Companions
 from chatserver.features.companions.warm.companions import CompanionRows
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.dynamo.client import open_dynamodb

@@ -40,7 +40,7 @@ class Outcome(enum.Enum):
 
 
 class Hide(enum.Enum):
-    """Result of deleting a message for oneself; the values are those of `hide.lua`."""
+    """Result of deleting a message for oneself; the values are those of `hide_message.lua`."""
 
     KNOWN = 0  # it was already hidden
     NEW = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from collections.abc import Iterable, Sequence
 
@@ -14,6 +15,7 @@ def parse_networks(texts: Iterable[str]) -> list[Network]:
     return [ipaddress.ip_network(text.strip(), strict=False) for text in texts]
 
 
+@functools.lru_cache(maxsize=4096)
 def parse_address(text: str) -> Address | None:
     """Return the address in a hop of X-Forwarded-For, with or without a port; None if invalid."""
     text = text.strip()

@@ -129,7 +129,6 @@ def partitions(chat: str, shards: int) -> tuple[str, ...]:
 
 
 def chat_of(partition: str) -> str:
-    """Return the chat of a partition."""
     chat, mark, number = partition.rpartition("#")
     return chat if mark and number.isdecimal() else partition
 
@@ -141,7 +140,6 @@ class Layouts:
     of_chats: Mapping[str, Layout] = dataclasses.field(default_factory=dict)
 
     def of(self, chat: str) -> Layout:
-        """Return the layout of a chat."""
         return self.of_chats.get(chat, WHOLE)
 
     def partition_of(self, chat: str, ts: int) -> str:

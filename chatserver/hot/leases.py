@@ -20,7 +20,7 @@ class Lease:
     """One worker's claim on ``<work>`` of a partition."""
 
     def __init__(
-        self, hot: HotClient, partition: int, work: str, owner: str, ttl_s: float, clock: Clock
+        self, *, hot: HotClient, partition: int, work: str, owner: str, ttl_s: float, clock: Clock
     ) -> None:
         self.partition = partition
         self.token = 0
@@ -43,7 +43,7 @@ class Lease:
         """
         asked_at = self._clock.monotonic()
         token: int = await self._hot.run(
-            load_script("lease"),
+            load_script("acquire_lease"),
             {"lease": self._key},
             {"owner": self._owner, "ttl_ms": int(self._ttl_s * 1000)},
         )
@@ -76,4 +76,6 @@ class Lease:
     async def release(self) -> None:
         """Release the lease, so that the next owner need not wait for its expiry."""
         self._until = 0.0
-        await self._hot.run(load_script("release"), {"lease": self._key}, {"owner": self._owner})
+        await self._hot.run(
+            load_script("release_lease"), {"lease": self._key}, {"owner": self._owner}
+        )

@@ -66,7 +66,6 @@ class Pacer:
             self.stop()
 
     def stop(self) -> None:
-        """Stop calling `act`."""
         self._next = None
         self._alarm.close()
         if not self.finished.done():

@@ -12,6 +12,8 @@ from array import array
 from collections.abc import Iterable
 from typing import Final
 
+from chatserver.domain.history_checks import repeated
+
 EXAMPLES_MAX: Final = 20
 MISSING_MAX: Final = 100_000  # seqs kept per chat and device; those beyond count as lost at once
 _NUMBER_BITS: Final = 40
@@ -19,7 +21,6 @@ KINDS: Final = ("lost", "duplicate", "disordered", "mismatched", "jumped")
 
 
 def key_of(sender: int, number: int) -> int:
-    """Return the key of a message."""
     return sender << _NUMBER_BITS | number
 
 
@@ -31,7 +32,6 @@ class Findings:
         self.examples: list[str] = []
 
     def note(self, kind: str, text: str, count: int = 1) -> None:
-        """Record a violation."""
         self.counts[kind] += count
         if len(self.examples) < EXAMPLES_MAX:
             self.examples.append(f"{kind}: {text}"[:300])
@@ -71,7 +71,6 @@ class Book:
             self.acked += 1
 
     def key_at(self, place: int) -> int:
-        """Return the key of the message at a seq, 0 if unknown."""
         index = place - self.base - 1
         return self._keys[index] if 0 <= index < len(self._keys) else 0
 
@@ -90,22 +89,20 @@ class Book:
         index = place - self.base - 1
         return 0 <= index < len(self._is_acked) and bool(self._is_acked[index])
 
-    def finish(self, repeated: Iterable[int]) -> None:
+    def finish(self, retried: Iterable[int]) -> None:
         """Check the chat as a whole: each message once, and those of each sender in order.
 
-        `repeated`: keys that were retried after an error; they may come after later messages of
+        `retried`: keys that were sent again after an error; they may come after later messages of
         their sender.
         """
-        loose = set(repeated)
-        seen: set[int] = set()
+        loose = set(retried)
+        for key in repeated(filter(None, self._keys)):
+            self._findings.note("duplicate", f"{self.chat} has message {_name(key)} twice")
         newest: dict[int, int] = {}
         for index, key in enumerate(self._keys):
             if not key:
                 continue
             place = self.base + index + 1
-            if key in seen:
-                self._findings.note("duplicate", f"{self.chat} has message {_name(key)} twice")
-            seen.add(key)
             sender = key >> _NUMBER_BITS
             if key < newest.get(sender, 0) and key not in loose:
                 text = f"{self.chat} place {place}: {_name(key)} after {_name(newest[sender])}"

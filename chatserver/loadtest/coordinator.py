@@ -44,7 +44,6 @@ class Totals:
         self._expected: dict[int, int] = {}  # worker to its newest total
 
     def add_second(self, worker: int, told: dict[str, Any]) -> None:
-        """Add the report of one worker for one second."""
         number = told["second"]
         row = self.seconds.setdefault(number, {"second": number})
         for name, count in told["counts"].items():
@@ -64,7 +63,6 @@ class Totals:
         row["missing"] = max(0, self.expected - self.counts.get("delivered", 0))
 
     def note_look(self, number: int, seen: dict[str, Any]) -> None:
-        """Add a sample of the server monitor."""
         self.seconds.setdefault(number, {"second": number}).update(seen)
 
     @property

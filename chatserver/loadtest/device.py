@@ -97,14 +97,12 @@ class Device:
             self._lost()
 
     def close(self) -> None:
-        """Close the connection permanently."""
         for task in (self._returning, self._filling):
             if task is not None:
                 task.cancel()
         self.cut()
 
     def take_unreadable(self, data: bytes) -> None:
-        """Record a frame that cannot be decoded."""
         self.site.findings.note("mismatched", f"{self.user}: cannot read {data[:100]!r}")
 
     def link_ended(self, link: Link) -> None:
@@ -277,7 +275,6 @@ class Device:
     # received frames
 
     def take(self, frame: Heard) -> None:
-        """Handle a frame from the server."""
         kind = type(frame)
         if kind is frame_reader.Event:
             self._take_event(frame)  # type: ignore[arg-type]  # checked above, and on the hot path

@@ -45,7 +45,6 @@ class Histogram:
             self.max = value
 
     def add(self, other: Histogram) -> None:
-        """Add all counts of another histogram."""
         for index, count in other.counts.items():
             self.counts[index] = self.counts.get(index, 0) + count
         self.total += other.total
@@ -89,7 +88,6 @@ class Histogram:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Histogram:
-        """Decode a histogram encoded by `to_json`."""
         made = cls()
         made.counts = dict(map(tuple, fields["counts"]))
         made.total = sum(made.counts.values())
@@ -98,7 +96,6 @@ class Histogram:
 
 
 def top_of(index: int) -> int:
-    """Return the greatest value of a bucket."""
     if index < 2 * _HALF:
         return index
     shift = (index >> BITS) - 1
@@ -106,5 +103,4 @@ def top_of(index: int) -> int:
 
 
 def to_ms(microseconds: int) -> float:
-    """Convert microseconds to milliseconds."""
     return round(microseconds / 1000, 3)

@@ -269,7 +269,6 @@ class LoadUsers:
         return sum(book.acked * book.devices for book in self._site.books.values())
 
     def close(self) -> None:
-        """Close every connection."""
         self._site.is_over = True
         for device in self.devices:
             device.close()

@@ -18,12 +18,10 @@ def cpu_s(pid: int) -> float:
 
 
 def parent_of(pid: int) -> int:
-    """Return the parent of a process."""
     return int(_stat_of(pid)[1])
 
 
 def rss_bytes(pid: int) -> int:
-    """Return the resident memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
 
 

@@ -16,7 +16,6 @@ class Meters:
         self.histograms: dict[str, Histogram] = {}
 
     def time(self, name: str, microseconds: int) -> None:
-        """Record a latency."""
         found = self.histograms.get(name)
         if found is None:
             found = self.histograms[name] = Histogram()

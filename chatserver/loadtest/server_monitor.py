@@ -26,7 +26,7 @@ from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.memory import list_memory
 from chatserver.loadtest import machine
 from chatserver.loadtest.wire import Address
-from chatserver.operations.cost.hot import Spendings
+from chatserver.operations.cost.hot import UsageTotals
 
 METRICS_S: Final = 3.0
 METRICS_BYTES_MAX: Final = 4_000_000
@@ -57,7 +57,6 @@ class Watch:
 
     @property
     def has_redis(self) -> bool:
-        """True if Redis can be queried."""
         return self._hot is not None
 
     async def look(self, *, is_whole: bool = False) -> ServerSample:
@@ -71,7 +70,7 @@ class Watch:
         if is_whole and self._hot is not None:
             with contextlib.suppress(ChatError, TimeoutError):
                 day = datetime.datetime.now(datetime.UTC).date().isoformat()
-                spent = await Spendings(self._hot).get_day(day)
+                spent = await UsageTotals(self._hot).get_day(day)
                 return msgspec.structs.replace(
                     seen,
                     redis_bytes=sum(one.bytes for one in await list_memory(self._hot)),

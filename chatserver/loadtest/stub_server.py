@@ -1,14 +1,15 @@
 """Stub server: `chat.v1` in memory, in one process, without checks or limits.
 
-It serves to measure the load tool's own ceiling, and its tests inject the faults that the tool must
-detect. It accepts only the load tool as client: frames must be masked with the zero key, requests
-must be valid.
+It serves to measure the load tool itself, and injects faults that the tool must detect. It accepts
+only the load tool as client: frames must be masked with the zero key, requests must be valid.
 
     python -m chatserver.loadtest.stub_server      prints the port, serves until its input ends
+    python -m chatserver.loadtest.stub_server --port 9000 [--fault lose|repeat|swap]
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 from collections.abc import Callable
@@ -20,6 +21,12 @@ from chatserver import process_runtime
 from chatserver.loadtest import frame_reader, wire
 
 EPOCH: Final = "stub"
+FAULTS: Final = ("lose", "repeat", "swap")
+FAULT_SEQ: Final = 1000  # of a chat: the message that `--fault` applies to
+_MID: Final = "01JD0000000000000000000000"
+_FIRST_TS: Final = 1_700_000_000_000_000
+
+Spoil = Callable[[str, int, bytes], list[bytes]]
 
 
 class Asked(msgspec.Struct, gc=False):
@@ -54,7 +61,7 @@ class StubState:
         self.refs: dict[tuple[str, str], int] = {}
         self.inboxes: dict[str, list[bytes]] = {}
         self.live: dict[str, Stub] = {}
-        self.spoil: Callable[[str, int, bytes], list[bytes]] | None = None
+        self.spoil: Spoil | None = None
 
     def deliver(self, user: str, place: int, rest: bytes) -> None:
         """Append an event to an inbox and push it."""
@@ -111,7 +118,10 @@ class Stub(asyncio.Protocol):
             if start + size > end:
                 break
             if data[pos] == wire.TEXT:
-                self._take(msgspec.json.decode(data[start : start + size], type=Asked))
+                self._handle(msgspec.json.decode(data[start : start + size], type=Asked))
+            elif data[pos] == wire.PING:
+                payload = data[start : start + size]
+                self.output.append(bytes((wire.PONG, len(payload))) + payload)
             pos = start + size
         self._rest = data[pos:]
         self.flush_soon()
@@ -127,7 +137,7 @@ class Stub(asyncio.Protocol):
     def _say(self, **fields: Any) -> None:
         self.output.append(frame_of(msgspec.json.encode(fields)))
 
-    def _take(self, asked: Asked) -> None:
+    def _handle(self, asked: Asked) -> None:
         match asked.type:
             case "hello":
                 self._hello(asked)
@@ -169,7 +179,9 @@ class Stub(asyncio.Protocol):
             message = msgspec.json.encode(
                 {
                     "seq": seq,
+                    "ts": _FIRST_TS + seq,
                     "chat": asked.chat,
+                    "mid": _MID,
                     "sender": self.user,
                     "ref": asked.ref,
                     "kind": "text",
@@ -184,7 +196,9 @@ class Stub(asyncio.Protocol):
             )
             for user in mind.members[asked.chat]:
                 mind.deliver(user, seq, rest)
-        self._say(type="ack", id=asked.id, seq=known or seq, dup=known is not None)
+        seq = known or seq
+        place = {"mid": _MID, "seq": seq, "ts": _FIRST_TS + seq, "dup": known is not None}
+        self._say(type="ack", id=asked.id, ref=asked.ref, **place, durability="hot")
 
     def _page(self, asked: Asked) -> None:
         log = self._mind.logs[asked.chat]
@@ -200,12 +214,10 @@ class Stub(asyncio.Protocol):
 
 
 def event(seq: int, rest: bytes) -> bytes:
-    """Encode an event frame."""
     return frame_of(b'{"type":"event","epoch":"%b","seq":%d%b' % (EPOCH.encode(), seq, rest))
 
 
 def frame_of(payload: bytes) -> bytes:
-    """Encode a server frame."""
     size = len(payload)
     if size < 126:
         return b"\x81%c%b" % (size, payload)
@@ -214,26 +226,49 @@ def frame_of(payload: bytes) -> bytes:
     return b"\x81\x7f%b%b" % (size.to_bytes(8, "big"), payload)
 
 
-async def open_stub(mind: StubState) -> tuple[asyncio.Server, int]:
-    """Listen on a free loopback port; return the server and the port."""
+def spoil_once(fault: str) -> Spoil:
+    """Return a `spoil` that loses, repeats or swaps one message of each receiver."""
+    held: dict[str, bytes] = {}
+
+    def spoil(user: str, seq: int, frame: bytes) -> list[bytes]:
+        if user.startswith("s"):  # a sender of the direct benchmark
+            return [frame]
+        if seq == FAULT_SEQ:
+            if fault == "swap":
+                held[user] = frame
+            return [frame, frame] if fault == "repeat" else []
+        return [frame, held.pop(user)] if user in held else [frame]
+
+    return spoil
+
+
+async def open_stub(mind: StubState, port: int = 0) -> tuple[asyncio.Server, int]:
+    """Listen on a loopback port, by default a free one; return the server and the port."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Stub(mind), "127.0.0.1", 0, backlog=1024)
+    server = await loop.create_server(lambda: Stub(mind), "127.0.0.1", port, backlog=1024)
     return server, int(server.sockets[0].getsockname()[1])
 
 
-async def serve() -> None:
-    """Serve until standard input ends."""
-    server, port = await open_stub(StubState())
-    sys.stdout.write(f"{port}\n")
+async def serve(port: int, fault: str | None) -> None:
+    """Serve until killed, or, without a given port, until standard input ends."""
+    state = StubState()
+    state.spoil = None if fault is None else spoil_once(fault)
+    server, bound = await open_stub(state, port)
+    if port:
+        await server.serve_forever()
+    sys.stdout.write(f"{bound}\n")
     sys.stdout.flush()
     await asyncio.to_thread(sys.stdin.read)
     server.close()
 
 
 def main() -> None:
-    """Run as a program."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--fault", choices=FAULTS)
+    options = parser.parse_args()
     process_runtime.stop_with_parent()
-    process_runtime.run(serve())
+    process_runtime.run(serve(options.port, options.fault))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,6 @@ class WorkerState:
     is_over: bool = False
 
     def user(self, index: int) -> str:
-        """Return a user's id."""
         return f"load-{self.run}-{index}"
 
     def body(self, index: int, number: int, due_us: int) -> str:
@@ -61,5 +60,4 @@ class WorkerState:
         return key_of(index, number), due_us
 
     def ref(self, index: int, number: int) -> str:
-        """Return the `ref` of a message."""
         return f"{self.run}-{index}-{number}"

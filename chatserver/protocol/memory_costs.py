@@ -1,7 +1,7 @@
 """Memory costs: the bytes of Redis memory that a user's request may occupy for a day.
 
-Upper bounds, measured by `tests/load/memory_day.py`. They are charged to the bucket `memory`
-(`chatserver.hot.users.rate_limits`), which bounds a user's memory per day by
+Upper bounds, measured by `tests/benchmarks/memory_budget.py`. They are charged to the bucket
+`memory` (`chatserver.hot.users.rate_limits`), which bounds a user's memory per day by
 the burst of `limits.memory` plus a day of its rate.
 
 A frame is charged before it is handled (`cost_of_send`, `cost_of`). Costs that depend on the chat

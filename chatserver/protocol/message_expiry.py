@@ -18,7 +18,6 @@ _MARK = b'"expires_at":'
 
 
 def has_expired(message: Message, now_s: float) -> bool:
-    """Return whether the message has expired."""
     return message.expires_at is not None and message.expires_at <= now_s
 
 

@@ -21,25 +21,26 @@ RETRY_MS = 1_000
 class FairSlots:
     """At most `total_max` slots are held, and `user_max` per user; `waiting_max` per user may wait.
 
-    `what` names the requests in error messages. `all_waiting_max` bounds the waiting requests of
+    `requests` is their name in error messages. `all_waiting_max` bounds the waiting requests of
     all users, so that no request waits longer than its caller does.
     """
 
     def __init__(
         self,
+        *,
         total_max: int,
         user_max: int,
         waiting_max: int,
-        what: str,
+        requests: str,
         all_waiting_max: int = sys.maxsize,
     ) -> None:
         self._free = total_max
         self._user_max = user_max
         self._waiting_max = waiting_max
-        self._what = what
+        self._requests = requests
         self._all_waiting_max = all_waiting_max
         self._held: dict[str, int] = {}
-        self._line: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     @contextlib.asynccontextmanager
     async def hold(self, user: str) -> AsyncIterator[None]:
@@ -56,27 +57,27 @@ class FairSlots:
 
     async def _acquire(self, user: str) -> None:
         if self._free and self._held.get(user, 0) < self._user_max:
-            self._give(user)  # no waiter is eligible: slots are assigned as they become free
+            self._assign(user)  # no waiter is eligible: slots are assigned as they become free
             return
-        if len(self._line.get(user, ())) >= self._waiting_max:
-            raise _refuse(f"at most {self._waiting_max} {self._what} of a user may wait")
-        if sum(map(len, self._line.values())) >= self._all_waiting_max:
-            raise _refuse(f"too many {self._what} wait; try again")
-        queue = self._line.setdefault(user, deque())
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue.append(turn)
+        if len(self._queues.get(user, ())) >= self._waiting_max:
+            raise _refuse(f"at most {self._waiting_max} {self._requests} of a user may wait")
+        if sum(map(len, self._queues.values())) >= self._all_waiting_max:
+            raise _refuse(f"too many {self._requests} are waiting; try again")
+        queue = self._queues.setdefault(user, deque())
+        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(slot)
         try:
-            await turn
+            await slot
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if slot.done() and not slot.cancelled():
                 self._release(user)
-            elif turn in queue:
-                queue.remove(turn)
+            elif slot in queue:
+                queue.remove(slot)
                 if not queue:
-                    self._line.pop(user, None)
+                    self._queues.pop(user, None)
             raise
 
-    def _give(self, user: str) -> None:
+    def _assign(self, user: str) -> None:
         self._free -= 1
         self._held[user] = self._held.get(user, 0) + 1
 
@@ -86,16 +87,16 @@ class FairSlots:
         if not self._held[user]:
             del self._held[user]
         while self._free and (following := self._find_next()) is not None:
-            queue = self._line.pop(following)
-            turn = queue.popleft()
+            queue = self._queues.pop(following)
+            slot = queue.popleft()
             if queue:
-                self._line[following] = queue  # at the end of the line
-            if not turn.cancelled():
-                self._give(following)
-                turn.set_result(None)
+                self._queues[following] = queue  # behind the other users
+            if not slot.cancelled():
+                self._assign(following)
+                slot.set_result(None)
 
     def _find_next(self) -> str | None:
-        for user in self._line:
+        for user in self._queues:
             if self._held.get(user, 0) < self._user_max:
                 return user
         return None

@@ -234,7 +234,7 @@ LOOP_LAG = Histogram(
     "How late the event loop woke a task",
     buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5),
 )
-SCREENED = Counter(
+BEFORE_SEND_VERDICTS = Counter(
     "chatserver_before_send",
     "Messages shown to before_send: accept, change, refuse, failed, passed_over",
     ["result"],

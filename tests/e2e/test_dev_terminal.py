@@ -44,8 +44,13 @@ class Terminal:
         os.write(self._main, keys.encode())
 
     async def shows(self, text: str, deadline_s: float = DEADLINE_S) -> None:
-        """Wait until `text` was drawn."""
-        await eventually(lambda: text.encode() in self._seen, deadline_s, f"{text!r} on screen")
+        """Wait until `text` is drawn; Ctrl-L draws the whole screen, not what changed alone."""
+
+        def is_drawn() -> bool:
+            os.write(self._main, b"\x0c")
+            return text.encode() in self._seen
+
+        await eventually(is_drawn, deadline_s, f"{text!r} on screen")
 
     def echoes(self) -> bool:
         """Say whether the terminal is in its usual mode."""

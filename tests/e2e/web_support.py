@@ -59,17 +59,17 @@ PUSH_ENV = {
     "CHAT_NOTIFY_VAPID_PUBLIC": PUSH_VAPID[1],
     "CHAT_NOTIFY_SUBJECT": PUSH_SUBJECT,
     "CHAT_NOTIFY_DELAY_S": "0.1",
-    "chatserver.features.push.worker.POLL_MS": "50",
+    "chatserver.features.push.worker.notify.POLL_MS": "50",
     "CHAT_OUTBOUND_ALLOW_PRIVATE": '["127.0.0.0/8"]',
     # An answer of some hundred words takes longer than whatever a busy machine does meanwhile.
-    "chatserver.features.companions.models.registry.SCRIPTED_DELTA_MS": "400",
+    "chatserver.features.companions.providers.registry.SCRIPTED_DELTA_MS": "400",
     # The page waits ten seconds for an answer; a process that the machine holds up is no fault.
     "CHAT_REDIS_CALL_TIMEOUT_S": "9",
     "CHAT_WARM_CALL_TIMEOUT_S": "9",
     "CHAT_GATEWAY_RPC_TIMEOUT_S": "9",
-    "chatserver.features.social.like_counter.FLUSH_S": "0.2",
-    "chatserver.features.privacy.job_worker.POLL_S": "0.2",
-    "chatserver.features.privacy.erasure_worker.SETTLE_S": "0.3",
+    "chatserver.features.social.worker.like_counter.FLUSH_S": "0.2",
+    "chatserver.features.privacy.worker.jobs.POLL_S": "0.2",
+    "chatserver.features.privacy.worker.erasure.SETTLE_S": "0.3",
 }
 # What the browser itself says about a network that the test took away.
 _NETWORK = re.compile(r"WebSocket connection to .* failed|net::ERR_|Failed to load resource")

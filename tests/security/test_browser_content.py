@@ -84,7 +84,7 @@ async def send_files(web: WebStack, writer: RawChat, chat: str, names: list[str]
                 for name in names[at : at + FILES_AT_ONCE]
             ]
             for file in made:
-                await files.put(file, now, is_news=True)
+                await files.put(file, now, is_update=True)
             attachments = [file.id for file in made]
             await writer.say(chat, f"files from {at}", attachments=attachments)
 

@@ -11,7 +11,7 @@ from chatserver.config import Redis
 from chatserver.domain.ids import ChatId, GatewayId, UserId, new_id
 from chatserver.errors import ClientError, Forbidden, NotFound
 from chatserver.hot.bus.mailbox import Answer, Echo, Mailbox
-from chatserver.hot.bus.rpc import WarmCalls
+from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
 from tests.support.rawchat import Failed, RawChat
@@ -36,7 +36,7 @@ async def inside(stack: Stack) -> AsyncIterator[WarmCalls]:
     async with open_hot(Redis(url=stack.redis_url, call_timeout_s=20)) as hot:
         calls = WarmCalls(hot, gateway, 30.0)
         mailbox = Mailbox(hot, gateway, 60)
-        await mailbox.keep()
+        await mailbox.renew()
         heard = asyncio.Event()
         reading = asyncio.create_task(_read(mailbox, calls, heard))
         # What comes before the first look into the mailbox is nobody's.

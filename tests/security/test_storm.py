@@ -1,4 +1,4 @@
-"""Four attacks at once, in short: the bystander of `tests.load.storm` gets right answers only."""
+"""Four attacks at once, a short run of `tests.benchmarks.attack_storm`: every answer is correct."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.load.storm import Size, run_storm
+from tests.benchmarks.attack_storm import Size, run_storm
 from tests.support.stack import PATIENT
 
 

@@ -61,7 +61,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "file name": attachments.parse_file_name,
     "file type": attachments.parse_type,
     "file checksum": attachments.parse_checksum,
-    "mentions": pushes.mentions_of,
+    "mentions": pushes.find_mentions,
     "log line": lambda given: logs.remove_private(None, "info", {"reason": given}),
     "terminal line": escaped,
 }

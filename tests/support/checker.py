@@ -36,6 +36,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from chatserver.domain.history_checks import is_contiguous, missing_seqs, repeated
 from tests.support.observations import (
     Acked,
     AnyObservation,
@@ -223,18 +224,14 @@ def _is_duplicate(index: _Index) -> Iterator[Violation]:
     lists = [(f"final history of {user}", final) for (user, _), final in index.finals.items()]
     lists += [("warm tier", warm) for warm in index.warm.values()]
     for where, final in lists:
-        seen: set[int] = set()
-        for row in final.rows:
-            if row.seq in seen:
-                yield Violation("I3", f"{where}: {final.chat}#{row.seq} comes twice")
-            seen.add(row.seq)
+        for seq in repeated(row.seq for row in final.rows):
+            yield Violation("I3", f"{where}: {final.chat}#{seq} comes twice")
 
 
 def _has_hole(index: _Index) -> Iterator[Violation]:
     acked = {place for place, _ in index.acked_places()}
     for (user, chat), final in sorted(index.finals.items()):
-        seqs = {row.seq for row in final.rows}
-        for seq in sorted(set(range(1, max(seqs, default=0) + 1)) - seqs):
+        for seq in missing_seqs([row.seq for row in final.rows]):
             if (chat, seq) not in acked:
                 yield Violation("I4", f"final history of {user}: {chat} has no {chat}#{seq}")
         order = [row.seq for row in final.rows]
@@ -328,7 +325,7 @@ def _has_bad_page(index: _Index) -> Iterator[Violation]:
         head = tops[page.chat][bisect_left(times[page.chat], page.asked)]
         name = f"{page.tier} page of {page.chat} for {page.user}"
         seqs = [row.seq for row in page.rows]
-        if seqs and seqs != list(range(seqs[0], seqs[0] + len(seqs))):
+        if not is_contiguous(seqs):
             yield Violation("I9", f"{name}: {seqs} is not contiguous")
         elif (lack := _lack_of_page(page, seqs, head)) is not None:
             yield Violation("I9", f"{name}: {lack}, head then known {head}")

@@ -28,8 +28,8 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
 
+from chatserver.domain.history_checks import is_contiguous, missing_seqs, not_rising
 from tests.support.checker import Violation
 from tests.support.losses import forget_lost
 from tests.support.story import (
@@ -263,12 +263,11 @@ def _may_be_both(index: _Index, entry: Shown, chat: str) -> bool:
 def _is_out_of_order(index: _Index) -> Iterator[Violation]:
     for chat, log in index.logs.items():
         seqs = [entry.seq for entry in log]
-        if seqs != list(range(1, len(seqs) + 1)):
-            holes = sorted(set(range(1, max(seqs) + 1)) - set(seqs))
+        if not is_contiguous([0, *seqs]):
+            holes = missing_seqs(seqs)
             yield Violation("P3", f"DynamoDB: {chat} is not 1..{max(seqs)}, it lacks {holes}")
-        for before, entry in pairwise(log):
-            if entry.ts <= before.ts:
-                yield Violation("P3", f"{_name(chat, entry)} is not later than {before.seq}")
+        for at in not_rising(entry.ts for entry in log):
+            yield Violation("P3", f"{_name(chat, log[at])} is not later than {log[at - 1].seq}")
     for where, chat, entry in _sightings(index):
         stored = index.at(chat, entry.seq)
         if stored is not None and stored.place != entry.place:
@@ -553,7 +552,7 @@ def _is_page_torn(index: _Index) -> Iterator[Violation]:
     for scene in index.story.scenes:
         if isinstance(scene, Page):
             seqs = list(scene.seqs)
-            if seqs and seqs != list(range(seqs[0], seqs[0] + len(seqs))):
+            if not is_contiguous(seqs):
                 yield Violation("P6", f"a page of {scene.chat} for {scene.user} is {seqs}")
 
 

@@ -87,7 +87,11 @@ def history_of(parts: WorkerContainer) -> History:
     hot = parts.hot
     log, audiences = ChatLog(hot), Audiences(hot, parts.opener.load_chat)
     return History(
-        log, parts.older, MemberCheck(hot, audiences), SystemClock(), Views(log, Hidden(hot))
+        log=log,
+        older=parts.older,
+        members=MemberCheck(hot, audiences),
+        clock=SystemClock(),
+        views=Views(log, Hidden(hot)),
     )
 
 

@@ -41,7 +41,7 @@ from chatserver.domain.ids import ChatId, new_id
 from chatserver.protocol import codec
 from chatserver.protocol.entry_rules import tombstone_of
 from chatserver.protocol.frames import Message
-from chatserver.service.history.cold_log import lay_over
+from chatserver.service.history.cold_log import apply_late_changes
 from chatserver.service.messaging.message_erasure import has_text
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
@@ -267,7 +267,7 @@ class Archiver:
 
     async def _fold_into(self, row: Segment, late: Sequence[Message], top: ArchiveTop) -> None:
         entries = list(await self._objects.read(row))
-        folded = [archived_form(entry) for entry in lay_over(entries, late)]
+        folded = [archived_form(entry) for entry in apply_late_changes(entries, late)]
         if folded != entries:
             await self._write(folded, row, top, "rewritten")
         now_s = self._clock.time()

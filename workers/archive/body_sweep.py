@@ -36,7 +36,9 @@ class BodySweeper:
         self._settle_s = settle_s
         self._bodies: LongBodies = parts.bodies
         self._files: BodyFiles = parts.body_files
-        self._lease = Lease(parts.hot, 0, "bodies", owner, LEASE_S, parts.clock)
+        self._lease = Lease(
+            hot=parts.hot, partition=0, work="bodies", owner=owner, ttl_s=LEASE_S, clock=parts.clock
+        )
 
     async def run(self) -> None:
         """Make passes until cancelled.

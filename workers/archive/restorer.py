@@ -242,7 +242,7 @@ async def open_restorer(
         yield Restorer(
             manifests,
             RestoredRows(client, settings.warm),
-            ColdLog(manifests, objects, aged, clock),
+            ColdLog(manifests=manifests, segments=objects, items=aged, clock=clock),
             aged,
             Directory(client, settings.warm),
             Pace(write_units_per_s, clock),

@@ -27,7 +27,14 @@ class ExpirySweeper:
     def __init__(self, parts: WorkerContainer, owner: str) -> None:
         self._parts = parts
         self._lease_s = LEASE_S
-        self._lease = Lease(parts.hot, 0, "expiry", owner, self._lease_s, parts.clock)
+        self._lease = Lease(
+            hot=parts.hot,
+            partition=0,
+            work="expiry",
+            owner=owner,
+            ttl_s=self._lease_s,
+            clock=parts.clock,
+        )
 
     async def run(self) -> None:
         """Make passes until cancelled.

@@ -40,7 +40,14 @@ class ArchiveWorker:
         self._parts = parts
         self._settings = parts.settings.archive
         self._partition = partition
-        self._lease = Lease(parts.hot, partition, "archive", owner, LEASE_S, parts.clock)
+        self._lease = Lease(
+            hot=parts.hot,
+            partition=partition,
+            work="archive",
+            owner=owner,
+            ttl_s=LEASE_S,
+            clock=parts.clock,
+        )
 
     async def run(self) -> None:
         """Archive until cancelled.
@@ -128,7 +135,7 @@ class ArchiveWorker:
                 metrics.HISTORY_GAPS.labels("archive").inc()
                 continue
             if is_over:
-                await self._parts.restored.drop_due(due)
+                await self._parts.restored.delete_due(due)
 
     async def _keep_lease(self) -> None:
         if not await self._lease.hold():

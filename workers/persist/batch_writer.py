@@ -170,7 +170,7 @@ class Writer:
         references = self._parts.references
         for work in folded.works:
             if work.item.message.attachments:
-                keep = functools.partial(references.keep, work.item.message)
+                keep = functools.partial(references.record, work.item.message)
                 group.create_task(self._write_one("files", keep))
         for seq, files in folded.lost:
             release = functools.partial(references.release, seq, files)

@@ -94,7 +94,12 @@ class PersistWorker:
         self._asked = PendingResponses(parts.hot, partition)
         self._eviction = Eviction(parts.hot)
         self._lease = Lease(
-            parts.hot, partition, "persist", owner, self._settings.lease_s, parts.clock
+            hot=parts.hot,
+            partition=partition,
+            work="persist",
+            owner=owner,
+            ttl_s=self._settings.lease_s,
+            clock=parts.clock,
         )
         self._spreading = WriteSharding(parts.shards, ChatLog(parts.hot), parts.settings.warm)
         slots, shared = WRITES_IN_FLIGHT_MAX, (parts, self._lease, self._backlog)
@@ -212,7 +217,7 @@ class PersistWorker:
         # Counts requested writes, not completed ones: a throttled chat is the one to shard.
         self._spreading.note([work for piece in pieces for work in piece.works])
         # Record questions to companions that no worker has recorded yet; trimming would lose them.
-        await self._asked.note(entries, is_whole=False)
+        await self._asked.record(entries, is_whole=False)
         failpoint("persist.before_write")
         for piece in pieces:
             if piece.chat in progress:
@@ -323,7 +328,7 @@ class PersistWorker:
         self._parts.busy.add(message.chat for _, message in items)
         async with self._settling:
             # Before the checkpoint and the progress: after those, these entries are not read again.
-            await self._parts.hook_feed.feed_entries(
+            await self._parts.webhook_events.publish_entries(
                 self._partition, [item.message for item in items]
             )
             for batch in parts:

@@ -69,7 +69,7 @@ def admin_chats_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
 
 async def _system_user(parts: ApiContainer) -> UserId:
     user = SYSTEM_USER
-    await parts.arrivals.ensure(user, is_vouched=True)
+    await parts.user_loader.ensure_loaded(user, is_vouched=True)
     return user
 
 

@@ -16,8 +16,7 @@ from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.request_bodies import PathId
 from chatserver.api.security import key
 from chatserver.domain.ids import ID_PATTERN, UserId
-from chatserver.features.accounts.device_routes import Device, page_of_devices
-from chatserver.features.accounts.routes import Password, ShownName
+from chatserver.features.accounts.routes import Device, Password, ShownName, page_of_devices
 from chatserver.hot.users.live_sessions import LiveSessions
 
 READ, WRITE = key("users:read"), key("users:write")

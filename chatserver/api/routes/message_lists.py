@@ -22,8 +22,9 @@ from chatserver.api.security import Actor, key, user_or_key
 from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
 from chatserver.protocol import frames
 from chatserver.service.history.message_context import Reference
-from chatserver.service.history.message_queries import Page as Found
-from chatserver.service.history.message_queries import Span, Start
+from chatserver.service.history.message_queries import TimeRange
+from chatserver.warm.dynamo.paging import Page as WarmPage
+from chatserver.warm.dynamo.paging import Token
 
 READ, READ_ANY = user_or_key("chats:read"), key("chats:read")
 
@@ -54,7 +55,7 @@ To = Annotated[
 SeqHint = Annotated[int | None, QueryParameter(name="seq", ge=1, le=frames.INT_MAX, required=False)]
 TsHint = Annotated[int | None, QueryParameter(name="ts", ge=0, le=frames.INT_MAX, required=False)]
 
-Read = Callable[[Span, int, Start | None], Awaitable[Found]]
+Read = Callable[[TimeRange, int, Token | None], Awaitable[WarmPage[frames.Message]]]
 
 
 class MessageContextPage(msgspec.Struct, frozen=True):
@@ -104,7 +105,7 @@ def _single(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> MessageContextPage:
         """List a message and its neighbors: half of `limit` before it, the rest after."""
         reference = Reference(ChatId(chat), Seq(seq))
-        found = await parts.around.get_around(actor, reference, limit)
+        found = await parts.around.get_context(actor, reference, limit)
         messages = [_raw(each) for each in found.messages]
         return MessageContextPage(messages, found.tier, found.has_older, found.has_newer)
 
@@ -112,7 +113,7 @@ def _single(parts: ApiContainer) -> list[HTTPRouteHandler]:
 
 
 async def _list(
-    parts: ApiContainer, what: str, span: Span, limit: int, cursor: str | None, read: Read
+    parts: ApiContainer, what: str, span: TimeRange, limit: int, cursor: str | None, read: Read
 ) -> Page[frames.Message]:
     """Return a page of `what`; its cursors are valid for the same time range and direction."""
     place = f"{what}, {span}"
@@ -160,7 +161,7 @@ def _of_chats(parts: ApiContainer) -> list[HTTPRouteHandler]:
         return await _list(
             parts,
             f"active messages of {chat} for {actor}",
-            Span(is_newest_first=order == "newest"),
+            TimeRange(is_newest_first=order == "newest"),
             limit,
             cursor,
             lambda *page: parts.finding.list_active(actor, ChatId(chat), *page),
@@ -259,7 +260,7 @@ def _any(parts: ApiContainer) -> list[HTTPRouteHandler]:
         return await _list(
             parts,
             f"active messages of {chat}",
-            Span(is_newest_first=order == "newest"),
+            TimeRange(is_newest_first=order == "newest"),
             limit,
             cursor,
             lambda *page: parts.finding.list_active(None, ChatId(chat), *page),
@@ -310,5 +311,5 @@ def _any_user(parts: ApiContainer) -> list[HTTPRouteHandler]:
     return [list_sent_by_user, list_received_by_user]
 
 
-def _span(from_ts: int, to_ts: int, order: Literal["newest", "oldest"]) -> Span:
-    return Span(from_ts, to_ts, is_newest_first=order == "newest")
+def _span(from_ts: int, to_ts: int, order: Literal["newest", "oldest"]) -> TimeRange:
+    return TimeRange(from_ts, to_ts, is_newest_first=order == "newest")

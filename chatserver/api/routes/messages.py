@@ -16,7 +16,7 @@ from chatserver.api.request_bodies import PathId, PathSeq, RefQuery, body_of, fr
 from chatserver.api.security import Actor, user_or_key
 from chatserver.domain.ids import ChatId
 from chatserver.errors import BadRequest
-from chatserver.features.webhooks.before_send import screen_edit
+from chatserver.features.webhooks.before_send import check_edit
 from chatserver.protocol import frames
 from chatserver.protocol.memory_costs import CHANGE_BYTES, MESSAGE_BYTES
 
@@ -121,8 +121,8 @@ def _changing(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> Placed:
         """Replace the text of one of the user's own messages."""
         frame = frame_of(frames.Edit, data, request, chat=chat, seq=seq)
-        if parts.screening is not None:
-            frame = await screen_edit(parts.screening, actor, frame)
+        if parts.before_send is not None:
+            frame = await check_edit(parts.before_send, actor, frame)
         return _placed(await parts.amending.change(actor, frame))
 
     @put("/v1/chats/{chat:str}/messages/{seq:int}/reaction", opt=CHANGE)

@@ -43,7 +43,7 @@ def presence_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
     @get("/v1/presence", opt={"rule": user_or_key("users:read")})
     async def get_presence(actor: Actor, users: Users) -> Presences:
         """Return the current presence of users; those who share no chat are omitted."""
-        sights = await parts.watching.look(actor, map(UserId, users))
+        sights = await parts.watching.list_presence(actor, map(UserId, users))
         return Presences(
             [
                 Presence(

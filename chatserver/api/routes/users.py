@@ -45,7 +45,7 @@ def users_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
 
         Users who share no chat with the caller, or who are blocked, are omitted.
         """
-        near = await parts.watching.find_near(actor, map(UserId, wanted))
+        near = await parts.watching.find_visible(actor, map(UserId, wanted))
         found = await parts.people.accounts.list_profiles(near)
         return Persons([Person(each.user, each.name, each.about) for each in found])
 

@@ -33,6 +33,7 @@ class Link:
 
     def __init__(
         self,
+        *,
         url: str,
         get_token: GetToken,
         talk: Conversation,

@@ -1,12 +1,20 @@
-"""Authentication routes: registration, login, token refresh and logout."""
+"""HTTP routes of accounts: registration, login, token refresh, logout, devices and passwords.
+
+The login of demo users exists only in `chatserver dev`. It issues a token to any caller. It
+therefore accepts only direct connections from this machine, to a server that listens on loopback
+(`Settings` rejects demo users otherwise). It also checks `Host` and `Origin` against DNS rebinding,
+in which a page of another site reaches a loopback port by a name that resolves to it. Such a
+request has that name as its `Host`, and its own `Origin`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
-from litestar import Request, Response, post
+from litestar import Request, Response, delete, get, post, put
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 from msgspec import Meta
@@ -15,9 +23,17 @@ from chatserver.api import cookies
 from chatserver.api.container import ApiContainer
 from chatserver.api.disconnects import run_while_connected
 from chatserver.api.idempotency import read_key
+from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.request_bodies import PathId
 from chatserver.api.security import ANYONE, USER, Asker, read_token
-from chatserver.errors import ClientError, Unauthenticated
-from chatserver.features.accounts.logins import Grant
+from chatserver.auth.tokens import Tokens
+from chatserver.config import Api
+from chatserver.domain.client_addresses import parse_address
+from chatserver.domain.ids import ID_PATTERN, UserId
+from chatserver.errors import ClientError, Forbidden, NotFound, Unauthenticated
+from chatserver.features.accounts.service.logins import Grant
+
+LOGIN_PATH: Final = "/v1/auth/login"
 
 UserName = Annotated[str, Meta(min_length=1, max_length=64)]
 Password = Annotated[str, Meta(min_length=1, max_length=512)]
@@ -75,10 +91,10 @@ def accounts_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
     """Return the routes below ``/v1/auth``; none if local accounts are disabled."""
     if not parts.settings.auth.local_accounts:
         return []
-    return [*_entering(parts), *_leaving(parts)]
+    return [*_login_routes(parts), *_logout_routes(parts)]
 
 
-def _entering(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _login_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
     accounts, logins, auth = parts.people.accounts, parts.people.logins, parts.settings.auth
 
     def answer(
@@ -120,7 +136,7 @@ def _entering(parts: ApiContainer) -> list[HTTPRouteHandler]:
         grant = await run_while_connected(request, work)
         return answer(grant, as_cookie=data.cookie, status=201, known=known)
 
-    @post("/v1/auth/login", status_code=200, opt={"rule": ANYONE, "takes_key": True})
+    @post(LOGIN_PATH, status_code=200, opt={"rule": ANYONE, "takes_key": True})
     async def log_in(
         data: JSONBody[PasswordLogin], request: Request[Any, Any, Any]
     ) -> Response[Granted]:
@@ -128,9 +144,7 @@ def _entering(parts: ApiContainer) -> list[HTTPRouteHandler]:
 
         The same `Idempotency-Key` returns the same login.
         """
-        known = _known_devices(request, is_browser=data.cookie)
-        if data.device_token is not None:
-            known = [data.device_token, *known]
+        known = list_device_tokens(data, request)
         work = accounts.log_in(
             data.user,
             data.password,
@@ -158,6 +172,12 @@ def _entering(parts: ApiContainer) -> list[HTTPRouteHandler]:
     return [register, log_in, refresh]
 
 
+def list_device_tokens(login: PasswordLogin, request: Request[Any, Any, Any]) -> list[str]:
+    """Return the device tokens of a login. Raises Forbidden as `_known_devices`."""
+    known = _known_devices(request, is_browser=login.cookie)
+    return known if login.device_token is None else [login.device_token, *known]
+
+
 def _known_devices(request: Request[Any, Any, Any], *, is_browser: bool) -> list[str]:
     """Return a browser's device tokens. Raises Forbidden if another origin may be calling."""
     if not is_browser:
@@ -166,7 +186,7 @@ def _known_devices(request: Request[Any, Any, Any], *, is_browser: bool) -> list
     return cookies.device_tokens(request)
 
 
-def _leaving(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _logout_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
     logins, auth = parts.people.logins, parts.settings.auth
 
     @post("/v1/auth/logout", status_code=204, opt={"rule": ANYONE})
@@ -204,3 +224,134 @@ async def _log_out_by_token(parts: ApiContainer, headers: list[str]) -> None:
         return
     if principal.user is not None and principal.device is not None:
         await parts.people.logins.log_out(principal.user, principal.device)
+
+
+class Device(msgspec.Struct, frozen=True):
+    """A login. Times are in milliseconds since 1970; `seen` is the time of the last refresh."""
+
+    device: str
+    name: str | None
+    created: int
+    seen: int
+    is_current: bool
+
+
+class PasswordChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The current and the new password."""
+
+    current: Password
+    password: Password
+
+
+def devices_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    """Return the routes of devices and passwords; none if local accounts are disabled."""
+    if not parts.settings.auth.local_accounts:
+        return []
+    accounts, logins = parts.people.accounts, parts.people.logins
+
+    @get("/v1/me/devices", opt={"rule": USER})
+    async def list_devices(
+        principal: Asker, limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[Device]:
+        """List the user's logins, most recently used first."""
+        assert principal.user is not None
+        return await page_of_devices(parts, principal.user, principal.device, limit, cursor)
+
+    @delete("/v1/me/devices/{device:str}", opt={"rule": USER})
+    async def end_device(device: PathId, principal: Asker) -> None:
+        """Log out a device of the user: close its sessions and revoke its tokens."""
+        assert principal.user is not None
+        await logins.end_one(principal.user, device)
+
+    @put("/v1/me/password", status_code=204, opt={"rule": USER})
+    async def change_password(data: JSONBody[PasswordChange], principal: Asker) -> None:
+        """Change the password and log out all other devices."""
+        assert principal.user is not None
+        await accounts.change_password(
+            principal.user, data.current, data.password, principal.device
+        )
+
+    return [list_devices, end_device, change_password]
+
+
+async def page_of_devices(
+    parts: ApiContainer, user: UserId, current: str | None, limit: int, cursor: str | None
+) -> Page[Device]:
+    """Return a page of a user's logins; `current` is the device of the caller."""
+    rows, following = parts.cursors.cut(
+        f"devices of {user}",
+        await parts.people.logins.list_live(user),
+        lambda row: (-row.seen_ms, row.login),
+        cursor,
+        limit,
+    )
+    return Page(
+        [
+            Device(row.login, row.name, row.created_ms, row.seen_ms, row.login == current)
+            for row in rows
+        ],
+        following,
+    )
+
+
+TTL_S = 3600
+_OF_PROXIES = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+
+
+class DemoLogin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The demo user to log in as."""
+
+    user: Annotated[str, msgspec.Meta(pattern=ID_PATTERN)]
+
+
+class DemoToken(msgspec.Struct, frozen=True):
+    """A token, its user and its expiry time (seconds since 1970)."""
+
+    token: str
+    user: str
+    expires_at: int
+
+
+def demo_login_route(settings: Api, tokens: Tokens) -> HTTPRouteHandler:
+    """Return ``POST /v1/dev/login``."""
+    users = frozenset(settings.demo_users)
+
+    @post("/v1/dev/login", status_code=200, opt={"rule": ANYONE}, include_in_schema=False)
+    async def log_in_demo_user(
+        data: JSONBody[DemoLogin], request: Request[Any, Any, Any]
+    ) -> DemoToken:
+        """Log in as a demo user, without a password."""
+        check_is_direct(request.client.host if request.client else "", request.headers)
+        check_is_local(request.headers.get("host", ""), request.headers.get("origin"))
+        if data.user not in users:
+            raise NotFound(f"user: must be one of {', '.join(sorted(users))}")
+        token = tokens.mint(UserId(data.user), TTL_S)
+        return DemoToken(token, data.user, tokens.verify(token).expires_at)
+
+    return log_in_demo_user
+
+
+def check_is_direct(peer: str, headers: Mapping[str, str]) -> None:
+    """Reject a request from another machine or through a proxy.
+
+    Raises:
+        Forbidden: the peer is not on loopback, or a header names a proxy.
+    """
+    address = parse_address(peer)
+    if address is None or not address.is_loopback:
+        raise Forbidden("demo login answers programs on this machine only")
+    if any(name in headers for name in _OF_PROXIES):
+        raise Forbidden("demo login does not answer through a proxy")
+
+
+def check_is_local(host: str, origin: str | None) -> None:
+    """Reject a request that neither this server's page nor a local program made.
+
+    Raises:
+        Forbidden: `Host` is not a name of this machine, or `Origin` is not that of the page.
+    """
+    if urlsplit(f"//{host}").hostname not in _LOOPBACK:
+        raise Forbidden("host: demo login answers on 127.0.0.1 and localhost only")
+    if origin is not None and origin != f"http://{host}":
+        raise Forbidden("origin: demo login is for the page of this server only")

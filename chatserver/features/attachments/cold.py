@@ -99,7 +99,7 @@ class Files:
             CopySourceIfMatch=head["ETag"],
         )
 
-    async def drop_upload(self, file: File) -> None:
+    async def delete_upload(self, file: File) -> None:
         """Delete an upload after it was copied. Idempotent."""
         await self._store.call("delete_object", Key=upload_key(file))
 

@@ -18,6 +18,7 @@ import redis.exceptions
 
 from chatserver.errors import Unavailable
 from chatserver.features.attachments.model import File
+from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.redis.client import HotClient
 
 JOBS_MAX = 10_000
@@ -48,18 +49,18 @@ class SendableFiles:
         found = await asyncio.gather(*(self._hot.call("GET", key) for key in keys))
         return [None if data is None else decode_file(data) for data in found]
 
-    async def put(self, file: File, now_s: float, *, is_news: bool) -> None:
+    async def put(self, file: File, now_s: float, *, is_update: bool) -> None:
         """Store the copy of a file that may be sent; other files are not stored.
 
-        `is_news`: the file has just changed. Otherwise it may be older than the existing copy and
+        `is_update`: the file has just changed. Otherwise it may be older than the existing copy and
         does not replace it. If a changed file may no longer be sent, its copy is deleted; the
         directory has its current state.
         """
         if file.phase != "ready" or file.seqs or file.due is None or file.due <= now_s:
-            if is_news:
+            if is_update:
                 await self.drop([file.id])
             return
-        mode = () if is_news else ("NX",)
+        mode = () if is_update else ("NX",)
         key = self._hot.keys.file(file.id)
         await self._hot.write("SET", key, encode_file(file), "EXAT", file.due, *mode)
 
@@ -67,6 +68,18 @@ class SendableFiles:
         """Delete copies, so that gateways read the directory. Idempotent."""
         keys = [self._hot.keys.file(file) for file in files]
         await asyncio.gather(*(self._hot.call("DEL", key) for key in keys))
+
+
+class RemoteFiles:
+    """The directory's files, read by an rpc worker."""
+
+    def __init__(self, calls: WarmCalls) -> None:
+        self._calls = calls
+
+    async def find_file(self, file: str) -> File | None:
+        """Return a file, or None if there is none."""
+        payload = await self._calls.load_file(file)
+        return decode_file(payload) if payload else None
 
 
 class Job(NamedTuple):
@@ -108,13 +121,13 @@ class MediaJobs:
         """Return a reader of one lane, for one worker."""
         keys = self._hot.keys
         key = keys.slow_media_jobs() if is_slow else keys.media_jobs()
-        return JobReader(self._hot, key, consumer, lease_s)
+        return JobReader(hot=self._hot, key=key, consumer=consumer, lease_s=lease_s)
 
 
 class JobReader:
     """Claims jobs: new ones, and those of workers that crashed."""
 
-    def __init__(self, hot: HotClient, key: str, consumer: str, lease_s: float) -> None:
+    def __init__(self, *, hot: HotClient, key: str, consumer: str, lease_s: float) -> None:
         self._hot = hot
         self._key = key
         self._consumer = consumer
@@ -133,7 +146,7 @@ class JobReader:
     async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
 
-    async def take(self, wait_ms: int) -> Job | None:
+    async def claim(self, wait_ms: int) -> Job | None:
         """Claim a job, waiting up to `wait_ms` for one; return None if there is none.
 
         Guarantees:
@@ -143,11 +156,11 @@ class JobReader:
             Unavailable: Redis is unavailable; start again.
         """
         try:
-            return await self._take_left() or await self._take_new(wait_ms)
+            return await self._claim_abandoned() or await self._claim_new(wait_ms)
         except (redis.exceptions.RedisError, OSError) as exc:
             raise Unavailable(f"redis at {self._hot.name}: {exc}") from exc
 
-    async def _take_left(self) -> Job | None:
+    async def _claim_abandoned(self) -> Job | None:
         waiting = await self._hot.within(
             self._client.xpending_range(
                 self._key, _GROUP, min="-", max="+", count=1, idle=self._lease_ms
@@ -168,7 +181,7 @@ class JobReader:
             return None
         return self._job(claimed[0], tries + 1)
 
-    async def _take_new(self, wait_ms: int) -> Job | None:
+    async def _claim_new(self, wait_ms: int) -> Job | None:
         reply = await self._hot.within(
             self._client.xreadgroup(
                 _GROUP, self._consumer, {self._key: ">"}, count=1, block=wait_ms

@@ -84,7 +84,7 @@ class File:
     width: int | None = None
     height: int | None = None
     has_thumb: bool = False
-    is_looked_at: bool = False  # media processing is finished
+    is_processed: bool = False  # media processing is finished
     rev: int = 1
 
     @property

@@ -22,11 +22,12 @@ from chatserver.api.idempotency import read_key
 from chatserver.api.request_bodies import PathId
 from chatserver.api.security import Actor, user_or_key
 from chatserver.domain.ids import ChatId
-from chatserver.features.attachments.service import Link, attachment_of
+from chatserver.features.attachments.service.sendable import attachment_of
+from chatserver.features.attachments.service.uploads import Link
 from chatserver.protocol import frames
 
 READ, WRITE = user_or_key("attachments:read"), user_or_key("attachments:write")
-LOOK_WAIT_MS_MAX = 5_000
+PROCESSING_WAIT_MS_MAX = 5_000
 
 Seq = Annotated[
     int | None,
@@ -41,7 +42,7 @@ WaitMs = Annotated[
     int,
     QueryParameter(
         ge=0,
-        le=LOOK_WAIT_MS_MAX,
+        le=PROCESSING_WAIT_MS_MAX,
         required=False,
         description="how long to wait for an image's thumbnail",
     ),
@@ -122,7 +123,7 @@ def _uploading(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> UploadedFile:
         """Validate an uploaded file. May be repeated to wait for the thumbnail."""
         found = await parts.uploads.finish(actor, file, wait_ms / 1000)
-        return UploadedFile(attachment_of(found), found.is_looked_at)
+        return UploadedFile(attachment_of(found), found.is_processed)
 
     return [begin_upload, complete_upload]
 
@@ -151,6 +152,6 @@ def _reading(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> FileLink:
         """Return the download URL of a file, for pages, which cannot read a redirect."""
         link = await find_link(actor, file, seq, thumb)
-        return FileLink(link.url, link.expires_s, attachment_of(link.file), link.file.is_looked_at)
+        return FileLink(link.url, link.expires_s, attachment_of(link.file), link.file.is_processed)
 
     return [download, get_link]

@@ -174,7 +174,7 @@ class Attachments:
             return False
         return True
 
-    async def drop_due(self, due: Due) -> None:
+    async def delete_due(self, due: Due) -> None:
         """Delete a due row whose file is gone, or is due at another time. Idempotent."""
         key = _due_key(due.file, due.at)
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
@@ -258,7 +258,7 @@ def encode_file(file: File) -> Item:
         Field.WIDTH: file.width,
         Field.HEIGHT: file.height,
     }
-    flags = {Field.THUMB: file.has_thumb, Field.LOOKED_AT: file.is_looked_at}
+    flags = {Field.THUMB: file.has_thumb, Field.LOOKED_AT: file.is_processed}
     item = file_key(file.id)
     item |= {name: {"S": text} for name, text in texts.items()}
     item |= {name: {"N": str(number)} for name, number in numbers.items() if number is not None}
@@ -290,7 +290,7 @@ def decode_file(item: Item) -> File:
             width=find_number(Field.WIDTH),
             height=find_number(Field.HEIGHT),
             has_thumb=Field.THUMB in item,
-            is_looked_at=Field.LOOKED_AT in item,
+            is_processed=Field.LOOKED_AT in item,
             rev=int(item[Field.REV]["N"]),
         )
     except (KeyError, ValueError) as exc:

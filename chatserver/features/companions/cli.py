@@ -16,7 +16,7 @@ from chatserver.errors import ClientError
 from chatserver.features.companions.model import Changes
 
 if TYPE_CHECKING:
-    from chatserver.features.companions.service import Companions
+    from chatserver.features.companions.service.companions import Companions
 
 LIST_PAGE = 100
 _PROVIDERS = click.Choice(["bedrock", "openai", "scripted"])
@@ -59,7 +59,7 @@ def create(id_: str, **given: Any) -> None:
         made = await companions.create(id_, wanted)
         click.echo(f"{made.id}  version {made.version}")
 
-    _do(work)
+    _process_step(work)
 
 
 @companion.command(name="list")
@@ -75,7 +75,7 @@ def list_companions() -> None:
             if after is None:
                 return
 
-    _do(work)
+    _process_step(work)
 
 
 @companion.command()
@@ -88,7 +88,7 @@ def get(id_: str, version: int | None) -> None:
         found = await companions.get(parse_companion_id(id_, "ID"), version)
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
 
-    _do(work)
+    _process_step(work)
 
 
 @companion.command()
@@ -102,7 +102,7 @@ def update(id_: str, **given: Any) -> None:
         made = await companions.update(parse_companion_id(id_, "ID"), wanted)
         click.echo(f"{made.id}  version {made.version}")
 
-    _do(work)
+    _process_step(work)
 
 
 @companion.command()
@@ -114,7 +114,7 @@ def delete(id_: str) -> None:
         await companions.delete(parse_companion_id(id_, "ID"))
         click.echo(f"deleted {id_}")
 
-    _do(work)
+    _process_step(work)
 
 
 def _changes_of(given: dict[str, Any]) -> Changes:
@@ -136,7 +136,7 @@ def _changes_of(given: dict[str, Any]) -> Changes:
     )
 
 
-def _do(work: Callable[[Companions], Awaitable[None]]) -> None:
+def _process_step(work: Callable[[Companions], Awaitable[None]]) -> None:
     settings = prepare("companion")
     try:
         run(_with_companions(settings, work))
@@ -148,7 +148,7 @@ async def _with_companions(
     settings: Settings, work: Callable[[Companions], Awaitable[None]]
 ) -> None:
     from chatserver.domain.clock import SystemClock
-    from chatserver.features.companions.service import Companions
+    from chatserver.features.companions.service.companions import Companions
     from chatserver.features.companions.warm.companions import CompanionRows
     from chatserver.warm.dynamo.client import open_dynamodb
 

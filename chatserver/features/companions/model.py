@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from ulid import ULID
 
@@ -104,16 +104,6 @@ class Memory:
     upto: Seq
     text: str
     rev: int  # 1, 2, 3 …: incremented with each summary
-
-
-class CompanionBook(Protocol):
-    """Lookup of companions and sessions for the assistant worker."""
-
-    async def get_companion(self, companion: CompanionId, version: int) -> Companion:
-        """Return a version of a companion, deleted or not. Raises NotFound."""
-
-    async def find_session_by_chat(self, chat: ChatId) -> CompanionSession | None:
-        """Return the session of a chat, active or ended; None if the chat is not a session."""
 
 
 def session_chat_id(user: UserId, companion: CompanionId, ref: Ref, now: float) -> ChatId:

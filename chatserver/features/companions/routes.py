@@ -1,25 +1,27 @@
-"""HTTP routes of AI companions: users and API keys list them, API keys manage them."""
+"""HTTP routes of AI companions and of their sessions with users."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
-from litestar import delete, get, patch, post
+from litestar import Request, delete, get, patch, post, put
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import JSONBody, PathParameter
+from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
 from chatserver.api.container import ApiContainer
 from chatserver.api.paging import Cursor, Limit, Page
-from chatserver.api.security import key, user_or_key
+from chatserver.api.request_bodies import PathId, body_of, ref_of
+from chatserver.api.security import Actor, key, user_or_key
+from chatserver.domain.companion_ids import ID_PATTERN as COMPANION_PATTERN
 from chatserver.domain.companion_ids import (
-    ID_PATTERN,
     VERSIONS_MAX,
     CompanionId,
     parse_companion_id,
 )
-from chatserver.domain.ids import UserId
+from chatserver.domain.ids import ID_PATTERN, ChatId, Ref, UserId
+from chatserver.features.companions.frames import describe_companion, describe_session, list_name
 from chatserver.features.companions.model import (
     ANSWER_TOKENS_MAX,
     CONTEXT_TOKENS_MAX,
@@ -31,13 +33,13 @@ from chatserver.features.companions.model import (
     Companion,
     Provider,
 )
-from chatserver.features.companions.views import describe_companion
+from chatserver.features.companions.service.sessions import Opened
 from chatserver.protocol import frames
 
 SEE = user_or_key("companions:read")
 READ, WRITE = key("companions:read"), key("companions:write")
 
-PathCompanion = Annotated[str, PathParameter(pattern=ID_PATTERN)]
+PathCompanion = Annotated[str, PathParameter(pattern=COMPANION_PATTERN)]
 PathVersion = Annotated[int, PathParameter(ge=1, le=VERSIONS_MAX)]
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)]
 Prompt = Annotated[str, Meta(max_length=PROMPT_CHARS_MAX)]
@@ -53,7 +55,7 @@ class NewCompanion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     provider: Provider
     model: Model
     prompt: Prompt = ""
-    id: Annotated[str, Meta(pattern=ID_PATTERN)] | None = None
+    id: Annotated[str, Meta(pattern=COMPANION_PATTERN)] | None = None
     context_tokens_max: ContextTokens = 8_192
     answer_tokens_max: AnswerTokens = 1_024
 
@@ -169,3 +171,107 @@ def _show(companion: Companion) -> Persona:
         companion.created_ms,
         companion.is_deleted,
     )
+
+
+READ_CHATS, WRITE_CHATS = user_or_key("chats:read"), user_or_key("chats:write")
+CompanionQuery = Annotated[str | None, QueryParameter(pattern=COMPANION_PATTERN, required=False)]
+ChatQuery = Annotated[str | None, QueryParameter(pattern=ID_PATTERN, required=False)]
+
+if TYPE_CHECKING:  # the fields are those of the frames
+    NewSession: TypeAlias = msgspec.Struct
+    NewVersion: TypeAlias = msgspec.Struct
+else:
+    NewSession = body_of("NewSession", frames.CreateSession, "companion")
+    NewVersion = body_of("NewVersion", frames.UpdateSession, "chat")
+
+
+class OpenSession(msgspec.Struct, frozen=True):
+    """An active session and its chat."""
+
+    session: frames.SessionInfo
+    chat: frames.ChatInfo
+
+
+def companion_sessions_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    """Return the routes of companion sessions."""
+    return [*_active(parts), *_listed(parts)]
+
+
+def _active(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    sessions = parts.companion_sessions
+
+    @post("/v1/companions/{companion:str}/session", opt={"rule": WRITE_CHATS, "creates": True})
+    async def create_session(
+        companion: PathCompanion,
+        data: JSONBody[NewSession],
+        actor: Actor,
+        request: Request[Any, Any, Any],
+    ) -> OpenSession:
+        """Start a session; 409 contains the chat of the active one."""
+        ref = _ref(data, request)
+        return _show_session(await sessions.create(actor, parse_companion_id(companion), ref))
+
+    @get("/v1/companions/{companion:str}/session", opt={"rule": READ_CHATS})
+    async def get_session(companion: PathCompanion, actor: Actor) -> OpenSession:
+        """Get the active session with a companion."""
+        return _show_session(await sessions.get(actor, parse_companion_id(companion)))
+
+    @post(
+        "/v1/companions/{companion:str}/session/renewal", opt={"rule": WRITE_CHATS, "creates": True}
+    )
+    async def renew_session(
+        companion: PathCompanion,
+        data: JSONBody[NewSession],
+        actor: Actor,
+        request: Request[Any, Any, Any],
+    ) -> OpenSession:
+        """Atomically end the active session and start another."""
+        ref = _ref(data, request)
+        return _show_session(await sessions.renew(actor, parse_companion_id(companion), ref))
+
+    @delete("/v1/companions/{companion:str}/session", status_code=200, opt={"rule": WRITE_CHATS})
+    async def delete_session(
+        companion: PathCompanion, actor: Actor, chat: ChatQuery = None
+    ) -> frames.SessionInfo:
+        """End the active session; with `chat`, only if it is that one. Its messages remain."""
+        which = None if chat is None else ChatId(chat)
+        return describe_session(await sessions.delete(actor, parse_companion_id(companion), which))
+
+    return [create_session, get_session, renew_session, delete_session]
+
+
+def _listed(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    sessions = parts.companion_sessions
+
+    @get("/v1/companion-sessions", opt={"rule": READ_CHATS})
+    async def list_sessions_with_companions(
+        actor: Actor, companion: CompanionQuery = None, limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[frames.SessionInfo]:
+        """List sessions: active ones first, then ended ones grouped by companion, by time.
+
+        With `companion`, only the sessions with it: the active one, then ended ones, newest first.
+        """
+        whom = None if companion is None else parse_companion_id(companion)
+        what = list_name(actor, whom)
+        place = parts.cursors.open(what, cursor, dict[str, str])
+        found, following = await sessions.list_page(actor, whom, place, limit)
+        sealed = None if following is None else parts.cursors.seal(what, following)
+        return Page([describe_session(each) for each in found], sealed)
+
+    @put("/v1/companion-sessions/{chat:str}/version", opt={"rule": WRITE_CHATS})
+    async def update_session(
+        chat: PathId, data: JSONBody[NewVersion], actor: Actor
+    ) -> frames.SessionInfo:
+        """Change the companion version that responds: `version`, or by default the newest."""
+        version: int | None = getattr(data, "version", None)
+        return describe_session(await sessions.update_version(actor, ChatId(chat), version))
+
+    return [list_sessions_with_companions, update_session]
+
+
+def _ref(data: msgspec.Struct, request: Request[Any, Any, Any]) -> Ref:
+    return Ref(ref_of(getattr(data, "ref", None), request))
+
+
+def _show_session(opened: Opened) -> OpenSession:
+    return OpenSession(describe_session(opened.session), opened.info)

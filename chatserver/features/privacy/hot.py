@@ -21,7 +21,7 @@ from chatserver.protocol import webhook_messages as messages
 PAGE_MAX: Final = 500
 
 
-class Traces:
+class RedisUserData:
     """Deletes data of a user. Every method is idempotent and returns the number of deletions.
 
     `chats`: chats that belong to the user alone, whose messages from others are deleted as well.
@@ -42,49 +42,51 @@ class Traces:
         for chat in chats:
             marks += [_chat_mark(chat), msgspec.msgpack.encode({"chat": chat})[1:]]
 
-        def is_meant(fields: list[bytes]) -> bool:
+        def matches(fields: list[bytes]) -> bool:
             return any(mark in fields[1] for mark in marks)
 
         for gateway in gateways:
             key = keys.mail(GatewayId(gateway.decode()))
             (now_s, _), _ = await self._hot.snapshot(("TIME",), ("XLEN", key))
             before = str(int((int(now_s) - read_s) * 1000))
-            count += await self._sift(key, is_meant, before)
+            count += await self._delete_matching(key, matches, before)
         return count
 
     async def remove_calls(self, user: UserId) -> int:
         """Delete calls from gateways to workers on behalf of the user, including their text."""
         count = 0
         for key in (self._hot.keys.rpc_calls(), self._hot.keys.hook_calls()):
-            count += await self._sift(key, lambda fields: find_author(fields[1]) == user)
+            count += await self._delete_matching(key, lambda fields: find_author(fields[1]) == user)
         return count
 
     async def remove_dead_letters(self, user: UserId, chats: Collection[ChatId] = ()) -> int:
         """Delete dead letters of the persist worker that contain entries of the user."""
         marks, count = [_sender_mark(user), *map(_chat_mark, chats)], 0
 
-        def is_meant(fields: list[bytes]) -> bool:
+        def matches(fields: list[bytes]) -> bool:
             return any(mark in _field(fields, b"m") for mark in marks)
 
         for partition in range(self._hot.keys.partitions):
             key = self._hot.keys.dead(partition)
-            count += await self._sift(key, is_meant)
+            count += await self._delete_matching(key, matches)
         return count
 
     async def remove_events(self, user: UserId, chats: Collection[ChatId] = ()) -> int:
         """Delete webhook events that contain text of the user, from all queues."""
 
-        def is_meant(event: bytes) -> bool:
-            return holds_words(event, user, chats)
+        def matches(event: bytes) -> bool:
+            return contains_user_text(event, user, chats)
 
         count, keys = 0, self._hot.keys
         for partition in range(keys.partitions):
             for key in (keys.hooks(partition), keys.hooks_dead(partition)):
-                count += await self._sift(key, lambda fields: is_meant(_field(fields, b"e")))
-            count += await self._sift_late(keys.hooks_late(partition), is_meant)
+                count += await self._delete_matching(
+                    key, lambda fields: matches(_field(fields, b"e"))
+                )
+            count += await self._delete_matching_late(keys.hooks_late(partition), matches)
         return count
 
-    async def remove_box(self, user: UserId) -> None:
+    async def delete_user_state(self, user: UserId) -> None:
         """Delete the user state: later requests that name the user fail with NotFound."""
         await self._hot.call("DEL", self._hot.keys.box(user))
 
@@ -109,12 +111,12 @@ class Traces:
 
     # scanning
 
-    async def _sift(
-        self, key: str, is_meant: Callable[[list[bytes]], bool], before: str = "+"
+    async def _delete_matching(
+        self, key: str, matches: Callable[[list[bytes]], bool], before: str = "+"
     ) -> int:
         count = 0
         async for entries in self._iter_pages(key, before):
-            meant = [name for name, fields in entries if is_meant(fields)]
+            meant = [name for name, fields in entries if matches(fields)]
             if meant:
                 count += int(await self._hot.call("XDEL", key, *meant))
         return count
@@ -129,19 +131,19 @@ class Traces:
                 return
             start = f"({page[-1][0].decode()}"
 
-    async def _sift_late(self, key: str, is_meant: Callable[[bytes], bool]) -> int:
+    async def _delete_matching_late(self, key: str, matches: Callable[[bytes], bool]) -> int:
         count, cursor = 0, b"0"
         while True:
             cursor, found = await self._hot.call("ZSCAN", key, cursor, "COUNT", PAGE_MAX)
             for packed in found[::2]:
                 _, event = msgspec.msgpack.decode(packed, type=tuple[int, bytes])
-                if is_meant(event):
+                if matches(event):
                     count += int(await self._hot.call("ZREM", key, packed))
             if cursor in (b"0", 0):
                 return count
 
 
-def holds_words(event: bytes, user: UserId, chats: Collection[ChatId] = ()) -> bool:
+def contains_user_text(event: bytes, user: UserId, chats: Collection[ChatId] = ()) -> bool:
     """Return whether a webhook event contains text of the user, or a message in `chats`."""
     try:
         found = messages.decode_event(event)

@@ -1,14 +1,13 @@
 """Use cases of data export and account erasure; workers run the jobs.
 
 An erasure starts with the parts that cannot wait. One transaction turns the user's row into a
-tombstone and creates the job; then every login ends and every connection is closed (`Closing`).
+tombstone and creates the job; then every login ends and every connection is closed (`Lockout`).
 From then on no token of any kind gives access as this user: the tombstone is permanent and banned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Collection
 
 import structlog
 
@@ -16,7 +15,10 @@ from chatserver.domain.access.logins import Marks
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
 from chatserver.errors import Forbidden, NotFound
+from chatserver.features.accounts.warm import AccountRows
+from chatserver.features.privacy.hot import RedisUserData
 from chatserver.features.privacy.model import Job, new_job_id
+from chatserver.features.privacy.warm.jobs import JobRows
 from chatserver.hot.users.revocations import Revocations, SessionEnder
 
 log = structlog.get_logger()
@@ -29,45 +31,22 @@ LINK_S = 300  # lifetime of a link to an export
 NO_EXPORT = "export: none was asked for, or its time is over"
 
 
-class JobStore(Protocol):
-    """Storage of jobs."""
-
-    async def create_export(self, job: Job, per_day_max: int) -> None: ...
-
-    async def create_erasure(self, job: Job) -> str: ...
-
-    async def find(self, id_: str) -> Job | None: ...
-
-    async def find_export_of(self, user: str) -> Job | None: ...
-
-
-class AccountRows(Protocol):
-    """User directory."""
-
-    async def list_logins(self, user: str) -> Sequence[Any]: ...
-
-
-class Boxes(Protocol):
-    """User state in Redis."""
-
-    async def remove_box(self, user: UserId) -> None: ...
-
-
-class Closing:
+class Lockout:
     """Permanent lockout of a user whose row is already a tombstone."""
 
     def __init__(
         self,
+        *,
         rows: AccountRows,
-        marks: Revocations,
+        revocations: Revocations,
         ender: SessionEnder,
-        boxes: Boxes,
+        redis_data: RedisUserData,
         clock: Clock,
     ) -> None:
         self._rows = rows
-        self._marks = marks
+        self._revocations = revocations
         self._ender = ender
-        self._boxes = boxes
+        self._redis_data = redis_data
         self._clock = clock
 
     async def close(self, user: UserId) -> int:
@@ -82,10 +61,10 @@ class Closing:
         """
         now = self._clock.time()
         logins = frozenset(row.login for row in await self._rows.list_logins(user))
-        await self._marks.put(user, before=int(now), logins=logins, is_banned=True)
+        await self._revocations.put(user, before=int(now), logins=logins, is_banned=True)
         await self._ender.end(user, Marks(int(now), logins, is_banned=True), "erased")
         # From now on, requests on behalf of the user fail: the user does not exist.
-        await self._boxes.remove_box(user)
+        await self._redis_data.delete_user_state(user)
         return len(logins)
 
 
@@ -97,14 +76,15 @@ class Privacy:
 
     def __init__(
         self,
-        jobs: JobStore,
-        closing: Closing,
+        *,
+        jobs: JobRows,
+        lockout: Lockout,
         sign: Callable[[Job, int], Awaitable[str]],
         clock: Clock,
         reserved: Collection[str] = (),
     ) -> None:
         self._jobs = jobs
-        self._closing = closing
+        self._lockout = lockout
         self._sign = sign
         self._clock = clock
         self._reserved = frozenset(reserved)
@@ -121,7 +101,7 @@ class Privacy:
         now_ms = self._now_ms()
         job = Job(new_job_id(), "export", user, now_ms, now_ms)
         await self._jobs.create_export(job, EXPORTS_PER_DAY_MAX)
-        log.info("privacy.export_asked_for", user=user)
+        log.info("privacy.export_requested", user=user)
         return job
 
     async def get_export(self, user: UserId) -> tuple[Job, str | None]:
@@ -171,8 +151,8 @@ class Privacy:
         if job is None:  # erased long ago; the receipt has expired
             raise NotFound("user: does not exist")
         if not job.is_finished:
-            await self._closing.close(user)
-        log.info("privacy.erasure_asked_for", user=user)
+            await self._lockout.close(user)
+        log.info("privacy.erasure_requested", user=user)
         return job
 
     async def get_receipt(self, receipt: str) -> Job:

@@ -33,20 +33,20 @@ class Need(enum.IntEnum):
     NO = 0
     YES = 1
     IF_DEVICES = 2  # not cached whether the user has devices
-    IN_FRONT = 3  # a client is, or was a moment ago, in the foreground
+    FOREGROUND = 3  # a client is, or was a moment ago, in the foreground
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Due:
     """A chat with pushes that are due.
 
-    `time` identifies this claim; `taken_ms` is when it was made, on Redis's clock.
+    `time` identifies this claim; `claimed_ms` is when it was made, on Redis's clock.
     """
 
     chat: ChatId
     since: Seq
     time: int
-    taken_ms: int
+    claimed_ms: int
 
 
 class DueChats:
@@ -58,7 +58,7 @@ class DueChats:
         self._partition = lease.partition
         self._backlog = hot.keys.backlog(self._partition)
 
-    async def get_place(self) -> str:
+    async def get_checkpoint(self) -> str:
         """Return the last backlog entry read for pushes; initially the last persisted one."""
         key = self._hot.keys.checkpoint(self._partition)
         told, done = await self._hot.call("HMGET", key, "told", "id")
@@ -69,7 +69,7 @@ class DueChats:
         reply = await self._hot.call("XRANGE", self._backlog, f"({entry_id}", "+", "COUNT", limit)
         return [parse_entry(name, fields) for name, fields in reply]
 
-    async def note(self, upto: str, firsts: Mapping[ChatId, Seq], delay_s: float) -> bool:
+    async def record(self, upto: str, firsts: Mapping[ChatId, Seq], delay_s: float) -> bool:
         """Schedule chats to be due in `delay_s`, and checkpoint the backlog at `upto`.
 
         Guarantees:
@@ -80,7 +80,7 @@ class DueChats:
         """
         keys = self._hot.keys
         noted: int = await self._hot.run(
-            load_script("note_due"),
+            load_script("record_due_pushes"),
             {
                 "lease": keys.lease(self._partition, "notify"),
                 "checkpoint": keys.checkpoint(self._partition),
@@ -93,11 +93,11 @@ class DueChats:
         )
         return bool(noted)
 
-    async def take(self, limit: int, hold_s: float) -> list[Due]:
+    async def claim_due(self, limit: int, hold_s: float) -> list[Due]:
         """Return chats that are due; each is due again in `hold_s` unless it is finished."""
         keys, hold_ms = self._hot.keys, int(hold_s * 1000)
         reply = await self._hot.run(
-            load_script("take_due"),
+            load_script("claim_due_pushes"),
             {
                 "lease": keys.lease(self._partition, "notify"),
                 "due": keys.due(self._partition),
@@ -110,7 +110,7 @@ class DueChats:
             for chat, since, time in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
         ]
 
-    async def end(self, due: Due, next_seq: Seq, again_s: float | None = None) -> None:
+    async def finish(self, due: Due, next_seq: Seq, again_s: float | None = None) -> None:
         """Finish a chat up to before `next_seq`, or make it due once more in `again_s`.
 
         Guarantees:
@@ -119,7 +119,7 @@ class DueChats:
         keys = self._hot.keys
         delay_ms = -1 if again_s is None else int(again_s * 1000)
         await self._hot.run(
-            load_script("end_due"),
+            load_script("finish_due_push"),
             {"due": keys.due(self._partition), "since": keys.since(self._partition)},
             {"chat": due.chat, "time": due.time, "next": next_seq, "delay_ms": delay_ms},
         )
@@ -156,7 +156,7 @@ class PushState:
             Seq(int(seq or 0)), (name or b"").decode(), kind != b"group", large not in (None, b"0")
         )
 
-    async def find_joined(self, chat: ChatId, users: Sequence[UserId] | None) -> dict[UserId, Seq]:
+    async def find_members(self, chat: ChatId, users: Sequence[UserId] | None) -> dict[UserId, Seq]:
         """Return the members, all or those in `users`, with the first seq each may read."""
         key = self._hot.keys.members(chat)
         if users is None:
@@ -175,13 +175,15 @@ class PushState:
         """Return the number of fields in the user state hash; it grows with the number of chats."""
         return int(await self._hot.call("HLEN", self._hot.keys.box(user)))
 
-    async def is_box_known(self, user: UserId) -> bool:
+    async def is_user_state_loaded(self, user: UserId) -> bool:
         """Return whether the user's chats and marks were loaded from the directory."""
         epoch = self._hot.epoch_of(self._hot.keys.partition_of(user))
         known = await self._hot.call("HGET", self._hot.keys.box(user), "known")
         return bool(known == epoch.encode())
 
-    async def find(self, chat: ChatId, users: Sequence[UserId]) -> dict[UserId, tuple[Need, Seq]]:
+    async def find_needs(
+        self, chat: ChatId, users: Sequence[UserId]
+    ) -> dict[UserId, tuple[Need, Seq]]:
         """Return the users who may need a push for a chat, and up to which seq each has read it.
 
         Guarantees:
@@ -203,7 +205,7 @@ class PushState:
     ) -> dict[UserId, tuple[Need, Seq]]:
         keys = self._hot.keys
         reply = await self._hot.run(
-            load_script("absent"),
+            load_script("find_push_targets"),
             {"gateways": keys.gateways(partition)},
             {"chat_id": chat},
             [
@@ -217,15 +219,15 @@ class PushState:
             if reply[2 * i] != Need.NO
         }
 
-    async def note_devices(self, user: UserId) -> None:
+    async def record_devices(self, user: UserId) -> None:
         """Record that the user may have devices; call this before the first one is written."""
         await self._hot.write("SET", self._hot.keys.pushing(user), "1", "EX", SOME_TTL_S)
 
-    async def note_none(self, user: UserId) -> None:
+    async def record_no_devices(self, user: UserId) -> None:
         """Record that the user has no devices, after a lookup found none.
 
         Guarantees:
-            Safe under a concurrent registration: a value written by `note_devices` is kept.
+            Safe under a concurrent registration: a value written by `record_devices` is kept.
         """
         await self._hot.write("SET", self._hot.keys.pushing(user), "0", "NX", "EX", NONE_TTL_S)
 

@@ -107,7 +107,7 @@ def shorten(text: str, chars_max: int) -> str:
     return line if len(line) <= chars_max else line[: chars_max - 1].rstrip() + "…"
 
 
-def mentions_of(body: str) -> list[UserId]:
+def find_mentions(body: str) -> list[UserId]:
     """Return the users mentioned as ``@user``, each once, at most `MENTIONS_MAX`."""
     found = dict.fromkeys(UserId(name) for name in _MENTION.findall(body))
     return list(found)[:MENTIONS_MAX]

@@ -83,7 +83,7 @@ def _subscriptions(parts: ApiContainer) -> list[HTTPRouteHandler]:
         if subscription.kind == "web" and not sends_to_browsers:
             raise BadRequest("endpoint: this installation does not push to browsers")
         now = parts.clock.time()
-        await parts.absence.note_devices(actor)
+        await parts.push_state.record_devices(actor)
         await parts.subscriptions.put(subscription, now)
         return _describe(subscription, int(now * 1000))
 
@@ -113,7 +113,7 @@ def _quiet_chats(parts: ApiContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/notifications", opt={"rule": USER})
     async def get_notifications(chat: PathId, actor: Actor) -> ChatNotifications:
         """Get whether a chat is muted."""
-        until_ms = await parts.quiet.get_until(ChatId(chat), actor)
+        until_ms = await parts.muted_chats.get_until(ChatId(chat), actor)
         if until_ms <= parts.clock.time() * 1000:
             return ChatNotifications(quiet=False)
         is_for_ever = until_ms >= FOR_EVER_MS
@@ -127,7 +127,7 @@ def _quiet_chats(parts: ApiContainer) -> list[HTTPRouteHandler]:
         if data.until is not None and not 0 < data.until <= FOR_EVER_MS // 1000:
             raise BadRequest("until: must be a time in seconds since 1970")
         until_ms = FOR_EVER_MS if data.until is None else data.until * 1000
-        await parts.quiet.set_until(ChatId(chat), actor, until_ms if data.quiet else 0)
+        await parts.muted_chats.set_until(ChatId(chat), actor, until_ms if data.quiet else 0)
         return ChatNotifications(data.quiet, data.until if data.quiet else None)
 
     return [get_notifications, set_notifications]

@@ -1,9 +1,8 @@
 """Redis queues of the social graph: uncounted likes, and the wake-up of timeline workers.
 
 Data, per partition: ``{pN}:likes`` (stream, entry ``p`` the post, ``d`` 1 or -1), oldest first.
-`chatserver.features.social.like_counter` reads the stream from its start and trims entries after
-they are counted, so none is lost in between. Bound: `QUEUE_MAX` entries; when the queue is full,
-likes are refused.
+`worker/like_counter.py` reads the stream from its start and trims entries after they are counted,
+so none is lost in between. Bound: `queue_max` entries; when the queue is full, likes are refused.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class LikeBatches:
         await self._hot.call("XTRIM", self._key, "MINID", f"{int(ms)}-{int(number) + 1}")
 
 
-def waited_s(oldest: LikeEntry, now_s: float) -> float:
+def get_age_s(oldest: LikeEntry, now_s: float) -> float:
     """Return the age of an entry."""
     return max(0.0, now_s - int(oldest.place.partition("-")[0]) / 1000)
 
@@ -102,7 +101,7 @@ class PostWakeUp:
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
-    async def ring(self) -> None:
+    async def notify(self) -> None:
         """Wake the workers up."""
         await self._hot.call("INCR", self._hot.keys.social_posts())
 

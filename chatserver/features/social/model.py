@@ -72,7 +72,7 @@ class Post:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
-class Line:
+class PostRef:
     """Timeline entry: the id of a post and its author. Sorts chronologically."""
 
     post: PostId
@@ -110,7 +110,7 @@ def first_post_id(at_s: float) -> PostId:
     return PostId(str(ULID.from_int(max(0, int(at_s * 1000)) << _RANDOM_BITS)))
 
 
-def made_at_ms(post: PostId) -> int:
+def get_created_ms(post: PostId) -> int:
     """Return the creation time of an id."""
     return int(ULID.from_str(post)) >> _RANDOM_BITS
 

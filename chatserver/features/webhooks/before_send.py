@@ -27,6 +27,7 @@ from chatserver.domain.ids import ChatId, Mid, Ref, UserId
 from chatserver.domain.messages import OnAnswer, PendingDraft
 from chatserver.domain.text import WIDEST, BodyBounds, parse_body
 from chatserver.errors import ChatError, ClientError, Forbidden, Overloaded, Unavailable
+from chatserver.hot.chats.membership import HotMembership
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as messages
 from chatserver.service.messaging.service import Messaging
@@ -41,39 +42,38 @@ BREAKER_S = 10.0  # for this time
 REFUSED = "body: this message is not allowed"
 
 
-class Asked(Protocol):
-    """Source of verdicts."""
+class VerdictSource(Protocol):
+    """The host application: called directly by the API, through a worker by gateways.
+
+    Guarantees:
+        Retries nothing. The caller sets the deadline.
+    """
 
     async def ask(self, question: messages.BeforeSend) -> messages.Verdict:
         """Return the verdict. Raises ChatError if there is none in time."""
 
 
-class References(Protocol):
-    """Digests of committed messages by sender and reference."""
-
-    async def find_digest(self, chat: ChatId, sender: UserId, ref: Ref) -> str | None: ...
-
-
-class Screening:
+class BeforeSendCheck:
     """Requests verdicts, and applies the policy without one. One instance per process."""
 
     def __init__(
         self,
-        asked: Asked,
-        references: References,
+        *,
+        verdicts: VerdictSource,
+        references: HotMembership,
         settings: Webhooks,
         clock: Clock,
         body_bounds: BodyBounds = WIDEST,
     ) -> None:
         self.body_bounds = body_bounds
-        self._asked = asked
+        self._verdicts = verdicts
         self._references = references
         self._settings = settings
         self._clock = clock
         self._failures = 0
         self._closed_until = float("-inf")
 
-    async def screen(self, question: messages.BeforeSend) -> str:
+    async def check(self, question: messages.BeforeSend) -> str:
         """Return the text to commit.
 
         Guarantees:
@@ -90,41 +90,41 @@ class Screening:
                 return question.body
             raise Unavailable("messages cannot be checked at the moment; try again")
         if verdict.action == "refuse":
-            if await self._was_done(question):
+            if await self._is_committed(question):
                 return question.body
             raise Forbidden(f"body: {verdict.why}" if verdict.why else REFUSED)
         if verdict.action == "change" and verdict.body is not None:
             return verdict.body
         return question.body
 
-    async def _was_done(self, question: messages.BeforeSend) -> bool:
+    async def _is_committed(self, question: messages.BeforeSend) -> bool:
         chat, sender = ChatId(question.chat), UserId(question.sender)
         return await self._references.find_digest(chat, sender, Ref(question.ref)) is not None
 
     async def _ask(self, question: messages.BeforeSend) -> messages.Verdict | None:
         """Return the verdict; None if there is none."""
         if self._clock.monotonic() < self._closed_until:
-            metrics.SCREENED.labels("passed_over").inc()
+            metrics.BEFORE_SEND_VERDICTS.labels("skipped").inc()
             return None
         try:
             async with asyncio.timeout(self._settings.before_send_timeout_s):
-                verdict = await self._asked.ask(question)
+                verdict = await self._verdicts.ask(question)
             _check(verdict, self.body_bounds)
         except (ChatError, TimeoutError) as exc:
-            self._failed(exc)
+            self._record_failure(exc)
             return None
         self._failures = 0
-        metrics.SCREENED.labels(verdict.action).inc()
+        metrics.BEFORE_SEND_VERDICTS.labels(verdict.action).inc()
         return verdict
 
-    def _failed(self, error: Exception) -> None:
-        metrics.SCREENED.labels("failed").inc()
+    def _record_failure(self, error: Exception) -> None:
+        metrics.BEFORE_SEND_VERDICTS.labels("failed").inc()
         self._failures += 1
         log.warning("before_send.failed", error=str(error) or "no answer in time")
         if self._failures >= BREAKER_FAILURES:
             self._failures = 0
             self._closed_until = self._clock.monotonic() + BREAKER_S
-            log.error("before_send.passed_over", for_s=BREAKER_S)
+            log.error("before_send.skipped", for_s=BREAKER_S)
 
 
 def _check(verdict: messages.Verdict, bounds: BodyBounds) -> None:
@@ -133,7 +133,7 @@ def _check(verdict: messages.Verdict, bounds: BodyBounds) -> None:
         parse_body(verdict.body or "", bounds)
 
 
-class _Waiting:
+class _UncheckedMessage:
     """A message that waits for its verdict, and then for earlier messages."""
 
     __slots__ = ("attachments", "frame", "on_answer", "outcome")
@@ -147,17 +147,19 @@ class _Waiting:
         self.outcome: str | ChatError | None = None
 
 
-class ScreenedMessaging(Messaging):
+class CheckedMessaging(Messaging):
     """Message sending with a before-send check.
 
     Bound: at most `BEFORE_SEND_IN_FLIGHT_MAX` messages wait for a verdict or for earlier messages.
     """
 
-    def __init__(self, screening: Screening, in_flight_max: int, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, before_send: BeforeSendCheck, in_flight_max: int, *args: Any, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
-        self._screening = screening
+        self._before_send = before_send
         self._in_flight_max = in_flight_max
-        self._lines: dict[tuple[ChatId, UserId], collections.deque[_Waiting]] = {}
+        self._lines: dict[tuple[ChatId, UserId], collections.deque[_UncheckedMessage]] = {}
         self._in_flight = 0
 
     def submit(
@@ -185,15 +187,15 @@ class ScreenedMessaging(Messaging):
         if self._in_flight >= self._in_flight_max:
             raise Overloaded("too many messages are being checked; slow down", retry_after_ms=500)
         self._in_flight += 1
-        waiting = _Waiting(frame, on_answer, attachments)
+        waiting = _UncheckedMessage(frame, on_answer, attachments)
         line = self._lines.setdefault((ChatId(frame.chat), sender), collections.deque())
         line.append(waiting)
-        self._spawn(self._screen(sender, waiting), "before-send")
+        self._spawn(self._check_and_send(sender, waiting), "before-send")
 
-    async def _screen(self, sender: UserId, waiting: _Waiting) -> None:
+    async def _check_and_send(self, sender: UserId, waiting: _UncheckedMessage) -> None:
         frame = waiting.frame
         try:
-            waiting.outcome = await self._screening.screen(
+            waiting.outcome = await self._before_send.check(
                 messages.BeforeSend(
                     frame.chat,
                     sender,
@@ -209,19 +211,19 @@ class ScreenedMessaging(Messaging):
         finally:
             if waiting.outcome is None:  # cancelled, or a bug: do not block later messages
                 waiting.outcome = Unavailable("the message was not checked")
-            self._move_on((ChatId(frame.chat), sender))
+            self._send_ready((ChatId(frame.chat), sender))
 
-    def _move_on(self, place: tuple[ChatId, UserId]) -> None:
+    def _send_ready(self, place: tuple[ChatId, UserId]) -> None:
         """Send the messages at the head of the queue that have a verdict, in order."""
         line = self._lines[place]
         while line and line[0].outcome is not None:
             waiting = line.popleft()
             self._in_flight -= 1
-            self._go(place[1], waiting)
+            self._send_checked(place[1], waiting)
         if not line:
             del self._lines[place]
 
-    def _go(self, sender: UserId, waiting: _Waiting) -> None:
+    def _send_checked(self, sender: UserId, waiting: _UncheckedMessage) -> None:
         frame, outcome = waiting.frame, waiting.outcome
         if isinstance(outcome, str):
             original = None if outcome == frame.body else frame.body
@@ -252,16 +254,16 @@ class ScreenedMessaging(Messaging):
 
 
 def make_messaging(
-    screening: Screening | None, in_flight_max: int, *args: Any, **kwargs: Any
+    before_send: BeforeSendCheck | None, in_flight_max: int, *args: Any, **kwargs: Any
 ) -> Messaging:
-    """Return the messaging service; with `screening`, messages are checked first."""
-    if screening is None:
+    """Return the messaging service; with `before_send`, messages are checked first."""
+    if before_send is None:
         return Messaging(*args, **kwargs)
-    return ScreenedMessaging(screening, in_flight_max, *args, **kwargs)
+    return CheckedMessaging(before_send, in_flight_max, *args, **kwargs)
 
 
-async def screen_edit(screening: Screening, user: UserId, frame: frames.Edit) -> frames.Edit:
-    """Return an edit with the text that the webhook allows; see `Screening.screen`."""
-    body = parse_body(frame.body, screening.body_bounds)
+async def check_edit(before_send: BeforeSendCheck, user: UserId, frame: frames.Edit) -> frames.Edit:
+    """Return an edit with the text that the webhook allows; see `BeforeSendCheck.check`."""
+    body = parse_body(frame.body, before_send.body_bounds)
     question = messages.BeforeSend(frame.chat, user, frame.ref, "edit", body, target=frame.seq)
-    return msgspec.structs.replace(frame, body=await screening.screen(question))
+    return msgspec.structs.replace(frame, body=await before_send.check(question))

@@ -9,7 +9,7 @@ import click
 from chatserver.cli.process_setup import prepare, require_redis, run
 from chatserver.config import Settings
 from chatserver.domain.quantities import counted
-from chatserver.features.webhooks.hot import PENDING_MAX, DeadEvent, HookEvents
+from chatserver.features.webhooks.hot import PENDING_MAX, DeadEvent, EventQueue
 
 PAGE = 500
 
@@ -40,13 +40,13 @@ def replay(places: tuple[str, ...], is_all: bool) -> None:
     run(_replay(settings, None if is_all else set(places)))
 
 
-async def iter_dead(settings: Settings) -> AsyncIterator[tuple[HookEvents, DeadEvent]]:
+async def iter_dead(settings: Settings) -> AsyncIterator[tuple[EventQueue, DeadEvent]]:
     """Yield the current dead letters, partition by partition."""
     from chatserver.hot.redis.factory import open_hot
 
     async with open_hot(settings.redis) as hot:
         for partition in range(hot.keys.partitions):
-            events = HookEvents(hot, partition, PENDING_MAX)
+            events = EventQueue(hot, partition, PENDING_MAX)
             after = "0-0"
             while page := await events.list_dead(after, PAGE):
                 for dead in page:

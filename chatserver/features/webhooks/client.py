@@ -1,15 +1,19 @@
-"""HTTP client for webhooks, with signed requests.
+"""HTTP client of the host application's webhooks. Requests are signed.
 
-See `chatserver.features.webhooks.signatures`.
+``Chat-Signature: t=<seconds since 1970>,v1=<hex HMAC-SHA256 of "<t>." and the body>``. The time is
+part of the signature. A receiver that refuses requests older than some minutes is protected from
+replays.
 """
 
 from __future__ import annotations
+
+import hashlib
+import hmac
 
 import msgspec
 
 from chatserver.domain.clock import Clock
 from chatserver.errors import Unavailable
-from chatserver.features.webhooks.signatures import HEADER, sign
 from chatserver.outbound.http_client import Answer, Outbound
 from chatserver.protocol import webhook_messages as messages
 
@@ -20,7 +24,7 @@ class Webhook:
     """One webhook URL of the host application."""
 
     def __init__(
-        self, outbound: Outbound, url: str, secret: str, timeout_s: float, clock: Clock
+        self, *, outbound: Outbound, url: str, secret: str, timeout_s: float, clock: Clock
     ) -> None:
         self._outbound = outbound
         self._url = url
@@ -70,3 +74,30 @@ class Webhook:
             timeout_s=self._timeout_s,
             answer_bytes_max=bytes_max,
         )
+
+
+HEADER = "Chat-Signature"
+AGE_S_MAX = 300
+
+
+def sign(secret: bytes, now: float, body: bytes) -> str:
+    """Return the header value for a body that is sent now."""
+    return f"t={int(now)},v1={_digest(secret, int(now), body)}"
+
+
+def is_signed(secret: bytes, header: str, body: bytes, now: float, age_s: int = AGE_S_MAX) -> bool:
+    """Return whether a header is a valid signature of the body, made less than `age_s` ago.
+
+    Guarantees:
+        Constant time: a wrong signature takes as long as the right one.
+    """
+    parts = dict(part.partition("=")[::2] for part in header.split(","))
+    time, given = parts.get("t", ""), parts.get("v1", "")
+    if not (time.isascii() and time.isdigit() and len(time) <= 12 and given.isascii()):
+        return False
+    wanted = _digest(secret, int(time), body)
+    return hmac.compare_digest(wanted, given) and abs(now - int(time)) <= age_s
+
+
+def _digest(secret: bytes, time: int, body: bytes) -> str:
+    return hmac.new(secret, b"%d.%b" % (time, body), hashlib.sha256).hexdigest()

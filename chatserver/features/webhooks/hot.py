@@ -27,11 +27,11 @@ from chatserver.telemetry import metrics
 PENDING_MAX = 100_000  # events that wait per partition; more are dead letters at once
 
 DEAD_MAX = 100_000
-FED_MAX = 500  # events in one command
+APPENDED_MAX = 500  # events in one command
 FULL = "too many events wait"
 
 
-class WaitingEvent(NamedTuple):
+class PendingEvent(NamedTuple):
     """A pending event, its stream entry and its number of attempts."""
 
     entry: str
@@ -48,7 +48,7 @@ class DeadEvent(NamedTuple):
     event: bytes
 
 
-class HookEvents:
+class EventQueue:
     """Webhook events of one partition."""
 
     def __init__(self, hot: HotClient, partition: int, pending_max: int) -> None:
@@ -59,24 +59,26 @@ class HookEvents:
         self._key, self._late = keys.hooks(partition), keys.hooks_late(partition)
         self._dead = keys.hooks_dead(partition)
 
-    async def feed(self, events: Sequence[bytes]) -> None:
+    async def append(self, events: Sequence[bytes]) -> None:
         """Queue events for delivery.
 
         Guarantees:
             Order: first attempts are made in the order of the calls.
             Delivery: at least once; an event that is queued again arrives twice, with the same id.
         """
-        for at in range(0, len(events), FED_MAX):
-            some = events[at : at + FED_MAX]
+        for at in range(0, len(events), APPENDED_MAX):
+            some = events[at : at + APPENDED_MAX]
             waiting, late = await self._hot.snapshot(("XLEN", self._key), ("ZCARD", self._late))
             if int(waiting) + int(late) + len(some) > self._pending_max:
                 metrics.HOOK_EVENTS.labels("dead").inc(len(some))
-                adds = [self._bury(event, 0, FULL) for event in some]
+                adds = [self._dead_letter_command(event, 0, FULL) for event in some]
             else:
                 adds = [("XADD", self._key, "*", "n", 0, "e", event) for event in some]
             await self._hot.transaction(*adds)
 
-    def _bury(self, event: bytes, attempts: int, why: str) -> tuple[str | bytes | int, ...]:
+    def _dead_letter_command(
+        self, event: bytes, attempts: int, why: str
+    ) -> tuple[str | bytes | int, ...]:
         fields = ("n", attempts, "why", why[:500], "e", event)
         return ("XADD", self._dead, "MAXLEN", "~", DEAD_MAX, "*", *fields)
 
@@ -84,7 +86,7 @@ class HookEvents:
         """Return the Redis time, the clock of the retry times."""
         return await self._hot.time_ms(self._late)
 
-    async def take_due(self, now_ms: int, limit: int) -> None:
+    async def requeue_due(self, now_ms: int, limit: int) -> None:
         """Move delayed events that are due back to the pending queue."""
         packed = await self._hot.call(
             "ZRANGEBYSCORE", self._late, "-inf", now_ms, "LIMIT", 0, limit
@@ -92,35 +94,35 @@ class HookEvents:
         for value in packed:
             attempts, event = msgspec.msgpack.decode(value, type=tuple[int, bytes])
             await self._hot.run(
-                load_script("wake_event"),
+                load_script("requeue_event"),
                 {"hooks": self._key, "hooks_late": self._late},
                 {"packed": value, "attempts": attempts, "event": event},
             )
 
-    async def list_waiting(self, limit: int) -> list[WaitingEvent]:
+    async def list_pending(self, limit: int) -> list[PendingEvent]:
         """Return the oldest pending events."""
         reply = await self._hot.call("XRANGE", self._key, "-", "+", "COUNT", limit)
-        return [WaitingEvent(name.decode(), int(fields[1]), fields[3]) for name, fields in reply]
+        return [PendingEvent(name.decode(), int(fields[1]), fields[3]) for name, fields in reply]
 
-    async def done(self, told: WaitingEvent) -> None:
+    async def delete(self, delivered: PendingEvent) -> None:
         """Delete a delivered event."""
-        await self._hot.call("XDEL", self._key, told.entry)
+        await self._hot.call("XDEL", self._key, delivered.entry)
 
-    async def postpone(self, failed: WaitingEvent, due_ms: int) -> bool:
+    async def postpone(self, failed: PendingEvent, due_ms: int) -> bool:
         """Delay an event for a retry; False if it is no longer pending."""
         return await self._move(failed, due_ms=due_ms)
 
-    async def give_up(self, failed: WaitingEvent, why: str) -> bool:
+    async def dead_letter(self, failed: PendingEvent, why: str) -> bool:
         """Dead-letter an event; False if it is no longer pending."""
         is_moved = await self._move(failed, why=why)
         if is_moved:
             metrics.HOOK_EVENTS.labels("dead").inc()
         return is_moved
 
-    async def _move(self, failed: WaitingEvent, *, due_ms: int = 0, why: str = "") -> bool:
+    async def _move(self, failed: PendingEvent, *, due_ms: int = 0, why: str = "") -> bool:
         attempts = failed.attempts + 1
         moved: int = await self._hot.run(
-            load_script("move_event"),
+            load_script("move_undelivered_event"),
             {"hooks": self._key, "hooks_late": self._late, "hooks_dead": self._dead},
             {
                 "entry": failed.entry,
@@ -159,14 +161,14 @@ class HookEvents:
         )
 
 
-class HookFeed:
+class WebhookEvents:
     """Entry point for webhook events; a no-op if no event webhook is configured."""
 
     def __init__(self, hot: HotClient, settings: Webhooks) -> None:
         self._is_on = settings.events_url is not None
         self._hot = hot
         self._partitions = [
-            HookEvents(hot, number, PENDING_MAX) for number in range(hot.keys.partitions)
+            EventQueue(hot, number, PENDING_MAX) for number in range(hot.keys.partitions)
         ]
 
     @property
@@ -174,14 +176,14 @@ class HookFeed:
         """True if events are delivered."""
         return self._is_on
 
-    async def feed(self, user: UserId, event: messages.HookEvent) -> None:
-        """Queue an event about a user; see `HookEvents.feed`."""
+    async def publish(self, user: UserId, event: messages.HookEvent) -> None:
+        """Queue an event about a user; see `EventQueue.append`."""
         if self._is_on:
             partition = self._hot.keys.partition_of(user)
-            await self._partitions[partition].feed([messages.encode(event)])
+            await self._partitions[partition].append([messages.encode(event)])
 
-    async def feed_entries(self, partition: int, entries: Sequence[Message]) -> None:
+    async def publish_entries(self, partition: int, entries: Sequence[Message]) -> None:
         """Queue events for chat entries of a partition."""
         if self._is_on and entries:
             events = [messages.encode(messages.event_of(entry)) for entry in entries]
-            await self._partitions[partition].feed(events)
+            await self._partitions[partition].append(events)

@@ -24,8 +24,9 @@ import structlog
 from chatserver.domain.jitter import jittered
 from chatserver.errors import BadRequest, ChatError, Unavailable
 from chatserver.features.webhooks.client import Webhook
-from chatserver.features.webhooks.hot import PENDING_MAX, HookEvents, WaitingEvent
+from chatserver.features.webhooks.hot import PENDING_MAX, EventQueue, PendingEvent
 from chatserver.hot.bus import rpc
+from chatserver.hot.bus.rpc_queue import CallQueue
 from chatserver.hot.leases import Lease
 from chatserver.protocol import webhook_messages as messages
 from chatserver.telemetry import metrics
@@ -35,19 +36,22 @@ from workers.rpc import RpcWorker
 
 log = structlog.get_logger()
 
-ATTEMPTS_MAX = 12  # then an event is a dead letter
-BACKOFF_S = 2.0  # first pause; each next one doubles
-BACKOFF_S_MAX = 3600.0
 IN_FLIGHT_MAX = 16  # concurrent event requests per partition
 
-ASKED_IN_FLIGHT_MAX = 512
+BACKOFF_S_MAX = 3600.0
+
+BACKOFF_S = 2.0  # first pause; each next one doubles
+
+ATTEMPTS_MAX = 12  # then an event is a dead letter
+
+CALLS_IN_FLIGHT_MAX = 512
 LEASE_S = 60.0
 POLL_S = 0.2  # when there are no events
 BATCH_MAX = 64
 DUE_MAX = 500
 PAUSE_S_MAX = 30.0  # while the endpoint is down
 # Permanent errors: a retry cannot succeed (RFC 9110 section 15.5).
-REFUSED_FOR_GOOD = frozenset({400, 405, 410, 411, 413, 414, 415, 422, 431})
+PERMANENT_STATUSES = frozenset({400, 405, 410, 411, 413, 414, 415, 422, 431})
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -56,15 +60,17 @@ class BeforeSendCaller(RpcWorker):
     """Requests `before_send` verdicts for gateways, which load no HTTP client."""
 
     def __init__(self, parts: WorkerContainer, name: str, url: str) -> None:
-        queue = rpc.CallQueue(parts.hot, name, parts.clock, parts.hot.keys.hook_calls())
-        super().__init__(parts, name, queue, ASKED_IN_FLIGHT_MAX)
+        queue = CallQueue(
+            hot=parts.hot, consumer=name, clock=parts.clock, key=parts.hot.keys.hook_calls()
+        )
+        super().__init__(parts, name, queue, CALLS_IN_FLIGHT_MAX)
         settings = parts.settings.webhooks
         self._webhook = Webhook(
-            parts.outbound,
-            url,
-            settings.secret.get_secret_value(),
-            settings.before_send_timeout_s,
-            parts.clock,
+            outbound=parts.outbound,
+            url=url,
+            secret=settings.secret.get_secret_value(),
+            timeout_s=settings.before_send_timeout_s,
+            clock=parts.clock,
         )
 
     async def _perform(self, operation: rpc.AnyOperation) -> bytes:
@@ -77,20 +83,27 @@ class BeforeSendCaller(RpcWorker):
             raise Unavailable(f"before_send: {exc.message}") from exc
 
 
-class EventPublisher:
+class EventDeliverer:
     """Delivers the events of one partition."""
 
-    def __init__(self, parts: WorkerContainer, partition: int, owner: str, url: str) -> None:
+    def __init__(self, *, parts: WorkerContainer, partition: int, owner: str, url: str) -> None:
         settings = parts.settings.webhooks
         self._settings = settings
-        self._events = HookEvents(parts.hot, partition, PENDING_MAX)
-        self._lease = Lease(parts.hot, partition, "webhooks", owner, LEASE_S, parts.clock)
+        self._events = EventQueue(parts.hot, partition, PENDING_MAX)
+        self._lease = Lease(
+            hot=parts.hot,
+            partition=partition,
+            work="webhooks",
+            owner=owner,
+            ttl_s=LEASE_S,
+            clock=parts.clock,
+        )
         self._webhook = Webhook(
-            parts.outbound,
-            url,
-            settings.secret.get_secret_value(),
-            settings.timeout_s,
-            parts.clock,
+            outbound=parts.outbound,
+            url=url,
+            secret=settings.secret.get_secret_value(),
+            timeout_s=settings.timeout_s,
+            clock=parts.clock,
         )
         self._pause_s = 0.0  # while the endpoint is down
 
@@ -109,13 +122,13 @@ class EventPublisher:
 
     async def step(self) -> float:
         """Deliver pending events; return the delay before the next step."""
-        await self._events.take_due(await self._events.now_ms(), DUE_MAX)
-        waiting = await self._events.list_waiting(1 if self._pause_s else BATCH_MAX)
+        await self._events.requeue_due(await self._events.now_ms(), DUE_MAX)
+        waiting = await self._events.list_pending(1 if self._pause_s else BATCH_MAX)
         if not waiting:
             return POLL_S
         lanes = split_lanes(waiting, IN_FLIGHT_MAX)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._tell_lane(lane)) for lane in lanes]
+            tasks = [group.create_task(self._deliver_lane(lane)) for lane in lanes]
         if any(task.result() for task in tasks):
             self._pause_s = 0.0
             return 0.0
@@ -124,7 +137,7 @@ class EventPublisher:
         log.warning("webhooks.down", waits_s=round(self._pause_s, 1))
         return jittered(self._pause_s)
 
-    async def _tell_lane(self, lane: Sequence[WaitingEvent]) -> bool:
+    async def _deliver_lane(self, lane: Sequence[PendingEvent]) -> bool:
         """Deliver a lane's events sequentially; return whether the endpoint ever responded.
 
         After a failure the rest of the lane waits for the next step.
@@ -133,17 +146,17 @@ class EventPublisher:
         for waiting in lane:
             if is_up and self._lease.left_s() <= self._settings.timeout_s:
                 break  # the next step renews the lease
-            if not await self._tell(waiting):
+            if not await self._deliver(waiting):
                 break
             is_up = True
         return is_up
 
-    async def _tell(self, waiting: WaitingEvent) -> bool:
+    async def _deliver(self, waiting: PendingEvent) -> bool:
         """Deliver one event; False if the endpoint is down."""
         try:
             event = messages.decode_event(waiting.event)
         except msgspec.MsgspecError as exc:
-            await self._events.give_up(waiting, f"not an event: {exc}")
+            await self._events.dead_letter(waiting, f"not an event: {exc}")
             return True
         try:
             status = await self._webhook.deliver(waiting.event, event.type, event.id)
@@ -152,29 +165,29 @@ class EventPublisher:
             return False
         if 200 <= status < 300:
             metrics.HOOK_EVENTS.labels("sent").inc()
-            await self._events.done(waiting)
+            await self._events.delete(waiting)
             return True
-        if status in REFUSED_FOR_GOOD:
+        if status in PERMANENT_STATUSES:
             log.error("webhooks.refused", event_id=event.id, status=status)
-            await self._events.give_up(waiting, f"answered {status}")
+            await self._events.dead_letter(waiting, f"answered {status}")
             return True
         await self._fail(waiting, f"answered {status}")
         return False
 
-    async def _fail(self, waiting: WaitingEvent, why: str) -> None:
+    async def _fail(self, waiting: PendingEvent, why: str) -> None:
         metrics.HOOK_EVENTS.labels("failed").inc()
         if waiting.attempts + 1 >= ATTEMPTS_MAX:
             log.error("webhooks.given_up", why=why, attempts=waiting.attempts + 1)
-            await self._events.give_up(waiting, why)
+            await self._events.dead_letter(waiting, why)
             return
         wait_s = min(BACKOFF_S * 2**waiting.attempts, BACKOFF_S_MAX)
         due_ms = await self._events.now_ms() + int(jittered(wait_s) * 1000)
         await self._events.postpone(waiting, due_ms)
 
 
-def split_lanes(waiting: Sequence[WaitingEvent], count: int) -> list[list[WaitingEvent]]:
+def split_lanes(waiting: Sequence[PendingEvent], count: int) -> list[list[PendingEvent]]:
     """Split events into at most `count` lanes; events of one chat share a lane, in order."""
-    lanes: list[list[WaitingEvent]] = [[] for _ in range(count)]
+    lanes: list[list[PendingEvent]] = [[] for _ in range(count)]
     for each in waiting:
         lanes[zlib.crc32(_subject_of(each.event)) % count].append(each)
     return [lane for lane in lanes if lane]
@@ -202,13 +215,13 @@ async def _run_all(parts: WorkerContainer, owner: str) -> None:
     settings = parts.settings.webhooks
     async with asyncio.TaskGroup() as group:
         if settings.before_send_url is not None:
-            asker = BeforeSendCaller(parts, owner, settings.before_send_url)
-            group.create_task(asker.run(), name="before-send")
+            caller = BeforeSendCaller(parts, owner, settings.before_send_url)
+            group.create_task(caller.run(), name="before-send")
         if settings.events_url is not None:
             url = settings.events_url
 
-            async def tell(partition: int) -> None:
-                await EventPublisher(parts, partition, owner, url).run()
+            async def deliver(partition: int) -> None:
+                await EventDeliverer(parts=parts, partition=partition, owner=owner, url=url).run()
 
-            group.create_task(run_partitions(parts.hot, "webhooks", tell), name="events")
+            group.create_task(run_partitions(parts.hot, "webhooks", deliver), name="events")
         group.create_task(asyncio.Event().wait(), name="idle")

@@ -13,7 +13,7 @@ from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, SessionId, User
 from chatserver.domain.messages import InboxPositions
 from chatserver.domain.presence import PresenceRecord, State
 from chatserver.gateway.delivery.large_chats import Channels
-from chatserver.gateway.session.session_context import Tally
+from chatserver.gateway.session.session_context import HotPathCounters
 from chatserver.gateway.session.session_registry import SessionRegistry
 from chatserver.gateway.transport.framing import text_frame, text_header
 from chatserver.hot.bus.mailbox import (
@@ -32,38 +32,39 @@ from chatserver.hot.bus.mailbox import (
     StoredMail,
 )
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
-from chatserver.hot.bus.rpc import WarmCalls
+from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.protocol import codec, frames
 from chatserver.service.messaging.stored_acks import StoredWaits
 
 
-class Router:
+class EventDispatcher:
     """Event dispatcher of one gateway. An event is encoded once per inbox seq, not per device."""
 
     def __init__(
         self,
+        *,
         gateway: GatewayId,
         registry: SessionRegistry,
-        postman: MailboxWriter,
-        stored: StoredWaits,
+        mailbox_writer: MailboxWriter,
+        stored_waits: StoredWaits,
         warm: WarmCalls,
-        tally: Tally | None = None,
+        counters: HotPathCounters,
     ) -> None:
-        self._tally = tally or Tally()
-        self._far = RemoteDelivery(postman, gateway)
+        self._counters = counters
+        self._remote = RemoteDelivery(mailbox_writer, gateway)
         self._registry = registry
         self._by_user = registry.by_user
         # State of the last push: the partition's epoch, the epoch sent to devices, and the head of
         # an event frame. `_heads` caches the latter two per epoch until any epoch changes.
-        self._epoch = self._told = Epoch("")
+        self._epoch = self._device_epoch = Epoch("")
         self._head = b""
         self._heads: dict[Epoch, tuple[Epoch, bytes]] = {}
-        self._postman = postman
+        self._mailbox_writer = mailbox_writer
         self.channels: Channels  # set by the server once the container is available
-        self._stored = stored
+        self._stored_waits = stored_waits
         self._warm = warm
         # Callbacks for session and presence records; set by the server.
-        self.on_sight: Callable[[UserId, PresenceRecord], None] = lambda user, sight: None
+        self.on_presence: Callable[[UserId, PresenceRecord], None] = lambda user, record: None
         self.on_replaced: Callable[[UserId, SessionId], None] = lambda user, session: None
         self.on_revoked: Callable[[UserId, Marks, str], None] = lambda user, marks, why: None
         self.on_echo: Callable[[Echo], None] = lambda echo: None
@@ -75,11 +76,12 @@ class Router:
     ) -> None:
         """Push an event to the devices of `users`, each with its own inbox seq."""
         if epoch != self._epoch:
-            self._turn_to(epoch)
-        by_user, head, offset, told = self._by_user, self._head, places.offset, self._told
+            self._switch_epoch(epoch)
+        by_user, head, offset = self._by_user, self._head, places.offset
+        device_epoch = self._device_epoch
         shared = len(head) + len(body)
-        tally = self._tally
-        pushed = tally.pushed
+        counters = self._counters
+        pushed = counters.pushed
         for user, first in zip(users, places.firsts, strict=True):
             sessions = by_user.get(user)
             if sessions:
@@ -90,36 +92,36 @@ class Router:
                 # In parts: the body, by far the longest, is copied once, into the socket's buffer.
                 parts = (header, head, place, body)
                 for session in sessions:
-                    session.push(told, seq, parts, length + len(header))
+                    session.push(device_epoch, seq, parts, length + len(header))
         # Without tracing, once per loop tick: all events of one write share the same latency.
-        if (tally.first is None or tally.traced is not None) and tally.pushed != pushed:
-            tally.note_fresh(body, tally.pushed - pushed)
+        if (counters.first is None or counters.traced is not None) and counters.pushed != pushed:
+            counters.record_new_event(body, counters.pushed - pushed)
         if places.far is not None:
-            self._far.push(users, epoch, places, body)
+            self._remote.push(users, epoch, places, body)
 
-    def _turn_to(self, epoch: Epoch) -> None:
+    def _switch_epoch(self, epoch: Epoch) -> None:
         found = self._heads.get(epoch)
         if found is None:
-            told = self._postman.told_epoch(epoch)
-            found = self._heads[epoch] = (told, codec.event_head(told))
-        self._epoch, (self._told, self._head) = epoch, found
+            device_epoch = self._mailbox_writer.device_epoch(epoch)
+            found = self._heads[epoch] = (device_epoch, codec.event_head(device_epoch))
+        self._epoch, (self._device_epoch, self._head) = epoch, found
 
     def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         """Notify the user's sessions that the inbox has grown to `seq`; they read the gap."""
         self._nudge_here(user, seq)
-        self._far.nudge(user, seq, gateways)
+        self._remote.nudge(user, seq, gateways)
 
     def publish(
         self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, far: bytes | Literal[0]
     ) -> None:
         """Publish a large-chat entry to local members, and to the gateways in `far`."""
         self.channels.push(chat, epoch, seq, body)
-        self._far.publish(chat, epoch, seq, body, far)
+        self._remote.publish(chat, epoch, seq, body, far)
 
     def nudge_channel(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         """Notify local and remote members that a large chat has grown to `seq`."""
         self.channels.nudge(chat, seq)
-        self._far.nudge_channel(chat, seq, gateways)
+        self._remote.nudge_channel(chat, seq, gateways)
 
     def _nudge_here(self, user: UserId, seq: Seq) -> None:
         for session in self._registry.sessions_of(user):
@@ -128,14 +130,14 @@ class Router:
     def signal(self, user: UserId, frame: bytes, gateways: Sequence[GatewayId]) -> None:
         """Send a signal to the user's devices; best effort."""
         self._signal_here(user, frame)
-        self._far.signal(user, frame, gateways)
+        self._remote.signal(user, frame, gateways)
 
     def signal_channel(
         self, chat: ChatId, user: UserId, frame: bytes, gateways: Sequence[GatewayId]
     ) -> None:
         """Send a signal from `user` to the other members of a large chat; best effort."""
         self.channels.signal(chat, user, frame)
-        self._far.signal_channel(chat, user, frame, gateways)
+        self._remote.signal_channel(chat, user, frame, gateways)
 
     def _signal_here(self, user: UserId, frame: bytes) -> None:
         for session in self._registry.sessions_of(user):
@@ -148,7 +150,7 @@ class Router:
 
     # incoming
 
-    def take(self, record: AnyRecord) -> None:
+    def handle(self, record: AnyRecord) -> None:
         """Handle a mailbox record."""
         match record:
             case Push():
@@ -168,10 +170,10 @@ class Router:
             case SignalMail():
                 self._signal_here(UserId(record.user), record.frame)
             case StoredMail():
-                self._take_stored(record)
+                self._handle_stored(record)
             case PresenceMail():
-                sight = PresenceRecord(State(record.state), record.last_ms, record.version)
-                self.on_sight(UserId(record.user), sight)
+                presence = PresenceRecord(State(record.state), record.last_ms, record.version)
+                self.on_presence(UserId(record.user), presence)
             case Replaced():
                 self.on_replaced(UserId(record.user), SessionId(record.session))
             case EndSessions():
@@ -184,13 +186,13 @@ class Router:
             case _ as never:
                 assert_never(never)
 
-    def _take_stored(self, record: StoredMail) -> None:
+    def _handle_stored(self, record: StoredMail) -> None:
         chat, upto = ChatId(record.chat), Seq(record.upto)
-        if record.epoch != self._postman.epoch_of(chat):
+        if record.epoch != self._mailbox_writer.epoch_of(chat):
             return  # from another epoch of Redis, in which this seq may be another message
-        self._stored.reached(chat, upto)
+        self._stored_waits.reached(chat, upto)
         sessions = self._registry.sessions_of(UserId(record.user))
         if sessions:
             frame = text_frame(codec.encode(frames.Stored(chat, upto)))
             for session in sessions:
-                session.stored(frame)
+                session.send_stored(frame)

@@ -1,65 +1,16 @@
-"""Large-chat channel: its sessions on this gateway, and the interfaces that it depends on."""
+"""Large-chat channel: its sessions on this gateway."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
-from chatserver.domain.inboxes import LargePlace
 from chatserver.protocol import frames
-from chatserver.service.history.large_chat_log import ChannelEntry
 
 _MEMBER = b',"kind":"member"'
 _CHAT = b',"kind":"chat"'
-
-
-class Head(Protocol):
-    """A chat's head and state at one moment."""
-
-    @property
-    def epoch(self) -> Epoch: ...
-    @property
-    def seq(self) -> Seq: ...
-    @property
-    def is_open(self) -> bool: ...
-    @property
-    def large(self) -> int:
-        """The version at which the chat became large; 0 if it is not large."""
-
-    @property
-    def joined(self) -> Seq:
-        """The first seq visible to the requested user; 0 if the user is not a member."""
-
-
-class WatchedChats(Protocol):
-    """This gateway's subscriptions to large chats."""
-
-    async def listen(
-        self, chats: Sequence[ChatId], user: UserId | None = None
-    ) -> Sequence[Head]: ...
-
-    async def leave(self, chats: Sequence[ChatId]) -> None: ...
-
-    async def list_large(self, user: UserId) -> Mapping[ChatId, LargePlace]: ...
-
-    async def find_large(self, user: UserId, chat: ChatId) -> LargePlace | None: ...
-
-    async def find_since(self, user: UserId, chat: ChatId, told: Seq) -> Seq | None: ...
-
-
-class Log(Protocol):
-    """The logs of large chats."""
-
-    async def list_live(
-        self, chat: ChatId, after: Seq, limit: int
-    ) -> tuple[int | None, list[ChannelEntry]]: ...
-
-    async def list_for(
-        self, user: UserId, chat: ChatId, after: Seq, limit: int
-    ) -> list[ChannelEntry]: ...
 
 
 class Subscriber(Protocol):
@@ -76,8 +27,8 @@ class Subscriber(Protocol):
     async def wait_for_room(self) -> None:
         """Wait until the send queue has room."""
 
-    def missed_too_much(self, chat: ChatId) -> None:
-        """Handle detachment from the channel because the log no longer holds the next entry.
+    def recover_chat(self, chat: ChatId) -> None:
+        """Recover after detachment because the log no longer holds the next entry.
 
         The device has to page history; the session re-attaches through `Channels.find_again`.
         """
@@ -87,49 +38,49 @@ class Channel:
     """A large chat with sessions on this gateway, identified by its version `large`."""
 
     __slots__ = (
-        "apart",
+        "caught_up",
         "chat",
         "epoch",
         "firsts",
         "head",
-        "in_step",
         "is_filling",
         "large",
+        "positions",
         "seq",
     )
 
-    def __init__(self, chat: ChatId, epoch: Epoch, large: int, seq: Seq) -> None:
+    def __init__(self, *, chat: ChatId, epoch: Epoch, large: int, seq: Seq) -> None:
         self.chat = chat
         self.epoch = epoch
         self.large = large
-        self.seq = seq  # the last seq delivered to all sessions in `in_step`
+        self.seq = seq  # the last seq delivered to all sessions in `caught_up`
         self.head = seq  # the newest seq known to exist
-        self.in_step: dict[Subscriber, None] = {}
-        self.apart: dict[Subscriber, Seq] = {}
+        self.caught_up: dict[Subscriber, None] = {}
+        self.positions: dict[Subscriber, Seq] = {}
         self.firsts: dict[Subscriber, Seq] = {}  # the seq at which each session's user joined
         self.is_filling = False
 
     @property
     def is_empty(self) -> bool:
         """True if the channel has no sessions left."""
-        return not self.in_step and not self.apart
+        return not self.caught_up and not self.positions
 
     def drop(self, session: Subscriber) -> None:
         """Remove a session."""
-        self.in_step.pop(session, None)
-        self.apart.pop(session, None)
+        self.caught_up.pop(session, None)
+        self.positions.pop(session, None)
         self.firsts.pop(session, None)
 
-    def place_of(self, session: Subscriber) -> Seq | None:
+    def position_of(self, session: Subscriber) -> Seq | None:
         """Return the last seq that the session has; None if it is not in the channel."""
-        return self.seq if session in self.in_step else self.apart.get(session)
+        return self.seq if session in self.caught_up else self.positions.get(session)
 
-    def let_in(self) -> None:
-        """Move sessions whose seq the channel has just reached to `in_step`."""
-        for session, place in list(self.apart.items()):
+    def promote(self) -> None:
+        """Move sessions whose seq the channel has just reached to `caught_up`."""
+        for session, place in list(self.positions.items()):
             if place == self.seq:
-                del self.apart[session]
-                self.in_step[session] = None
+                del self.positions[session]
+                self.caught_up[session] = None
 
 
 class ChannelPlace(NamedTuple):
@@ -197,7 +148,7 @@ def leaver_of(body: bytes) -> UserId | None:
     return None if member.role else UserId(member.user)
 
 
-def read_turn(body: bytes, user: UserId) -> LargeChatTransition | None:
+def read_transition(body: bytes, user: UserId) -> LargeChatTransition | None:
     """Return the large-chat transition in an inbox event of `user`; None for most events."""
     if body.startswith(_CHAT):
         event = _decode(b"{" + body[1:])

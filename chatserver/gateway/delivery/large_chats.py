@@ -1,7 +1,7 @@
 """Large-chat delivery: a gateway reads each chat's log once for all of its sessions.
 
-Sessions that have every entry are in `Channel.in_step`: an entry is framed once, and each of them
-gets the same bytes. All others are in `Channel.apart`. A session that is behind reads the log
+Sessions that have every entry are in `Channel.caught_up`: an entry is framed once, and each of them
+gets the same bytes. All others are in `Channel.positions`. A session that is behind reads the log
 itself until it has caught up. A session that is ahead, because another gateway had delivered more
 to its device, waits until the channel has caught up. Entries arrive from local commits and by mail
 from other gateways, in any order; gaps are read from the log. A device's position in a large chat
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any
 
 import structlog
 
@@ -31,16 +30,14 @@ from chatserver.gateway.delivery.large_chat import (
     Channel,
     ChannelPlace,
     Entry,
-    Head,
     LargeChatTransition,
-    Log,
     Subscriber,
-    WatchedChats,
     leaver_of,
 )
 from chatserver.gateway.transport.framing import text_frame
+from chatserver.hot.chats.large_chats import LargeChatSubscriptions, LargeHead
 from chatserver.protocol import codec, frames
-from chatserver.service.history.large_chat_log import ChannelEntry
+from chatserver.service.history.large_chat_log import ChannelEntry, ChannelLog
 
 log = structlog.get_logger()
 
@@ -48,28 +45,29 @@ PAGE = 200
 
 
 class Channels:
-    """The channels of one gateway. `told_epoch` returns the epoch sent to devices."""
+    """The channels of one gateway. `device_epoch` returns the epoch sent to devices."""
 
     def __init__(
         self,
-        watched: WatchedChats,
-        entries: Log,
+        *,
+        subscriptions: LargeChatSubscriptions,
+        chat_log: ChannelLog,
         open_chat: Callable[[ChatId], Awaitable[object]],
         sessions_of: Callable[[UserId], Sequence[Subscriber]],
-        spawn: Callable[[Coroutine[Any, Any, None], str], None],
-        told_epoch: Callable[[], Epoch],
-        note_fresh: Callable[[bytes, int], None] = lambda body, count: None,
+        spawn: Callable[[Coroutine[object, object, None], str], None],
+        device_epoch: Callable[[], Epoch],
+        record_new_event: Callable[[bytes, int], None] = lambda body, count: None,
     ) -> None:
-        self._note_fresh = note_fresh
-        self._watched = watched
-        self._log = entries
+        self._record_new_event = record_new_event
+        self._subscriptions = subscriptions
+        self._chat_log = chat_log
         self._open_chat = open_chat
         self._sessions_of = sessions_of
         self._spawn = spawn
-        self._told_epoch = told_epoch
-        self._told, self._frame_head = Epoch(""), b""
+        self._device_epoch = device_epoch
+        self._frame_epoch, self._frame_head = Epoch(""), b""
         self._channels: dict[ChatId, Channel] = {}  # those that still receive entries
-        self._of: dict[Subscriber, dict[ChatId, Channel]] = {}
+        self._channels_by_session: dict[Subscriber, dict[ChatId, Channel]] = {}
         # Positions of sessions in chats where they have no channel, and whether each is proven.
         self._places: dict[Subscriber, dict[ChatId, tuple[Seq, bool]]] = {}
 
@@ -89,7 +87,7 @@ class Channels:
         Raises:
             Unavailable: Redis does not answer.
         """
-        places = await self._watched.list_large(user)
+        places = await self._subscriptions.list_large(user)
         wanted = [c for c, place in places.items() if place.until is None and place.told <= start]
         entry = Entry([], {chat: (Seq(seq), False) for chat, seq in _chats(known)}, {})
         for chat, head in zip(wanted, await self._listen(wanted, user), strict=True):
@@ -109,32 +107,34 @@ class Channels:
                 entry.remembered[chat] = (place, True)  # a later inbox event ends it
         return entry
 
-    async def _listen(self, chats: Sequence[ChatId], user: UserId) -> list[Head | None]:
+    async def _listen(self, chats: Sequence[ChatId], user: UserId) -> list[LargeHead | None]:
         """Subscribe to chats and return their heads, loaded if needed; None where loading fails."""
         if not chats:
             return []
-        heads: dict[ChatId, Head] = dict(
-            zip(chats, await self._watched.listen(chats, user), strict=True)
+        heads: dict[ChatId, LargeHead] = dict(
+            zip(chats, await self._subscriptions.listen(chats, user), strict=True)
         )
         closed = [chat for chat, head in heads.items() if not head.is_open]
         if closed:
-            await asyncio.gather(*map(self._try_to_open, closed))
-            heads |= zip(closed, await self._watched.listen(closed, user), strict=True)
+            await asyncio.gather(*map(self._try_to_load, closed))
+            heads |= zip(closed, await self._subscriptions.listen(closed, user), strict=True)
         return [head if head.is_open else None for head in heads.values()]
 
-    async def _try_to_open(self, chat: ChatId) -> None:
+    async def _try_to_load(self, chat: ChatId) -> None:
         try:
             await self._open_chat(chat)
         except ChatError as exc:
             log.warning("channel.chat_not_opened", chat=chat, error=exc.message)
 
-    def _channel_of(self, chat: ChatId, head: Head) -> Channel:
+    def _channel_of(self, chat: ChatId, head: LargeHead) -> Channel:
         channel = self._channels.get(chat)
         if channel is not None and (channel.epoch, channel.large) == (head.epoch, head.large):
             return channel
         if channel is not None:
             self._end(channel, head.epoch)
-        channel = self._channels[chat] = Channel(chat, head.epoch, head.large, head.seq)
+        channel = self._channels[chat] = Channel(
+            chat=chat, epoch=head.epoch, large=head.large, seq=head.seq
+        )
         return channel
 
     def enter(self, session: Subscriber, entry: Entry) -> None:
@@ -143,12 +143,12 @@ class Channels:
         for place in entry.places:
             self.attach(session, place)
         for chat in entry.closed:
-            session.missed_too_much(chat)
+            session.recover_chat(chat)
 
     def attach(self, session: Subscriber, place: ChannelPlace) -> None:
         """Send the session every entry above its position, then each new entry."""
         channel, after, first = place
-        chats = self._of.setdefault(session, {})
+        chats = self._channels_by_session.setdefault(session, {})
         if channel.chat in chats:
             return
         current = self._channels.setdefault(channel.chat, channel)
@@ -158,16 +158,16 @@ class Channels:
         ):
             self._remember(session, channel.chat, after)
             if current.epoch != channel.epoch:
-                session.missed_too_much(channel.chat)
+                session.recover_chat(channel.chat)
             return
         channel = current
         self._places.get(session, {}).pop(channel.chat, None)
         chats[channel.chat] = channel
         channel.firsts[session] = first
         if after == channel.seq:
-            channel.in_step[session] = None
+            channel.caught_up[session] = None
             return
-        channel.apart[session] = after
+        channel.positions[session] = after
         if after > channel.seq:
             self._nudge(channel, after)
         else:
@@ -179,48 +179,48 @@ class Channels:
         Raises:
             Unavailable: a tier does not answer.
         """
-        (head,) = await self._watched.listen([chat], session.user)
+        (head,) = await self._subscriptions.listen([chat], session.user)
         if not head.is_open:
             try:
                 await self._open_chat(chat)
             except NotFound:
                 return None
-            (head,) = await self._watched.listen([chat], session.user)
-        place = await self._watched.find_large(session.user, chat)
+            (head,) = await self._subscriptions.listen([chat], session.user)
+        place = await self._subscriptions.find_large(session.user, chat)
         if not head.joined or not head.large or (place is not None and place.until is not None):
             return None  # removed, or a later inbox event makes the chat large again
         return ChannelPlace(self._channel_of(chat, head), head.seq, head.joined)
 
     def list_places(self, session: Subscriber) -> list[frames.LargeChat]:
         """Return the large chats of a session and the last seq sent to it in each."""
-        chats = self._of.get(session, {}).items()
-        places = ((chat, channel.place_of(session)) for chat, channel in chats)
+        chats = self._channels_by_session.get(session, {}).items()
+        places = ((chat, channel.position_of(session)) for chat, channel in chats)
         return [frames.LargeChat(chat, place) for chat, place in places if place is not None]
 
     async def begin(self, session: Subscriber, chat: ChatId, since: Seq, told: Seq) -> None:
         """Start large-chat delivery above `since`, after the session's inbox event `told`."""
-        if chat in self._of.get(session, {}):
+        if chat in self._channels_by_session.get(session, {}):
             return
         self._remember(session, chat, since)
-        epoch = self._told_epoch()
+        epoch = self._device_epoch()
         try:
-            place = await self._watched.find_large(session.user, chat)
+            place = await self._subscriptions.find_large(session.user, chat)
             if place is None or place.told != told or place.until is not None:
                 return  # large only for a while: a later inbox event ends it
             (head,) = await self._listen([chat], session.user)
         except ChatError as exc:
             log.warning("channel.entry_delayed", chat=chat, error=exc.message)
-            session.missed_too_much(chat)
+            session.recover_chat(chat)
             return
-        if self._told_epoch() != epoch:
+        if self._device_epoch() != epoch:
             return
         if head is None:
-            session.missed_too_much(chat)
+            session.recover_chat(chat)
         elif head.joined and head.large and session in self._places:
             place_now = ChannelPlace(self._channel_of(chat, head), since, head.joined)
             self.attach(session, place_now)
 
-    async def finish(self, session: Subscriber, turn: LargeChatTransition, told: Seq) -> None:
+    async def finish(self, session: Subscriber, transition: LargeChatTransition, told: Seq) -> None:
         """End large-chat delivery at `since`, before the session's inbox event `told`.
 
         Sends the missing entries up to `since` and none above it. If the session's position is
@@ -229,20 +229,20 @@ class Channels:
         Raises:
             Unavailable: Redis does not answer; the session may retry.
         """
-        chat, upto, epoch = turn.chat, turn.since, self._told_epoch()
-        channel = self._of.get(session, {}).get(chat)
+        chat, upto, epoch = transition.chat, transition.since, self._device_epoch()
+        channel = self._channels_by_session.get(session, {}).get(chat)
         if channel is not None:
-            found = channel.place_of(session)
-            self._take_out(session, channel, channel.seq if found is None else found)
+            found = channel.position_of(session)
+            self._detach_one(session, channel, channel.seq if found is None else found)
         places = self._places.get(session, {})
         had = places.get(chat)
         if had is None or not had[1]:
-            since = await self._watched.find_since(session.user, chat, told)
-            if had is None and (turn.is_removal if since is None else since >= upto):
+            since = await self._subscriptions.find_since(session.user, chat, told)
+            if had is None and (transition.is_removal if since is None else since >= upto):
                 return  # it was not large, or got no entries while it was
             if had is None or since is None:
                 places.pop(chat, None)
-                session.missed_too_much(chat)
+                session.recover_chat(chat)
                 return
             had = max(had[0], since), True
         place = had[0]
@@ -250,18 +250,18 @@ class Channels:
             self._remember(session, chat, place)
             await session.wait_for_room()
             limit = min(PAGE, upto - place)
-            entries = await self._log.list_for(session.user, chat, place, limit)
-            if session not in self._places or self._told_epoch() != epoch:
+            entries = await self._chat_log.list_for(session.user, chat, place, limit)
+            if session not in self._places or self._device_epoch() != epoch:
                 return
             if not entries or entries[0].seq != place + 1:
-                session.missed_too_much(chat)
+                session.recover_chat(chat)
                 break
             place = self._send_page(session, place, entries, upto)
         places.pop(chat, None)
 
     def detach(self, session: Subscriber) -> None:
         """Stop large-chat delivery to the session."""
-        for channel in self._of.pop(session, {}).values():
+        for channel in self._channels_by_session.pop(session, {}).values():
             channel.drop(session)
             self._drop_if_empty(channel)
         self._places.pop(session, None)
@@ -271,12 +271,12 @@ class Channels:
 
         A session gets no large-chat entries until its `reset` is sent.
         """
-        for channels in self._of.values():
+        for channels in self._channels_by_session.values():
             for channel in channels.values():  # a read in progress delivers to no session
-                channel.in_step.clear()
-                channel.apart.clear()
+                channel.caught_up.clear()
+                channel.positions.clear()
         self._channels.clear()
-        self._of.clear()
+        self._channels_by_session.clear()
         self._places.clear()
 
     def _remember(self, session: Subscriber, chat: ChatId, place: Seq) -> None:
@@ -284,10 +284,10 @@ class Channels:
         if places is not None:
             places[chat] = (place, True)
 
-    def _take_out(self, session: Subscriber, channel: Channel, place: Seq | None) -> None:
+    def _detach_one(self, session: Subscriber, channel: Channel, place: Seq | None) -> None:
         """Detach one session that has everything up to `place`; None if that is unknown."""
         channel.drop(session)
-        self._of.get(session, {}).pop(channel.chat, None)
+        self._channels_by_session.get(session, {}).pop(channel.chat, None)
         if place is not None:
             self._remember(session, channel.chat, place)
         self._drop_if_empty(channel)
@@ -300,9 +300,9 @@ class Channels:
     async def _leave(self, chat: ChatId) -> None:
         try:
             if chat not in self._channels:
-                await self._watched.leave([chat])
+                await self._subscriptions.leave([chat])
             if chat in self._channels:
-                await self._watched.listen([chat])  # a session attached meanwhile
+                await self._subscriptions.listen([chat])  # a session attached meanwhile
         except ChatError as exc:
             # The subscription expires.
             log.warning("channel.not_left", chat=chat, error=exc.message)
@@ -332,7 +332,7 @@ class Channels:
         """Send a signal from `user` to the other local members."""
         channel = self._channels.get(chat)
         if channel is not None:
-            for session in [*channel.in_step, *channel.apart]:
+            for session in [*channel.caught_up, *channel.positions]:
                 if session.user != user:
                     session.signal(frame)
 
@@ -343,84 +343,86 @@ class Channels:
             self._spawn(self._fill(channel), f"fill-{channel.chat}")
 
     def _frame(self, body: bytes) -> bytes:
-        told = self._told_epoch()
-        if told != self._told:
-            self._told, self._frame_head = told, codec.event_head(told) + b"0"
+        epoch = self._device_epoch()
+        if epoch != self._frame_epoch:
+            self._frame_epoch, self._frame_head = epoch, codec.event_head(epoch) + b"0"
         return text_frame(self._frame_head + body)
 
     def _deliver(self, channel: Channel, entry: ChannelEntry) -> None:
         seq, body = entry.seq, entry.body
-        leaver = leaver_of(body)
-        if leaver is not None:
-            self._let_go_of(channel, leaver, seq)
+        removed = leaver_of(body)
+        if removed is not None:
+            self._detach_user(channel, removed, seq)
         channel.seq = seq
         channel.head = max(channel.head, seq)
         frame = self._frame(body)
         # A copy: a session found to be slow is removed during the loop.
-        in_step = list(channel.in_step)
+        caught_up = list(channel.caught_up)
         if entry.withheld:
             withheld = self._frame(entry.withheld)
-            for session in in_step:
+            for session in caught_up:
                 is_theirs = channel.firsts.get(session, seq) <= entry.target
                 session.send_frame(frame if is_theirs else withheld)
         else:
-            for session in in_step:
+            for session in caught_up:
                 session.send_frame(frame)
-        if in_step:
-            self._note_fresh(body, len(in_step))
-        if channel.apart:
-            channel.let_in()
+        if caught_up:
+            self._record_new_event(body, len(caught_up))
+        if channel.positions:
+            channel.promote()
 
-    def _let_go_of(self, channel: Channel, user: UserId, seq: Seq) -> None:
+    def _detach_user(self, channel: Channel, user: UserId, seq: Seq) -> None:
         """Detach the sessions of `user` before the entry at `seq` that removes them.
 
         A session that is behind reads the entry in its own catch-up. One that is ahead belongs to
         a later membership: its user has joined again.
         """
         for session in list(self._sessions_of(user)):
-            if session in channel.in_step:
-                self._take_out(session, channel, Seq(seq - 1))
+            if session in channel.caught_up:
+                self._detach_one(session, channel, Seq(seq - 1))
 
     async def _fill(self, channel: Channel) -> None:
         """Read the log from the channel's seq up to its head."""
         try:
             while channel.seq < channel.head:
-                large, entries = await self._log.list_live(channel.chat, channel.seq, PAGE)
+                large, entries = await self._chat_log.list_live(channel.chat, channel.seq, PAGE)
                 if large is not None and large != channel.large:
                     self._end(channel, channel.epoch)
                     return
                 for entry in entries:
                     if entry.seq > channel.seq + 1:
-                        self._lose(channel, Seq(entry.seq - 1))
+                        self._skip_gap(channel, Seq(entry.seq - 1))
                     if entry.seq == channel.seq + 1:
                         self._deliver(channel, entry)
                 if not entries:
-                    self._settle_for_less(channel)
+                    self._lower_head(channel)
         except ChatError as exc:
             log.warning("channel.fill_stopped", chat=channel.chat, error=exc.message)
             channel.head = channel.seq  # the next refresh compares again
         finally:
             channel.is_filling = False
 
-    def _settle_for_less(self, channel: Channel) -> None:
+    def _lower_head(self, channel: Channel) -> None:
         """Lower the head to the channel's seq: the higher one was from another epoch."""
         channel.head = channel.seq
-        self._let_go([s for s, place in channel.apart.items() if place > channel.seq], channel)
+        self._detach_and_recover(
+            [s for s, place in channel.positions.items() if place > channel.seq], channel
+        )
 
-    def _lose(self, channel: Channel, upto: Seq) -> None:
+    def _skip_gap(self, channel: Channel, upto: Seq) -> None:
         """Skip a gap: entries up to `upto` were trimmed from the log."""
         # A session behind the channel finds the gap in its catch-up; one ahead of it lost nothing.
-        gone = [s for s, place in channel.apart.items() if channel.seq < place < upto]
-        gone += channel.in_step
+        gone = [s for s, place in channel.positions.items() if channel.seq < place < upto]
+        gone += channel.caught_up
         channel.seq = upto
-        self._let_go(gone, channel)
-        channel.let_in()
+        self._detach_and_recover(gone, channel)
+        channel.promote()
 
-    def _let_go(self, sessions: Sequence[Subscriber], channel: Channel) -> None:
+    def _detach_and_recover(self, sessions: Sequence[Subscriber], channel: Channel) -> None:
         """Detach sessions and have them re-attach: a missed entry may have removed their user."""
         for session in sessions:
-            self._take_out(session, channel, None)
-            session.missed_too_much(channel.chat)
+            self._detach_one(session, channel, None)
+            session.recover_chat(channel.chat)
 
     def _end(self, channel: Channel, epoch: Epoch) -> None:
         """End a channel whose large version is outdated; sessions read the rest themselves."""
@@ -430,32 +432,32 @@ class Channels:
         channel.head = channel.seq
         if epoch != channel.epoch:
             # Another epoch of the hot tier: all sessions start from a snapshot.
-            self._let_go([*channel.in_step, *channel.apart], channel)
+            self._detach_and_recover([*channel.caught_up, *channel.positions], channel)
 
     async def _catch_up(self, session: Subscriber, channel: Channel) -> None:
         """Read the log for one session until it has caught up with the channel."""
         chat = channel.chat
         try:
-            while (place := channel.apart.get(session)) is not None:
+            while (place := channel.positions.get(session)) is not None:
                 if place >= channel.seq:
-                    channel.let_in()
+                    channel.promote()
                     return
                 await session.wait_for_room()
-                entries = await self._log.list_for(session.user, chat, place, PAGE)
-                if channel.apart.get(session) != place:
+                entries = await self._chat_log.list_for(session.user, chat, place, PAGE)
+                if channel.positions.get(session) != place:
                     return
                 if not entries or entries[0].seq != place + 1:
-                    self._let_go([session], channel)
+                    self._detach_and_recover([session], channel)
                     return
                 place = self._send_page(session, place, entries, channel.seq)
-                if session in channel.apart:
-                    channel.apart[session] = place
+                if session in channel.positions:
+                    channel.positions[session] = place
                     if place < channel.seq and _is_leaving(session, place, entries):
-                        self._take_out(session, channel, place)
+                        self._detach_one(session, channel, place)
         except ChatError as exc:
             log.warning("channel.catch_up_stopped", chat=chat, error=exc.message)
-            if session in channel.apart:
-                self._let_go([session], channel)
+            if session in channel.positions:
+                self._detach_and_recover([session], channel)
 
     def _send_page(
         self, session: Subscriber, place: Seq, entries: Sequence[ChannelEntry], upto: Seq
@@ -479,7 +481,7 @@ class Channels:
         for opened in list(self._channels.values()):
             self._drop_if_empty(opened)  # its session may never have attached
         chats = list(self._channels)
-        for chat, head in zip(chats, await self._watched.listen(chats), strict=True):
+        for chat, head in zip(chats, await self._subscriptions.listen(chats), strict=True):
             channel = self._channels.get(chat)
             if channel is None:
                 continue

@@ -15,8 +15,8 @@ import asyncio
 import collections
 import random
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
+from chatserver.gateway.session.session import Session
 from chatserver.protocol.codes import Close
 
 REASON = "this gateway is restarting"
@@ -27,24 +27,13 @@ SPREAD_MS_MIN = 500
 SPREAD_MS_MAX = 60_000
 
 
-class Leaver(Protocol):
-    """A session to drain."""
-
-    @property
-    def is_busy(self) -> bool:
-        """True while a client request is unanswered."""
-
-    def bye(self, code: int, reason: str, retry_after_ms: int | None = None) -> None:
-        """Send a `bye` frame with the reason, and close."""
-
-
 def spread_ms_of(sessions: int, reconnects_per_s: int) -> int:
     """Return the time over which to spread the reconnects of that many sessions."""
     return min(max(SPREAD_MS_MIN, sessions * 1000 // reconnects_per_s), SPREAD_MS_MAX)
 
 
-async def say_goodbye(
-    sessions: Iterable[Leaver], within_s: float, reconnects_per_s: int, rng: random.Random
+async def send_byes(
+    sessions: Iterable[Session], within_s: float, reconnects_per_s: int, rng: random.Random
 ) -> None:
     """Send every session its `bye`.
 

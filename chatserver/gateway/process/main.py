@@ -49,29 +49,29 @@ async def _run_gateway(settings: Settings, ready_fd: int | None) -> None:
         server.leave_to_siblings()
         stop.set()
 
-    def tell_ready() -> None:
+    def report_ready() -> None:
         if ready_fd is not None:
             os.write(ready_fd, b"1")
             os.close(ready_fd)
 
-    helpers: set[asyncio.Task[None]] = set()
+    tasks: set[asyncio.Task[None]] = set()
     if ready_fd is None:
         _serve_probes(settings.telemetry, server)
     else:
         loop.add_signal_handler(signal.SIGUSR1, leave)
-        helpers.add(asyncio.create_task(_serve_probes_soon(settings.telemetry, server)))
+        tasks.add(asyncio.create_task(_serve_probes_soon(settings.telemetry, server)))
     with contextlib.closing(sock):
         async with open_gateway_parts(
             settings, server.gateway, SystemClock(), server.make_router
-        ) as parts:
-            server.use(parts)
+        ) as container:
+            server.use(container)
             tune_garbage_collector()
-            await server.run(sock, stop, tell_ready)
-    await end_all(helpers)
+            await server.run(sock, stop, report_ready)
+    await end_all(tasks)
 
 
 def _serve_probes(settings: Telemetry, server: GatewayServer) -> None:
-    serve_probes(settings.metrics_host, settings.metrics_port, server.find_trouble)
+    serve_probes(settings.metrics_host, settings.metrics_port, server.find_problem)
 
 
 async def _serve_probes_soon(settings: Telemetry, server: GatewayServer) -> None:

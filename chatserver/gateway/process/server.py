@@ -20,9 +20,8 @@ import random
 import re
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
-from typing import Any
 
 import structlog
 from websockets.http11 import Request
@@ -36,24 +35,28 @@ from chatserver.domain.connection_table import ConnectionTable, Stage
 from chatserver.domain.ids import GatewayId, UserId, new_id
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError
-from chatserver.gateway.delivery.event_dispatcher import Router
+from chatserver.gateway.delivery.event_dispatcher import EventDispatcher
 from chatserver.gateway.delivery.large_chats import Channels
 from chatserver.gateway.delivery.mailbox_check import MailboxCheck
-from chatserver.gateway.process.draining import REASON, poll_until, say_goodbye
+from chatserver.gateway.process.draining import REASON, poll_until, send_byes
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.requests import Requests
 from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.session_context import Tally
+from chatserver.gateway.session.session_auth import TokenExpiry
+from chatserver.gateway.session.session_context import (
+    HotPathCounters,
+    SessionContext,
+    SessionTasks,
+)
 from chatserver.gateway.session.session_directory import SessionDirectory
 from chatserver.gateway.session.session_registry import SessionRegistry
-from chatserver.gateway.session.token_expiry import TokenExpiry
 from chatserver.gateway.transport.admission_control import Admission
 from chatserver.gateway.transport.connection import GATEWAY_HEADER, Connection, Phase
 from chatserver.gateway.transport.heartbeat import HeartbeatWheel
 from chatserver.gateway.transport.listener import Listener
 from chatserver.gateway.transport.slow_clients import SlowClients
 from chatserver.hot.bus.mailbox import MailboxWriter
-from chatserver.hot.bus.rpc import WarmCalls
+from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.operations.overview.hot import ProcessStatsLog
 from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
 from chatserver.protocol import codec
@@ -73,34 +76,35 @@ DRAIN_RECONNECTS_PER_S = 1000  # clients that a stopping process disconnects
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
 ANNOUNCED_MAX = 500  # users per call
 END_TRIES = 6
-LAST_WORDS_S = 0.25
-LAST_FAN_OUTS_S = 1.0
+REFUSALS_S = 0.25
+FAN_OUTS_S = 1.0
 
 
 class GatewayServer:
-    """The gateway's server: implements `Host` for connections and `Desk` for sessions."""
+    """The gateway's server: the `Host` of connections, and the owner of what sessions share."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings.gateway
         self.all_settings = settings
         self.gateway = GatewayId(new_id().lower())
         self.registry = SessionRegistry()
-        self.stored = StoredWaits(STORED_TIMEOUT_S)
-        self.tally = Tally()
         self.slow: set[Connection] = set()
+        self.port = 0
+        self._stored_waits = StoredWaits(STORED_TIMEOUT_S)
+        self._counters = HotPathCounters()
         self._tracer = tracer()
         if self._tracer is not None:
-            self.tally.traced = []
+            self._counters.traced = []
         self._clock = SystemClock()
-        self.ends = TokenExpiry()
-        self.slow_clients = SlowClients(self.slow, SystemClock())
-        self.parts: GatewayContainer
-        self.requests: Requests
-        self.channels: Channels
-        self.places: SessionDirectory
-        self.admission: Admission
-        self.port = 0
-        self._router: Router
+        self._tasks = SessionTasks()
+        self._token_expiry = TokenExpiry()
+        self._slow_clients = SlowClients(self.slow, self._clock)
+        self._container: GatewayContainer
+        self._context: SessionContext
+        self._directory: SessionDirectory
+        self._admission: Admission
+        self._channels: Channels
+        self._dispatcher: EventDispatcher
         self._wheel = HeartbeatWheel(self.settings.ping_interval_s, self.settings.pong_timeout_s)
         self._connections: set[Connection] = set()
         # Connections without an accepted hello. At the limit, a new one displaces the oldest.
@@ -108,22 +112,21 @@ class GatewayServer:
             UNAUTHENTICATED_MAX, UNAUTHENTICATED_PER_ADDRESS_MAX
         )
         self._trusted = parse_networks(self.settings.trusted_proxies)
-        self._dirty: list[Connection] = []
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._self_mail: MailboxCheck | None = None  # set by `run`
+        self._unflushed: list[Connection] = []
+        self._mailbox_check: MailboxCheck | None = None  # set by `run`
         self._is_draining = False
         self._has_siblings = False
-        self._leaving: list[UserId] = []
+        self._ended_users: list[UserId] = []
 
     # Host
 
     def address_of(self, peer: str, request: Request) -> str:
         """Return the client's address, resolved through trusted proxies."""
-        return self.admission.address_of(peer, request)
+        return self._admission.address_of(peer, request)
 
     def answer_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
         """Answer health checks and refuse requests that may not connect."""
-        found = self._judge(request, address)
+        found = self._check_request(request, address)
         if found is None:
             return False
         response = protocol.reject(*found)
@@ -131,11 +134,11 @@ class GatewayServer:
         if found[0] == HTTPStatus.SERVICE_UNAVAILABLE:
             response.headers["Retry-After"] = "1"
         elif found[0] == HTTPStatus.TOO_MANY_REQUESTS:
-            response.headers["Retry-After"] = str(self.admission.wait_s(address))
+            response.headers["Retry-After"] = str(self._admission.wait_s(address))
         protocol.send_response(response)
         return True
 
-    def _judge(self, request: Request, address: str) -> tuple[HTTPStatus, str] | None:
+    def _check_request(self, request: Request, address: str) -> tuple[HTTPStatus, str] | None:
         """Return the status and text of the response; None if the handshake may proceed."""
         hosts = request.headers.get_all("Host")
         if len(hosts) != 1 or _HOST.fullmatch(hosts[0]) is None:  # RFC 9112 section 3.2
@@ -144,29 +147,29 @@ class GatewayServer:
         if path == "/healthz":
             return HTTPStatus.OK, "ok\n"
         if path == "/readyz":
-            if trouble := self.find_trouble():
-                return HTTPStatus.SERVICE_UNAVAILABLE, f"{trouble}\n"
+            if problem := self.find_problem():
+                return HTTPStatus.SERVICE_UNAVAILABLE, f"{problem}\n"
             return HTTPStatus.OK, "ok\n"
         if self._is_draining or len(self._connections) > self.settings.connections_max:
             return HTTPStatus.SERVICE_UNAVAILABLE, "full or draining: try another gateway\n"
         if not self._is_origin_allowed(request):
             return HTTPStatus.FORBIDDEN, "this origin may not connect\n"
-        if self.admission.wait_s(address):
+        if self._admission.wait_s(address):
             metrics.RATE_LIMITED.labels("connections").inc()
             return HTTPStatus.TOO_MANY_REQUESTS, "too many connections from this address\n"
         return None
 
-    def find_trouble(self) -> str:
+    def find_problem(self) -> str:
         """Return the reason why this gateway is not ready; empty if it is ready."""
-        if self._self_mail is None:
+        if self._mailbox_check is None:
             return "starting"
         if self._is_draining:
             return "draining"
-        if not self.parts.hot.is_up:
+        if not self._container.hot.is_up:
             return "no redis"
-        if self.parts.hot.refusal:
-            return self.parts.hot.refusal
-        return self._self_mail.find_trouble()
+        if self._container.hot.refusal:
+            return self._container.hot.refusal
+        return self._mailbox_check.find_problem()
 
     def _is_origin_allowed(self, request: Request) -> bool:
         origins = request.headers.get_all("Origin")
@@ -195,18 +198,20 @@ class GatewayServer:
             metrics.RATE_LIMITED.labels("unauthenticated").inc()
             displaced.abort()
 
-    def authenticated(self, connection: Connection) -> None:
-        """Mark a connection as authenticated after an accepted hello."""
-        self._unauthenticated.remove(connection)
-
     def opened(self, connection: Connection) -> CommandHandler:
         """Create the session of a connection whose handshake is complete."""
         self._count_unauthenticated(connection, subject_of(connection.peer), Stage.BODY)
         self._wheel.add(connection)
-        session = Session(self, connection)
-        talk = CommandHandler(self, connection, session)
-        self.admission.opened(session, connection.peer)
-        return talk
+        handler = CommandHandler(
+            context=self._context,
+            connection=connection,
+            directory=self._directory,
+            admission=self._admission,
+            on_authenticated=self._unauthenticated.remove,
+            on_end=self._handle_end,
+        )
+        self._admission.charge(connection.peer, handler.session.bye)
+        return handler
 
     def gone(self, connection: Connection) -> None:
         """Remove a closed connection."""
@@ -217,113 +222,116 @@ class GatewayServer:
 
     def flush_soon(self, connection: Connection) -> None:
         """Schedule one flush for all frames queued on the connection in this tick."""
-        if not self._dirty:
+        if not self._unflushed:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._dirty.append(connection)
+        self._unflushed.append(connection)
 
     def _flush(self) -> None:
-        dirty, self._dirty = self._dirty, []
+        dirty, self._unflushed = self._unflushed, []
         written = 0
         for connection in dirty:
             written += connection.flush()
-        tally = self.tally
-        tally.written_bytes += written
-        if tally.first is not None:
-            self._note_delivered(tally.first)
-        tally.noted = tally.pushed
+        counters = self._counters
+        counters.written_bytes += written
+        if counters.first is not None:
+            self._record_delivered(counters.first)
+        counters.pushed_before = counters.pushed
 
-    def _note_delivered(self, first: bytes) -> None:
+    def _record_delivered(self, first: bytes) -> None:
         """Record the delivery latency of the events written in this tick."""
-        tally = self.tally
+        counters = self._counters
         if ts := codec.ts_of_event(first):
             late_s = max(0.0, self._clock.time() - ts / 1e6)
-            metrics.DELIVERY_LATENCY.observe(late_s, max(1, tally.pushed - tally.noted))
-        tally.first = None
-        if self._tracer is not None and tally.traced:
-            self._tell_delivered(self._tracer, tally.traced)
-            tally.traced.clear()
+            metrics.DELIVERY_LATENCY.observe(
+                late_s, max(1, counters.pushed - counters.pushed_before)
+            )
+        counters.first = None
+        if self._tracer is not None and counters.traced:
+            self._trace_delivered(self._tracer, counters.traced)
+            counters.traced.clear()
 
-    def _tell_delivered(self, tracer: Tracer, events: Sequence[tuple[bytes, int]]) -> None:
+    def _trace_delivered(self, tracer: Tracer, events: Sequence[tuple[bytes, int]]) -> None:
         now_ns = time.time_ns()
         for body, devices in events:
             if mid := codec.mid_of_event(body):
                 place: dict[str, Id] = {"gateway": self.gateway, "devices": devices}
                 tracer.tell(mid, "deliver", codec.ts_of_event(body) * 1000, now_ns, **place)
 
-    # Desk
+    # sessions
 
-    def spawn(
-        self,
-        work: Coroutine[Any, Any, None],
-        name: str,
-        on_crash: Callable[[], None] | None = None,
-    ) -> None:
-        """Run a session task. An unexpected failure is logged and affects no other session."""
-        task = asyncio.create_task(self._guard(work, name, on_crash), name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _handle_end(self, session: Session) -> None:
+        if self._directory.unregister(session):
+            self._withdraw_soon(session.user)
 
-    async def _guard(
-        self, work: Coroutine[Any, Any, None], name: str, on_crash: Callable[[], None] | None
-    ) -> None:
-        try:
-            await work
-        except Exception:  # logged with its traceback: one failed task must not end the gateway
-            log.exception("session.task_failed", task=name)
-            if on_crash is not None:
-                on_crash()
-
-    def left(self, user: UserId) -> None:
+    def _withdraw_soon(self, user: UserId) -> None:
         """Withdraw a user whose last session here has ended; batched per tick."""
-        if not self._leaving:
-            asyncio.get_running_loop().call_soon(self._withdraw_soon)
-        self._leaving.append(user)
+        if not self._ended_users:
+            asyncio.get_running_loop().call_soon(self._start_withdrawing)
+        self._ended_users.append(user)
 
-    def _withdraw_soon(self) -> None:
-        leaving, self._leaving = self._leaving, []
-        gone = [user for user in set(leaving) if not self.registry.sessions_of(user)]
+    def _start_withdrawing(self) -> None:
+        ended, self._ended_users = self._ended_users, []
+        gone = [user for user in set(ended) if not self.registry.sessions_of(user)]
         if gone:
-            self.spawn(self._withdraw(gone), "withdraw")
+            self._tasks.spawn(self._withdraw(gone), "withdraw")
 
     async def _withdraw(self, users: list[UserId]) -> None:
         with contextlib.suppress(ChatError):  # the entry expires through its TTL
-            await self.parts.presence.withdraw(users)
+            await self._container.presence.withdraw(users)
 
     # lifecycle
 
-    def make_router(self, postman: MailboxWriter, warm: WarmCalls) -> Router:
-        """Create the router once Redis is connected."""
-        parts = (self.gateway, self.registry, postman, self.stored, warm)
-        self._router = Router(*parts, self.tally)
-        postman.on_gone = self._prune_soon
-        return self._router
-
-    def use(self, parts: GatewayContainer) -> None:
-        """Attach the container; sessions may be opened from then on."""
-        self.parts, self.requests = parts, Requests(parts)
-        self.places = SessionDirectory(self.gateway, self.registry, parts)
-        self.admission = Admission(parts.limits, self._trusted)
-        parts.attendance.on_news = self.places.tell
-        self._router.on_sight = parts.watching.heard
-        self._router.on_replaced = self.places.replaced
-        self._router.on_revoked = self.places.revoked
-        self.channels = Channels(
-            parts.watchers,
-            parts.channel_log,
-            parts.audiences.get,
-            self.registry.sessions_of,
-            self.spawn,
-            lambda: parts.hot.whole_epoch,
-            self.tally.note_fresh,
+    def make_router(self, mailbox_writer: MailboxWriter, warm: WarmCalls) -> EventDispatcher:
+        """Create the event dispatcher once Redis is connected."""
+        self._dispatcher = EventDispatcher(
+            gateway=self.gateway,
+            registry=self.registry,
+            mailbox_writer=mailbox_writer,
+            stored_waits=self._stored_waits,
+            warm=warm,
+            counters=self._counters,
         )
-        self._router.channels = self.channels
+        mailbox_writer.on_gone = self._prune_soon
+        return self._dispatcher
+
+    def use(self, container: GatewayContainer) -> None:
+        """Attach the container; sessions may be opened from then on."""
+        self._container = container
+        self._directory = SessionDirectory(self.gateway, self.registry, container)
+        self._admission = Admission(container.limits, self._trusted)
+        self._channels = Channels(
+            subscriptions=container.watchers,
+            chat_log=container.channel_log,
+            open_chat=container.audiences.get,
+            sessions_of=self.registry.sessions_of,
+            spawn=self._tasks.spawn,
+            device_epoch=lambda: container.hot.whole_epoch,
+            record_new_event=self._counters.record_new_event,
+        )
+        self._context = SessionContext(
+            settings=self.settings,
+            all_settings=self.all_settings,
+            container=container,
+            requests=Requests(container),
+            channels=self._channels,
+            counters=self._counters,
+            slow_clients=self._slow_clients,
+            stored_waits=self._stored_waits,
+            token_expiry=self._token_expiry,
+            tasks=self._tasks,
+        )
+        dispatcher = self._dispatcher
+        dispatcher.channels = self._channels
+        dispatcher.on_presence = container.watching.handle_change
+        dispatcher.on_replaced = self._directory.close_replaced
+        dispatcher.on_revoked = self._directory.apply_revocation
 
     def _prune_soon(self, users: set[UserId]) -> None:
-        self.spawn(self._prune(list(users)), "prune")
+        self._tasks.spawn(self._prune(list(users)), "prune")
 
     async def _prune(self, users: list[UserId]) -> None:
         with contextlib.suppress(ChatError):  # the next message to these users retries
-            await self.parts.presence.prune(users)
+            await self._container.presence.prune(users)
 
     async def run(
         self,
@@ -332,35 +340,37 @@ class GatewayServer:
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         """Serve until `stop` is set, then drain."""
-        await self.parts.mailbox.keep()
-        await self.parts.seen.keep_alive()
-        self.parts.hot.on_reload.append(self._compare_soon)
-        self.parts.hot.on_epoch += [
-            self.stored.expire_all,
-            self._router.forget_epoch,
-            self.channels.forget_epoch,
+        await self._container.mailbox.renew()
+        await self._container.seen.keep_alive()
+        self._container.hot.on_reload.append(self._compare_soon)
+        self._container.hot.on_epoch += [
+            self._stored_waits.expire_all,
+            self._dispatcher.forget_epoch,
+            self._channels.forget_epoch,
         ]
         listener = Listener(sock, self.accept)
         self.port = listener.port
         await listener.open()
-        self._self_mail = MailboxCheck(self.parts.mailbox, SystemClock())
-        self._router.on_echo = self._self_mail.heard
-        figures = Publisher(
-            ProcessIdentity("gateway"),
-            ProcessStatsLog(self.parts.hot),
-            SystemClock(),
-            self.slow_clients.find_figures,
+        self._mailbox_check = MailboxCheck(self._container.mailbox, SystemClock())
+        self._dispatcher.on_echo = self._mailbox_check.record_arrival
+        stats = Publisher(
+            identity=ProcessIdentity("gateway"),
+            stats_log=ProcessStatsLog(self._container.hot),
+            clock=SystemClock(),
+            find_more=self._slow_clients.take_stats,
         )
-        helpers = [
-            asyncio.create_task(figures.run(), name="figures"),
+        periodic = [
+            asyncio.create_task(stats.run(), name="process-stats"),
             asyncio.create_task(self._beat(), name="heartbeat"),
-            asyncio.create_task(self._self_mail.run(), name="self-mail"),
+            asyncio.create_task(self._mailbox_check.run(), name="mailbox-check"),
             asyncio.create_task(self._refresh(), name="refresh"),
             asyncio.create_task(self._read_mail(), name="mail"),
-            asyncio.create_task(self.parts.attendance.run(), name="attendance"),
-            asyncio.create_task(self.parts.limits.run(), name="limits"),
-            asyncio.create_task(self.parts.host_keys.run(), name="host-keys"),
-            asyncio.create_task(self.stored.run(self.parts.log), name="stored"),
+            asyncio.create_task(
+                self._container.attendance.run(self._directory.publish_presence), name="attendance"
+            ),
+            asyncio.create_task(self._container.limits.run(), name="limits"),
+            asyncio.create_task(self._container.host_keys.run(), name="host-keys"),
+            asyncio.create_task(self._stored_waits.run(self._container.log), name="stored"),
             asyncio.create_task(watch_loop_lag(SystemClock()), name="loop-lag"),
         ]
         log.info("gateway.ready", gateway=self.gateway, port=self.port, pid=os.getpid())
@@ -371,18 +381,16 @@ class GatewayServer:
             self._is_draining = True
             await self._drain(listener)
         finally:
-            await end_all({*helpers, *self._tasks})
+            await end_all({*periodic, *self._tasks.running})
             await listener.close()
             log.info("gateway.stopped", gateway=self.gateway)
 
     async def _beat(self) -> None:
-        clock = SystemClock()
         while True:
             await asyncio.sleep(self._wheel.tick_s)
-            self._publish_tally()
-            for session in self.ends.take_due(clock.time()):
-                session.token_ended()
-            due, overdue = self._wheel.turn()
+            self._publish_counters()
+            self._token_expiry.close_expired(self._clock.time())
+            due, overdue = self._wheel.advance()
             for connection in overdue:
                 log.info("connection.no_pong", peer=connection.peer)
                 connection.close(Close.NO_PONG, "no pong in time")
@@ -399,11 +407,11 @@ class GatewayServer:
 
         `is_doubtful`: mail, or data that this gateway wrote to Redis, may be lost.
         """
-        steps: list[Callable[[], Awaitable[Any]]] = [
-            self.parts.mailbox.keep,
-            functools.partial(self.places.keep, is_doubtful=is_doubtful),
+        steps: list[Callable[[], Awaitable[object]]] = [
+            self._container.mailbox.renew,
+            functools.partial(self._directory.renew, is_doubtful=is_doubtful),
         ]
-        partition_of = self.parts.hot.keys.partition_of
+        partition_of = self._container.hot.keys.partition_of
         groups: dict[int, list[UserId]] = {}
         for user in self.registry.users():
             groups.setdefault(partition_of(user), []).append(user)
@@ -412,9 +420,9 @@ class GatewayServer:
                 functools.partial(self._announce, users[at : at + ANNOUNCED_MAX])
                 for at in range(0, len(users), ANNOUNCED_MAX)
             ]
-        steps.append(self.channels.refresh)
+        steps.append(self._channels.refresh)
         if is_doubtful:
-            steps.append(self.places.look_for_revoked)
+            steps.append(self._directory.check_revocations)
         # One by one: if a cluster node is down, users on the other nodes are still refreshed.
         for step in steps:
             try:
@@ -423,11 +431,11 @@ class GatewayServer:
                 log.warning("gateway.refresh_failed", error=exc.message)
 
     async def _announce(self, users: Sequence[UserId]) -> None:
-        states = await self.parts.presence.announce(users)
+        states = await self._container.presence.announce(users)
         for user, state in zip(users, states, strict=True):
             sessions = self.registry.sessions_of(user)
             if not sessions:
-                self.left(user)  # the last session ended during the call
+                self._withdraw_soon(user)  # the last session ended during the call
             for session in list(sessions):
                 session.compare(state)
 
@@ -436,33 +444,33 @@ class GatewayServer:
         self._has_siblings = True
 
     def _compare_soon(self) -> None:
-        self.spawn(self._compare(), "compare")
+        self._tasks.spawn(self._compare(), "compare")
 
     async def _read_mail(self) -> None:
-        async for records in self.parts.mailbox.iter_records():
+        async for records in self._container.mailbox.iter_records():
             if records is None:
                 await self._compare()
                 continue
             for record in records:
-                self._router.take(record)
+                self._dispatcher.handle(record)
 
-    def _publish_tally(self) -> None:
-        tally = self.tally
+    def _publish_counters(self) -> None:
+        counters = self._counters
         metrics.CONNECTIONS.set(len(self._connections))
         metrics.SESSIONS.set(self.registry.count)
         metrics.SLOW_CONNECTIONS.set(len(self.slow))
         metrics.SEND_QUEUE_BYTES.set(sum(each.queued_bytes for each in self.slow))
-        metrics.PUSHES.inc(tally.pushed)
-        metrics.PUSH_BYTES.inc(tally.written_bytes)
-        metrics.ACKS.labels("hot").inc(tally.acked - tally.stored)
-        metrics.ACKS.labels("stored").inc(tally.stored)
-        metrics.SENDS.labels("ok").inc(tally.acked - tally.dups)
-        metrics.SENDS.labels("dup").inc(tally.dups)
-        for code, count in tally.refused.items():
+        metrics.PUSHES.inc(counters.pushed)
+        metrics.PUSH_BYTES.inc(counters.written_bytes)
+        metrics.ACKS.labels("hot").inc(counters.acked - counters.stored)
+        metrics.ACKS.labels("stored").inc(counters.stored)
+        metrics.SENDS.labels("ok").inc(counters.acked - counters.dups)
+        metrics.SENDS.labels("dup").inc(counters.dups)
+        for code, count in counters.refused.items():
             metrics.SENDS.labels(code).inc(count)
-        tally.pushed = tally.noted = tally.written_bytes = 0
-        tally.acked = tally.stored = tally.dups = 0
-        tally.refused = {}
+        counters.pushed = counters.pushed_before = counters.written_bytes = 0
+        counters.acked = counters.stored = counters.dups = 0
+        counters.refused = {}
 
     # shutdown
 
@@ -474,21 +482,21 @@ class GatewayServer:
         if self._has_siblings:
             await listener.close()
         rng = random.Random()  # noqa: S311  # for jitter, not for security
-        await say_goodbye(self.registry, settings.drain_s / 2, DRAIN_RECONNECTS_PER_S, rng)
+        await send_byes(self.registry, settings.drain_s / 2, DRAIN_RECONNECTS_PER_S, rng)
         await poll_until(self._has_closed_all, deadline - loop.time())
         await listener.close()
         # Connections accepted last still receive their refusal.
-        await poll_until(lambda: not self._connections, LAST_WORDS_S)
+        await poll_until(lambda: not self._connections, REFUSALS_S)
         for connection in list(self._connections):
             connection.abort()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(LAST_FAN_OUTS_S, deadline - loop.time())):
-                await self.parts.messaging.drain()
+            async with asyncio.timeout(max(FAN_OUTS_S, deadline - loop.time())):
+                await self._container.messaging.drain()
         with contextlib.suppress(ChatError):
-            await self.parts.presence.withdraw(self.registry.users())
-            await self.parts.seen.leave(self.all_settings.presence.offline_grace_s)
-            await self.parts.limits.close()
-            await self.parts.mailbox.remove()
+            await self._container.presence.withdraw(self.registry.users())
+            await self._container.seen.leave(self.all_settings.presence.offline_grace_s)
+            await self._container.limits.close()
+            await self._container.mailbox.remove()
 
     def _has_closed_all(self) -> bool:
         """Close connections opened during the drain; return False while any is still open."""

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import msgspec
 
 from chatserver.domain.ids import UserId
 from chatserver.hot.bus import rpc
+from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.protocol import frames
 
 
-class WarmTalks(Protocol):
-    """Companion calls to the warm tier."""
-
-    async def list_companions(
-        self, after: str | None, limit: int
-    ) -> tuple[list[frames.CompanionInfo], str | None]: ...
-
-    async def list_sessions(
-        self, user: UserId, companion: str | None, after: str | None, limit: int
-    ) -> tuple[list[frames.SessionInfo], str | None]: ...
-
-    async def ask_session(
-        self,
-        operation: rpc.BeginSession | rpc.GetSession | rpc.EndSession | rpc.MoveSession,
-    ) -> rpc.OpenedSession: ...
-
-
 async def ask_of_companions(
-    warm: WarmTalks, user: UserId, frame: frames.AnySessionRequest
+    warm: WarmCalls, user: UserId, frame: frames.AnySessionRequest
 ) -> msgspec.Struct:
     """Return the response to a companion request.
 

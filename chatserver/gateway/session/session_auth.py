@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from chatserver.domain.access.logins import Claims, Marks, check_marks
-from chatserver.domain.ids import UserId
 from chatserver.errors import Banned, ChatError, ClientError, Forbidden, Unavailable
-from chatserver.gateway.session.session_context import SessionContext
-from chatserver.gateway.session.token_expiry import Holder
 from chatserver.protocol.codes import Close
-
-
-class Owner(Holder, Protocol):
-    """The authorized session."""
-
-    user: UserId
-
-    def bye(self, code: int, reason: str, retry_after_ms: int | None = None) -> None: ...
+from chatserver.service.access.authentication import TokenAuthentication
 
 
 def close_code_of(error: ChatError) -> Close:
@@ -25,22 +15,55 @@ def close_code_of(error: ChatError) -> Close:
     return Close.BANNED if isinstance(error, Banned) else Close.UNAUTHENTICATED
 
 
+class TokenExpiry:
+    """Sessions by the second of their token's expiry, without per-session timers or full scans."""
+
+    def __init__(self) -> None:
+        self._expiring: dict[int, set[SessionAuth]] = {}
+
+    def add(self, auth: SessionAuth, expires_at: int) -> None:
+        """Track the expiry of a session's token; `expires_at` is in Unix seconds."""
+        self._expiring.setdefault(expires_at, set()).add(auth)
+
+    def remove(self, auth: SessionAuth, expires_at: int) -> None:
+        """Stop tracking a session; no effect if it was not tracked."""
+        sessions = self._expiring.get(expires_at)
+        if sessions is not None:
+            sessions.discard(auth)
+            if not sessions:
+                del self._expiring[expires_at]
+
+    def close_expired(self, now: float) -> None:
+        """Close the sessions whose tokens have expired."""
+        for second in [each for each in self._expiring if each <= now]:
+            for auth in self._expiring.pop(second):
+                auth.close(Close.UNAUTHENTICATED, "the token has expired: log in again")
+
+
 class SessionAuth:
     """Authorization of one session, from the accepted hello to its end."""
 
-    __slots__ = ("_claims", "_desk", "_owner")
+    __slots__ = ("_authentication", "_claims", "_expiry", "close")
 
-    def __init__(self, desk: SessionContext, owner: Owner, claims: Claims) -> None:
-        self._desk = desk
-        self._owner = owner
+    def __init__(
+        self,
+        claims: Claims,
+        *,
+        authentication: TokenAuthentication,
+        expiry: TokenExpiry,
+        close: Callable[[int, str], None],
+    ) -> None:
         self._claims = claims
-        desk.ends.put(owner, claims.expires_at)
+        self._authentication = authentication
+        self._expiry = expiry
+        self.close = close  # closes the session
+        expiry.add(self, claims.expires_at)
 
-    def over(self) -> None:
+    def end(self) -> None:
         """Stop tracking the token's expiry when the session ends."""
-        self._desk.ends.remove(self._owner, self._claims.expires_at)
+        self._expiry.remove(self, self._claims.expires_at)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Check whether the token was revoked.
 
         Called once the session is registered in Redis. This check finds earlier revocations; later
@@ -50,7 +73,7 @@ class SessionAuth:
             Banned, Unauthenticated: the token was revoked.
             Unavailable: the state of the token cannot be read.
         """
-        await self._desk.parts.entrance.check(self._claims)
+        await self._authentication.check(self._claims)
 
     async def renew(self, token: str) -> None:
         """Replace the token with a newer one of the same user; close the session if it is revoked.
@@ -60,26 +83,27 @@ class SessionAuth:
                 session is unchanged.
             Unavailable: the token cannot be verified now; the session is unchanged.
         """
-        claims = await self._desk.parts.entrance.authenticate(token)
-        if claims.user != self._owner.user:
-            raise Forbidden("token: is another user's; open another connection")
-        before, self._claims = self._claims, claims
+        claims = await self._authentication.authenticate(token)
+        before = self._claims
+        if claims.user != before.user:
+            raise Forbidden("token: belongs to another user; open another connection")
+        self._claims = claims
         try:
             # Check again, now that a revocation of the new token reaches this session.
-            await self.look()
+            await self.check()
         except Unavailable:
             self._claims = before
             raise
         except ClientError as exc:
             self._claims = before
-            self._owner.bye(close_code_of(exc), exc.message)
+            self.close(close_code_of(exc), exc.message)
             return
-        self._desk.ends.remove(self._owner, before.expires_at)
-        self._desk.ends.put(self._owner, claims.expires_at)
+        self._expiry.remove(self, before.expires_at)
+        self._expiry.add(self, claims.expires_at)
 
-    def judge(self, marks: Marks, reason: str) -> None:
+    def apply_revocation(self, marks: Marks, reason: str) -> None:
         """Close the session if these revocation marks cover its token."""
         try:
             check_marks(self._claims, marks)
         except ClientError as exc:
-            self._owner.bye(close_code_of(exc), reason or exc.message)
+            self.close(close_code_of(exc), reason or exc.message)

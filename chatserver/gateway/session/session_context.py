@@ -1,40 +1,38 @@
-"""Session context: the server interface that sessions use, and hot-path counters."""
+"""Session context: what all sessions of a gateway share, and hot-path counters."""
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+
+import structlog
 
 from chatserver import config
 from chatserver.container import GatewayContainer
-from chatserver.domain.ids import UserId
+from chatserver.gateway.delivery.large_chats import Channels
 from chatserver.gateway.session.requests import Requests
+from chatserver.gateway.session.session_auth import TokenExpiry
+from chatserver.gateway.transport.slow_clients import SlowClients
 from chatserver.service.messaging.stored_acks import StoredWaits
 
-if TYPE_CHECKING:  # these import sessions, which import `SessionContext`
-    from chatserver.gateway.delivery.large_chats import Channels
-    from chatserver.gateway.session.session_directory import SessionDirectory
-    from chatserver.gateway.session.session_registry import SessionRegistry
-    from chatserver.gateway.session.token_expiry import TokenExpiry
-    from chatserver.gateway.transport.admission_control import Admission
-    from chatserver.gateway.transport.connection import Connection
-    from chatserver.gateway.transport.slow_clients import SlowClients
+log = structlog.get_logger()
 
 
-class Tally:
+class HotPathCounters:
     """Plain counters of a gateway's hot path; the server adds them to the metrics every second.
 
-    The events counted in `pushed` above `noted` belong to this loop tick and are new, not catch-up
-    events. `first` is the body of one of them, normally the first committed. `traced` has all of
-    them if tracing is enabled.
+    The events counted in `pushed` above `pushed_before` belong to this loop tick and are new, not
+    catch-up events. `first` is the body of one of them, normally the first committed. `traced` has
+    all of them if tracing is enabled.
     """
 
     __slots__ = (
         "acked",
         "dups",
         "first",
-        "noted",
         "pushed",
+        "pushed_before",
         "refused",
         "stored",
         "traced",
@@ -49,10 +47,10 @@ class Tally:
         self.pushed = 0
         self.written_bytes = 0
         self.first: bytes | None = None
-        self.noted = 0
+        self.pushed_before = 0
         self.traced: list[tuple[bytes, int]] | None = None
 
-    def note_fresh(self, body: bytes, count: int) -> None:
+    def record_new_event(self, body: bytes, count: int) -> None:
         """Record a new event that is written to `count` devices at the end of this tick."""
         if self.first is None:
             self.first = body
@@ -60,32 +58,45 @@ class Tally:
             self.traced.append((body, count))
 
 
-class SessionContext(Protocol):
-    """The server, as used by sessions."""
+class SessionTasks:
+    """Tasks of sessions. They end with the server, which cancels those that are still running."""
 
-    settings: config.Gateway
-    all_settings: config.Settings
-    parts: GatewayContainer
-    places: SessionDirectory
-    admission: Admission
-    requests: Requests
-    registry: SessionRegistry
-    stored: StoredWaits
-    channels: Channels
-    ends: TokenExpiry
-    tally: Tally
-    slow_clients: SlowClients
+    def __init__(self) -> None:
+        self.running: set[asyncio.Task[None]] = set()
 
     def spawn(
         self,
-        work: Coroutine[Any, Any, None],
+        work: Coroutine[object, object, None],
         name: str,
         on_crash: Callable[[], None] | None = None,
     ) -> None:
-        """Run a task that ends with the server; `on_crash` is called if it fails."""
+        """Run a task. An unexpected failure is logged and affects no other session."""
+        task = asyncio.create_task(self._guard(work, name, on_crash), name=name)
+        self.running.add(task)
+        task.add_done_callback(self.running.discard)
 
-    def authenticated(self, connection: Connection) -> None:
-        """Mark a connection as authenticated after an accepted hello."""
+    async def _guard(
+        self, work: Coroutine[object, object, None], name: str, on_crash: Callable[[], None] | None
+    ) -> None:
+        try:
+            await work
+        except Exception:  # logged with its traceback: one failed task must not end the gateway
+            log.exception("session.task_failed", task=name)
+            if on_crash is not None:
+                on_crash()
 
-    def left(self, user: UserId) -> None:
-        """Handle the end of a user's last session on this gateway."""
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SessionContext:
+    """What the sessions of one gateway share."""
+
+    settings: config.Gateway
+    all_settings: config.Settings
+    container: GatewayContainer
+    requests: Requests
+    channels: Channels
+    counters: HotPathCounters
+    slow_clients: SlowClients
+    stored_waits: StoredWaits
+    token_expiry: TokenExpiry
+    tasks: SessionTasks

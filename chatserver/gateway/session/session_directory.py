@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
 
 import structlog
 
@@ -26,34 +25,28 @@ from chatserver.protocol.codes import Close
 
 log = structlog.get_logger()
 
-LOOKS_AT_ONCE_MAX = 500
-REPLACED = "another session took the place: the same device, or one too many"
-
-
-class Post(Protocol):
-    """Sends mailbox records to gateways."""
-
-    def post(self, gateway: GatewayId, record: Replaced | PresenceMail) -> None: ...
+USERS_PER_CHECK_MAX = 500
+REPLACED = "replaced by another session of this device, or over the limit of sessions"
 
 
 class SessionDirectory:
     """Session directory of one gateway."""
 
     def __init__(
-        self, gateway: GatewayId, registry: SessionRegistry, parts: GatewayContainer
+        self, gateway: GatewayId, registry: SessionRegistry, container: GatewayContainer
     ) -> None:
         self._gateway = gateway
         self._registry = registry
-        self._parts = parts
+        self._container = container
 
-    def take(self, session: Session) -> None:
+    def register(self, session: Session) -> None:
         """Register a new session here, and close an older one of the same device."""
         user = session.user
-        twin = self._registry.find_device(user, session.device)
-        if twin is not None:
-            twin.bye(Close.REPLACED, REPLACED)
+        older = self._registry.find_device(user, session.device)
+        if older is not None:
+            older.bye(Close.REPLACED, REPLACED)
         self._registry.add(user, session)
-        self._parts.attendance.arrived(user, session.attention)
+        self._container.attendance.add_session(user, session.activity)
 
     async def claim(self, sessions: Sequence[Session]) -> None:
         """Register sessions across all gateways, and close the sessions that they replace.
@@ -62,73 +55,73 @@ class SessionDirectory:
             Unavailable: Redis does not answer.
         """
         claims = [Claim(each.user, each.id, each.device, each.started_ms) for each in sessions]
-        claimed = await self._parts.sessions.claim(claims)
+        claimed = await self._container.sessions.claim(claims)
         for session, found in zip(sessions, claimed, strict=True):
             session.started_ms = found.started_ms
             for loser, gateway in found.replaced:
                 if gateway == self._gateway:
-                    self.replaced(session.user, loser)
+                    self.close_replaced(session.user, loser)
                 else:
-                    self._parts.postman.post(gateway, Replaced(session.user, loser))
+                    self._container.postman.post(gateway, Replaced(session.user, loser))
             if not session.is_live:  # it ended meanwhile
-                self._parts.sessions.release(session.user, session.id)
+                self._container.sessions.release(session.user, session.id)
 
-    def replaced(self, user: UserId, name: SessionId) -> None:
+    def close_replaced(self, user: UserId, session_id: SessionId) -> None:
         """Close a local session that was replaced by another one."""
         for session in list(self._registry.sessions_of(user)):
-            if session.id == name:
+            if session.id == session_id:
                 session.bye(Close.REPLACED, REPLACED)
 
-    def revoked(self, user: UserId, marks: Marks, reason: str) -> None:
+    def apply_revocation(self, user: UserId, marks: Marks, reason: str) -> None:
         """Close the user's local sessions that the revocation covers."""
         for session in list(self._registry.sessions_of(user)):
-            session.revoked(marks, reason)
+            session.apply_revocation(marks, reason)
 
-    async def look_for_revoked(self) -> None:
+    async def check_revocations(self) -> None:
         """Check all local users for revocations, because mail to this gateway may be lost.
 
         Raises:
             Unavailable: Redis does not answer.
         """
         users = self._registry.users()
-        for at in range(0, len(users), LOOKS_AT_ONCE_MAX):
-            chunk = users[at : at + LOOKS_AT_ONCE_MAX]
-            found = await asyncio.gather(*map(self._parts.entrance.find_marks, chunk))
+        for at in range(0, len(users), USERS_PER_CHECK_MAX):
+            chunk = users[at : at + USERS_PER_CHECK_MAX]
+            found = await asyncio.gather(*map(self._container.entrance.find_marks, chunk))
             for user, marks in zip(chunk, found, strict=True):
-                self.revoked(user, marks, "")
+                self.apply_revocation(user, marks, "")
 
-    def leave(self, session: Session) -> bool:
+    def unregister(self, session: Session) -> bool:
         """Unregister an ended session; return True if it was the user's last one here."""
-        user, parts = session.user, self._parts
+        user, container = session.user, self._container
         if session not in self._registry.sessions_of(user):
             return False
-        parts.attendance.left(user, session.attention)
-        parts.watching.gone(session)
-        parts.sessions.release(user, session.id)
+        container.attendance.remove_session(user, session.activity)
+        container.watching.remove_subscriber(session)
+        container.sessions.release(user, session.id)
         if not self._registry.remove(user, session):
             return False
-        parts.limits.give_back("sends", user)
-        parts.limits.give_back("requests", user)
-        parts.limits.give_back("memory", user)
+        container.limits.return_tokens("sends", user)
+        container.limits.return_tokens("requests", user)
+        container.limits.return_tokens("memory", user)
         return True
 
-    async def keep(self, *, is_doubtful: bool) -> None:
+    async def renew(self, *, is_doubtful: bool) -> None:
         """Renew this gateway's session data in Redis, and rewrite it if it may be lost.
 
         Raises:
             Unavailable: Redis does not answer.
         """
-        if not await self._parts.seen.keep_alive() or is_doubtful:
-            self._parts.attendance.say_all_again()
+        if not await self._container.seen.keep_alive() or is_doubtful:
+            self._container.attendance.republish_all()
             await self.claim(list(self._registry))
-        await self._parts.watching.look_again()
+        await self._container.watching.refresh()
 
-    def tell(self, news: PresenceChange) -> None:
+    def publish_presence(self, change: PresenceChange) -> None:
         """Send a presence change to the subscribed gateways."""
-        sight = news.sight
-        for gateway in news.watchers:
+        sight = change.sight
+        for gateway in change.watchers:
             if gateway == self._gateway:
-                self._parts.watching.heard(news.user, sight)
+                self._container.watching.handle_change(change.user, sight)
             else:
-                mail = PresenceMail(news.user, sight.state.value, sight.last_ms, sight.version)
-                self._parts.postman.post(gateway, mail)
+                mail = PresenceMail(change.user, sight.state.value, sight.last_ms, sight.version)
+                self._container.postman.post(gateway, mail)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from chatserver.domain.ids import DeviceId, UserId
-
-if TYPE_CHECKING:
-    from chatserver.gateway.session.session import Session
+from chatserver.gateway.session.session import Session
 
 
 class SessionRegistry:
@@ -19,7 +16,6 @@ class SessionRegistry:
         self.count = 0
 
     def add(self, user: UserId, session: Session) -> None:
-        """Add a session."""
         self.by_user.setdefault(user, []).append(session)
         self.count += 1
 
@@ -37,7 +33,7 @@ class SessionRegistry:
 
     def sessions_of(self, user: UserId) -> list[Session]:
         """Return the user's sessions here, oldest first; do not keep the list."""
-        return self.by_user.get(user, _NOBODY)
+        return self.by_user.get(user, _NO_SESSIONS)
 
     def find_device(self, user: UserId, device: DeviceId) -> Session | None:
         """Return the user's session on that device, or None."""
@@ -55,4 +51,4 @@ class SessionRegistry:
             yield from list(sessions)
 
 
-_NOBODY: list[Session] = []
+_NO_SESSIONS: list[Session] = []

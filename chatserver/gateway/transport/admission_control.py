@@ -8,8 +8,7 @@ connection over the limit is then closed with 3002, so that every open connectio
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from websockets.http11 import Request
 
@@ -21,10 +20,7 @@ from chatserver.telemetry import metrics
 FORWARDED = "X-Forwarded-For"
 
 
-class Guest(Protocol):
-    """A newly opened connection."""
-
-    def bye(self, code: int, reason: str, retry_after_ms: int | None = None) -> None: ...
+Refuse = Callable[[int, str, int], None]  # closes a connection: code, reason, retry_after_ms
 
 
 class Admission:
@@ -46,19 +42,17 @@ class Admission:
         waits = [each.wait_ms() for each in (failures, connections) if each.tokens <= 0]
         return math.ceil(max(waits, default=0) / 1000)
 
-    def opened(self, guest: Guest, address: str) -> None:
-        """Charge a new connection to its address."""
-        self._pay(self._limits.find("connections", subject_of(address)), guest)
-
-    def _pay(self, allowance: Allowance, guest: Guest) -> None:
+    def charge(self, address: str, refuse: Refuse) -> None:
+        """Charge a new connection to its address; refuse it if the address is over its limit."""
+        allowance = self._limits.find("connections", subject_of(address))
         if allowance.take():
             return
         wait_ms = allowance.wait_ms()
         if wait_ms:
             metrics.RATE_LIMITED.labels("connections").inc()
-            guest.bye(Close.OVERLOADED, "too many connections from this address", wait_ms)
+            refuse(Close.OVERLOADED, "too many connections from this address", wait_ms)
         else:
-            allowance.ask(lambda: self._pay(allowance, guest))
+            allowance.ask(lambda: self.charge(address, refuse))
 
     def failed(self, address: str) -> None:
         """Charge a refused hello to its address."""

@@ -492,7 +492,6 @@ class Connection(asyncio.Protocol):
         self._timer = self._loop.call_later(seconds, action)
 
     def cancel_deadline(self) -> None:
-        """Cancel the deadline."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

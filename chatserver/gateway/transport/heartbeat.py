@@ -29,12 +29,11 @@ class HeartbeatWheel:
         self._slot_of[connection] = slot
 
     def remove(self, connection: Connection) -> None:
-        """Remove a connection."""
         slot = self._slot_of.pop(connection, None)
         if slot is not None:
             self._slots[slot].discard(connection)
 
-    def turn(self) -> tuple[list[Connection], list[Connection]]:
+    def advance(self) -> tuple[list[Connection], list[Connection]]:
         """Advance by one tick. Return the connections to ping and those without a pong in time."""
         self._at = (self._at + 1) % len(self._slots)
         waiting = self._slots[(self._at - self._patience) % len(self._slots)]

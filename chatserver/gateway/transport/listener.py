@@ -1,7 +1,7 @@
 """Listening socket: bind, optional port sharing between processes, and close without lost clients.
 
 Processes that share a port (SO_REUSEPORT) each have an accept queue, and the kernel assigns each
-new connection to one of them. Closing a socket resets the connections in its queue, so `close`
+new connection to one of them. Lockout a socket resets the connections in its queue, so `close`
 accepts them all first. Two cases remain: a connection queued between the last accept and the close
 (microseconds), and one in the middle of its TCP handshake (a round trip), unless the kernel
 migrates it to a sibling (Linux 5.14 with ``net.ipv4.tcp_migrate_req=1``). Such a client sees a

@@ -25,8 +25,8 @@ class SlowClients:
         """Record a session that was closed as slow."""
         self._closed.append(SlowClose(user, device, int(self._clock.time() * 1000), waiting_bytes))
 
-    async def find_figures(self) -> dict[str, Any]:
-        """Return the fields of `Snapshot`: the longest queues, and closes since the last call."""
+    async def take_stats(self) -> dict[str, Any]:
+        """Return fields of `Snapshot`: the longest queues, and closes since the last call."""
         queues = [
             Queue(receiver.user, receiver.device, connection.queued_bytes)
             for connection in self._slow

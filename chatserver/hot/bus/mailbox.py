@@ -187,9 +187,9 @@ class MailboxWriter:
         """Return the epoch of a chat on the current connection."""
         return self._hot.epoch_of(self._hot.keys.partition_of(chat))
 
-    def told_epoch(self, epoch: Epoch) -> Epoch:
+    def device_epoch(self, epoch: Epoch) -> Epoch:
         """Return the epoch to report to devices instead of the epoch of a partition."""
-        return self._hot.told_epoch(epoch)
+        return self._hot.device_epoch(epoch)
 
     def _flush(self) -> None:
         out, self._out = self._out, {}
@@ -291,7 +291,7 @@ class Mailbox:
             "r", _encode([echo]),
         )  # fmt: skip
 
-    async def keep(self) -> None:
+    async def renew(self) -> None:
         """Create the mailbox, or extend its TTL by `ttl_s`."""
         if not await self._hot.call("PEXPIRE", self._key, self._ttl_ms):
             await self._hot.transaction(
@@ -322,7 +322,7 @@ class Mailbox:
     async def _read(self) -> AsyncGenerator[list[AnyRecord] | None]:
         client = self._hot.blocking_client(self._key)
         try:
-            await self.keep()
+            await self.renew()
             newest = await self._newest(client)
             if self._last is None or _place(newest) < _place(self._last):
                 self._last = newest  # first read, or the stream was lost and created again

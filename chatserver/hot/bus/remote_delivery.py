@@ -29,8 +29,8 @@ class RemoteDelivery:
     `own`: the gateway whose sessions are served directly; nothing is sent to its mailbox.
     """
 
-    def __init__(self, postman: MailboxWriter, own: GatewayId) -> None:
-        self._postman = postman
+    def __init__(self, mailbox_writer: MailboxWriter, own: GatewayId) -> None:
+        self._mailbox_writer = mailbox_writer
         self._own = own
 
     def push(
@@ -50,7 +50,7 @@ class RemoteDelivery:
                         push.users.append(user)
                         push.seqs.append(first + places.offset)
         for gateway, push in mail.items():
-            self._postman.post(gateway, push)
+            self._mailbox_writer.post(gateway, push)
 
     def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         """Notify sessions to read missing inbox entries up to `seq`."""
@@ -62,7 +62,7 @@ class RemoteDelivery:
         """Send an entry of a large chat to its members; `far`: the gateways, or 0."""
         if far:
             for gateway in parse_gateways(far):
-                self._postman.post(gateway, Publish(chat, epoch, seq, body))
+                self._mailbox_writer.post(gateway, Publish(chat, epoch, seq, body))
 
     def nudge_channel(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         """Notify gateways that a large chat has grown to `seq`."""
@@ -81,4 +81,4 @@ class RemoteDelivery:
     def _post(self, gateways: Sequence[GatewayId], record: AnyRecord) -> None:
         for gateway in gateways:
             if gateway != self._own:
-                self._postman.post(gateway, record)
+                self._mailbox_writer.post(gateway, record)

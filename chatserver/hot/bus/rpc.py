@@ -1,9 +1,9 @@
-"""Remote procedure calls from gateways to warm-tier workers, through Redis.
+"""Remote procedure calls from gateways to warm-tier workers: operations, results and encoding.
 
-A gateway neither loads the AWS client nor blocks its event loop on it (a query costs 2 ms of CPU):
-`workers.rpc` makes the call and sends the result to the gateway's mailbox. Data: ``{rpc}:calls``
-(stream, bounded), read by one consumer group of all `rpc` workers. A worker receives each call at
-most once. The caller has a deadline and may retry, so every operation is idempotent.
+A gateway neither loads the AWS client nor blocks its event loop on it (a query costs 2 ms of CPU).
+It sends calls through Redis (`rpc_client`); `workers.rpc` reads them (`rpc_queue`), makes the query
+and sends the result to the gateway's mailbox. A worker receives each call at most once. The caller
+has a deadline and may retry, so every operation is idempotent.
 
 Deadlines: a call carries a time budget, not an absolute deadline, because the clocks of two
 machines differ. The age of a call is the Redis time minus the time in its entry id, which also
@@ -12,48 +12,15 @@ comes from Redis.
 
 from __future__ import annotations
 
-import asyncio
-import collections
-import contextlib
-import dataclasses
-from collections.abc import AsyncGenerator, Iterable, Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
-import redis.exceptions
-import structlog
 
 from chatserver.domain.access.caller import CALLER
-from chatserver.domain.clock import Clock
-from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId, new_id
-from chatserver.domain.membership_periods import Periods
-from chatserver.errors import (
-    BadRequest,
-    ChatError,
-    Conflict,
-    CorruptData,
-    Forbidden,
-    NotFound,
-    Overloaded,
-    RateLimited,
-    TooLarge,
-    Unavailable,
-)
-from chatserver.features.attachments.hot import decode_file
-from chatserver.features.attachments.model import File
-from chatserver.hot.bus.mailbox import Answer, MailboxWriter
-from chatserver.hot.redis.client import HotClient
-from chatserver.hot.redis.replies import translate_reply_error
-from chatserver.hot.redis.wire import Reply
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as hooks
 
-log = structlog.get_logger()
-
-CALLS_MAX = 10_000
-WAITING_MAX = 2_000
-
-_GROUP = "rpc"
+GROUP = "rpc"  # the consumer group of all workers
 
 
 class Operation(msgspec.Struct, tag_field="op"):
@@ -81,6 +48,7 @@ class OpenDirect(Operation, tag="open_direct"):
 
     user: str
     other: str
+    is_host: bool = False
 
 
 class CreateChat(Operation, tag="create_chat"):
@@ -90,6 +58,7 @@ class CreateChat(Operation, tag="create_chat"):
     ref: str
     members: list[str]
     name: str | None
+    is_host: bool = False
 
 
 class ChangeChat(Operation, tag="change_chat"):
@@ -260,16 +229,8 @@ class Call(CallHead):
     operation: AnyOperation
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TakenCall:
-    """A call received by a worker, and its deadline on the worker's monotonic clock."""
-
-    call: Call
-    until_s: float
-
-
-class WarmPage(msgspec.Struct):
-    """Result of `ReadHistory`."""
+class HistoryRun(msgspec.Struct):
+    """Contiguous messages in ascending seq, and the coldest tier they come from."""
 
     messages: list[frames.Message]
     tier: Literal["warm", "cold"] = "warm"
@@ -310,26 +271,38 @@ class BlocksPage(msgspec.Struct):
     next: str | None
 
 
-# Accepted while Redis is full: reads, and operations that protect a user.
-_NEEDED_WHEN_FULL = (
-    LoadUser, LoadKeys, LoadChat, LoadFile, ReadHistory, FindPeriods, Block, ListBlocks, Report,
-    ListCompanions, GetSession, ListSessions,
-)  # fmt: skip
-
-_encode = msgspec.msgpack.Encoder().encode
+_encoder = msgspec.msgpack.Encoder()
 _call_decoder = msgspec.msgpack.Decoder(Call)
 _head_decoder = msgspec.msgpack.Decoder(CallHead)
 
 
-def stopping() -> Unavailable:
-    """Return the error for a call that was received but not started."""
-    return Unavailable("the worker was stopped; try again", retry_after_ms=100)
+def encode_call(call: Call) -> bytes:
+    """Encode a call for the stream."""
+    return _encoder.encode(call)
+
+
+def decode_call(payload: bytes) -> Call:
+    """Decode a call.
+
+    Raises:
+        msgspec.MsgspecError: the call is from another version, or invalid.
+    """
+    return _call_decoder.decode(payload)
+
+
+def decode_head(payload: bytes) -> CallHead:
+    """Decode the header of a call that `decode_call` rejects.
+
+    Raises:
+        msgspec.MsgspecError: the header is invalid, too.
+    """
+    return _head_decoder.decode(payload)
 
 
 def find_author(payload: bytes) -> str | None:
     """Return the user whose text a stored call contains; None if it contains none."""
     try:
-        call = _call_decoder.decode(payload)
+        call = decode_call(payload)
     except msgspec.MsgspecError:
         return None
     match call.operation:
@@ -350,270 +323,3 @@ def payer_of(operation: AnyOperation) -> str:
         return operation.question.sender
     named = getattr(operation, "user", "") or getattr(operation, "chat", "")
     return CALLER.get() or str(named)
-
-
-_ERRORS: dict[str, type[ChatError]] = {
-    error.code: error
-    for error in (
-        BadRequest,
-        TooLarge,
-        Forbidden,
-        NotFound,
-        Conflict,
-        RateLimited,
-        Unavailable,
-        Overloaded,
-    )
-}
-
-
-class WarmCalls:
-    """Client side of the gateway. Bound: `WAITING_MAX` pending calls; beyond it `Overloaded`."""
-
-    def __init__(self, hot: HotClient, gateway: GatewayId, timeout_s: float) -> None:
-        self._hot = hot
-        self._gateway = gateway
-        self._timeout_s = timeout_s
-        self._waiting: dict[str, asyncio.Future[Answer]] = {}
-        hot.on_epoch.append(self._give_up)
-
-    def _give_up(self) -> None:
-        """Fail every pending call: Redis has a new epoch and may have lost calls or results."""
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(Unavailable("warm tier: Redis was restarted, try again"))
-
-    def answered(self, answer: Answer) -> None:
-        """Handle a result from the mailbox; a result without a pending call is dropped."""
-        future = self._waiting.get(answer.call)
-        if future is not None and not future.done():
-            future.set_result(answer)
-
-    async def load_user(self, user: UserId) -> None:
-        """See `LoadUser`."""
-        await self._call(LoadUser(user))
-
-    async def load_keys(self) -> bytes:
-        """See `LoadKeys`."""
-        return await self._call(LoadKeys())
-
-    async def load_chat(self, chat: ChatId) -> None:
-        """See `LoadChat`."""
-        await self._call(LoadChat(chat))
-
-    async def open_direct(self, user: UserId, other: UserId) -> frames.ChatInfo:
-        """See `OpenDirect`."""
-        return msgspec.msgpack.decode(
-            await self._call(OpenDirect(user, other)), type=frames.ChatInfo
-        )
-
-    async def create_chat(
-        self, user: UserId, ref: Ref, members: list[UserId], name: str | None
-    ) -> frames.ChatInfo:
-        """See `CreateChat`."""
-        operation = CreateChat(user, ref, list(members), name)
-        return msgspec.msgpack.decode(await self._call(operation), type=frames.ChatInfo)
-
-    async def change_chat(self, user: UserId, change: frames.AnyChange) -> frames.ChatInfo:
-        """See `ChangeChat`."""
-        payload = await self._call(ChangeChat(user, change))
-        return msgspec.msgpack.decode(payload, type=frames.ChatInfo)
-
-    async def read_history(
-        self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
-    ) -> list[frames.Message]:
-        """See `ReadHistory`."""
-        return (await self.read_run(chat, before, after, limit, ts)).messages
-
-    async def read_run(
-        self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
-    ) -> WarmPage:
-        """See `ReadHistory`; the result includes the tier that it came from."""
-        payload = await self._call(ReadHistory(chat, before, after, limit, ts))
-        return msgspec.msgpack.decode(payload, type=WarmPage)
-
-    async def find_periods(self, chat: ChatId, user: UserId) -> Periods:
-        """See `FindPeriods`."""
-        payload = await self._call(FindPeriods(chat, user))
-        return msgspec.msgpack.decode(payload, type=Periods)
-
-    async def load_file(self, file: str) -> File | None:
-        """See `LoadFile`."""
-        payload = await self._call(LoadFile(file))
-        return decode_file(payload) if payload else None
-
-    async def block(self, user: UserId, other: UserId, *, is_blocked: bool) -> None:
-        """See `Block`."""
-        await self._call(Block(user, other, is_blocked))
-
-    async def list_blocks(
-        self, user: UserId, after: str | None, limit: int
-    ) -> tuple[list[frames.BlockedUser], str | None]:
-        """See `ListBlocks`."""
-        payload = await self._call(ListBlocks(user, after, limit))
-        page = msgspec.msgpack.decode(payload, type=BlocksPage)
-        return page.blocked, page.next
-
-    async def list_invitations(
-        self, user: UserId, after: str | None, limit: int
-    ) -> tuple[list[frames.InvitationInfo], str | None]:
-        """See `ListInvitations`."""
-        payload = await self._call(ListInvitations(user, after, limit))
-        page = msgspec.msgpack.decode(payload, type=InvitationsPage)
-        return page.invitations, page.next
-
-    async def decline_invitation(self, user: UserId, chat: ChatId) -> None:
-        """See `DeclineInvitation`."""
-        await self._call(DeclineInvitation(user, chat))
-
-    async def report(self, user: UserId, chat: ChatId, seq: int, reason: str) -> None:
-        """See `Report`."""
-        await self._call(Report(user, chat, seq, reason))
-
-    async def list_companions(
-        self, after: str | None, limit: int
-    ) -> tuple[list[frames.CompanionInfo], str | None]:
-        """See `ListCompanions`."""
-        payload = await self._call(ListCompanions(after, limit))
-        page = msgspec.msgpack.decode(payload, type=CompanionsPage)
-        return page.companions, page.next
-
-    async def list_sessions(
-        self, user: UserId, companion: str | None, after: str | None, limit: int
-    ) -> tuple[list[frames.SessionInfo], str | None]:
-        """See `ListSessions`."""
-        payload = await self._call(ListSessions(user, companion, after, limit))
-        page = msgspec.msgpack.decode(payload, type=SessionsPage)
-        return page.sessions, page.next
-
-    async def ask_session(
-        self, operation: BeginSession | GetSession | EndSession | MoveSession
-    ) -> OpenedSession:
-        """Send an operation on one session; see the operations."""
-        return msgspec.msgpack.decode(await self._call(operation), type=OpenedSession)
-
-    async def ask(self, question: hooks.BeforeSend) -> hooks.Verdict:
-        """See `Ask`."""
-        payload = await self._call(Ask(question), self._hot.keys.hook_calls())
-        return msgspec.msgpack.decode(payload, type=hooks.Verdict)
-
-    async def _call(self, operation: AnyOperation, key: str | None = None) -> bytes:
-        if len(self._waiting) >= WAITING_MAX:
-            raise Overloaded("too many requests wait for the warm tier", retry_after_ms=1000)
-        call = Call(
-            new_id(),
-            self._gateway,
-            payer_of(operation),
-            int(self._timeout_s * 1000),
-            operation,
-        )
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting[call.id] = future
-
-        def on_reply(reply: Reply) -> None:
-            if isinstance(reply, Exception) and not future.done():
-                error = translate_reply_error(reply)
-                is_full = isinstance(error, Overloaded)
-                future.set_exception(
-                    error if is_full else Unavailable(f"warm tier: not asked: {reply}")
-                )
-
-        key = key or self._hot.keys.rpc_calls()
-        is_needed = isinstance(operation, _NEEDED_WHEN_FULL)
-        send = self._hot.post if is_needed else self._hot.send
-        send(on_reply, "XADD", key, "MAXLEN", "~", CALLS_MAX, "*", "c", _encode(call))
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                answer = await future
-        except TimeoutError:
-            raise Unavailable(
-                f"the warm tier did not answer within {self._timeout_s:g} s; "
-                "is 'chatserver worker rpc' running?"
-            ) from None
-        finally:
-            self._waiting.pop(call.id, None)
-        if answer.code:
-            kind = _ERRORS.get(answer.code, CorruptData)
-            error = kind(answer.payload.decode(), retry_after_ms=answer.retry_after_ms)
-            error.temporary = answer.is_temporary
-            raise error
-        return answer.payload
-
-
-class CallQueue:
-    """Worker side of the calls."""
-
-    def __init__(self, hot: HotClient, consumer: str, clock: Clock, key: str | None = None) -> None:
-        self._hot = hot
-        self._clock = clock
-        self._key = key or hot.keys.rpc_calls()
-        self._consumer = consumer
-        self._postman = MailboxWriter(hot)
-
-    async def iter_calls(self) -> AsyncGenerator[TakenCall]:
-        """Yield calls as they arrive, each to one worker. A call past its budget is failed instead.
-
-        Calls that were read but not yielded when the generator closes fail with a retryable error.
-
-        Raises:
-            Unavailable: the connection to Redis failed; start again.
-        """
-        taken = collections.deque[TakenCall]()
-        client = self._hot.blocking_client(self._key)
-        try:
-            await self._hot.create_group(self._key, _GROUP)
-            while True:
-                read = client.xreadgroup(
-                    _GROUP, self._consumer, {self._key: ">"}, count=50, block=1000, noack=True
-                )
-                reply: Any = await self._hot.within(read)
-                for _, entries in reply or ():
-                    asked_at = self._clock.monotonic()
-                    seconds, micros = await self._hot.within(client.time())
-                    now_ms = seconds * 1000 + micros // 1000
-                    taken.extend(self._decode(entries, asked_at, now_ms))
-                while taken:
-                    yield taken.popleft()
-        except (redis.exceptions.RedisError, OSError) as exc:
-            raise Unavailable(f"redis at {self._hot.name}: {exc}") from exc
-        finally:
-            for each in taken:
-                self.fail(each.call, stopping())
-            await client.aclose()
-
-    def _decode(
-        self, entries: Iterable[tuple[bytes, dict[bytes, bytes]]], asked_at: float, now_ms: int
-    ) -> Iterator[TakenCall]:
-        for name, fields in entries:
-            payload = fields.get(b"c", b"")
-            try:
-                call = _call_decoder.decode(payload)
-            except msgspec.MsgspecError as exc:
-                log.error("rpc.call_not_known", entry=name.decode(), error=str(exc))
-                with contextlib.suppress(msgspec.MsgspecError):
-                    head = _head_decoder.decode(payload)
-                    self.fail(head, Unavailable("the worker does not know this call; is it old?"))
-                continue
-            age_ms = max(0, now_ms - int(name.partition(b"-")[0]))
-            taken = TakenCall(call, asked_at + (call.budget_ms - age_ms) / 1000)
-            if age_ms >= call.budget_ms:
-                self.drop(taken)
-            else:
-                yield taken
-
-    def drop(self, taken: TakenCall) -> None:
-        """Fail a call that waited longer than its budget."""
-        operation = type(taken.call.operation).__name__
-        log.warning("rpc.call_expired", operation=operation, budget_ms=taken.call.budget_ms)
-        self.fail(taken.call, Unavailable("the call waited too long for an rpc worker; try again"))
-
-    def answer(self, call: Call, payload: bytes) -> None:
-        """Send the result of a call."""
-        self._postman.post(GatewayId(call.gateway), Answer(call.id, "", payload))
-
-    def fail(self, call: CallHead, error: ChatError) -> None:
-        """Send the error of a call."""
-        answer = Answer(
-            call.id, error.code, error.message.encode(), error.temporary, error.retry_after_ms
-        )
-        self._postman.post(GatewayId(call.gateway), answer)

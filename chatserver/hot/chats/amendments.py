@@ -123,7 +123,7 @@ class Hidden:
         keys, settings = self._hot.keys, self._hot.settings
         partition = keys.partition_of(user)
         code: int = await self._hot.run(
-            load_script("hide"),
+            load_script("hide_message"),
             {
                 "hidden": keys.hidden(user),
                 "backlog": keys.backlog(partition),
@@ -165,4 +165,4 @@ class Hidden:
         ]
         if items:
             keys: dict[str, Value] = {"hidden": self._hot.keys.hidden(user)}
-            await self._hot.run(load_script("open_hidden"), keys, {}, items)
+            await self._hot.run(load_script("load_hidden"), keys, {}, items)

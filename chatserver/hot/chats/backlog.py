@@ -185,7 +185,7 @@ class Backlog:
         Return False if the lease is lost.
         """
         noted: int = await self._hot.run(
-            load_script("ahead"),
+            load_script("record_persisting"),
             {
                 "lease": self._hot.keys.lease(self._partition, "persist"),
                 "checkpoint": self._hot.keys.checkpoint(self._partition),
@@ -206,7 +206,7 @@ class Backlog:
         Return False if the lease is lost. The checkpoint deletes the record when it has caught up.
         """
         noted: int = await self._hot.run(
-            load_script("progress"),
+            load_script("record_progress"),
             {
                 "lease": self._hot.keys.lease(self._partition, "persist"),
                 "progress": self._hot.keys.progress(self._partition),
@@ -251,7 +251,7 @@ class Backlog:
         `count`: number of messages and marks persisted with it.
         """
         moved: int = await self._hot.run(
-            load_script("checkpoint"),
+            load_script("move_checkpoint"),
             {
                 "lease": self._hot.keys.lease(self._partition, "persist"),
                 "checkpoint": self._hot.keys.checkpoint(self._partition),
@@ -287,7 +287,7 @@ class Backlog:
 
     async def note_persisted(self, tops: Mapping[ChatId, Seq]) -> None:
         """Record the persisted seq of chats, and trim their logs to `log_max` entries behind it."""
-        keys, script = self._hot.keys, load_script("persisted")
+        keys, script = self._hot.keys, load_script("trim_persisted")
         chats: Sequence[tuple[ChatId, Seq]] = list(tops.items())
         for start in range(0, len(chats), 200):
             await self._hot.run(

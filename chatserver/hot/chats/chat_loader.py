@@ -91,7 +91,7 @@ class HotChatLoader:
         """
         keys = self._hot.keys
         partition = keys.partition_of(chat)
-        script = load_script("open_chat")
+        script = load_script("load_chat")
         present = self._hot.epoch_of(partition)
         if epoch not in (None, present):
             return False

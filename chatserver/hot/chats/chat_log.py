@@ -50,8 +50,14 @@ class ChatLog:
         return ChatHead(Seq(int(seq or 0)), is_open, int(stored or 0))
 
     async def get_stored(self, chat: ChatId) -> Seq:
-        """Return the seq up to which the warm tier has the chat."""
-        return Seq(int(await self._hot.call("HGET", self._hot.keys.chat(chat), "stored") or 0))
+        """Return the seq up to which the warm tier has the chat.
+
+        Raises:
+            Unavailable: the chat is loaded in a later epoch, whose seqs may be other messages.
+        """
+        stored, gate = await self._hot.call("HMGET", self._hot.keys.chat(chat), "stored", "gate")
+        self._check_epoch(chat, gate)
+        return Seq(int(stored or 0))
 
     async def find_newest_ts(self, chat: ChatId) -> Ts | None:
         """Return an upper bound for the ts of all entries committed so far.
@@ -131,7 +137,8 @@ class ChatLog:
 
     async def list_range(self, chat: ChatId, first: Seq, last: Seq) -> list[LogEntry]:
         """Return the entries of ``[first, last]`` that Redis holds."""
-        reply = await self._hot.call("XRANGE", self._hot.keys.log(chat), f"{first}-0", f"{last}-0")
+        count = max(1, last - first + 1)  # Redis answers COUNT 0 with nil
+        reply = await self._read(chat, "XRANGE", f"{first}-0", f"{last}-0", count)
         return await self._fill(chat, [_parse(entry) for entry in reply], first, last)
 
     async def list_overlay(self, chat: ChatId, seqs: Sequence[int]) -> dict[int, bytes]:

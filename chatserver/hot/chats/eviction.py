@@ -48,7 +48,7 @@ class Eviction:
             return 0
         chats = [ChatId(name.decode()) for name in names]
         gone: int = await self._hot.run(
-            load_script("evict"),
+            load_script("evict_chats"),
             {"idle": keys.idle(partition), "undelivered": keys.undelivered(partition)},
             {"idle_s": idle_s},
             [

@@ -1,7 +1,7 @@
 """Expiry times of a chat's messages, so that expired messages do not count as unread.
 
 Data: ``{pN}:expiring:<chat>`` (zset), seq of a message → second since 1970 at which it expires; the
-500 that expire last. It is evicted with the chat (``evict.lua``).
+500 that expire last. It is evicted with the chat (``evict_chats.lua``).
 """
 
 from __future__ import annotations

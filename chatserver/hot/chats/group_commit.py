@@ -141,7 +141,7 @@ class GroupCommit:
         def on_reply(reply: Reply) -> None:
             self._in_flight -= 1
             if self._tracer is not None:
-                self._tell(self._tracer, batch, sent_ns)
+                self._trace(self._tracer, batch, sent_ns)
             self._answered(batch, chats, epoch, reply)
             metrics.SEND_LATENCY.observe(time.monotonic() - since)
             if self._queue:
@@ -153,7 +153,7 @@ class GroupCommit:
         if not first.is_large:
             metrics.FAN_OUT.observe(len(first.users))
 
-    def _tell(self, tracer: Tracer, batch: list[Submission], sent_ns: int) -> None:
+    def _trace(self, tracer: Tracer, batch: list[Submission], sent_ns: int) -> None:
         now_ns, place = time.time_ns(), {"partition": self._partition, "batch": len(batch)}
         for draft, _ in batch:
             tracer.tell(draft.mid, "commit", sent_ns, now_ns, chat=draft.chat, **place)

@@ -64,7 +64,7 @@ class LargeChatSubscriptions:
             for start in range(0, len(group), LISTEN_BATCH_MAX):
                 chunk = group[start : start + LISTEN_BATCH_MAX]
                 reply = await self._hot.run(
-                    load_script("listen"),
+                    load_script("subscribe_large_chats"),
                     args={"epoch": epoch, "gateway": self._gateway, "ttl_ms": ttl_ms},
                     items=[
                         {

@@ -183,7 +183,7 @@ class HotMembership:
         """
         partition = self._keys.partition_of(chat)
         reply = await self._hot.run(
-            load_script("restrict"),
+            load_script("set_write_policy"),
             {"chat": self._keys.chat(chat)},
             {"epoch": self._hot.epoch_of(partition), "version": version, "strict": strictness},
         )

@@ -26,9 +26,9 @@ log = structlog.get_logger()
 class UndeliveredChats:
     """Settles chats: removes finished ones from the list, batched per event-loop tick."""
 
-    def __init__(self, hot: HotClient, postman: MailboxWriter) -> None:
+    def __init__(self, hot: HotClient, mailbox_writer: MailboxWriter) -> None:
         self._hot = hot
-        self._postman = postman
+        self._mailbox_writer = mailbox_writer
         self._soon: dict[ChatId, Seq] = {}
 
     def settle_soon(self, chat: ChatId, upto: Seq) -> None:
@@ -47,13 +47,13 @@ class UndeliveredChats:
         if self._hot.is_ordered:
             self._send(soon)
         else:
-            self._postman.when_posted(functools.partial(self._send, soon))
+            self._mailbox_writer.when_posted(functools.partial(self._send, soon))
 
     def _send(self, done: dict[ChatId, Seq], is_posted: bool = True) -> None:
         if not is_posted:
             log.warning("settle.left_to_repair", error="mail was lost")
             return
-        script = load_script("settle")
+        script = load_script("finish_fan_outs")
         for keys, args in self._calls(list(done.items())):
             self._hot.send(_log_failure, "EVALSHA", script.sha, len(keys), *keys, *args)
 
@@ -64,13 +64,13 @@ class UndeliveredChats:
             Unavailable: Redis does not answer, or mail was lost; `workers.repair` finds the chat.
         """
         if not self._hot.is_ordered:
-            await self._postman.posted()
-        script = load_script("settle")
+            await self._mailbox_writer.posted()
+        script = load_script("finish_fan_outs")
         for keys, args in self._calls(done):
             await self._hot.call("EVAL", script.source, len(keys), *keys, *args)
 
     def _calls(self, done: Sequence[tuple[ChatId, Seq]]) -> list[tuple[list[Value], list[Value]]]:
-        names, script = self._hot.keys, load_script("settle")
+        names, script = self._hot.keys, load_script("finish_fan_outs")
         groups: dict[int, list[tuple[ChatId, Seq]]] = {}
         for chat, upto in done:
             groups.setdefault(names.partition_of(chat), []).append((chat, upto))

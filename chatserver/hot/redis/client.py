@@ -41,8 +41,8 @@ from chatserver.hot.redis.wire import OnReply, Reply, Wire, key_in
 log = structlog.get_logger()
 
 RECONNECT_S_MAX = 1.0
-EPOCH_LOOK_S = 1.0
-EPOCHS_LOOKED_MAX = 64  # partitions checked per interval
+EPOCH_CHECK_S = 1.0
+EPOCHS_CHECKED_MAX = 64  # partitions checked per interval
 
 
 class HotClient(abc.ABC):
@@ -215,7 +215,7 @@ class HotClient(abc.ABC):
             self._whole = _join_epochs(self._whole_of)
         return self._whole
 
-    def told_epoch(self, epoch: Epoch) -> Epoch:
+    def device_epoch(self, epoch: Epoch) -> Epoch:
         """Return the epoch to report to devices instead of the epoch of a partition.
 
         An epoch of no current partition is returned unchanged: no device has it.
@@ -258,9 +258,9 @@ class HotClient(abc.ABC):
         Also check that Redis accepts writes: it refuses them while it cannot persist them to disk.
         """
         partitions = itertools.cycle(range(self.settings.partitions))
-        count = min(self.settings.partitions, EPOCHS_LOOKED_MAX)
+        count = min(self.settings.partitions, EPOCHS_CHECKED_MAX)
         while True:
-            await asyncio.sleep(EPOCH_LOOK_S)
+            await asyncio.sleep(EPOCH_CHECK_S)
             await asyncio.gather(
                 *(self._look_at_epoch(n) for n in itertools.islice(partitions, count)),
                 self._look_for_refusal(),
@@ -346,7 +346,7 @@ class HotClient(abc.ABC):
         `came_from`: the replication id under which the partition was served before, if it moved
         from there without data loss.
         """
-        script = load_script("epoch")
+        script = load_script("ensure_epoch")
         keys, args = script.bind(
             {"epoch": self.keys.epoch(partition)},
             {

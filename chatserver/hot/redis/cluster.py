@@ -35,40 +35,15 @@ from chatserver.hot.redis.connection import Address, in_time, log_in, open_wire,
 from chatserver.hot.redis.keys import slot_of
 from chatserver.hot.redis.replies import call_on
 from chatserver.hot.redis.scripts import Value
-from chatserver.hot.redis.slot_routes import Route
+from chatserver.hot.redis.slot_routes import Node, Route
 from chatserver.hot.redis.wire import OnReply, Reply, Wire, key_in
 
 log = structlog.get_logger()
 
-LOOK_S = 1.0  # refresh interval of the cluster map while all slots are served
-_LOOK_DOWN_S = 0.15  # refresh interval while a node does not answer
-_LOOK_PAUSE_S = 0.005  # minimum pause between two refreshes
+REFRESH_S = 1.0  # refresh interval of the cluster map while all slots are served
+_REFRESH_DOWN_S = 0.15  # refresh interval while a node does not answer
+_REFRESH_PAUSE_S = 0.005  # minimum pause between two refreshes
 _ASKED_MAX = 12  # addresses tried when no connection is left
-
-
-class Node:
-    """A master, and the connection to it."""
-
-    def __init__(self, member: Member, address: Address) -> None:
-        self.id = member.id
-        self.place = member.address
-        self.address = address
-        self.name = address.name
-        self.wire: Wire | None = None
-        self.life = ""
-        # The first view with this replication id, and the slots whose epochs were written here
-        # since. Other slots arrived later and never went back in time.
-        self.first_view: View | None = None
-        self.signed: set[int] = set()
-        self.keeper: asyncio.Task[None] | None = None
-
-    def close(self, why: str) -> None:
-        """Close the connection and stop reopening it."""
-        if self.keeper is not None:
-            self.keeper.cancel()
-        wire, self.wire = self.wire, None
-        if wire is not None:
-            wire.abort(f"redis at {self.name}: {why}")
 
 
 class ClusterClient(HotClient):
@@ -88,7 +63,7 @@ class ClusterClient(HotClient):
         self._routes: dict[int, Route] = {}
         self._signed: dict[int, tuple[str, str]] = {}  # slot → node, replication id of its epochs
         self._served = 0  # routes with a connection at the last refresh
-        self._look_asked = asyncio.Event()
+        self._refresh_requested = asyncio.Event()
 
     # calls
 
@@ -116,7 +91,7 @@ class ClusterClient(HotClient):
     def _route_of(self, slot: int) -> Route:
         route = self._routes.get(slot)
         if route is None:
-            route = self._routes[slot] = Route(slot, (), self, self.settings.call_timeout_s)
+            route = self._routes[slot] = self._make_route(slot, ())
             route.settle(self._find_owner(slot))  # corrected by MOVED
         return route
 
@@ -150,8 +125,8 @@ class ClusterClient(HotClient):
     def blocking_client(self, key: str) -> redis.asyncio.Redis:
         """Return a client of the node that serves the key; see `HotClient.blocking_client`."""
         node = self._route_of(slot_of(key)).node
-        if not isinstance(node, Node) or node.wire is None:
-            self.look_soon()
+        if node is None or node.wire is None:
+            self.refresh_soon()
             raise Unavailable(f"redis at {self.name}: nobody serves {key} now")
         return self._blocking_client_at(node.address)
 
@@ -160,14 +135,21 @@ class ClusterClient(HotClient):
         try:
             return await super().within(call)
         except (redis.exceptions.RedisError, OSError):
-            self.look_soon()
+            self.refresh_soon()
             raise
 
-    # used by routes
+    def _make_route(self, slot: int, partitions: Sequence[int]) -> Route:
+        return Route(
+            slot=slot,
+            partitions=partitions,
+            refresh_map=self.refresh_soon,
+            find_wire=self.find_wire,
+            timeout_s=self.settings.call_timeout_s,
+        )
 
-    def look_soon(self) -> None:
+    def refresh_soon(self) -> None:
         """Refresh the cluster map immediately."""
-        self._look_asked.set()
+        self._refresh_requested.set()
 
     def find_wire(self, address: str) -> Wire | None:
         """Return the connection to the node with this address; None if there is none."""
@@ -178,19 +160,18 @@ class ClusterClient(HotClient):
 
     async def connect(self) -> None:
         """Connect to every master and read every epoch; see `HotClient.connect`."""
-        timeout_s = self.settings.call_timeout_s
         by_slot: dict[int, list[int]] = {}
         for partition in range(self.settings.partitions):
             by_slot.setdefault(slot_of(self.keys.epoch(partition)), []).append(partition)
         for slot, partitions in by_slot.items():
-            self._routes[slot] = Route(slot, partitions, self, timeout_s)
-        views = [await self._ask_stranger(self.address)]
-        self._meet(views)
+            self._routes[slot] = self._make_route(slot, partitions)
+        views = [await self._read_view_once(self.address)]
+        self._update_nodes(views)
         opened = (self._open(node) for node in self._nodes.values())
         for outcome in await asyncio.gather(*opened, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
-        failures = await self._look()
+        failures = await self._refresh()
         if failures:
             raise failures[0]
         orphans = [route.slot for route in self._routes.values() if route.wire is None]
@@ -199,9 +180,9 @@ class ClusterClient(HotClient):
                 f"redis at {self.name}: {len(orphans)} of the slots in use are served by nobody"
             )
         for node in self._nodes.values():
-            self._keep(node)
+            self._start_keeper(node)
 
-    async def _ask_stranger(self, address: Address) -> View:
+    async def _read_view_once(self, address: Address) -> View:
         """Return the view of a node without a permanent connection."""
         wire = await open_wire(address, self.settings)
         async with in_time(wire, self.settings):
@@ -228,11 +209,11 @@ class ClusterClient(HotClient):
             await log_in(wire, node.address)
             await prepare(wire, self.settings)
             view = await self._ask(wire, node.address)
-        self._note_life(node, view)
+        self._record_replication_id(node, view)
         node.wire = wire
-        self.look_soon()
+        self.refresh_soon()
 
-    def _note_life(self, node: Node, view: View) -> None:
+    def _record_replication_id(self, node: Node, view: View) -> None:
         """Hold the calls of a node's slots if its replication id has changed."""
         if view.life == node.life:
             return
@@ -242,7 +223,7 @@ class ClusterClient(HotClient):
             if route.node is node:
                 route.hold()
 
-    def _keep(self, node: Node) -> None:
+    def _start_keeper(self, node: Node) -> None:
         node.keeper = asyncio.create_task(self._keep_node(node), name=f"redis-{node.name}")
 
     async def _keep_node(self, node: Node) -> None:
@@ -253,7 +234,7 @@ class ClusterClient(HotClient):
                 await asyncio.shield(node.wire.closed)
                 node.wire = None
                 log.warning("hot.connection_lost", redis=node.name)
-                self.look_soon()
+                self.refresh_soon()
             try:
                 await self._open(node)
             except ChatError as exc:
@@ -267,17 +248,17 @@ class ClusterClient(HotClient):
     async def keep_connected(self) -> None:
         """Refresh the cluster map until cancelled."""
         while True:
-            wait_s = LOOK_S if self._served == len(self._routes) else _LOOK_DOWN_S
+            wait_s = REFRESH_S if self._served == len(self._routes) else _REFRESH_DOWN_S
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(jittered(wait_s, 0.7)):
-                    await self._look_asked.wait()
-            self._look_asked.clear()
+                    await self._refresh_requested.wait()
+            self._refresh_requested.clear()
             try:
-                for failure in await self._look():
+                for failure in await self._refresh():
                     log.warning("hot.epoch_not_learned", redis=self.name, error=failure.message)
             except ChatError as exc:
-                log.warning("hot.look_failed", redis=self.name, error=exc.message)
-            await asyncio.sleep(_LOOK_PAUSE_S)
+                log.warning("hot.map_refresh_failed", redis=self.name, error=exc.message)
+            await asyncio.sleep(_REFRESH_PAUSE_S)
 
     def keys_by_server(self) -> dict[str, str]:
         return {
@@ -289,7 +270,7 @@ class ClusterClient(HotClient):
     def doubt(self, partition: int) -> None:
         """Have the next refresh read the epochs of the slot again; see `HotClient.doubt`."""
         self._signed.pop(slot_of(self.keys.epoch(partition)), None)
-        self.look_soon()
+        self.refresh_soon()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -302,12 +283,12 @@ class ClusterClient(HotClient):
 
     # refreshing
 
-    async def _look(self) -> list[ChatError]:
+    async def _refresh(self) -> list[ChatError]:
         """Read the slot owners and update the routes; return the errors."""
         views = await self._ask_all()
         if not views:
             return []
-        self._meet(views.values())
+        self._update_nodes(views.values())
         self._claims = Claims(views.values())
         changed: list[tuple[Route, Node]] = []
         for route in list(self._routes.values()):
@@ -321,8 +302,8 @@ class ClusterClient(HotClient):
         failures = await self._move(changed, views)
         served = sum(route.is_settled and route.wire is not None for route in self._routes.values())
         if served > self._served and self._is_started:
-            for tell in self.on_reload:
-                tell()
+            for callback in self.on_reload:
+                callback()
         self._served = served
         return failures
 
@@ -335,18 +316,18 @@ class ClusterClient(HotClient):
             nodes, await asyncio.gather(*asked, return_exceptions=True), strict=True
         ):
             if isinstance(view, View):
-                self._note_life(node, view)
+                self._record_replication_id(node, view)
                 views[node.id] = view
             elif not isinstance(view, ChatError):
                 raise view
         if views:
             return views
         strangers = [self.address, *random.sample(self._known, min(len(self._known), _ASKED_MAX))]
-        asked_too = (self._ask_stranger(address) for address in strangers)
+        asked_too = (self._read_view_once(address) for address in strangers)
         found = await asyncio.gather(*asked_too, return_exceptions=True)
         return {view.me: view for view in found if isinstance(view, View)}
 
-    def _meet(self, views: Iterable[View]) -> None:
+    def _update_nodes(self, views: Iterable[View]) -> None:
         """Connect to new masters, and drop nodes that are no longer masters."""
         members: dict[str, Member] = {}
         for view in views:
@@ -368,7 +349,7 @@ class ClusterClient(HotClient):
                 address = self.address.at(member.host, member.port)
                 self._nodes[member.id] = Node(member, address)
                 if self._is_started:
-                    self._keep(self._nodes[member.id])
+                    self._start_keeper(self._nodes[member.id])
         for node in list(self._nodes.values()):
             now = members.get(node.id)
             if now is None or not now.is_master:
@@ -405,13 +386,13 @@ class ClusterClient(HotClient):
                 learned.append((route, node))
         if is_new:
             log.warning("hot.epoch_changed", redis=self.name)
-            for tell in self.on_epoch:
-                tell()
+            for callback in self.on_epoch:
+                callback()
         for route, node in learned:
             route.settle(node)
         if is_new and self._is_started:
-            for tell in self.on_reload:
-                tell()
+            for callback in self.on_reload:
+                callback()
         return failures
 
     def _take_epochs(self, route: Route, epochs: Sequence[Epoch]) -> bool:

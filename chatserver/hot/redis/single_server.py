@@ -91,8 +91,8 @@ class SingleClient(HotClient):
         self.epochs = epochs
         if is_changed:
             log.warning("hot.epoch_changed", redis=self.name)
-            for tell in self.on_epoch:
-                tell()
+            for callback in self.on_epoch:
+                callback()
 
     async def keep_connected(self) -> None:
         """Reconnect whenever the connection is lost, with jitter, until cancelled."""
@@ -111,8 +111,8 @@ class SingleClient(HotClient):
                     wait_s = min(wait_s * 2, RECONNECT_S_MAX)
                 else:
                     log.info("hot.connected", redis=self.name, epoch=self.epochs[0])
-                    for tell in self.on_reload:
-                        tell()
+                    for callback in self.on_reload:
+                        callback()
                     break
 
     async def _look_at_epoch(self, partition: int) -> None:

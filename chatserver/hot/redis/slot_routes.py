@@ -19,9 +19,10 @@ from __future__ import annotations
 import asyncio
 import collections
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from chatserver.errors import ChatError, Unavailable
+from chatserver.hot.redis.cluster_map import Member, View
+from chatserver.hot.redis.connection import Address
 from chatserver.hot.redis.replies import Durable
 from chatserver.hot.redis.scripts import Value
 from chatserver.hot.redis.wire import OnReply, Reply, Wire
@@ -35,21 +36,29 @@ _REFUSALS = (*_MOVING, "MOVED ", "READONLY")
 Answered = Callable[["Call", Reply], None]
 
 
-class Node(Protocol):
-    """A node that can serve a slot."""
+class Node:
+    """A master, and the connection to it."""
 
-    name: str
-    wire: Wire | None
+    def __init__(self, member: Member, address: Address) -> None:
+        self.id = member.id
+        self.place = member.address
+        self.address = address
+        self.name = address.name
+        self.wire: Wire | None = None
+        self.life = ""
+        # The first view with this replication id, and the slots whose epochs were written here
+        # since. Other slots arrived later and never went back in time.
+        self.first_view: View | None = None
+        self.signed: set[int] = set()
+        self.keeper: asyncio.Task[None] | None = None
 
-
-class RouteContext(Protocol):
-    """The client functions that a route uses."""
-
-    def look_soon(self) -> None:
-        """Refresh the cluster map immediately."""
-
-    def find_wire(self, address: str) -> Wire | None:
-        """Return the connection to a node; None if there is none."""
+    def close(self, why: str) -> None:
+        """Close the connection and stop reopening it."""
+        if self.keeper is not None:
+            self.keeper.cancel()
+        wire, self.wire = self.wire, None
+        if wire is not None:
+            wire.abort(f"redis at {self.name}: {why}")
 
 
 class Call:
@@ -113,13 +122,20 @@ class Route:
     """Route of one slot. `partitions` are the partitions in this slot."""
 
     def __init__(
-        self, slot: int, partitions: Sequence[int], desk: RouteContext, timeout_s: float
+        self,
+        *,
+        slot: int,
+        partitions: Sequence[int],
+        refresh_map: Callable[[], None],
+        find_wire: Callable[[str], Wire | None],
+        timeout_s: float,
     ) -> None:
         self.slot = slot
         self.partitions = partitions
         self.node: Node | None = None
         self.is_settled = False  # the slot's node and epoch are known
-        self._desk = desk
+        self._refresh_map = refresh_map
+        self._find_wire = find_wire
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._life = 0
@@ -206,7 +222,7 @@ class Route:
 
     def _unsettle(self) -> None:
         self.is_settled = False
-        self._desk.look_soon()
+        self._refresh_map()
 
     def _hold(self) -> None:
         self._is_held = True
@@ -244,7 +260,7 @@ class Route:
             async with asyncio.timeout(_PAUSE_S_MAX):
                 await self._stirred.wait()
         except TimeoutError:
-            self._desk.look_soon()
+            self._refresh_map()
 
     async def _pause(self) -> None:
         await asyncio.sleep(self._pause_s)
@@ -256,7 +272,7 @@ class Route:
         assert wire is not None
         reply = await self._try(call, wire, is_asking=False)
         if call.refusal.startswith("ASK "):
-            target = self._desk.find_wire(call.refusal.split(" ")[2])
+            target = self._find_wire(call.refusal.split(" ")[2])
             if target is not None:
                 reply = await self._try(call, target, is_asking=True)
         if not call.refusal:

@@ -287,7 +287,7 @@ while a <= #ARGV do
       end
       call('HSET', chat_key, unpack(fields))
     end
-    -- until all inboxes have it and the other gateways are notified; `settle` removes it
+    -- until all inboxes have it and the other gateways are notified; `finish_fan_outs` removes it
     if is_far or pending > 0 then call('ZADD', KEYS[3], 'NX', format('%.0f', now / 1000), chat_id) end
   end
   k = last + 1

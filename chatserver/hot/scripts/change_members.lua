@@ -120,7 +120,7 @@ end
 fields[#fields + 1] = 'large'
 fields[#fields + 1] = large
 local pending = sub(gate, -2) == ':p' and ':p' or ''
--- the write policy stays; `restrict` changes it
+-- the write policy stays; `set_write_policy` changes it
 local strict = string.match(gate, '^%d+(:[^p]+)', #ARGV[1] + 2) or ''
 if not is_logged and count > 0 then
   local now, ts = time[1] * 1000000 + time[2], tonumber(head[3])

@@ -38,7 +38,7 @@ class GroupQuotas:
         replies = await asyncio.gather(
             *(
                 self._hot.run(
-                    load_script("take_room"),
+                    load_script("take_group_place"),
                     items=[{"room": self._hot.keys.room(user)} for user in group],
                 )
                 for group in groups

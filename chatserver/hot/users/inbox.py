@@ -43,10 +43,19 @@ class Inboxes:
         self._keys = hot.keys
 
     async def list_after(self, user: UserId, after: Seq, limit: int) -> list[InboxEntry]:
-        """Return the entries above `after`, oldest first."""
-        reply = await self._hot.call(
-            "XRANGE", self._keys.inbox(user), f"({after}-0", "+", "COUNT", limit
+        """Return the entries above `after`, oldest first.
+
+        Raises:
+            Unavailable: Redis is in another epoch, whose `reset` the user's sessions do not have.
+        """
+        partition = self._keys.partition_of(user)
+        epoch = self._hot.epoch_of(partition)
+        current, reply = await self._hot.snapshot(
+            ("HGET", self._keys.epoch(partition), "epoch"),
+            ("XRANGE", self._keys.inbox(user), f"({after}-0", "+", "COUNT", limit),
         )
+        if current != epoch.encode():
+            self._hot.doubt_epoch(partition, epoch)
         entries = []
         for name, fields in reply:
             seq = Seq(int(name.split(b"-")[0]))
@@ -166,7 +175,7 @@ class Inboxes:
             Idempotent: a repeat does nothing, and neither does a transition older than the last
             one.
         """
-        script = load_script("turn")
+        script = load_script("notify_transition")
         places: list[Place] = []
         for partition, group in self._by_partition([user for user, *_ in news]):
             chosen = [news[i] for i in group]
@@ -224,7 +233,7 @@ class Inboxes:
         partition = self._keys.partition_of(user)
         top, _, own = await self._read_head(user, chat)
         reply = await self._hot.run(
-            load_script("mark"),
+            load_script("move_marks"),
             {
                 "box": self._keys.box(user),
                 "backlog": self._keys.backlog(partition),
@@ -339,6 +348,6 @@ class Inboxes:
             "large": self._keys.large(user),
             "epoch": self._keys.epoch(partition),
         }
-        reply = await self._hot.run(load_script("open_box"), keys, {"epoch": epoch}, items)
+        reply = await self._hot.run(load_script("load_user"), keys, {"epoch": epoch}, items)
         if reply == _OTHER_EPOCH:
             self._hot.doubt_epoch(partition, epoch)

@@ -24,6 +24,7 @@ from chatserver.hot.redis.scripts import Value, load_script
 from chatserver.telemetry import metrics
 
 GUESSES_FREE = 3  # for one account, before further attempts count as guesses
+TOO_MANY_LOGINS = "too many login attempts; wait, then try again"
 REFUSALS_MAX = 10_000  # newest refusals cached by a process
 
 
@@ -54,7 +55,7 @@ class _Refusals:
 
     def _error(self, wait_ms: int) -> RateLimited:
         metrics.RATE_LIMITED.labels(self._kind).inc()
-        return RateLimited("too many login attempts; wait, then try again", retry_after_ms=wait_ms)
+        return RateLimited(TOO_MANY_LOGINS, retry_after_ms=wait_ms)
 
 
 class LoginAttempts:
@@ -65,6 +66,12 @@ class LoginAttempts:
         self._settings = settings
         self._entries = _Refusals("entries")
         self._logins = _Refusals("logins")
+
+    def check_refused(self, subject: str, attempt: LoginAttempt | None) -> None:
+        """Raise RateLimited if Redis has refused this login until later. Calls nothing."""
+        self._entries.check(self._hot.keys.limit("entries", subject))
+        if attempt is not None:
+            self._logins.check(self._bucket_of(attempt))
 
     async def take_entry(self, subject: str) -> None:
         """Count a login or a registration of a network, or of an account's known devices.
@@ -82,7 +89,7 @@ class LoginAttempts:
             "wanted": 1,
             "owed": 0,
         }
-        taken, wait_ms = await self._hot.run(load_script("take"), items=[item])
+        taken, wait_ms = await self._hot.run(load_script("take_tokens"), items=[item])
         if not int(taken):
             raise self._entries.add(bucket, int(wait_ms))
 
@@ -124,7 +131,7 @@ class LoginAttempts:
         keys, limits = self._hot.keys, self._settings
         in_budget = attempt.is_counted if sign < 0 else not attempt.is_known
         taken, wait_ms, used, has_budget, guesses = await self._hot.run(
-            load_script("login_attempt"),
+            load_script("count_login_attempt"),
             keys={
                 "login_attempts": self._bucket_of(attempt),
                 "guesses": keys.guesses(attempt.account),

@@ -52,7 +52,7 @@ class Presence:
             for start in range(0, len(group), REFRESH_BATCH_MAX):
                 chunk = group[start : start + REFRESH_BATCH_MAX]
                 reply = await self._hot.run(
-                    load_script("presence"),
+                    load_script("set_online"),
                     {"seqs": keys.seqs(partition), "where": keys.where(partition)},
                     {
                         "epoch": epoch,

@@ -28,7 +28,7 @@ class PresenceStates:
     """Presence published and read by one gateway."""
 
     def __init__(
-        self, hot: HotClient, gateway: GatewayId, online_ttl_s: float, keep_s: float
+        self, *, hot: HotClient, gateway: GatewayId, online_ttl_s: float, keep_s: float
     ) -> None:
         self._hot = hot
         self._keys: Keys = hot.keys
@@ -54,7 +54,7 @@ class PresenceStates:
         answers = await asyncio.gather(
             *(
                 self._hot.run(
-                    load_script("alive"),
+                    load_script("extend_gateway"),
                     {"gateways": self._keys.gateways(partition)},
                     {"gateway": self._gateway, "ttl_ms": ttl_ms},
                 )
@@ -83,7 +83,7 @@ class PresenceStates:
         for partition, users in self._chunks(list(by_user)):
             chosen = [by_user[user] for user in users]
             reply = await self._hot.run(
-                load_script("appear"),
+                load_script("publish_presence"),
                 {"gateways": self._keys.gateways(partition)},
                 {"gateway": self._gateway, "alive_ms": self._alive_ms, "ttl_ms": self._keep_ms},
                 [
@@ -128,7 +128,7 @@ class PresenceStates:
         sights: dict[UserId, PresenceRecord] = {}
         for partition, chunk in self._chunks(users):
             reply = await self._hot.run(
-                load_script("watch"),
+                load_script("subscribe_presence"),
                 {"gateways": self._keys.gateways(partition)},
                 {"gateway": self._gateway, "alive_ms": self._alive_ms, "ttl_ms": ttl_ms},
                 [

@@ -59,7 +59,7 @@ class Allowance:
         "used_at",
     )
 
-    def __init__(self, limits: Limits, key: tuple[Kind, str], block: int, rate: float) -> None:
+    def __init__(self, *, limits: Limits, key: tuple[Kind, str], block: int, rate: float) -> None:
         self.key = key
         self.tokens = 0
         self.used_at = limits.now()
@@ -173,12 +173,12 @@ class Limits:
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= CACHE_MAX:
-                self.give_back(*next(iter(self._known)))
+                self.return_tokens(*next(iter(self._known)))
             burst, rate = self._rules[kind].burst, self._rules[kind].per_s
             block = 1 if kind == "failures" else min(burst, max(1, round(rate * BLOCK_S)))
             if kind == "memory":
                 block = min(burst, MEMORY_BLOCK_BYTES)
-            found = self._known[key] = Allowance(self, key, block, rate)
+            found = self._known[key] = Allowance(limits=self, key=key, block=block, rate=rate)
         return found
 
     def charge_memory(self, subject: str, size_bytes: int) -> None:
@@ -191,7 +191,7 @@ class Limits:
         else:  # the user has left
             self._put(None, ("memory", subject), size_bytes)
 
-    def give_back(self, kind: Kind, subject: str) -> None:
+    def return_tokens(self, kind: Kind, subject: str) -> None:
         """Remove an allowance; return its unspent tokens to Redis, or record its debt."""
         allowance = self._known.pop((kind, subject), None)
         if allowance is not None:
@@ -237,7 +237,7 @@ class Limits:
                 }
             )
         try:
-            reply = await self._hot.run(load_script("take"), items=items)
+            reply = await self._hot.run(load_script("take_tokens"), items=items)
         except ChatError as exc:
             log.warning("limits.not_asked", error=exc.message)
             reply = [part for _, _, wanted in asks for part in (max(0, wanted), 0)]
@@ -254,12 +254,12 @@ class Limits:
             for kind, subject in [
                 key for key, known in self._known.items() if key[0] in self._swept and known.is_idle
             ]:
-                self.give_back(kind, subject)
+                self.return_tokens(kind, subject)
 
     async def close(self) -> None:
         """Return all unspent tokens."""
         for kind, subject in list(self._known):
-            self.give_back(kind, subject)
+            self.return_tokens(kind, subject)
         await asyncio.sleep(0)  # the returns are sent at the end of the tick
         if self._tasks:
             await asyncio.wait(self._tasks)

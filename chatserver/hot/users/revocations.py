@@ -1,8 +1,8 @@
 """Revocation marks of logins, tokens and users, checked for every hello and every request.
 
-Data: ``{pN}:revoked:<user>`` (hash), see `revoke.lua`; it expires with the affected tokens, but not
-while the user is banned. The directory stores the same marks. `workers.rpc` copies them to a new
-Redis when it loads a user (`chatserver.service.access.revocation`).
+Data: ``{pN}:revoked:<user>`` (hash), see `revoke_tokens.lua`; it expires with the affected tokens,
+but not while the user is banned. The directory stores the same marks. `workers.rpc` copies them to
+a new Redis when it loads a user (`chatserver.service.access.revocation`).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Revocations:
             Unavailable: the marks may be written or not.
         """
         await self._hot.run(
-            load_script("revoke"),
+            load_script("revoke_tokens"),
             {"revoked": self._hot.keys.revoked(user)},
             {
                 "before": before,
@@ -84,9 +84,9 @@ class Revocations:
 class SessionEnder:
     """Notifies the gateways of a user that sessions have been revoked."""
 
-    def __init__(self, hot: HotClient, postman: MailboxWriter) -> None:
+    def __init__(self, hot: HotClient, mailbox_writer: MailboxWriter) -> None:
         self._hot = hot
-        self._postman = postman
+        self._mailbox_writer = mailbox_writer
 
     async def end(self, user: UserId, marks: Marks, reason: str) -> None:
         """Close the sessions to which these marks apply; call it after writing the marks.
@@ -100,8 +100,8 @@ class SessionEnder:
         """
         for gateway in await self._gateways_of(user):
             record = EndSessions(user, list(marks.logins), marks.before, marks.is_banned, reason)
-            self._postman.post(gateway, record)
-        await self._postman.posted()
+            self._mailbox_writer.post(gateway, record)
+        await self._mailbox_writer.posted()
 
     async def _gateways_of(self, user: UserId) -> Sequence[GatewayId]:
         # Expired entries included: their sessions may be about to refresh them.

@@ -46,7 +46,7 @@ class Sessions:
     """Registers the sessions of one gateway in the directory."""
 
     def __init__(
-        self, hot: HotClient, gateway: GatewayId, sessions_max: int, keep_s: float
+        self, *, hot: HotClient, gateway: GatewayId, sessions_max: int, keep_s: float
     ) -> None:
         self._hot = hot
         self._gateway = gateway
@@ -71,7 +71,7 @@ class Sessions:
             for start in range(0, len(group), CLAIM_BATCH_MAX):
                 chunk = group[start : start + CLAIM_BATCH_MAX]
                 reply = await self._hot.run(
-                    load_script("claim"),
+                    load_script("register_sessions"),
                     {"gateways": keys.gateways(partition)},
                     {
                         "gateway": self._gateway,

@@ -68,7 +68,6 @@ _DASHES = ("none", "6 3", "2 2", "9 3 2 3", "12 4", "1 3")
 
 
 def render(result: dict[str, Any]) -> str:
-    """Render the page."""
     name = str(result["scenario"]["name"])
     lines = [
         f".s{n} {{ stroke: var(--s{n}); stroke-dasharray: {dash}; }} "

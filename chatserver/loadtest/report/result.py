@@ -35,7 +35,6 @@ def build(
     ceiling: dict[str, Any] | None,
     load_average: Sequence[float],
 ) -> dict[str, Any]:
-    """Build the result of a run."""
     totals, plan = run.totals, run.plans[0]
     took_s = max((one["took_s"] for one in totals.results), default=plan.duration_s)
     counts = counts_of(totals)

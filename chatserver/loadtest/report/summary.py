@@ -12,7 +12,6 @@ _COUNTED = ("lost", "duplicate", "disordered", "jumped", "mismatched", "unacked"
 
 
 def progress_line(totals: Totals, number: int) -> str:
-    """Return the summary of one second."""
     row = totals.seconds.get(number, {})
     for name in ("delivered", "page", "connect"):
         p50, p99 = (totals.percentile_ms(number, name, share) for share in (0.5, 0.99))

@@ -7,7 +7,7 @@
 
 Workers move entries while they are read, always from Redis to DynamoDB to S3, and an entry is in
 the next tier before it leaves the one above. Each read goes in that order, so a moving entry is
-seen at least once. An inconsistency is reported only if `LOOKS` reads agree.
+seen at least once. An inconsistency is reported only if `READS` reads agree.
 
 Memory: one range, that is the entries of a segment (three, where they overlap), or `PAGE` items.
 """
@@ -24,10 +24,16 @@ import msgspec
 from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.client import ObjectMissing
 from chatserver.domain.archive_segments import Segment
+from chatserver.domain.history_checks import longest_rising_subsequence
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import CorruptData
 from chatserver.hot.chats.chat_log import ChatLog
-from chatserver.operations.audit.checks import Broken, Picture, Window, backbone, judge
+from chatserver.operations.audit.checks import (
+    RangeEntries,
+    UnreadableSegment,
+    Window,
+    find_inconsistencies,
+)
 from chatserver.operations.audit.model import Finding
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
@@ -36,8 +42,8 @@ from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.messages.seq_search import TS_MAX
 
 PAGE: Final = 500
-LOOKS: Final = 3
-Told = Callable[[], Awaitable[None]]
+READS: Final = 3
+OnProgress = Callable[[], Awaitable[None]]
 
 _CLUSTER: Final = 3  # segments in one range, where they overlap
 
@@ -63,7 +69,7 @@ class _Walk:
     ts: int = -1
     is_beyond: bool = False  # past the end of the archive
 
-    def move_behind(self, window: Window) -> None:
+    def advance_past(self, window: Window) -> None:
         self.seq = max(self.seq, window.last + 1)
         self.ts = max(self.ts, window.to_ts)
 
@@ -73,6 +79,7 @@ class Auditor:
 
     def __init__(
         self,
+        *,
         log: ChatLog,
         aged: ArchivableMessages,
         manifests: Manifests,
@@ -87,7 +94,7 @@ class Auditor:
         self._confirm_s = confirm_s
         self._sleep = sleep
 
-    async def audit(self, chat: ChatId, tally: Tally, told: Told) -> None:
+    async def audit(self, chat: ChatId, tally: Tally, on_progress: OnProgress) -> None:
         """Audit a chat from its first entry to its last. Adds to `tally` and reports progress.
 
         Guarantees:
@@ -100,11 +107,11 @@ class Auditor:
         """
         tally.chats += 1
         try:
-            await self._audit(chat, tally, told)
+            await self._audit(chat, tally, on_progress)
         except CorruptData as exc:
             tally.findings.append(Finding("manifest_unreadable", chat, 0, 0, exc.message))
 
-    async def _audit(self, chat: ChatId, tally: Tally, told: Told) -> None:
+    async def _audit(self, chat: ChatId, tally: Tally, on_progress: OnProgress) -> None:
         oldest = await self._log.list_after(chat, Seq(0), 1)
         walk = _Walk(chat, oldest[0].seq if oldest else 1)
         head = await self._log.get_head(chat)
@@ -113,8 +120,8 @@ class Auditor:
             if not walk.is_beyond:
                 rows = await self._manifests.list_from(chat, walk.seq, _CLUSTER)
                 if rows:
-                    await self._check(walk, _stretch_of(rows, walk), None, tally)
-                    await told()
+                    await self._check(walk, _archived_window(rows, walk), None, tally)
+                    await on_progress()
                     continue
                 walk.is_beyond = True
             page = await self._aged.list_checked(chat, walk.ts + 1, TS_MAX, PAGE + 1)
@@ -127,40 +134,40 @@ class Auditor:
                 break
             window, body = _window_of(page, walk)
             await self._check(walk, window, body, tally)
-            await told()
+            await on_progress()
         while walk.seq <= (head.seq if head.is_open else 0):
             last = min(walk.seq + PAGE - 1, head.seq)
             window = Window(walk.seq, last, walk.ts + 1, TS_MAX, is_tail=True)
             await self._check(walk, window, None, tally)
-            await told()
+            await on_progress()
 
     async def _check(
         self, walk: _Walk, window: Window, items: Sequence[CheckedItem] | None, tally: Tally
     ) -> None:
         """Check a range, repeatedly if it appears inconsistent, and advance past it."""
-        picture = await self._look(walk, window, items)
-        found = judge(picture)
-        for number in range(1, LOOKS):
+        entries = await self._read_range(walk, window, items)
+        found = find_inconsistencies(entries)
+        for number in range(1, READS):
             if not found:
                 break
             await self._sleep(self._confirm_s * number)
-            picture = await self._look(walk, window, None)
-            again = judge(picture)
+            entries = await self._read_range(walk, window, None)
+            again = find_inconsistencies(entries)
             found = [each for each in again if any(each.is_like(other) for other in found)]
         tally.findings += found
         tally.entries += max(0, window.last - window.first + 1)
-        tally.unverified += sum(each.verdict == "unverified" for each in picture.items)
+        tally.unverified += sum(each.verdict == "unverified" for each in entries.items)
         if not window.is_tail:
-            walk.move_behind(window)
+            walk.advance_past(window)
             return
-        seen = [*picture.hot.values()]
-        seen += [each.message for each in [*picture.items, *picture.markers] if each.message]
+        seen = [*entries.hot.values()]
+        seen += [each.message for each in [*entries.items, *entries.markers] if each.message]
         walk.seq = window.last + 1
         walk.ts = max([walk.ts, *(each.ts for each in seen if each.seq <= window.last)])
 
-    async def _look(
+    async def _read_range(
         self, walk: _Walk, window: Window, items: Sequence[CheckedItem] | None
-    ) -> Picture:
+    ) -> RangeEntries:
         """Return each tier's entries of a range, read from the hot tier to the cold tier.
 
         `items`: the warm items, if they were just read.
@@ -175,17 +182,17 @@ class Auditor:
         top = await self._manifests.get_top(chat)
         rows = await self._manifests.list_covering(chat, window.first, window.last)
         cold: dict[int, Message] = {}
-        broken: list[Broken] = []
+        broken: list[UnreadableSegment] = []
         for row in rows:
             try:
                 held = await self._objects.read(row)
             except CorruptData as exc:
-                broken.append(Broken(row, isinstance(exc.__cause__, ObjectMissing)))
+                broken.append(UnreadableSegment(row, isinstance(exc.__cause__, ObjectMissing)))
                 continue
             for entry in held:
                 if window.first <= entry.seq <= window.last:
                     cold.setdefault(entry.seq, entry)
-        return Picture(
+        return RangeEntries(
             chat=chat,
             window=window,
             stored=head.stored if head.is_open else window.last,
@@ -220,7 +227,7 @@ class Auditor:
         return found
 
 
-def _stretch_of(rows: Sequence[Segment], walk: _Walk) -> Window:
+def _archived_window(rows: Sequence[Segment], walk: _Walk) -> Window:
     """Return the range up to the end of the next segment, and of those that overlap it."""
     last = rows[0]
     for row in rows[1:]:
@@ -243,7 +250,9 @@ def _window_of(page: Sequence[CheckedItem], walk: _Walk) -> tuple[Window, Sequen
     seqs = [0 if item.message is None else item.message.seq for item in page]
     # Items before the current position are not part of this order.
     numbers = [number for number, seq in enumerate(seqs) if seq >= walk.seq]
-    rising = [numbers[each] for each in backbone([seqs[number] for number in numbers])]
+    rising = [
+        numbers[each] for each in longest_rising_subsequence([seqs[number] for number in numbers])
+    ]
     last = max((seqs[number] for number in rising if number < len(body)), default=walk.seq - 1)
     if not any(item.message for item in body):
         last = walk.seq + len(body) - 1

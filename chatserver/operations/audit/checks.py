@@ -7,27 +7,17 @@ tombstone counts as an entry.
 
 from __future__ import annotations
 
-import bisect
 import collections
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from chatserver.domain.archive_segments import LOST_KIND, Segment
+from chatserver.domain.history_checks import longest_rising_subsequence, missing_ranges
 from chatserver.operations.audit.model import Finding
 from chatserver.protocol.entry_rules import tombstone_of
 from chatserver.protocol.frames import Message
-
-
-class Checked(Protocol):
-    """An item and its checksum verdict."""
-
-    @property
-    def ts(self) -> int: ...
-    @property
-    def message(self) -> Message | None: ...
-    @property
-    def verdict(self) -> str: ...
+from chatserver.warm.archive.archivable_entries import CheckedItem
 
 
 class Window(NamedTuple):
@@ -40,14 +30,14 @@ class Window(NamedTuple):
     is_tail: bool = False  # the range is open: entries after `last` are not part of it
 
 
-class Broken(NamedTuple):
+class UnreadableSegment(NamedTuple):
     """A segment whose object cannot be read."""
 
     segment: Segment
     is_missing: bool
 
 
-class Picture(NamedTuple):
+class RangeEntries(NamedTuple):
     """The tiers' entries of a range. All seqs up to `stored` must be below the hot tier.
 
     `top`: newest archived seq of the chat when `rows` were read.
@@ -59,33 +49,33 @@ class Picture(NamedTuple):
     head: int
     top: int
     hot: Mapping[int, Message]
-    items: Sequence[Checked]
-    markers: Sequence[Checked]
+    items: Sequence[CheckedItem]
+    markers: Sequence[CheckedItem]
     rows: Sequence[Segment]
     cold: Mapping[int, Message]
-    broken: Sequence[Broken]
+    broken: Sequence[UnreadableSegment]
 
 
-def judge(picture: Picture) -> list[Finding]:
+def find_inconsistencies(entries: RangeEntries) -> list[Finding]:
     """Return the inconsistencies of a range."""
     return [
-        *_judge_items(picture),
-        *_judge_versions(picture),
-        *_judge_rows(picture),
-        *_judge_holes(picture),
+        *_check_items(entries),
+        *_check_versions(entries),
+        *_check_rows(entries),
+        *_check_holes(entries),
     ]
 
 
-def _judge_items(picture: Picture) -> Iterable[Finding]:
+def _check_items(entries: RangeEntries) -> Iterable[Finding]:
     """Check each item, its position among the others, and that no seq has several items."""
-    chat, window = picture.chat, picture.window
+    chat, window = entries.chat, entries.window
     places: dict[int, set[int]] = collections.defaultdict(set)
-    for seq, entry in picture.cold.items():
+    for seq, entry in entries.cold.items():
         if entry.kind != LOST_KIND:
             places[seq].add(entry.ts)
     right: list[tuple[int, str]] = []
-    marked = ((True, each) for each in picture.markers)
-    for is_marker, item in [*((False, each) for each in picture.items), *marked]:
+    marked = ((True, each) for each in entries.markers)
+    for is_marker, item in [*((False, each) for each in entries.items), *marked]:
         where, message = f"messages: {chat} at {item.ts}", item.message
         if message is None:
             yield Finding("item_unreadable", chat, 0, 0, where)
@@ -100,7 +90,7 @@ def _judge_items(picture: Picture) -> Iterable[Finding]:
             yield Finding("repeated_item", chat, message.seq, message.seq, where)
         else:
             right.append((message.seq, where))
-    ordered = backbone([seq for seq, _ in right])
+    ordered = longest_rising_subsequence([seq for seq, _ in right])
     for number, (seq, where) in enumerate(right):
         if (seq > window.last and not window.is_tail) or (
             number not in ordered and len(places[seq]) < 2
@@ -112,40 +102,22 @@ def _judge_items(picture: Picture) -> Iterable[Finding]:
             yield Finding("repeated_item", chat, seq, seq, where)
 
 
-def backbone(seqs: Sequence[int]) -> set[int]:
-    """Return the indexes of a longest increasing subsequence of `seqs`; ties end lowest."""
-    ends: list[int] = []  # for each length, the lowest last seq of an increasing subsequence
-    at: list[int] = []  # the index of that seq
-    before: list[int | None] = []
-    for number, seq in enumerate(seqs):
-        length = bisect.bisect_left(ends, seq)
-        before.append(at[length - 1] if length else None)
-        ends[length : length + 1] = [seq]
-        at[length : length + 1] = [number]
-    found: set[int] = set()
-    step = at[-1] if at else None
-    while step is not None:
-        found.add(step)
-        step = before[step]
-    return found
-
-
-def _judge_versions(picture: Picture) -> Iterable[Finding]:
+def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
     """Check that copies of an entry match, and are equal if they have the same revision."""
     items = {
         item.message.seq: item.message
-        for item in picture.items
+        for item in entries.items
         if item.message is not None and item.verdict != "wrong"
     }
     for seq, message in items.items():
-        archived = picture.cold.get(seq)
+        archived = entries.cold.get(seq)
         # A seq at two positions was already reported.
         if archived is not None and archived.ts == message.ts and not _agree(message, archived):
-            yield Finding("tiers_differ", picture.chat, seq, seq, "item and segment")
-    for seq, entry in picture.hot.items():
-        below = items.get(seq) or picture.cold.get(seq)
+            yield Finding("tiers_differ", entries.chat, seq, seq, "item and segment")
+    for seq, entry in entries.hot.items():
+        below = items.get(seq) or entries.cold.get(seq)
         if below is not None and not _agree(entry, below):
-            yield Finding("tiers_differ", picture.chat, seq, seq, "log and what is stored")
+            yield Finding("tiers_differ", entries.chat, seq, seq, "log and what is stored")
 
 
 def _agree(one: Message, other: Message) -> bool:
@@ -163,62 +135,49 @@ def _comparable(entry: Message) -> Message:
     return entry if entry.expires_at is None else tombstone_of(entry, entry.rev)
 
 
-def _judge_rows(picture: Picture) -> Iterable[Finding]:
+def _check_rows(entries: RangeEntries) -> Iterable[Finding]:
     """Check that segments do not overlap, can be read, and do not exceed the top."""
-    chat = picture.chat
-    doubled = [pair for pair in pairwise(picture.rows) if pair[1].first <= pair[0].last]
+    chat = entries.chat
+    doubled = [pair for pair in pairwise(entries.rows) if pair[1].first <= pair[0].last]
     if doubled:
         keys = ", ".join(dict.fromkeys(row.key for pair in doubled for row in pair))
         first = min(after.first for _, after in doubled)
         last = max(before.last for before, _ in doubled)
         yield Finding("overlap", chat, first, last, keys)
-    for row, is_missing in picture.broken:
+    for row, is_missing in entries.broken:
         kind = "object_missing" if is_missing else "object_changed"
         yield Finding(kind, chat, row.first, row.last, row.key)
-    for row in picture.rows:
-        if row.last > picture.top:
+    for row in entries.rows:
+        if row.last > entries.top:
             yield Finding("manifest_top", chat, row.first, row.last, row.key)
 
 
-def _judge_holes(picture: Picture) -> Iterable[Finding]:
+def _check_holes(entries: RangeEntries) -> Iterable[Finding]:
     """Check that each seq up to the head is in a tier."""
-    first, last = picture.window.first, picture.window.last
-    covered = [(row.first, row.last) for row in picture.rows]
-    for low, high in _gaps(first, min(last, picture.top), covered):
-        yield Finding("manifest_hole", picture.chat, low, high)
+    first, last = entries.window.first, entries.window.last
+    covered = [(row.first, row.last) for row in entries.rows]
+    for low, high in missing_ranges(first, min(last, entries.top), covered):
+        yield Finding("manifest_hole", entries.chat, low, high)
     held = {
-        item.message.seq for item in [*picture.items, *picture.markers] if item.message is not None
+        item.message.seq for item in [*entries.items, *entries.markers] if item.message is not None
     }
     # Within the archived range, missing entries were reported above.
-    present = [(seq, seq) for seq in sorted({*held, *picture.cold})]
-    told = [(1, picture.top), *covered]
-    lacking = list(_gaps(first, min(last, picture.stored), present + told))
+    present = [(seq, seq) for seq in sorted({*held, *entries.cold})]
+    on_progress = [(1, entries.top), *covered]
+    lacking = list(missing_ranges(first, min(last, entries.stored), present + on_progress))
     for low, high in lacking:
-        yield from _split(picture, low, high)
-    above = present + told + [(seq, seq) for seq in picture.hot]
-    begin = max(first, picture.stored + 1)
-    for low, high in _gaps(begin, min(last, picture.head), above):
-        yield Finding("log_missing", picture.chat, low, high)
+        yield from _split(entries, low, high)
+    above = present + on_progress + [(seq, seq) for seq in entries.hot]
+    begin = max(first, entries.stored + 1)
+    for low, high in missing_ranges(begin, min(last, entries.head), above):
+        yield Finding("log_missing", entries.chat, low, high)
 
 
-def _split(picture: Picture, low: int, high: int) -> Iterable[Finding]:
+def _split(entries: RangeEntries, low: int, high: int) -> Iterable[Finding]:
     """Separate lost entries from those that Redis still has."""
-    in_log = [(seq, seq) for seq in picture.hot]
-    lost = list(_gaps(low, high, in_log))
+    in_log = [(seq, seq) for seq in entries.hot]
+    lost = list(missing_ranges(low, high, in_log))
     for start, end in lost:
-        yield Finding("item_missing", picture.chat, start, end)
-    for start, end in _gaps(low, high, lost):
-        yield Finding("item_only_in_log", picture.chat, start, end)
-
-
-def _gaps(first: int, last: int, ranges: Collection[tuple[int, int]]) -> Iterable[tuple[int, int]]:
-    """Yield the parts of ``[first, last]`` that no range covers."""
-    start = first
-    for low, high in sorted(ranges):
-        if start > last:
-            return
-        if low > start:
-            yield start, min(low - 1, last)
-        start = max(start, high + 1)
-    if start <= last:
-        yield start, last
+        yield Finding("item_missing", entries.chat, start, end)
+    for start, end in missing_ranges(low, high, lost):
+        yield Finding("item_only_in_log", entries.chat, start, end)

@@ -85,14 +85,14 @@ async def _audit(
     with open_report(clock, is_aside=True) as report:
         report.begin("audit", len(chats))
 
-        async def told() -> None:
+        async def on_progress() -> None:
             nonlocal printed
             for finding in tally.findings[printed:]:
                 _print(finding, is_json=is_json)
             printed = len(tally.findings)
             report.show(
                 tally.chats,
-                f"{_looked_at(tally)}, {counted(printed, 'finding')}",
+                f"{_format_counts(tally)}, {counted(printed, 'finding')}",
             )
 
         async with (
@@ -101,17 +101,17 @@ async def _audit(
         ):
             for chat in chats:
                 before = tally.entries
-                await work.look_at(chat, tally, told)
-                await work.look_at_objects(chat, tally)
-                await told()
+                await work.audit_chat(chat, tally, on_progress)
+                await work.audit_objects(chat, tally)
+                await on_progress()
                 if tally.entries == before and chat not in tally.failed:
                     click.echo(f"{chat}: no tier has anything of it", err=True)
             if not chats:
-                async for chat in work.iter_all():
-                    await work.look_at(chat, tally, told)
-                    await told()
-                await work.look_at_all_objects(tally, told)
-            await told()
+                async for chat in work.iter_chats():
+                    await work.audit_chat(chat, tally, on_progress)
+                    await on_progress()
+                await work.audit_all_objects(tally, on_progress)
+            await on_progress()
             units = work.client.units
         report.end()
     _print_end(tally, units, is_json=is_json)
@@ -152,7 +152,7 @@ def finding_lines(finding: Finding) -> list[str]:
     ]
 
 
-def _looked_at(tally: Tally) -> str:
+def _format_counts(tally: Tally) -> str:
     return f"{counted(tally.chats, 'chat')}, {counted(tally.entries, 'entry', 'entries')}"
 
 
@@ -171,7 +171,7 @@ def _print_end(tally: Tally, units: float, *, is_json: bool) -> None:
         click.echo(json.dumps({"summary": summary}))
         return
     click.echo(
-        f"{_looked_at(tally)} ({tally.unverified} without a checksum), "
+        f"{_format_counts(tally)} ({tally.unverified} without a checksum), "
         f"{counted(round(units), 'read unit')}: "
         + (counted(len(tally.findings), "finding") if tally.findings else "nothing is wrong")
         + (f", {len(tally.failed)} could not be looked at" if tally.failed else "")

@@ -42,7 +42,7 @@ class Found(msgspec.Struct, frozen=True):
     where: str = ""
 
 
-class AuditNotes:
+class AuditResults:
     """Stores and lists audit passes and findings."""
 
     def __init__(self, hot: HotClient) -> None:

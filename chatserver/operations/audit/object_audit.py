@@ -28,6 +28,7 @@ class ObjectAuditor:
 
     def __init__(
         self,
+        *,
         store: ObjectStore,
         manifests: Manifests,
         age_s: float,
@@ -62,15 +63,15 @@ class ObjectAuditor:
         async for page in self._iter_pages(Prefix=f"{PREFIX}/{chat}/"):
             oldest = self._clock.time() - self._age_s
             keys = {each["Key"] for each in page.get("Contents", ()) if _time_of(each) <= oldest}
-            unknown = keys - await self._known(chat, keys)
+            unknown = keys - await self._list_known(chat, keys)
             if unknown:
                 # Since that read, a row may have appeared, or a record and its object may be gone.
                 await self._sleep(self._confirm_s)
-                unknown -= await self._known(chat, unknown)
-            found += [_orphan(chat, key) for key in sorted(unknown) if await self._is_there(key)]
+                unknown -= await self._list_known(chat, unknown)
+            found += [_orphan(chat, key) for key in sorted(unknown) if await self._exists(key)]
         return found
 
-    async def _known(self, chat: ChatId, keys: set[str]) -> set[str]:
+    async def _list_known(self, chat: ChatId, keys: set[str]) -> set[str]:
         places = [(int(named[1]), int(named[2])) for key in keys if (named := _NAME.search(key))]
         if not places:
             return set()
@@ -81,7 +82,7 @@ class ObjectAuditor:
         rows = await self._manifests.list_covering(chat, first, last)
         return noted | {row.key for row in rows}
 
-    async def _is_there(self, key: str) -> bool:
+    async def _exists(self, key: str) -> bool:
         try:
             await self._store.call("head_object", Key=key)
         except ObjectMissing:

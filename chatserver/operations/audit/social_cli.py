@@ -17,8 +17,8 @@ SETTLE_S = 10.0  # longer than the interval between writing a like's edge and qu
 
 
 @click.command("social")
-@click.option("--mend", "is_mending", is_flag=True, help="Put right what is wrong.")
-def audit_social(is_mending: bool) -> None:
+@click.option("--mend", "is_repairing", is_flag=True, help="Put right what is wrong.")
+def audit_social(is_repairing: bool) -> None:
     """Recount the social graph: each edge has two sides, counts equal the number of rows.
 
     May run at any time: a suspected mismatch is checked again until it has stopped changing.
@@ -26,11 +26,11 @@ def audit_social(is_mending: bool) -> None:
     """
     settings = prepare("audit")
     require_redis(settings.redis)
-    if run(_audit(settings, is_mending=is_mending)):
+    if run(_audit(settings, is_repairing=is_repairing)):
         sys.exit(1)
 
 
-async def _audit(settings: Settings, *, is_mending: bool) -> bool:
+async def _audit(settings: Settings, *, is_repairing: bool) -> bool:
     """Print the findings; return True if any is not repaired."""
     from chatserver.features.social.hot import LikeQueue
     from chatserver.features.social.warm.audit import SocialAudit
@@ -41,16 +41,16 @@ async def _audit(settings: Settings, *, is_mending: bool) -> bool:
     async with open_hot(settings.redis) as hot, open_dynamodb(settings.warm) as dynamodb:
         queue = LikeQueue(hot)
         audit = SocialAudit(
-            dynamodb.for_feature("audit"),
-            settings.warm,
-            queue.is_waiting,
-            SETTLE_S,
-            is_mending=is_mending,
+            client=dynamodb.for_feature("audit"),
+            settings=settings.warm,
+            is_waiting=queue.is_waiting,
+            settle_s=SETTLE_S,
+            is_repairing=is_repairing,
         )
         async for found in audit.iter_findings():
             has_found = True
-            is_wrong |= not found.is_mended
-            mended = "mended" if found.is_mended else "wrong"
+            is_wrong |= not found.is_repaired
+            mended = "mended" if found.is_repaired else "wrong"
             line = (found.what, found.key, f"stored {found.stored}", f"counted {found.counted}")
             click.echo("\t".join((mended, *line)))
         rows, unsteady = audit.progress

@@ -23,11 +23,11 @@ from chatserver.errors import ConfigError, Unavailable
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
-from chatserver.operations.audit.chat_audit import Auditor, Tally, Told
-from chatserver.operations.audit.hot import AuditNotes, Found, Round
+from chatserver.operations.audit.chat_audit import Auditor, OnProgress, Tally
+from chatserver.operations.audit.hot import AuditResults, Found, Round
 from chatserver.operations.audit.object_audit import ObjectAuditor
-from chatserver.operations.cost.hot import Spendings
-from chatserver.operations.cost.recorder import keep_account
+from chatserver.operations.cost.hot import UsageTotals
+from chatserver.operations.cost.recorder import record_usage
 from chatserver.telemetry import metrics
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.archive.manifests import Manifests
@@ -57,35 +57,38 @@ class Audit:
     chats: Auditor
     objects: ObjectAuditor
 
-    async def look_at(self, chat: ChatId, tally: Tally, told: Told) -> None:
-        """Check the tiers of a chat; `told` is called for progress. Failures are recorded."""
+    async def audit_chat(self, chat: ChatId, tally: Tally, on_progress: OnProgress) -> None:
+        """Check the tiers of a chat. Failures are recorded."""
         try:
-            await self.chats.audit(chat, tally, told)
+            await self.chats.audit(chat, tally, on_progress)
         except (Unavailable, ConfigError) as exc:
             tally.failed[chat] = exc.message
 
-    async def look_at_objects(self, chat: ChatId, tally: Tally) -> None:
+    async def audit_objects(self, chat: ChatId, tally: Tally) -> None:
         """Check the objects of a chat."""
         try:
             tally.findings += await self.objects.find_orphans(chat)
         except (Unavailable, ConfigError) as exc:
             tally.failed[f"objects of {chat}"] = exc.message
 
-    async def iter_all(self, part: int = 0, parts: int = 1) -> AsyncIterator[ChatId]:
+    async def iter_chats(self, part: int = 0, parts: int = 1) -> AsyncIterator[ChatId]:
         """Yield the chats of one segment of the directory."""
         async for page in iter_chats(self.client, self.settings.warm, part, parts):
             for chat in page:
                 yield chat
 
-    async def look_at_all_objects(
-        self, tally: Tally, told: Told, is_mine: Callable[[ChatId], bool] = lambda _: True
+    async def audit_all_objects(
+        self,
+        tally: Tally,
+        on_progress: OnProgress,
+        is_mine: Callable[[ChatId], bool] = lambda _: True,
     ) -> None:
         """Check the objects of all chats in the bucket, even of chats without a directory row."""
         try:
             async for page in self.objects.iter_chats():
                 for chat in filter(is_mine, page):
-                    await told()
-                    await self.look_at_objects(chat, tally)
+                    await on_progress()
+                    await self.audit_objects(chat, tally)
         except (Unavailable, ConfigError) as exc:
             tally.failed["the list of objects"] = exc.message
 
@@ -109,21 +112,40 @@ def make_audit(
     return Audit(
         settings,
         paced,
-        Auditor(ChatLog(hot), aged, manifests, objects, CONFIRM_S),
-        ObjectAuditor(store, manifests, ORPHAN_AGE_S, CONFIRM_S, clock),
+        Auditor(
+            log=ChatLog(hot),
+            aged=aged,
+            manifests=manifests,
+            objects=objects,
+            confirm_s=CONFIRM_S,
+        ),
+        ObjectAuditor(
+            store=store,
+            manifests=manifests,
+            age_s=ORPHAN_AGE_S,
+            confirm_s=CONFIRM_S,
+            clock=clock,
+        ),
     )
 
 
 class AuditWorker:
     """The auditor of one partition."""
 
-    def __init__(self, parts: WorkerContainer, audit: Audit, partition: int, owner: str) -> None:
+    def __init__(self, *, parts: WorkerContainer, audit: Audit, partition: int, owner: str) -> None:
         self._parts = parts
         self._audit = audit
         self._settings = parts.settings.audit
         self._partition = partition
-        self._notes = AuditNotes(parts.hot)
-        self._lease = Lease(parts.hot, partition, "audit", owner, LEASE_S, parts.clock)
+        self._results = AuditResults(parts.hot)
+        self._lease = Lease(
+            hot=parts.hot,
+            partition=partition,
+            work="audit",
+            owner=owner,
+            ttl_s=LEASE_S,
+            clock=parts.clock,
+        )
 
     async def run(self) -> None:
         """Audit repeatedly until cancelled.
@@ -131,9 +153,9 @@ class AuditWorker:
         Raises:
             Unavailable: Redis is unavailable; restart the worker.
         """
-        await make_rounds(self._lease, self._settings.interval_s, self.go_round)
+        await make_rounds(self._lease, self._settings.interval_s, self.run_round)
 
-    async def go_round(self) -> Tally:
+    async def run_round(self) -> Tally:
         """Check all chats of the partition once, and report the findings.
 
         Raises:
@@ -141,21 +163,21 @@ class AuditWorker:
         """
         keys = self._parts.hot.keys
         whole, began_ms, found = Tally(), int(self._parts.clock.time() * 1000), 0
-        async for chat in self._audit.iter_all(self._partition, keys.partitions):
+        async for chat in self._audit.iter_chats(self._partition, keys.partitions):
             await self._keep_lease()
-            await self._audit.look_at(chat, whole, self._keep_lease)
-            found += await self._tell(whole)
-        await self._audit.look_at_all_objects(
+            await self._audit.audit_chat(chat, whole, self._keep_lease)
+            found += await self._report(whole)
+        await self._audit.audit_all_objects(
             whole, self._keep_lease, lambda chat: keys.partition_of(chat) == self._partition
         )
-        found += await self._tell(whole)
+        found += await self._report(whole)
         metrics.AUDIT_FAILED.inc(len(whole.failed))
         for what, why in whole.failed.items():
             log.warning("audit.failed", what=what, error=why)
         if not whole.failed:
             metrics.AUDIT_ROUND.labels(str(self._partition)).set(self._parts.clock.time())
         ended_ms = int(self._parts.clock.time() * 1000)
-        await self._notes.put_round(
+        await self._results.put_round(
             Round(
                 self._partition,
                 began_ms,
@@ -177,7 +199,7 @@ class AuditWorker:
         )
         return whole
 
-    async def _tell(self, tally: Tally) -> int:
+    async def _report(self, tally: Tally) -> int:
         """Count, log and store the findings, and remove them from the tally."""
         found, tally.findings = tally.findings, []
         for each in found:
@@ -192,7 +214,7 @@ class AuditWorker:
                 todo=each.advice,
             )
         at_ms = int(self._parts.clock.time() * 1000)
-        await self._notes.add_findings(
+        await self._results.add_findings(
             [Found(at_ms, one.kind, one.chat, one.first, one.last, one.where) for one in found]
         )
         return len(found)
@@ -209,7 +231,7 @@ async def open_audit(
     """Open an audit with its own connections to DynamoDB and S3."""
     async with (
         open_dynamodb(settings.warm) as dynamodb,
-        keep_account(dynamodb.meter.purse, Spendings(hot), clock),
+        record_usage(dynamodb.meter.purse, UsageTotals(hot), clock),
         open_s3(settings.cold) as store,
     ):
         yield make_audit(
@@ -227,6 +249,6 @@ async def run_audit(parts: WorkerContainer, owner: str) -> None:
     async with open_audit(parts.settings, parts.hot, parts.clock, rate) as audit:
 
         async def work(partition: int) -> None:
-            await AuditWorker(parts, audit, partition, owner).run()
+            await AuditWorker(parts=parts, audit=audit, partition=partition, owner=owner).run()
 
         await run_partitions(parts.hot, "audit", work)

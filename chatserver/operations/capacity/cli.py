@@ -114,7 +114,7 @@ def _parse_inputs(given: dict[str, str]) -> dict[str, float]:
     return found
 
 
-def told(line: Line) -> str:
+def format_line(line: Line) -> str:
     """Format a value with its unit."""
     if line.unit == "USD":
         return f"{line.value:,.2f} USD" if line.value >= 0.01 else f"{line.value:.6f} USD"
@@ -133,7 +133,7 @@ def _print(made: Plan) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:  # a file or a pipe: do not wrap lines
         console.width = WIDTH_OF_FILES
-    console.print(_asked(made), markup=False)
+    console.print(_format_inputs(made), markup=False)
     for tier, title in _TITLES.items():
         console.print(_table(made, tier, title))
     console.print(_measured(made))
@@ -141,7 +141,7 @@ def _print(made: Plan) -> None:
     _warn(made)
 
 
-def _asked(made: Plan) -> str:
+def _format_inputs(made: Plan) -> str:
     words = [f"{n.name}={show(made.inputs[n.name], n.kind)}" for n in INPUTS]
     from_file = f"; measured by you: {', '.join(made.from_results)}" if made.from_results else ""
     return (
@@ -160,7 +160,7 @@ def _table(made: Plan, tier: str, title: str) -> Table:
     table.add_column(style="dim", overflow="fold")
     for line in made.lines:
         if line.tier == tier:
-            table.add_row(line.label, told(line), f"{line.name} = {line.formula}")
+            table.add_row(line.label, format_line(line), f"{line.name} = {line.formula}")
     return table
 
 
@@ -187,13 +187,13 @@ def _constant(value: float | None, unit: str) -> str:
 
 
 def _explain(made: Plan) -> None:
-    click.echo(_asked(made))
+    click.echo(_format_inputs(made))
     for tier, title in _TITLES.items():
         click.echo(f"\n{title}")
         for line in made.lines:
             if line.tier != tier:
                 continue
-            click.echo(f"  {line.label}: {told(line)}")
+            click.echo(f"  {line.label}: {format_line(line)}")
             click.echo(f"    {line.name} = {line.formula}")
             click.echo(f"    = {line.numbers}")
             for name in line.constants:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 
-def _upto(value: float, limit: float) -> float:
+def _capped(value: float, limit: float) -> float:
     return value if value <= limit else 0.0
 
 
@@ -28,7 +28,7 @@ FUNCTIONS: Final[Mapping[str, Callable[..., float]]] = {
     "ceil": lambda value: float(math.ceil(value)),
     "max": max,
     "min": min,
-    "upto": _upto,
+    "upto": _capped,
     "power2": _power2,
 }
 _OPERATORS: Final[Mapping[type, tuple[Callable[[float, float], float], str]]] = {

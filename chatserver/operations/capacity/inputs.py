@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from chatserver.domain.quantities import Kind
-from chatserver.operations.capacity import model as sheet
+from chatserver.operations.capacity import model as model
 from chatserver.operations.capacity.formulas import Value, compute
 
 PARTITIONS_MAX: Final = 1024  # of CHAT_REDIS_PARTITIONS
@@ -68,12 +68,12 @@ def compute_plan(known: dict[str, float], nodes: Sequence[Node]) -> tuple[list[V
     `known` has all inputs, constants and prices, and gains the rows. The node is the smallest one
     with which one cluster is enough; the largest if none is.
     """
-    found = compute((*sheet.LOAD, *sheet.GATEWAYS, *sheet.REDIS), known)
+    found = compute((*model.LOAD, *model.GATEWAYS, *model.REDIS), known)
     for node in sorted(nodes, key=lambda each: each.memory_bytes):
         known |= {"node_bytes": node.memory_bytes, "node_per_hour_usd": node.per_hour_usd}
-        sized = compute(sheet.REDIS_NODES, known)
+        sized = compute(model.REDIS_NODES, known)
         if known["deployments"] <= 1:
             break
     found += sized
-    rest = (*sheet.WORKERS, *sheet.DYNAMODB, *sheet.S3, *sheet.NETWORK, *sheet.TOTAL)
+    rest = (*model.WORKERS, *model.DYNAMODB, *model.S3, *model.NETWORK, *model.TOTAL)
     return found + compute(rest, known), node

@@ -112,17 +112,17 @@ async def _read_redis(
     from chatserver.hot.redis.factory import open_hot
     from chatserver.hot.redis.memory import list_memory
     from chatserver.operations.cost import report as costs
-    from chatserver.operations.cost.hot import Spendings
+    from chatserver.operations.cost.hot import UsageTotals
 
     try:
         require_redis(settings.redis)
         async with open_hot(settings.redis) as hot:
-            account = Spendings(hot)
-            spent = costs.add_up([await account.get_day(day) for day in days])
+            account = UsageTotals(hot)
+            spent = costs.sum_days([await account.get_day(day) for day in days])
             servers = await list_memory(hot)
     except Unavailable as exc:
         problems.append(f"no units and nothing of Redis: {exc.message}")
-        return costs.add_up(()), []
+        return costs.sum_days(()), []
     lines = [costs.redis_line(each.server, each.keys, each.bytes, prices) for each in servers]
     return spent, lines
 

@@ -26,7 +26,7 @@ _LISTS: Final[Mapping[Kind, str]] = {"read": "reads", "write": "writes"}
 _CHATS: Final = "chats"
 
 
-class Spendings:
+class UsageTotals:
     """Adds and reads daily usage."""
 
     def __init__(self, hot: HotClient) -> None:
@@ -44,7 +44,7 @@ class Spendings:
         """
         keys, day = self._hot.keys, part.day
         await self._hot.run(
-            load_script("spend"),
+            load_script("add_dynamodb_usage"),
             {
                 "units": keys.cost_units(day),
                 "reads": keys.cost_reads(day),

@@ -92,17 +92,17 @@ def load_prices(path: Path | None = None) -> Prices:
             raise ConfigError([f"prices: {path}: {exc.strerror}"]) from exc
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
             raise ConfigError([f"prices: {path} is not TOML: {exc}"]) from exc
-        found = _lay_over(found, own)
+        found = _merge(found, own)
     try:
         return msgspec.convert(found, Prices)
     except msgspec.ValidationError as exc:
         raise ConfigError([f"prices: {path}: {exc}"]) from exc
 
 
-def _lay_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     found = dict(below)
     for name, value in above.items():
         old = below.get(name)
         is_section = isinstance(old, dict) and isinstance(value, dict)
-        found[name] = _lay_over(old, value) if is_section else value  # type: ignore[arg-type]  # both are, see is_section
+        found[name] = _merge(old, value) if is_section else value  # type: ignore[arg-type]  # both are, see is_section
     return found

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import datetime
 from collections.abc import AsyncIterator
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import new_id
 from chatserver.errors import Unavailable
+from chatserver.operations.cost.hot import UsageTotals
 from chatserver.telemetry.dynamodb_usage import Part, UsageAccumulator
 
 log = structlog.get_logger()
@@ -21,18 +22,12 @@ FLUSH_S: Final = 10.0
 LAST_TIMEOUT_S: Final = 2.0
 
 
-class Account(Protocol):
-    """Destination of the usage."""
-
-    async def add(self, part: Part) -> None: ...
-
-
-class Accounting:
+class UsageRecorder:
     """Adds the usage of a process to the shared totals, part by part."""
 
-    def __init__(self, purse: UsageAccumulator, account: Account, clock: Clock) -> None:
-        self._purse = purse
-        self._account = account
+    def __init__(self, usage: UsageAccumulator, totals: UsageTotals, clock: Clock) -> None:
+        self._usage = usage
+        self._totals = totals
         self._clock = clock
         self._process = new_id()
         self._number = 0
@@ -43,7 +38,7 @@ class Accounting:
 
         Guarantees:
             Nothing is counted twice: a part whose reply was lost is sent again, unchanged, before
-            the next one. Usage of the meantime stays in the purse, which is bounded.
+            the next one. Usage of the meantime stays in the accumulator, which is bounded.
             Cancellation: safe, likewise.
 
         Raises:
@@ -51,12 +46,12 @@ class Accounting:
         """
         while True:
             if self._waiting is None:
-                spending = self._purse.take()
+                spending = self._usage.take()
                 if spending.is_empty:
                     return
                 self._number += 1
                 self._waiting = Part(self._process, self._number, self._day(), spending)
-            await self._account.add(self._waiting)
+            await self._totals.add(self._waiting)
             self._waiting = None
 
     def _day(self) -> str:
@@ -69,15 +64,15 @@ class Accounting:
             try:
                 await self.flush()
             except Unavailable as exc:
-                log.warning("cost.not_flushed", error=exc.message)
+                log.warning("cost.flush_failed", error=exc.message)
 
 
 @contextlib.asynccontextmanager
-async def keep_account(
-    purse: UsageAccumulator, account: Account, clock: Clock
+async def record_usage(
+    usage: UsageAccumulator, totals: UsageTotals, clock: Clock
 ) -> AsyncIterator[None]:
     """Record usage while the block runs, and flush the rest at its end."""
-    accounting = Accounting(purse, account, clock)
+    accounting = UsageRecorder(usage, totals, clock)
     task = asyncio.create_task(accounting.run(), name="cost")
     try:
         yield
@@ -88,4 +83,4 @@ async def keep_account(
             async with asyncio.timeout(LAST_TIMEOUT_S):
                 await accounting.flush()
         except (Unavailable, TimeoutError) as exc:
-            log.warning("cost.not_flushed", error=str(exc))
+            log.warning("cost.flush_failed", error=str(exc))

@@ -84,7 +84,7 @@ class Rates:
         return Line(name, table, write, read, usd, formula)
 
 
-def add_up(days: Iterable[Spending]) -> Spending:
+def sum_days(days: Iterable[Spending]) -> Spending:
     """Return the sum of several days."""
     units: dict[tuple[str, str, str], float] = {}
     chats: dict[Kind, dict[str, float]] = {kind: {} for kind in KINDS}

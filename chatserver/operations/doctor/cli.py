@@ -31,7 +31,7 @@ def doctor(is_json: bool, is_all: bool) -> None:
     Changes nothing, and may be run at any time. Exit code 1 if there is a problem, 0 if there are
     none, or only notes.
     """
-    findings = run(_look(prepare("doctor")))
+    findings = run(_check_stores(prepare("doctor")))
     for finding in findings:
         if is_json:
             click.echo(json.dumps(dataclasses.asdict(finding)))
@@ -48,11 +48,11 @@ def doctor(is_json: bool, is_all: bool) -> None:
 def _print(finding: Finding) -> None:
     sign, colour = _SIGNS[finding.level]
     click.echo(f"{click.style(f'{sign:<8}', fg=colour)}{finding.store}: {finding.what}")
-    if finding.mend:
-        click.echo(f"        → {finding.mend}")
+    if finding.fix:
+        click.echo(f"        → {finding.fix}")
 
 
-async def _look(settings: Settings) -> list[Finding]:
+async def _check_stores(settings: Settings) -> list[Finding]:
     from chatserver.domain.clock import SystemClock
     from chatserver.operations.doctor.dynamodb_checks import check_dynamodb
     from chatserver.operations.doctor.model import Finding
@@ -77,10 +77,10 @@ async def _look(settings: Settings) -> list[Finding]:
     # connection, with a deadline of two seconds, would appear to have failed.
     redis = await bounded("redis")
     found = [redis, *await asyncio.gather(bounded("dynamodb"), bounded("s3"))]
-    return [*_look_at(settings), *(finding for some in found for finding in some)]
+    return [*_check_all(settings), *(finding for some in found for finding in some)]
 
 
-def _look_at(settings: Settings) -> list[Finding]:
+def _check_all(settings: Settings) -> list[Finding]:
     """Return the findings about valid settings; invalid settings are rejected earlier."""
     from chatserver.operations.doctor.model import Finding
 
@@ -91,10 +91,10 @@ def _look_at(settings: Settings) -> list[Finding]:
         findings = [Finding("settings", "problem", problem) for problem in exc.problems]
     if settings.auth.registration == "open":
         what = "anybody may register an account (auth.registration is open)"
-        mend = "set CHAT_AUTH_REGISTRATION to closed where the host application makes them"
-        findings.append(Finding("settings", "note", what, mend))
+        fix = "set CHAT_AUTH_REGISTRATION to closed where the host application makes them"
+        findings.append(Finding("settings", "note", what, fix))
     if settings.telemetry.metrics_port is None:
         what = "no metrics are served (telemetry.metrics_port is not set)"
-        mend = "set CHAT_TELEMETRY_METRICS_PORT for each process, and have Prometheus read it"
-        findings.append(Finding("settings", "note", what, mend))
+        fix = "set CHAT_TELEMETRY_METRICS_PORT for each process, and have Prometheus read it"
+        findings.append(Finding("settings", "note", what, fix))
     return findings

@@ -53,11 +53,11 @@ async def check_dynamodb(settings: Warm) -> list[Finding]:
                 findings.append(await _check_schema(client, settings))
             return findings
     except ConfigError as exc:
-        mend = "see warm.endpoint, warm.region and the credentials that the process has"
-        return [Finding(STORE, "problem", problem, mend) for problem in exc.problems]
+        fix = "see warm.endpoint, warm.region and the credentials that the process has"
+        return [Finding(STORE, "problem", problem, fix) for problem in exc.problems]
     except ChatError as exc:
-        mend = "see warm.endpoint (CHAT_WARM_ENDPOINT), or the network's way to AWS"
-        return [Finding(STORE, "problem", exc.message, mend)]
+        fix = "see warm.endpoint (CHAT_WARM_ENDPOINT), or the network's way to AWS"
+        return [Finding(STORE, "problem", exc.message, fix)]
 
 
 async def _check_table(client: DynamoClient, table: Table, settings: Warm) -> list[Finding]:
@@ -89,7 +89,7 @@ async def _check_expiry(client: DynamoClient, table: Table, name: str) -> Findin
     answer = await client.call("describe_time_to_live", {"TableName": name})
     status = answer["TimeToLiveDescription"]["TimeToLiveStatus"]
     what = f"table {name}: TTL removes what is over"
-    return found(STORE, what, is_so=status in {"ENABLED", "ENABLING"}, mend=APPLY, level="note")
+    return found(STORE, what, is_so=status in {"ENABLED", "ENABLING"}, fix=APPLY, level="note")
 
 
 async def _check_backups(client: DynamoClient, name: str) -> list[Finding]:
@@ -103,7 +103,7 @@ async def _check_backups(client: DynamoClient, name: str) -> list[Finding]:
             STORE,
             f"table {name}: can be restored to a point in time",
             is_so=described.get("PointInTimeRecoveryStatus") == "ENABLED",
-            mend="turn point-in-time recovery on",
+            fix="turn point-in-time recovery on",
             level="note",
         )
     ]
@@ -112,6 +112,6 @@ async def _check_backups(client: DynamoClient, name: str) -> list[Finding]:
 async def _check_schema(client: DynamoClient, settings: Warm) -> Finding:
     state = await SchemaRows(client, settings).get_state()
     what = f"the tables have schema {versions.NEWEST}, the newest of this release"
-    mend = f"they have {state.version}: see `chatserver migrate status`, then `migrate up`"
+    fix = f"they have {state.version}: see `chatserver migrate status`, then `migrate up`"
     is_new = state.version >= versions.NEWEST
-    return found(STORE, what, is_so=is_new, mend=mend, level="note")
+    return found(STORE, what, is_so=is_new, fix=fix, level="note")

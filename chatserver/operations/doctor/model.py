@@ -18,11 +18,11 @@ class Finding:
     store: str  # settings, redis, dynamodb or s3
     level: Level
     what: str
-    mend: str = ""
+    fix: str = ""
 
 
 def found(
-    store: str, what: str, *, is_so: bool, mend: str = "", level: Level = "problem"
+    store: str, what: str, *, is_so: bool, fix: str = "", level: Level = "problem"
 ) -> Finding:
     """Return a finding. `what` states the expected condition; `is_so`: it is met."""
-    return Finding(store, "ok", what) if is_so else Finding(store, level, f"not so: {what}", mend)
+    return Finding(store, "ok", what) if is_so else Finding(store, level, f"not so: {what}", fix)

@@ -43,8 +43,8 @@ async def check_redis(settings: config.Redis, clock: Clock) -> list[Finding]:
     except ConfigError as exc:
         return [Finding(STORE, "problem", problem, "see above") for problem in exc.problems]
     except ChatError as exc:
-        mend = f"{_START}set with redis.url (CHAT_REDIS_URL)"
-        return [Finding(STORE, "problem", exc.message, mend)]
+        fix = f"{_START}set with redis.url (CHAT_REDIS_URL)"
+        return [Finding(STORE, "problem", exc.message, fix)]
     try:
         findings = [Finding(STORE, "ok", f"answers at {hot.name}, and takes our scripts")]
         for name, key in sorted(hot.keys_by_server().items()):
@@ -64,7 +64,7 @@ async def _check_server(hot: HotClient, name: str, key: str, clock: Clock) -> li
         before = clock.time()
         seconds, micros = await hot.within(client.time())
         after = clock.time()
-        findings = [*_check_version(name, info), *_check_keeping(name, info)]
+        findings = [*_check_version(name, info), *_check_persistence(name, info)]
         findings.append(_check_memory(name, info))
         # The server read its clock between `before` and `after`, which may be far apart on a busy
         # machine.
@@ -75,7 +75,7 @@ async def _check_server(hot: HotClient, name: str, key: str, clock: Clock) -> li
                 STORE,
                 f"{name}: its clock and this one are less than {CLOCKS_S_MAX:g} s apart",
                 is_so=apart_s < CLOCKS_S_MAX,
-                mend=f"they are {apart_s:.1f} s apart; run chrony or NTP on both",
+                fix=f"they are {apart_s:.1f} s apart; run chrony or NTP on both",
                 level="note",
             )
         )
@@ -91,11 +91,11 @@ def _check_version(name: str, info: dict[str, Any]) -> list[Finding]:
     wanted = ".".join(map(str, OLDEST))
     return [
         found(STORE, f"{name}: version {version} is {wanted} or newer", is_so=is_new,
-              mend=f"upgrade it to {wanted} or newer"),
+              fix=f"upgrade it to {wanted} or newer"),
     ]  # fmt: skip
 
 
-def _check_keeping(name: str, info: dict[str, Any]) -> list[Finding]:
+def _check_persistence(name: str, info: dict[str, Any]) -> list[Finding]:
     """Check the durability of a server after a crash of its process or machine."""
     is_logged = bool(int(info.get("aof_enabled", 0)))
     replicas = int(info.get("connected_slaves", 0))
@@ -104,7 +104,7 @@ def _check_keeping(name: str, info: dict[str, Any]) -> list[Finding]:
             STORE,
             f"{name}: keeps what it was given if it dies (append-only file)",
             is_so=is_logged,
-            mend="set `appendonly yes` (MemoryDB keeps it without); until then a crash of Redis "
+            fix="set `appendonly yes` (MemoryDB keeps it without); until then a crash of Redis "
             "loses what is acked as `hot` and not stored yet",
             level="note",
         ),
@@ -112,7 +112,7 @@ def _check_keeping(name: str, info: dict[str, Any]) -> list[Finding]:
             STORE,
             f"{name}: has a replica",
             is_so=replicas > 0,
-            mend="add one, set `min-replicas-to-write 1`; until then nobody takes over",
+            fix="add one, set `min-replicas-to-write 1`; until then nobody takes over",
             level="note",
         ),
     ]
@@ -128,16 +128,16 @@ def _check_memory(name: str, info: dict[str, Any]) -> Finding:
     used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     said = f"{name}: uses {used / 1e6:,.0f} MB"
     if most == 0:
-        mend = "set `maxmemory` below what the machine has, with `maxmemory-policy noeviction`"
-        return Finding(STORE, "note", f"{said}, and has no bound", mend)
+        fix = "set `maxmemory` below what the machine has, with `maxmemory-policy noeviction`"
+        return Finding(STORE, "note", f"{said}, and has no bound", fix)
     if used >= most:
-        mend = "give it more memory; look why workers do not persist: sends are refused until then"
+        fix = "give it more memory; look why workers do not persist: sends are refused until then"
         return Finding(
-            STORE, "problem", f"{said} and is full: its maxmemory is {most / 1e6:,.0f} MB", mend
+            STORE, "problem", f"{said} and is full: its maxmemory is {most / 1e6:,.0f} MB", fix
         )
     share = f"{said}, less than {MEMORY_SHARE_MAX:.0%} of its {most / 1e6:,.0f} MB"
-    mend = "give it more, or lower redis.log_max, redis.inbox_max or redis.chat_idle_s"
-    return found(STORE, share, is_so=used < most * MEMORY_SHARE_MAX, mend=mend)
+    fix = "give it more, or lower redis.log_max, redis.inbox_max or redis.chat_idle_s"
+    return found(STORE, share, is_so=used < most * MEMORY_SHARE_MAX, fix=fix)
 
 
 async def _check_work(hot: HotClient) -> list[Finding]:
@@ -157,7 +157,7 @@ async def _check_work(hot: HotClient) -> list[Finding]:
             STORE,
             f"a worker `{work}` has each partition",
             is_so=not without,
-            mend=f"none has {_named(without)}: run `chatserver worker {work}`, or `worker all`",
+            fix=f"none has {_join(without)}: run `chatserver worker {work}`, or `worker all`",
         )
         for work, without in idle.items()
     ]
@@ -166,12 +166,12 @@ async def _check_work(hot: HotClient) -> list[Finding]:
             STORE,
             f"fewer than {most * WAITING_MAX:,.0f} messages of a partition wait to be persisted",
             is_so=not full,
-            mend=f"{_named(full)}: see the log of `worker persist`; at {most:,} sends are refused",
+            fix=f"{_join(full)}: see the log of `worker persist`; at {most:,} sends are refused",
         )
     )
     return findings
 
 
-def _named(partitions: list[int]) -> str:
+def _join(partitions: list[int]) -> str:
     shown = ", ".join(map(str, partitions[:5]))
     return f"partition {shown}" + (" and others" if len(partitions) > 5 else "")

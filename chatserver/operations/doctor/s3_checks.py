@@ -29,11 +29,11 @@ async def check_s3(settings: Cold) -> list[Finding]:
         async with open_s3(settings) as store:
             return await _check_bucket(store, settings)
     except ConfigError as exc:
-        mend = "see cold.endpoint, cold.bucket and the credentials that the process has"
-        return [Finding(STORE, "problem", problem, mend) for problem in exc.problems]
+        fix = "see cold.endpoint, cold.bucket and the credentials that the process has"
+        return [Finding(STORE, "problem", problem, fix) for problem in exc.problems]
     except ChatError as exc:
-        mend = "see cold.endpoint (CHAT_COLD_ENDPOINT), the bucket's policy, or the network"
-        return [Finding(STORE, "problem", exc.message, mend)]
+        fix = "see cold.endpoint (CHAT_COLD_ENDPOINT), the bucket's policy, or the network"
+        return [Finding(STORE, "problem", exc.message, fix)]
 
 
 async def _check_bucket(store: ObjectStore, settings: Cold) -> list[Finding]:
@@ -50,11 +50,11 @@ async def _check_bucket(store: ObjectStore, settings: Cold) -> list[Finding]:
     versioning = await store.call("get_bucket_versioning")
     return [
         found(STORE, f"bucket {store.bucket} takes, gives and removes objects", is_so=is_same,
-              mend="what answers there gives other bytes than it was given: is it S3?"),
+              fix="what answers there gives other bytes than it was given: is it S3?"),
         found(STORE, "what was not finished removes itself, and pages may upload",
-              is_so=not missing, mend=f"{', '.join(missing)}: {APPLY}", level="note"),
+              is_so=not missing, fix=f"{', '.join(missing)}: {APPLY}", level="note"),
         found(STORE, "versions of removed objects are kept for a while",
               is_so=versioning.get("Status") == "Enabled", level="note",
-              mend="turn versioning on with a rule that ends old versions, or accept that what is "
+              fix="turn versioning on with a rule that ends old versions, or accept that what is "
               "removed is gone (docs/archive.md)"),
     ]  # fmt: skip

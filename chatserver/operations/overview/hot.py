@@ -20,7 +20,7 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.telemetry.process_stats import KEPT_S, PARTITIONS_MAX, Backlog, Snapshot, Waiting
 
 ENTRIES_MAX: Final = 20_000
-LOOKED_MAX: Final = 64  # partitions per call
+MEASURED_MAX: Final = 64  # partitions per call
 FIRST: Final = "0-0"
 
 
@@ -35,7 +35,7 @@ class ReceivedSnapshot(NamedTuple):
 class Page(NamedTuple):
     """One page of snapshots, oldest first. `entry`: read cursor; `now_ms`: Redis time."""
 
-    said: list[ReceivedSnapshot]
+    snapshots: list[ReceivedSnapshot]
     entry: str
     now_ms: int
     has_more: bool
@@ -93,7 +93,7 @@ class ProcessStatsLog:
         return Page(found, newest, now_ms, len(reply) == limit)
 
 
-class BacklogLook:
+class BacklogStats:
     """Measures backlog lengths, some partitions per call, and caches the results."""
 
     def __init__(self, hot: HotClient, clock: Clock) -> None:
@@ -102,19 +102,19 @@ class BacklogLook:
         self._partitions = itertools.cycle(range(hot.keys.partitions))
         self._known: dict[int, Waiting] = {}
 
-    async def look(self) -> Backlog:
+    async def measure(self) -> Backlog:
         """Return the cached state of all partitions.
 
         Guarantees:
-            Cost: a small call for each of at most `LOOKED_MAX` partitions, and for each partition
+            Cost: a small call for each of at most `MEASURED_MAX` partitions, and for each partition
             that is not empty, one call that returns an entry of its backlog.
 
         Raises:
             Unavailable: Redis does not answer.
         """
-        count = min(self._hot.keys.partitions, LOOKED_MAX)
+        count = min(self._hot.keys.partitions, MEASURED_MAX)
         some = list(itertools.islice(self._partitions, count))
-        for waiting in await asyncio.gather(*map(self._look_at, some)):
+        for waiting in await asyncio.gather(*map(self._measure, some)):
             self._known[waiting.partition] = waiting
         found = sorted(self._known.values(), key=lambda each: -each.entries)
         return Backlog(
@@ -123,7 +123,7 @@ class BacklogLook:
             [each for each in found[:PARTITIONS_MAX] if each.entries],
         )
 
-    async def _look_at(self, partition: int) -> Waiting:
+    async def _measure(self, partition: int) -> Waiting:
         backlog = BacklogOf(self._hot, partition)
         entries = await backlog.count_waiting()
         oldest_ms = await backlog.find_oldest_ms() if entries else None

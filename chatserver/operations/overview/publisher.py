@@ -8,26 +8,21 @@ import dataclasses
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import new_id
 from chatserver.errors import ChatError
+from chatserver.operations.overview.hot import ProcessStatsLog
 from chatserver.telemetry.process_stats import EVERY_S, Kind, Snapshot
 from chatserver.telemetry.stats_collector import StatsCollector
 
 log = structlog.get_logger()
 
-SAY_TIMEOUT_S: Final = 2.0
+PUBLISH_TIMEOUT_S: Final = 2.0
 HOST_CHARS_MAX: Final = 64
-
-
-class StatsLog(Protocol):
-    """Destination of snapshots."""
-
-    async def append(self, process: str, snapshot: Snapshot) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,13 +44,14 @@ class Publisher:
 
     def __init__(
         self,
-        who: ProcessIdentity,
-        figures: StatsLog,
+        *,
+        identity: ProcessIdentity,
+        stats_log: ProcessStatsLog,
         clock: Clock,
         find_more: FindMore | None = None,
     ) -> None:
-        self._who = who
-        self._figures = figures
+        self._identity = identity
+        self._stats_log = stats_log
         self._clock = clock
         self._find_more = find_more
         self._reader = StatsCollector()
@@ -64,7 +60,7 @@ class Publisher:
         self._started_ms = int(clock.time() * 1000)
         self._last = clock.monotonic()
 
-    async def take(self) -> Snapshot:
+    async def collect(self) -> Snapshot:
         """Return a snapshot that covers the time since the last call.
 
         Raises:
@@ -75,8 +71,8 @@ class Publisher:
         span_s, self._last = now - self._last, now
         taken = self._reader.take()
         return Snapshot(
-            kind=self._who.kind,
-            does=self._who.does,
+            kind=self._identity.kind,
+            does=self._identity.does,
             host=self._host,
             pid=os.getpid(),
             started_ms=self._started_ms,
@@ -87,36 +83,38 @@ class Publisher:
             **more,
         )
 
-    async def say(self) -> None:
+    async def publish(self) -> None:
         """Publish one snapshot.
 
         Raises:
             Unavailable: Redis does not answer; the counts of this interval are lost.
             TimeoutError: Redis does not answer in time; likewise.
         """
-        async with asyncio.timeout(SAY_TIMEOUT_S):
-            await self._figures.append(self._process, await self.take())
+        async with asyncio.timeout(PUBLISH_TIMEOUT_S):
+            await self._stats_log.append(self._process, await self.collect())
 
     async def run(self) -> None:
         """Publish until cancelled. While Redis is down the charts have a gap."""
-        is_heard = True
+        is_published = True
         while True:
             # Sleep first: a snapshot right at the start would show a rate over a near-zero
             # interval.
             await asyncio.sleep(EVERY_S)
             try:
-                await self.say()
-                is_heard = True
+                await self.publish()
+                is_published = True
             except (ChatError, TimeoutError) as exc:
-                if is_heard:
-                    log.warning("figures.not_said", error=str(exc) or "no answer in time")
-                is_heard = False
+                if is_published:
+                    log.warning(
+                        "process_stats.publish_failed", error=str(exc) or "no answer in time"
+                    )
+                is_published = False
 
 
 @contextlib.asynccontextmanager
 async def publish(publisher: Publisher) -> AsyncIterator[None]:
     """Publish while the block runs."""
-    task = asyncio.create_task(publisher.run(), name="figures")
+    task = asyncio.create_task(publisher.run(), name="process-stats")
     try:
         yield
     finally:

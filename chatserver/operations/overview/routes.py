@@ -16,10 +16,10 @@ from litestar.params import QueryParameter
 
 from chatserver.api.container import ApiContainer
 from chatserver.api.security import admin_or_key
-from chatserver.operations.audit.hot import AuditNotes, Found
+from chatserver.operations.audit.hot import AuditResults, Found
 from chatserver.operations.audit.model import KINDS
 from chatserver.operations.cost import report as costs
-from chatserver.operations.cost.hot import Spendings
+from chatserver.operations.cost.hot import UsageTotals
 from chatserver.operations.cost.prices import Prices, load_prices
 from chatserver.operations.overview.hot import ProcessStatsLog
 from chatserver.operations.overview.service import Overview, Overviews
@@ -107,7 +107,7 @@ class CostReport(msgspec.Struct, frozen=True):
 def operations_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
     """Return the routes of the admin page."""
     overviews = Overviews(ProcessStatsLog(parts.hot))
-    notes, spendings, prices = AuditNotes(parts.hot), Spendings(parts.hot), load_prices()
+    notes, spendings, prices = AuditResults(parts.hot), UsageTotals(parts.hot), load_prices()
 
     @get("/v1/admin/overview", opt={"rule": OPERATE})
     async def get_overview(after: After = 0) -> Overview:
@@ -133,7 +133,7 @@ def operations_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
     return [get_overview, get_audit, get_cost]
 
 
-async def _audit(notes: AuditNotes, partitions: int) -> AuditReport:
+async def _audit(notes: AuditResults, partitions: int) -> AuditReport:
     rounds = await notes.list_rounds()
     ends = [each.ended_ms for each in rounds]
     return AuditReport(
@@ -175,7 +175,7 @@ def make_cost_report(
     """Return the cost report of the given days, in their order."""
     rates = costs.on_demand_rates(prices)
     has_usd = billing == "on_demand"
-    whole = costs.add_up(spent.values())
+    whole = costs.sum_days(spent.values())
     return CostReport(
         billing=billing,
         region=prices.region,

@@ -2,7 +2,7 @@
 
 ::
 
-    processes ──► {figures}:log ──► Board: latest snapshot per process ──► a Point every 2 s
+    processes ──► {figures}:log ──► StatsHistory: latest snapshot per process ──► a Point every 2 s
 
 A point sums the latest snapshot of each process that published within the last `STALE_S` seconds.
 Processes therefore need no common schedule, and a dead process drops out of the sums. Percentiles
@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 import msgspec
 
+from chatserver.operations.overview.hot import ProcessStatsLog, ReceivedSnapshot
 from chatserver.telemetry.process_stats import (
     CHATS_MAX,
     EVERY_S,
@@ -128,41 +129,11 @@ class Overview(msgspec.Struct, frozen=True):
     closes: list[Count]
 
 
-class Said(Protocol):
-    """A snapshot, its process, and the time it was appended (ms)."""
-
-    @property
-    def at_ms(self) -> int: ...
-    @property
-    def process(self) -> str: ...
-    @property
-    def snapshot(self) -> Snapshot: ...
-
-
-class Page(Protocol):
-    """One page of snapshots, the read cursor, the time (ms), and whether there is more."""
-
-    @property
-    def said(self) -> Sequence[Said]: ...
-    @property
-    def entry(self) -> str: ...
-    @property
-    def now_ms(self) -> int: ...
-    @property
-    def has_more(self) -> bool: ...
-
-
-class StatsSource(Protocol):
-    """Source of snapshots."""
-
-    async def list_after(self, entry: str, limit: int) -> Page: ...
-
-
 class StatsHistory:
     """Aggregates snapshots, which must arrive in time order."""
 
     def __init__(self) -> None:
-        self._latest: dict[str, Said] = {}
+        self._latest: dict[str, ReceivedSnapshot] = {}
         self._points: deque[Point] = deque(maxlen=POINTS_MAX)
         self._chats: deque[Mapping[str, int]] = deque(maxlen=LATELY_POINTS)
         self._counts: deque[Mapping[str, float]] = deque(maxlen=LATELY_POINTS)
@@ -171,13 +142,13 @@ class StatsHistory:
         self._new_counts: dict[str, float] = {}
         self._next_ms = 0  # due time of the next point
 
-    def take(self, said: Said) -> None:
+    def add(self, received: ReceivedSnapshot) -> None:
         """Add a snapshot."""
-        self.advance(said.at_ms)
-        if said.process not in self._latest and len(self._latest) >= PROCESSES_MAX:
+        self.advance(received.at_ms)
+        if received.process not in self._latest and len(self._latest) >= PROCESSES_MAX:
             return
-        self._latest[said.process] = said
-        snapshot = said.snapshot
+        self._latest[received.process] = received
+        snapshot = received.snapshot
         for chat, count in snapshot.chats.items():
             self._new_chats[chat] = self._new_chats.get(chat, 0) + count
         for name, amount in snapshot.counts.items():
@@ -196,39 +167,41 @@ class StatsHistory:
             self._counts.append(self._new_counts)
             self._new_chats, self._new_counts = {}, {}
             self._next_ms += EVERY_MS
-        for process, said in list(self._latest.items()):
-            if now_ms - said.at_ms > GONE_S * 1000:
+        for process, received in list(self._latest.items()):
+            if now_ms - received.at_ms > GONE_S * 1000:
                 del self._latest[process]
         while self._slow and now_ms - self._slow[0].at_ms > KEPT_S * 1000:
             self._slow.popleft()  # user ids are kept no longer here than in Redis
 
     def _point(self, at_ms: int) -> Point:
-        heard = [
-            said.snapshot for said in self._latest.values() if at_ms - said.at_ms <= STALE_S * 1000
+        live = [
+            received.snapshot
+            for received in self._latest.values()
+            if at_ms - received.at_ms <= STALE_S * 1000
         ]
-        backlogs = [each.backlog for each in heard if each.backlog is not None]
+        backlogs = [each.backlog for each in live if each.backlog is not None]
 
         def gauge(name: str) -> float:
-            return sum(each.gauges.get(name, 0.0) for each in heard)
+            return sum(each.gauges.get(name, 0.0) for each in live)
 
         def ms(name: str, share: float) -> float | None:
             whole: dict[float, int] = {}
-            for each in heard:
+            for each in live:
                 add_buckets(whole, each.times.get(name, {}))
             found = quantile(whole, share)
             return None if found is None else round(found * 1000, 3)
 
-        ok, dup = rate_of(heard, "sends:ok"), rate_of(heard, "sends:dup")
+        ok, dup = rate_of(live, "sends:ok"), rate_of(live, "sends:dup")
         return Point(
             at_ms=at_ms,
-            processes=len(heard),
+            processes=len(live),
             connections=gauge("connections"),
             sessions=gauge("sessions"),
             sends_per_s=round(ok + dup, 2),
-            refused_per_s=round(rate_of(heard, "sends:") - ok - dup, 2),
-            pushes_per_s=rate_of(heard, "pushes"),
-            persisted_per_s=rate_of(heard, "persisted"),
-            http_per_s=rate_of(heard, "http:"),
+            refused_per_s=round(rate_of(live, "sends:") - ok - dup, 2),
+            pushes_per_s=rate_of(live, "pushes"),
+            persisted_per_s=rate_of(live, "persisted"),
+            http_per_s=rate_of(live, "http:"),
             send_p50_ms=ms("send", 0.5),
             send_p99_ms=ms("send", 0.99),
             delivery_p50_ms=ms("delivery", 0.5),
@@ -239,16 +212,16 @@ class StatsHistory:
             slow_closes=round(self._new_counts.get("closes:3001", 0.0)),
             backlog=max((each.entries for each in backlogs), default=None),
             backlog_age_s=max((each.age_s for each in backlogs), default=None),
-            write_units_per_s=rate_of(heard, "write_units:"),
-            read_units_per_s=rate_of(heard, "read_units:"),
+            write_units_per_s=rate_of(live, "write_units:"),
+            read_units_per_s=rate_of(live, "read_units:"),
         )
 
-    def show(self, now_ms: int, after_ms: int) -> Overview:
+    def build_overview(self, now_ms: int, after_ms: int) -> Overview:
         """Return the overview for a client that has the points up to `after_ms`."""
-        heard = [each for each in self._latest.values() if now_ms - each.at_ms <= STALE_S * 1000]
-        queues = [queue for each in heard for queue in each.snapshot.queues]
-        backlogs = [said for said in heard if said.snapshot.backlog is not None]
-        newest = max(backlogs, key=lambda said: said.at_ms, default=None)
+        live = [each for each in self._latest.values() if now_ms - each.at_ms <= STALE_S * 1000]
+        queues = [queue for each in live for queue in each.snapshot.queues]
+        backlogs = [received for received in live if received.snapshot.backlog is not None]
+        newest = max(backlogs, key=lambda received: received.at_ms, default=None)
         lately_s = max(1, len(self._counts)) * EVERY_S
         chats = top_chats(self._chats, CHATS_MAX)
         return Overview(
@@ -256,7 +229,8 @@ class StatsHistory:
             every_ms=EVERY_MS,
             points=[point for point in self._points if point.at_ms > after_ms],
             processes=[
-                _process(said, now_ms) for said in sorted(self._latest.values(), key=_place)
+                _process(received, now_ms)
+                for received in sorted(self._latest.values(), key=_sort_key)
             ],
             top_chats=[BusyChat(chat, n, round(n / lately_s, 2)) for chat, n in chats],
             slow=list(reversed(self._slow)),
@@ -310,23 +284,23 @@ def rate_of(snapshots: Iterable[Snapshot], name: str) -> float:
     return round(total, 2)
 
 
-def _place(said: Said) -> tuple[str, str, str, int]:
-    snapshot = said.snapshot
+def _sort_key(received: ReceivedSnapshot) -> tuple[str, str, str, int]:
+    snapshot = received.snapshot
     return snapshot.kind, snapshot.does, snapshot.host, snapshot.pid
 
 
-def _process(said: Said, now_ms: int) -> Process:
-    each = said.snapshot
+def _process(received: ReceivedSnapshot, now_ms: int) -> Process:
+    each = received.snapshot
     loop = quantile(each.times.get("loop", {}), 0.99)
     return Process(
-        process=said.process,
+        process=received.process,
         kind=each.kind,
         does=each.does,
         host=each.host,
         pid=each.pid,
         started_ms=each.started_ms,
-        said_ms=said.at_ms,
-        is_stale=now_ms - said.at_ms > STALE_S * 1000,
+        said_ms=received.at_ms,
+        is_stale=now_ms - received.at_ms > STALE_S * 1000,
         connections=each.gauges.get("connections", 0.0),
         sends_per_s=rate_of([each], "sends:ok"),
         cpu_share=round(each.counts.get("cpu_s", 0.0) / each.span_s, 4),
@@ -337,9 +311,9 @@ def _process(said: Said, now_ms: int) -> Process:
 class Overviews:
     """Reads new snapshots on demand; concurrent requests share one read."""
 
-    def __init__(self, source: StatsSource) -> None:
+    def __init__(self, source: ProcessStatsLog) -> None:
         self._source = source
-        self._board = StatsHistory()
+        self._history = StatsHistory()
         self._entry = "0-0"
         self._reading = asyncio.Lock()
 
@@ -356,10 +330,10 @@ class Overviews:
         async with self._reading:
             while True:
                 page = await self._source.list_after(self._entry, PAGE)
-                for each in page.said:
-                    self._board.take(each)
+                for each in page.snapshots:
+                    self._history.add(each)
                 self._entry = page.entry
                 if not page.has_more:
                     break
-            self._board.advance(page.now_ms)
-            return self._board.show(page.now_ms, after_ms)
+            self._history.advance(page.now_ms)
+            return self._history.build_overview(page.now_ms, after_ms)

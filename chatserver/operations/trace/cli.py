@@ -96,7 +96,7 @@ async def _trace(
     from chatserver.hot.redis.factory import open_hot
     from chatserver.operations.trace.hot import HotTrace
     from chatserver.operations.trace.service import MessageTrace
-    from chatserver.operations.trace.warm import WarmPlaces
+    from chatserver.operations.trace.warm import WarmTrace
     from chatserver.warm.dynamo.client import open_dynamodb
     from chatserver.warm.messages.long_bodies import LongBodies
 
@@ -113,8 +113,10 @@ async def _trace(
         client = dynamodb.for_feature("operations")
         bodies = LongBodies(client, settings.warm, BodyFiles(store))
         segments = SegmentObjects(store, settings.archive)
-        older = WarmPlaces(client, settings.warm, bodies, segments)
-        look = MessageTrace(hot, older, SystemClock(), chats_max, members_max)
+        older = WarmTrace(client=client, settings=settings.warm, bodies=bodies, segments=segments)
+        look = MessageTrace(
+            hot=hot, older=older, clock=SystemClock(), chats_max=chats_max, members_max=members_max
+        )
         look.problems += problems
         try:
             return await look.trace(mid, *place), "", look.problems

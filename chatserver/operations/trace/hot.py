@@ -114,7 +114,7 @@ class HotTrace:
 
     # state
 
-    async def look(self, chat: ChatId, seq: Seq) -> InHot:
+    async def get_state(self, chat: ChatId, seq: Seq) -> InHot:
         """Return the Redis state of a chat and one of its entries."""
         keys = self._keys
         (head, fields, since, entries, watchers) = await asyncio.gather(
@@ -150,7 +150,7 @@ class HotTrace:
                 break
         return count, dict(sorted(members.items())[:limit])
 
-    async def look_at(
+    async def list_recipients(
         self, chat: ChatId, seq: Seq, sender: str, members: Sequence[tuple[UserId, int]]
     ) -> list[Recipient]:
         """Return the delivery state of an entry for members, given with their join seqs.
@@ -159,7 +159,7 @@ class HotTrace:
         """
         slots = asyncio.Semaphore(MEMBERS_AT_ONCE)
 
-        async def look(user: UserId, joined: int) -> Recipient:
+        async def load(user: UserId, joined: int) -> Recipient:
             async with slots:
                 place, (read, received), (gateways,) = await asyncio.gather(
                     self._find_in_inbox(user, chat, seq),
@@ -171,7 +171,7 @@ class HotTrace:
                 user, joined, is_sender, place, received >= seq, read >= seq, len(gateways)
             )
 
-        return list(await asyncio.gather(*(look(*member) for member in members)))
+        return list(await asyncio.gather(*(load(*member) for member in members)))
 
     async def _find_in_inbox(self, user: UserId, chat: ChatId, seq: Seq) -> int | None:
         limit = self._hot.settings.inbox_max

@@ -16,23 +16,22 @@ A tier that does not answer is listed in `problems`, and the others are still re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from typing import Final, Protocol, TypeVar
+from collections.abc import Awaitable, Sequence
+from typing import Final, TypeVar
 
-from chatserver.domain.archive_segments import Segment
 from chatserver.domain.clock import Clock
-from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId, parse_mid
+from chatserver.domain.ids import ChatId, Mid, UserId, parse_mid
 from chatserver.domain.quantities import counted
 from chatserver.errors import ChatError, NotFound
+from chatserver.operations.trace.hot import HotTrace
 from chatserver.operations.trace.model import (
     Found,
     InCold,
-    InHot,
-    InWarm,
     Recipient,
     Trace,
     Waiting,
 )
+from chatserver.operations.trace.warm import WarmTrace
 from chatserver.telemetry.trace_ids import trace_ids_of
 
 T = TypeVar("T")
@@ -42,37 +41,6 @@ LATER_S: Final = 300  # maximum by which it may be behind, or the commit be dela
 CHATS_AT_ONCE: Final = 16
 
 
-class Hot(Protocol):
-    """The hot tier. Each method raises Unavailable."""
-
-    async def find_waiting(self, mid: Mid, from_ms: int) -> tuple[Found, Waiting] | None: ...
-    async def list_active(self, since_s: int, limit: int) -> list[ChatId]: ...
-    async def find_in_log(self, chat: ChatId, mid: Mid, from_ts: int) -> Found | None: ...
-    async def look(self, chat: ChatId, seq: Seq) -> InHot: ...
-    async def list_members(self, chat: ChatId, limit: int) -> tuple[int, dict[UserId, int]]: ...
-    async def look_at(
-        self, chat: ChatId, seq: Seq, sender: str, members: Sequence[tuple[UserId, int]]
-    ) -> list[Recipient]: ...
-
-
-class Older(Protocol):
-    """The warm and the cold tier. Each method raises Unavailable."""
-
-    def iter_chats(self) -> AsyncIterator[list[ChatId]]: ...
-    async def list_chats_of(self, user: UserId, limit: int) -> list[ChatId]: ...
-    async def find(self, chat: ChatId, mid: Mid, from_ts: int, to_ts: int) -> Found | None: ...
-    async def find_archived(
-        self, chat: ChatId, mid: Mid, from_ts: int, to_ts: int
-    ) -> Found | None: ...
-    async def look(self, chat: ChatId, ts: Ts) -> InWarm | None: ...
-    async def look_in_archive(self, chat: ChatId, seq: Seq) -> tuple[int, Segment | None]: ...
-    async def is_whole(self, segment: Segment) -> bool: ...
-    async def find_hold(self, chat: ChatId) -> int | None: ...
-    async def list_members(
-        self, chat: ChatId, limit: int
-    ) -> tuple[int, list[tuple[UserId, int, int, int]]]: ...
-
-
 class MessageTrace:
     """Traces one message. `hot` is None if Redis is unreachable.
 
@@ -80,14 +48,20 @@ class MessageTrace:
     """
 
     def __init__(
-        self, hot: Hot | None, older: Older, clock: Clock, chats_max: int, members_max: int
+        self,
+        *,
+        hot: HotTrace | None,
+        older: WarmTrace,
+        clock: Clock,
+        chats_max: int,
+        members_max: int,
     ) -> None:
         self._hot = hot
         self._older = older
         self._clock = clock
         self._chats_max = chats_max
         self._members_max = members_max
-        self._looked_through = 0
+        self._searched = 0
         self._waiting: Waiting | None = None
         self.problems: list[str] = []
 
@@ -101,19 +75,19 @@ class MessageTrace:
         mid, made_ms = parse_mid(text)
         found = await self._find(mid, made_ms, chat, user)
         if found is None:
-            raise NotFound(f"{mid}: {self._looked(chat)}")
+            raise NotFound(f"{mid}: {self._describe_search(chat)}")
         trace_id = f"{trace_ids_of(mid).trace:032x}"
         trace = Trace(mid, made_ms, trace_id, found, waiting=self._waiting)
         await asyncio.gather(
-            self._look_in_hot(trace),
-            self._look_in_warm(trace),
-            self._look_in_archive(trace),
-            self._look_at_members(trace),
+            self._load_hot(trace),
+            self._load_warm(trace),
+            self._load_archive(trace),
+            self._load_members(trace),
         )
         trace.problems = self.problems
         return trace
 
-    async def _try(self, call: Awaitable[T]) -> T | None:
+    async def _record_errors(self, call: Awaitable[T]) -> T | None:
         """Return the result of a tier call, or None after recording its error as a problem."""
         try:
             return await call
@@ -122,10 +96,10 @@ class MessageTrace:
                 self.problems.append(exc.message)
             return None
 
-    def _looked(self, chat: ChatId | None) -> str:
-        where = f"chat {chat}" if chat else counted(self._looked_through, "chat")
+    def _describe_search(self, chat: ChatId | None) -> str:
+        where = f"chat {chat}" if chat else counted(self._searched, "chat")
         text = f"no such message in the backlog nor in {where}"
-        if self._looked_through >= self._chats_max:
+        if self._searched >= self._chats_max:
             text += " (the most that --chats-max allows): name its --chat, or a --user of it"
         return text
 
@@ -136,7 +110,7 @@ class MessageTrace:
     ) -> Found | None:
         from_ms = max(0, made_ms - EARLIER_S * 1000)
         if self._hot is not None:
-            waiting = await self._try(self._hot.find_waiting(mid, from_ms))
+            waiting = await self._record_errors(self._hot.find_waiting(mid, from_ms))
             if waiting is not None:
                 found, self._waiting = waiting
                 return found
@@ -145,15 +119,15 @@ class MessageTrace:
             to_ms = max(to_ms, int(self._clock.time() * 1000) + LATER_S * 1000)
         search = _Search(mid, from_ms * 1000, to_ms * 1000)
         if chat is not None:
-            self._looked_through += 1
+            self._searched += 1
             return await self._find_in(search, chat)
         if user is not None:
-            chats = await self._try(self._older.list_chats_of(user, self._chats_max))
+            chats = await self._record_errors(self._older.list_chats_of(user, self._chats_max))
             return await self._find_in_any(search, chats or [])
         if self._hot is not None:
             active = self._hot.list_active(from_ms // 1000, self._chats_max)
-            for each in await self._try(active) or []:
-                held = await self._try(self._hot.find_in_log(each, mid, search.from_ts))
+            for each in await self._record_errors(active) or []:
+                held = await self._record_errors(self._hot.find_in_log(each, mid, search.from_ts))
                 if held is not None:
                     return held
         return await self._find_in_all(search)
@@ -162,17 +136,17 @@ class MessageTrace:
         try:
             async for chats in self._older.iter_chats():
                 found = await self._find_in_any(search, chats)
-                if found is not None or self._looked_through >= self._chats_max:
+                if found is not None or self._searched >= self._chats_max:
                     return found
         except ChatError as exc:
             self.problems.append(exc.message)
         return None
 
     async def _find_in_any(self, search: _Search, chats: Sequence[ChatId]) -> Found | None:
-        chats = chats[: self._chats_max - self._looked_through]
+        chats = chats[: self._chats_max - self._searched]
         for at in range(0, len(chats), CHATS_AT_ONCE):
             some = chats[at : at + CHATS_AT_ONCE]
-            self._looked_through += len(some)
+            self._searched += len(some)
             for found in await asyncio.gather(*(self._find_in(search, chat) for chat in some)):
                 if found is not None:
                     return found
@@ -181,34 +155,38 @@ class MessageTrace:
     async def _find_in(self, search: _Search, chat: ChatId) -> Found | None:
         mid, from_ts, to_ts = search.mid, search.from_ts, search.to_ts
         if self._hot is not None and to_ts > self._clock.time() * 1e6:
-            found = await self._try(self._hot.find_in_log(chat, mid, from_ts))
+            found = await self._record_errors(self._hot.find_in_log(chat, mid, from_ts))
             if found is not None:
                 return found
-        found = await self._try(self._older.find(chat, mid, from_ts, to_ts))
+        found = await self._record_errors(self._older.find(chat, mid, from_ts, to_ts))
         if found is not None:
             return found
-        return await self._try(self._older.find_archived(chat, mid, from_ts, to_ts))
+        return await self._record_errors(self._older.find_archived(chat, mid, from_ts, to_ts))
 
     # state
 
-    async def _look_in_hot(self, trace: Trace) -> None:
+    async def _load_hot(self, trace: Trace) -> None:
         if self._hot is not None:
-            trace.hot = await self._try(self._hot.look(trace.found.chat, trace.found.seq))
+            trace.hot = await self._record_errors(
+                self._hot.get_state(trace.found.chat, trace.found.seq)
+            )
 
-    async def _look_in_warm(self, trace: Trace) -> None:
+    async def _load_warm(self, trace: Trace) -> None:
         trace.warm, trace.held_since_ms = await asyncio.gather(
-            self._try(self._older.look(trace.found.chat, trace.found.ts)),
-            self._try(self._older.find_hold(trace.found.chat)),
+            self._record_errors(self._older.find_state(trace.found.chat, trace.found.ts)),
+            self._record_errors(self._older.find_hold(trace.found.chat)),
         )
 
-    async def _look_in_archive(self, trace: Trace) -> None:
-        known = await self._try(self._older.look_in_archive(trace.found.chat, trace.found.seq))
+    async def _load_archive(self, trace: Trace) -> None:
+        known = await self._record_errors(
+            self._older.find_segment(trace.found.chat, trace.found.seq)
+        )
         if known is None:
             return
         trace.archived_upto, segment = known
         if segment is None:
             return
-        is_whole = await self._try(self._older.is_whole(segment))
+        is_whole = await self._record_errors(self._older.is_whole(segment))
         trace.cold = InCold(
             segment.key,
             segment.first,
@@ -218,10 +196,10 @@ class MessageTrace:
             "unread" if is_whole is None else "right" if is_whole else "wrong",
         )
 
-    async def _look_at_members(self, trace: Trace) -> None:
+    async def _load_members(self, trace: Trace) -> None:
         """Set the members and their read marks: from Redis if available, otherwise as stored."""
         found, limit = trace.found, self._members_max
-        stored = await self._try(self._older.list_members(found.chat, limit))
+        stored = await self._record_errors(self._older.list_members(found.chat, limit))
         if stored is not None:
             trace.members, rows = stored
             trace.recipients = [
@@ -235,10 +213,12 @@ class MessageTrace:
             return
         members = [(each.user, each.joined) for each in trace.recipients]
         if stored is None:
-            known = await self._try(self._hot.list_members(found.chat, limit))
+            known = await self._record_errors(self._hot.list_members(found.chat, limit))
             trace.members, users = known or (None, {})
             members = list(users.items())
-        now = await self._try(self._hot.look_at(found.chat, found.seq, found.sender, members))
+        now = await self._record_errors(
+            self._hot.list_recipients(found.chat, found.seq, found.sender, members)
+        )
         if now is None:
             return
         held = {each.user: each for each in trace.recipients}

@@ -8,9 +8,10 @@ provide the chat, or try several.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Protocol
+from collections.abc import AsyncIterator
+from typing import Any
 
+from chatserver.cold.archive import SegmentObjects
 from chatserver.config import Warm
 from chatserver.domain.archive_segments import Segment
 from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
@@ -36,17 +37,11 @@ ROWS_MAX = 100_000  # per chat: 12,500 read units at 1 KB each
 SEGMENTS_MAX = 8  # per chat
 
 
-class SegmentReader(Protocol):
-    """Segment objects. Each read verifies the object's checksum."""
-
-    async def read(self, segment: Segment) -> Sequence[Message]: ...
-
-
-class WarmPlaces:
+class WarmTrace:
     """Reads the warm and the cold tier for `chatserver.operations.trace.service`."""
 
     def __init__(
-        self, client: DynamoClient, settings: Warm, bodies: LongBodies, segments: SegmentReader
+        self, *, client: DynamoClient, settings: Warm, bodies: LongBodies, segments: SegmentObjects
     ) -> None:
         self._client = client
         self._settings = settings
@@ -134,7 +129,7 @@ class WarmPlaces:
 
     # state
 
-    async def look(self, chat: ChatId, ts: Ts) -> InWarm | None:
+    async def find_state(self, chat: ChatId, ts: Ts) -> InWarm | None:
         """Return the state of the item or marker at a ts, or None."""
         for partition in (chat, markers.partition_of(chat)):
             span = Span(MESSAGES, partition, between=(ts, ts))
@@ -179,7 +174,7 @@ class WarmPlaces:
             return "wrong"
         return "unverified" if whole is None else verify(item, whole)
 
-    async def look_in_archive(self, chat: ChatId, seq: Seq) -> tuple[int, Segment | None]:
+    async def find_segment(self, chat: ChatId, seq: Seq) -> tuple[int, Segment | None]:
         """Return the newest archived seq of a chat, and the segment that contains an entry."""
         top, segments = await asyncio.gather(
             self._manifests.get_top(chat), self._manifests.list_covering(chat, seq, seq)

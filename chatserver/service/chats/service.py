@@ -1,100 +1,58 @@
-"""Chat use cases of a user: open, create, list, mark as read, and typing signals."""
+"""Chat use cases of a user: open, create, list, mark as read, and send typing signals."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
 from chatserver.domain.clock import Clock, SystemClock
-from chatserver.domain.ids import ChatId, GatewayId, Ref, Seq, UserId
-from chatserver.domain.inboxes import BoxChat, InboxState, MarkResult, Place
+from chatserver.domain.ids import ChatId, Ref, Seq, UserId
+from chatserver.domain.inboxes import BoxChat, InboxState, MarkResult
 from chatserver.domain.membership import ChatKind
 from chatserver.domain.messages import Audience, LogEntry
 from chatserver.domain.page_limits import WIDEST, PageBounds
 from chatserver.domain.text import parse_name
 from chatserver.errors import BadRequest, ChatError, NotFound, Unavailable
+from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.large_chats import LargeChatSubscriptions
+from chatserver.hot.users.blocks import Blocks
+from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.memory_costs import MARK_BYTES, NEW_INBOX_BYTES, Charge, charge_nobody
-from chatserver.service.history.service import HotLog
+from chatserver.service.history.service import WarmHistory
 from chatserver.service.history.views import NO_CHANGES, View, Views
-from chatserver.service.messaging.amendments import WarmLog
 from chatserver.service.messaging.device_notifier import DeviceNotifier
 
 SNAPSHOT_CHATS = 50
 MEMBERS_SHOWN_MAX = 20
 PREVIEW_DEPTH = 20  # newest entries that are searched for the last message
-WARM_PREVIEW_DEPTH = 5  # entries searched below those in Redis
-READERS_TOLD_MAX = 32  # members among whom read marks are shared
+OLDER_PREVIEW_DEPTH = 5  # entries searched below those in Redis
+READ_MARKS_MEMBERS_MAX = 32  # members of a chat that shares read marks
 
 
-class WarmChats(Protocol):
-    """Chats and users in the warm tier."""
+class ChatDirectory(Protocol):
+    """Creates chats: in this process, or through an rpc worker."""
 
-    async def load_user(self, user: UserId) -> None: ...
-
-    async def open_direct(self, user: UserId, other: UserId) -> frames.ChatInfo: ...
+    async def open_direct(
+        self, user: UserId, other: UserId, *, is_host: bool = False
+    ) -> frames.ChatInfo:
+        """Return the direct chat of two users, loaded; create it if needed. Idempotent."""
 
     async def create_chat(
-        self, user: UserId, ref: Ref, members: list[UserId], name: str | None
-    ) -> frames.ChatInfo: ...
-
-
-class Boxes(Protocol):
-    """User states and inboxes."""
-
-    async def find_all_chats(self, user: UserId) -> list[BoxChat] | None: ...
-
-    async def is_known(self, user: UserId) -> bool: ...
-
-    async def get_marks(self, user: UserId, chat: ChatId) -> tuple[Seq, Seq]: ...
-
-    async def mark(self, user: UserId, chat: ChatId, read: Seq, received: Seq) -> MarkResult: ...
-
-    async def append_event(
-        self, users: Sequence[UserId], chat: ChatId, body: bytes, *, is_listed: bool = False
-    ) -> list[Place]: ...
-
-    async def append_marks(
-        self, users: Sequence[UserId], chat: ChatId, body: bytes, reader: UserId, level: int
-    ) -> list[Place]: ...
-
-    async def list_gateways(self, users: Sequence[UserId]) -> list[tuple[GatewayId, ...]]: ...
-
-    async def is_listed(self, user: UserId, chat: ChatId) -> bool: ...
-
-
-class Audiences(Protocol):
-    """Members of chats."""
-
-    async def get(self, chat: ChatId) -> Audience: ...
-
-    async def get_for_member(self, chat: ChatId, user: UserId) -> Audience: ...
-
-
-class WatchingGateways(Protocol):
-    """Gateways with sessions of a large chat."""
-
-    async def list_gateways(self, chat: ChatId) -> list[GatewayId]: ...
-
-
-class BlockChecker(Protocol):
-    """Users blocked in either direction."""
-
-    async def list_apart(self, user: UserId) -> set[UserId]: ...
-
-
-class ListedLog(HotLog, Protocol):
-    """The hot part of a chat's history, with the data for the chat list."""
-
-    async def count_asides(
-        self, chat: ChatId, after: Seq, now_s: float, hidden: Collection[int] = frozenset()
-    ) -> int: ...
-
-    async def shows_all(self, chat: ChatId) -> bool: ...
+        self,
+        user: UserId,
+        ref: Ref,
+        members: Sequence[UserId],
+        name: str | None,
+        *,
+        is_host: bool = False,
+    ) -> frames.ChatInfo:
+        """Create a group, and load it; the same creator and `ref` return the same group."""
 
 
 class Chats:
@@ -102,43 +60,45 @@ class Chats:
 
     def __init__(
         self,
-        boxes: Boxes,
+        *,
+        inboxes: Inboxes,
         audiences: Audiences,
-        hot: ListedLog,
-        warm_log: WarmLog,
-        warm: WarmChats,
-        told: DeviceNotifier,
+        log: ChatLog,
+        older: WarmHistory,
+        directory: ChatDirectory,
+        load_user: Callable[[UserId], Awaitable[None]],
+        devices: DeviceNotifier,
         clock: Clock | None = None,
         views: Views | None = None,
-        watchers: WatchingGateways | None = None,
-        apart: BlockChecker | None = None,
+        large_chats: LargeChatSubscriptions | None = None,
+        blocks: Blocks | None = None,
         pages: PageBounds = WIDEST,
         charge: Charge = charge_nobody,
     ) -> None:
-        self._charge = charge
-        self._pages = pages
-        self._apart = apart
-        self._watchers = watchers
+        self._inboxes = inboxes
+        self._audiences = audiences
+        self._log = log
+        self._older = older
+        self._directory = directory
+        self._load_user = load_user
+        self._devices = devices
         self._clock = clock or SystemClock()
         self._views = views
-        self._boxes = boxes
-        self._audiences = audiences
-        self._hot = hot
-        self._warm_log = warm_log
-        self._warm = warm
-        self._told = told
+        self._large_chats = large_chats
+        self._blocks = blocks
+        self._pages = pages
+        self._charge = charge
 
     async def open_direct(
         self, user: UserId, other: UserId, *, is_host: bool = False
     ) -> frames.ChatInfo:
         """Return the direct chat of two users, and create it if needed.
 
-        `is_host`: called by the host application, for which the number of direct chats is not
-        limited.
+        `is_host`: the host application is the caller, so limits on new chats do not apply.
 
         Guarantees:
             Idempotent: both users always get the same chat.
-            The other user's list gets the chat with the first message.
+            The chat appears in the other user's list with the first message.
 
         Raises:
             BadRequest: both ids are the same, or the user has reached the limit of direct chats.
@@ -146,10 +106,9 @@ class Chats:
             NotFound: there is no such user.
         """
         if user == other:
-            raise BadRequest("user: must be somebody else")
-        how = {"is_host": True} if is_host else {}
-        info = await self._warm.open_direct(user, other, **how)
-        await self._list_for(info, [user], user)
+            raise BadRequest("user: must be another user")
+        info = await self._directory.open_direct(user, other, is_host=is_host)
+        await self._append_chat(info, [user], user)
         return info
 
     async def create_chat(
@@ -163,26 +122,29 @@ class Chats:
         """
         members = [UserId(member) for member in frame.members]
         if len(set(members)) != len(members):
-            raise BadRequest("members: each may be named once")
+            raise BadRequest("members: a user is listed twice")
         name = None if frame.name is None else parse_name(frame.name)
         others = [member for member in members if member != user]
         if not others:
-            raise BadRequest("members: must name somebody else")
-        how = {"is_host": True} if is_host else {}
-        info = await self._warm.create_chat(user, Ref(frame.ref), others, name, **how)
+            raise BadRequest("members: must include another user")
+        info = await self._directory.create_chat(
+            user, Ref(frame.ref), others, name, is_host=is_host
+        )
         if not info.large:  # members of large chats are notified by the creating process
-            await self._list_for(info, [UserId(member) for member in info.members], user)
+            await self._append_chat(info, [UserId(member) for member in info.members], user)
         return info
 
-    async def _list_for(
+    async def _append_chat(
         self, info: frames.ChatInfo, users: Sequence[UserId], creator: UserId
     ) -> None:
         body = codec.chat_event_body(info)
-        for place in await self._boxes.append_event(users, ChatId(info.chat), body, is_listed=True):
+        for place in await self._inboxes.append_event(
+            users, ChatId(info.chat), body, is_listed=True
+        ):
             if place.seq == 1 and place.appended:
                 self._charge(creator, NEW_INBOX_BYTES)
             if place.appended:
-                self._told.nudge(place.user, place.seq, place.gateways)
+                self._devices.nudge(place.user, place.seq, place.gateways)
 
     async def list_page(
         self, user: UserId, after: str | None, limit: int
@@ -205,44 +167,44 @@ class Chats:
             chats = [chat for chat in chats if (-chat.order, chat.chat) > place]
         limit = min(limit, self._pages.items_max)
         page, rest = chats[:limit], chats[limit:]
-        lines = await asyncio.gather(*(self._summarize(user, chat) for chat in page))
-        following = f"{page[-1].order}-{page[-1].chat}" if rest else None
-        return [line for line in lines if line is not None], following
+        summaries = await asyncio.gather(*(self._summarize(user, chat) for chat in page))
+        start = f"{page[-1].order}-{page[-1].chat}" if rest else None
+        return [summary for summary in summaries if summary is not None], start
 
-    async def get_line(self, user: UserId, chat: ChatId) -> frames.ChatSummary | None:
+    async def get_summary(self, user: UserId, chat: ChatId) -> frames.ChatSummary | None:
         """Return the summary of one chat in the user's list; None if it is not listed.
 
         Raises:
             Unavailable: the user's chats are not loaded, and the warm tier does not respond.
         """
-        for box in await self._list_all(user):
-            if box.chat == chat:
-                return await self._summarize(user, box)
+        for listed in await self._list_all(user):
+            if listed.chat == chat:
+                return await self._summarize(user, listed)
         return None
 
     async def _list_all(self, user: UserId) -> list[BoxChat]:
-        chats = await self._boxes.find_all_chats(user)
+        chats = await self._inboxes.find_all_chats(user)
         if chats is None:
-            await self._warm.load_user(user)
-            chats = await self._boxes.find_all_chats(user)
+            await self._load_user(user)
+            chats = await self._inboxes.find_all_chats(user)
         if chats is None:
-            raise Unavailable("your chats are not loaded yet: try again")
+            raise Unavailable("your chats are not loaded yet; try again")
         return chats
 
-    async def _summarize(self, user: UserId, box: BoxChat) -> frames.ChatSummary | None:
+    async def _summarize(self, user: UserId, listed: BoxChat) -> frames.ChatSummary | None:
         try:
-            audience = await self._audiences.get_for_member(box.chat, user)
+            audience = await self._audiences.get_for_member(listed.chat, user)
         except NotFound:
             return None
-        head = await self._hot.get_head(box.chat)
+        head = await self._log.get_head(listed.chat)
         peer = audience.receiver_of.get(user)
         names: list[str] = [] if audience.is_large else list(audience.joined)
         return frames.ChatSummary(
-            chat=box.chat,
+            chat=listed.chat,
             kind=kind_of(audience.kind),
             top=head.seq,
-            read=box.read,
-            unread=await self._count_unread(user, box.chat, box.read, head.seq),
+            read=listed.read,
+            unread=await self._count_unread(user, listed.chat, listed.read, head.seq),
             members=names if len(names) <= MEMBERS_SHOWN_MAX else [],
             name=audience.name or None,
             ended=audience.is_ended,
@@ -250,13 +212,13 @@ class Chats:
             peer=(
                 None
                 if peer is None or audience.is_blocked
-                else await self._peer_marks(peer, box.chat)
+                else await self._get_marks(peer, listed.chat)
             ),
         )
 
-    async def _peer_marks(self, peer: UserId, chat: ChatId) -> frames.Marks:
-        read, received = await self._boxes.get_marks(peer, chat)
-        return frames.Marks(peer, read, received)
+    async def _get_marks(self, user: UserId, chat: ChatId) -> frames.Marks:
+        read, received = await self._inboxes.get_marks(user, chat)
+        return frames.Marks(user, read, received)
 
     async def _count_unread(self, user: UserId, chat: ChatId, read: Seq, top: Seq) -> int:
         """Return the number of messages after `read` that are visible to the user.
@@ -266,7 +228,7 @@ class Chats:
         if top <= read:
             return 0
         hidden = (await self._views.list_hidden(user, [chat])) if self._views else {}
-        asides = await self._hot.count_asides(chat, read, self._clock.time(), hidden.get(chat, ()))
+        asides = await self._log.count_asides(chat, read, self._clock.time(), hidden.get(chat, ()))
         return max(0, top - read - asides)
 
     async def _find_last(self, user: UserId, audience: Audience, top: Seq) -> frames.Message | None:
@@ -274,15 +236,15 @@ class Chats:
         if top == 0:
             return None
         chat = audience.chat
-        entries = await self._hot.list_before(chat, None, PREVIEW_DEPTH)
-        found = [entry for entry in entries if _tells(entry)]
-        view = await self._open_view(user, chat, [entry.seq for entry in found])
+        entries = await self._log.list_before(chat, None, PREVIEW_DEPTH)
+        messages = [entry for entry in entries if _is_message_entry(entry)]
+        view = await self._open_view(user, chat, [entry.seq for entry in messages])
         now_s = self._clock.time()
-        for entry in reversed(found):
+        for entry in reversed(messages):
             if entry.seq not in view.hidden:
-                tail = view.see_entry(entry, now_s)
+                tail = view.render_entry(entry, now_s)
                 shown = codec.decode_message(codec.join_message(entry.seq, entry.ts, tail))
-                return shown if await self._may_see(user, audience, entry.seq) else None
+                return shown if await self._is_readable(user, audience, entry.seq) else None
         first = entries[0].seq if entries else top + 1
         if first <= 1 or len(entries) >= PREVIEW_DEPTH:
             return None
@@ -292,23 +254,23 @@ class Chats:
         self, user: UserId, audience: Audience, before: Seq
     ) -> frames.Message | None:
         chat = audience.chat
-        depth = range(max(1, before - WARM_PREVIEW_DEPTH), before)
+        depth = range(max(1, before - OLDER_PREVIEW_DEPTH), before)
         view = await self._open_view(user, chat, depth)
         try:
-            found = await self._warm_log.read_history(chat, before, None, len(depth), None)
+            run = await self._older.read_run(chat, before, None, len(depth), None)
         except ChatError:
             return None  # a missing preview must not fail the list
-        for message in reversed(found):
+        for message in reversed(run.messages):
             if is_message(message) and message.seq not in view.hidden:
-                if not await self._may_see(user, audience, Seq(message.seq)):
+                if not await self._is_readable(user, audience, Seq(message.seq)):
                     return None
-                return view.see_message(message, self._clock.time())
+                return view.render_message(message, self._clock.time())
         return None
 
-    async def _may_see(self, user: UserId, audience: Audience, seq: Seq) -> bool:
+    async def _is_readable(self, user: UserId, audience: Audience, seq: Seq) -> bool:
         """Return whether the user may read a message, including ones from before they joined."""
         chat = audience.chat
-        if seq >= audience.joined[user] or await self._hot.shows_all(chat):
+        if seq >= audience.joined[user] or await self._log.shows_all(chat):
             return True
         return self._views is not None and await self._views.is_readable(user, chat, seq)
 
@@ -325,14 +287,15 @@ class Chats:
             NotFound: no such chat, or the user is not a member.
         """
         audience = await self._audiences.get_for_member(chat, user)
-        if audience.is_large or len(audience.users) > READERS_TOLD_MAX:
+        if audience.is_large or len(audience.users) > READ_MARKS_MEMBERS_MAX:
             return []
-        apart = await self._list_apart(user)
-        seen = [member for member in audience.users if member not in apart]
-        return list(await asyncio.gather(*(self._peer_marks(member, chat) for member in seen)))
+        blocked = await self._list_blocked(user)
+        shown = [member for member in audience.users if member not in blocked]
+        return list(await asyncio.gather(*(self._get_marks(member, chat) for member in shown)))
 
-    async def _list_apart(self, user: UserId) -> set[UserId]:
-        return set() if self._apart is None else await self._apart.list_apart(user)
+    async def _list_blocked(self, user: UserId) -> set[UserId]:
+        """Return the users who block the user or are blocked by them."""
+        return set() if self._blocks is None else await self._blocks.list_apart(user)
 
     async def get_snapshot(
         self, user: UserId, state: InboxState
@@ -343,11 +306,11 @@ class Chats:
         missed those events.
         """
         chats, _ = await self.list_page(user, None, SNAPSHOT_CHATS)
-        names = [ChatId(line.chat) for line in chats]
-        hidden = await self._views.list_hidden(user, names) if self._views else {}
-        for number, name in enumerate(names):
-            if seqs := hidden.get(name):
-                chats[number] = msgspec.structs.replace(chats[number], hidden=sorted(seqs))
+        ids = [ChatId(summary.chat) for summary in chats]
+        hidden = await self._views.list_hidden(user, ids) if self._views else {}
+        for index, chat in enumerate(ids):
+            if seqs := hidden.get(chat):
+                chats[index] = msgspec.structs.replace(chats[index], hidden=sorted(seqs))
         return frames.Cursor(state.epoch, state.head), chats
 
     async def mark(self, user: UserId, frame: frames.Mark) -> None:
@@ -362,29 +325,29 @@ class Chats:
         if not result.is_moved:
             return
         audience = await self._audiences.get_for_member(chat, user)
-        is_told = not audience.is_large and len(audience.users) <= READERS_TOLD_MAX
-        users = list(audience.users) if is_told else [user]
-        if len(users) > 1 and (apart := await self._list_apart(user)):
-            users = [member for member in users if member not in apart]
+        is_shared = not audience.is_large and len(audience.users) <= READ_MARKS_MEMBERS_MAX
+        users = list(audience.users) if is_shared else [user]
+        if len(users) > 1 and (blocked := await self._list_blocked(user)):
+            users = [member for member in users if member not in blocked]
         self._charge(user, MARK_BYTES * (len(users) - 1))
         body = codec.read_event_body(chat, frames.Marks(user, result.read, result.received))
         # Both marks only rise, so their sum orders reports by age.
         level = result.read + result.received
-        for place in await self._boxes.append_marks(users, chat, body, user, level):
+        for place in await self._inboxes.append_marks(users, chat, body, user, level):
             if place.appended:
-                self._told.nudge(place.user, place.seq, place.gateways)
+                self._devices.nudge(place.user, place.seq, place.gateways)
 
     async def _move_marks(self, user: UserId, frame: frames.Mark) -> MarkResult:
         marks = (ChatId(frame.chat), Seq(frame.read or 0), Seq(frame.received or 0))
         try:
-            return await self._boxes.mark(user, *marks)
+            return await self._inboxes.mark(user, *marks)
         except NotFound:
-            if await self._boxes.is_known(user):
+            if await self._inboxes.is_known(user):
                 raise
-        await self._warm.load_user(user)  # Redis may have lost the chat from the user state
-        return await self._boxes.mark(user, *marks)
+        await self._load_user(user)  # the user state in Redis may have lost the chat
+        return await self._inboxes.mark(user, *marks)
 
-    async def type(self, user: UserId, frame: frames.Typing) -> None:
+    async def send_typing(self, user: UserId, frame: frames.Typing) -> None:
         """Send a typing signal to the other members. Best effort.
 
         Blocked users get no signal, except in a large chat.
@@ -395,19 +358,21 @@ class Chats:
         chat = ChatId(frame.chat)
         audience = await self._audiences.get_for_member(chat, user)
         signal = codec.encode(frames.Signal("typing", chat, user, frame.on))
-        if audience.is_large and self._watchers is not None:
-            self._told.signal_channel(chat, user, signal, await self._watchers.list_gateways(chat))
+        if audience.is_large and self._large_chats is not None:
+            self._devices.signal_channel(
+                chat, user, signal, await self._large_chats.list_gateways(chat)
+            )
             return
-        apart = await self._list_apart(user)
-        others = [m for m in audience.users if m != user and m not in apart]
+        blocked = await self._list_blocked(user)
+        others = [m for m in audience.users if m != user and m not in blocked]
         if audience.kind == "direct" and audience.top == 0:
-            # A user whose list does not have the chat yet gets no signal.
-            others = [other for other in others if await self._boxes.is_listed(other, chat)]
+            # Users get no signal of a chat that is not in their list yet.
+            others = [other for other in others if await self._inboxes.is_listed(other, chat)]
         if not others:
             return
-        gateways = await self._boxes.list_gateways(others)
-        for member, where in zip(others, gateways, strict=True):
-            self._told.signal(member, signal, where)
+        gateways = await self._inboxes.list_gateways(others)
+        for member, places in zip(others, gateways, strict=True):
+            self._devices.signal(member, signal, places)
 
 
 def kind_of(text: str) -> ChatKind:
@@ -419,6 +384,6 @@ def kind_of(text: str) -> ChatKind:
             return "group"
 
 
-def _tells(entry: LogEntry) -> bool:
+def _is_message_entry(entry: LogEntry) -> bool:
     """Return whether an entry is a message, without parsing it."""
     return codec.kind_of(entry.tail) not in frames.ENTRY_KINDS

@@ -4,61 +4,36 @@
 
     manifest ─► segments ─► newer items in the warm tier ─► manifest again: unchanged?
 
-An archived entry that changes has an item in the warm tier until the archive worker has written it
-into its segment. The item takes precedence unless the segment has a newer `rev`. The manifest is
-read before and after the items. This catches entries that leave the warm tier meanwhile, and
-deleted text is not returned from a replaced segment. Segments come from a cache, which is safe
-because they never change.
+An archived entry that changes has an item in the warm tier until the archive worker writes it into
+its segment. The item takes precedence unless the segment has a newer `rev`. The manifest is read
+before and after the items. This catches entries that leave the warm tier meanwhile, and keeps
+deleted text of a replaced segment from being returned. Segments are immutable, so they are cached.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import structlog
 
+from chatserver.cold.archive import SegmentObjects
 from chatserver.domain.archive_segments import ArchiveTop, Segment
 from chatserver.domain.clock import Clock
 from chatserver.errors import ConfigError, CorruptData, Unavailable
 from chatserver.protocol import message_expiry
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
+from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.archive.manifests import Manifests
 
 log = structlog.get_logger()
 
-TRIES_MAX = 5
+ATTEMPTS_MAX = 5
 
 
-class ManifestRows(Protocol):
-    """Archive manifests of chats."""
-
-    async def get_top(self, chat: str) -> ArchiveTop: ...
-
-    async def list_covering(self, chat: str, first: int, last: int) -> list[Segment]: ...
-
-    async def find_at(self, chat: str, ts: int) -> Segment | None: ...
-
-    async def note_late(self, chat: str, at_ms: int) -> None: ...
-
-
-class SegmentReader(Protocol):
-    """Reads archive segments."""
-
-    async def read(self, segment: Segment) -> Sequence[Message]: ...
-
-
-class LateItems(Protocol):
-    """Warm-tier entries by time."""
-
-    async def list_between(
-        self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
-    ) -> list[Message]: ...
-
-
-def lay_over(entries: Sequence[Message], late: Sequence[Message]) -> list[Message]:
+def apply_late_changes(entries: Sequence[Message], items: Sequence[Message]) -> list[Message]:
     """Return archived entries, each replaced by its warm-tier item if that is newer."""
-    newer = {entry.seq: entry for entry in late}
+    newer = {item.seq: item for item in items}
     return [
         item if (item := newer.get(entry.seq)) is not None and item.rev >= entry.rev else entry
         for entry in entries
@@ -69,15 +44,20 @@ class ColdLog:
     """Reads the archive."""
 
     def __init__(
-        self, manifests: ManifestRows, segments: SegmentReader, late: LateItems, clock: Clock
+        self,
+        *,
+        manifests: Manifests,
+        segments: SegmentObjects,
+        items: ArchivableMessages,
+        clock: Clock,
     ) -> None:
         self._manifests = manifests
         self._segments = segments
-        self._late = late
+        self._items = items
         self._clock = clock
 
     async def get_top(self, chat: str) -> ArchiveTop:
-        """Return the position up to which a chat is archived."""
+        """Return the seq and time up to which a chat is archived."""
         return await self._manifests.get_top(chat)
 
     async def read(self, chat: str, first: int, last: int) -> list[Message]:
@@ -91,38 +71,38 @@ class ColdLog:
         Raises:
             Unavailable: the entries cannot be read now, or are not archived.
         """
-        for number in range(TRIES_MAX):
+        for attempt in range(ATTEMPTS_MAX):
             rows = await self._manifests.list_covering(chat, first, last)
             try:
                 found = await self._read(rows, chat, first, last)
             except (CorruptData, ConfigError) as exc:
                 # An object may have been replaced since its row was read.
-                if number + 1 < TRIES_MAX and rows != await self._manifests.list_covering(
+                if attempt + 1 < ATTEMPTS_MAX and rows != await self._manifests.list_covering(
                     chat, first, last
                 ):
                     continue
-                log.error("cold.gap", chat=chat, first=first, last=last, why=exc.message)
+                log.error("cold.gap_found", chat=chat, first=first, last=last, error=exc.message)
                 metrics.HISTORY_GAPS.labels("cold").inc()
-                raise Unavailable(f"history: {first} to {last} cannot be read now") from exc
+                raise Unavailable(
+                    f"messages {first} to {last} cannot be read now; try again"
+                ) from exc
             if rows == await self._manifests.list_covering(chat, first, last):
                 return found
-        raise Unavailable(f"history: {first} to {last} keep changing, try again")
+        raise Unavailable(f"messages {first} to {last} changed while they were read; try again")
 
     async def _read(
         self, rows: Sequence[Segment], chat: str, first: int, last: int
     ) -> list[Message]:
         entries: list[Message] = []
         for row in rows:
-            held = await self._segments.read(row)
+            segment = await self._segments.read(row)
             low, high = max(first, row.first), min(last, row.last)
-            entries += held[low - row.first : high - row.first + 1]
+            entries += segment[low - row.first : high - row.first + 1]
         if [entry.seq for entry in entries] != list(range(first, last + 1)):
-            raise CorruptData(f"archive of {chat}: segments leave a hole in {first} to {last}")
-        late = await self._late.list_between(chat, entries[0].ts, entries[-1].ts)
+            raise CorruptData(f"archive of {chat}: entries are missing in {first} to {last}")
+        items = await self._items.list_between(chat, entries[0].ts, entries[-1].ts)
         now_s = self._clock.time()
-        return [message_expiry.as_of(entry, now_s) for entry in lay_over(entries, late)]
-
-    # used by writers of changes
+        return [message_expiry.as_of(entry, now_s) for entry in apply_late_changes(entries, items)]
 
     async def find_at(self, chat: str, ts: int) -> Message | None:
         """Return the current version of the archived entry at a ts.
@@ -134,8 +114,8 @@ class ColdLog:
         segment = await self._manifests.find_at(chat, ts)
         if segment is None:
             return None
-        held = await self._segments.read(segment)
-        seq = next((entry.seq for entry in held if entry.ts == ts), None)
+        entries = await self._segments.read(segment)
+        seq = next((entry.seq for entry in entries if entry.ts == ts), None)
         return None if seq is None else (await self.read(chat, seq, seq))[0]
 
     async def note_late(self, chat: str) -> None:

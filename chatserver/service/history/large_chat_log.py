@@ -1,32 +1,21 @@
 """Entries of large chats as event bodies for gateway channels, in ascending seq.
 
-Expired entries are sent without their text. Every acked change is applied to the logged messages
-(`chatserver.service.history.views`), so a late reader never receives deleted text.
+Expired entries are sent without their text. Every acked change is applied to the messages
+(`chatserver.service.history.views`), so a reader who is behind never receives deleted text.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.messages import LogEntry
+from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.protocol import codec
 from chatserver.service.history.views import ALL, NO_CHANGES, NOTHING, View, Views, has_changes
-
-
-class LargeLog(Protocol):
-    """The logs of chats."""
-
-    async def list_large(
-        self, chat: ChatId, after: Seq, limit: int
-    ) -> tuple[int | None, list[LogEntry]]: ...
-
-    async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]: ...
-
-    async def shows_all(self, chat: ChatId) -> bool: ...
 
 
 class ChannelEntry(NamedTuple):
@@ -42,9 +31,9 @@ class ChannelEntry(NamedTuple):
 
 
 class ChannelLog:
-    """Reads chat logs for channels."""
+    """Reads chat logs for gateway channels of large chats."""
 
-    def __init__(self, log: LargeLog, views: Views, clock: Clock) -> None:
+    def __init__(self, log: ChatLog, views: Views, clock: Clock) -> None:
         self._log = log
         self._views = views
         self._clock = clock
@@ -52,22 +41,22 @@ class ChannelLog:
     async def list_live(
         self, chat: ChatId, after: Seq, limit: int
     ) -> tuple[int | None, list[ChannelEntry]]:
-        """Return the version since which the chat is large, and the entries after `after`.
+        """Return the version with which the chat became large, and the entries after `after`.
 
         The entries are as all members see them. The version is 0 for a chat that is not large: a
-        channel must not send its entries. None: the chat is not loaded.
+        channel must not send its entries. It is None for a chat that is not loaded.
         """
         large, entries = await self._log.list_large(chat, after, limit)
         if not large or not entries:
             return large, []
         view = await self._views.open_shared(chat, [entry.seq for entry in entries])
-        found = self._bodies(chat, entries, view)
+        full = self._encode(chat, entries, view)
         if not has_changes(entries) or await self._log.shows_all(chat):
-            return large, found
-        bare = self._bodies(chat, entries, dataclasses.replace(view, span=NOTHING))
+            return large, full
+        bare = self._encode(chat, entries, dataclasses.replace(view, span=NOTHING))
         return large, [
-            each if each.body == other.body else _withhold(each, entry, other.body)
-            for each, entry, other in zip(found, entries, bare, strict=True)
+            shown if shown.body == other.body else _withhold(shown, entry, other.body)
+            for shown, entry, other in zip(full, entries, bare, strict=True)
         ]
 
     async def list_for(
@@ -79,16 +68,16 @@ class ChannelLog:
             return []
         span = await self._views.find_span(user, chat, entries) if has_changes(entries) else ALL
         view = await self._views.open(user, chat, [entry.seq for entry in entries], span)
-        return self._bodies(chat, entries, view)
+        return self._encode(chat, entries, view)
 
-    def _bodies(
+    def _encode(
         self, chat: ChatId, entries: Sequence[LogEntry], view: View = NO_CHANGES
     ) -> list[ChannelEntry]:
         now_s = self._clock.time()
         return [
             ChannelEntry(
                 entry.seq,
-                codec.entry_event_body(chat, entry.seq, entry.ts, view.see_entry(entry, now_s)),
+                codec.entry_event_body(chat, entry.seq, entry.ts, view.render_entry(entry, now_s)),
             )
             for entry in entries
         ]

@@ -8,49 +8,20 @@ The message is then read as a history page, from whichever tier has it. No tier 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
 from chatserver.domain.membership import Reader
-from chatserver.domain.messages import LogEntry
 from chatserver.errors import BadRequest, NotFound
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol import codec, frames
-from chatserver.service.history.service import Page, Tier
+from chatserver.service.history.cold_log import ColdLog
+from chatserver.service.history.service import History, Page, Tier
+from chatserver.warm.messages.message_queries import MessageIndexes
 
-_COLDER: Sequence[Tier] = ("hot", "warm", "cold")
-
-
-class Pages(Protocol):
-    """History pages."""
-
-    async def get_page(self, reader: UserId, frame: frames.History) -> Page: ...
-
-
-class MemberCheck(Protocol):
-    """Read access of members."""
-
-    async def get_reader(self, chat: ChatId, user: UserId) -> Reader: ...
-
-
-class HotLog(Protocol):
-    """The hot part of a chat's history."""
-
-    async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]: ...
-
-
-class Places(Protocol):
-    """Warm-tier messages by chat and ts."""
-
-    async def get_many(
-        self, places: Collection[tuple[str, int]]
-    ) -> Mapping[tuple[str, int], frames.Message]: ...
-
-
-class Archived(Protocol):
-    """Archived messages."""
-
-    async def find_at(self, chat: str, ts: int) -> frames.Message | None: ...
+_NO_MESSAGE = "message: the chat has no such message"
+_COLDEST_LAST: Sequence[Tier] = ("hot", "warm", "cold")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,17 +49,18 @@ class MessageContext:
 
     def __init__(
         self,
-        pages: Pages,
+        *,
+        history: History,
         members: MemberCheck,
-        log: HotLog,
-        places: Places,
-        archived: Archived,
+        log: ChatLog,
+        messages: MessageIndexes,
+        cold: ColdLog,
     ) -> None:
-        self._pages = pages
+        self._history = history
         self._members = members
         self._log = log
-        self._places = places
-        self._archived = archived
+        self._messages = messages
+        self._cold = cold
 
     async def get_message(self, reader: UserId, reference: Reference) -> bytes:
         """Return a message as history shows it; a deleted message is returned as a tombstone.
@@ -107,7 +79,7 @@ class MessageContext:
         self._check(page.messages[:1], seq, reference)
         return page.messages[0]
 
-    async def get_around(self, reader: UserId, reference: Reference, limit: int) -> ContextPage:
+    async def get_context(self, reader: UserId, reference: Reference, limit: int) -> ContextPage:
         """Return a message, up to ``limit // 2`` before it, and enough after it to reach `limit`.
 
         Guarantees and raises as `get_message`. Returns fewer only at the ends of the chat or at the
@@ -117,11 +89,11 @@ class MessageContext:
         older = await self._read(reader, reference, limit=limit // 2 + 1, before=seq + 1)
         self._check(older.messages[-1:], seq, reference)
         left = limit - len(older.messages)
-        # With none left, one is read anyway: it shows whether there are newer messages.
+        # If none is left, one is read to learn whether there are newer messages.
         newer = await self._read(reader, reference, limit=max(left, 1), after=seq)
         messages = older.messages + newer.messages[:left]
         has_newer = newer.has_more or len(newer.messages) > left
-        tier = max(older.tier, newer.tier, key=_COLDER.index)
+        tier = max(older.tier, newer.tier, key=_COLDEST_LAST.index)
         return ContextPage(messages, tier, older.has_more, has_newer)
 
     async def _read(
@@ -134,7 +106,7 @@ class MessageContext:
         after: int | None = None,
     ) -> Page:
         frame = frames.History(0, reference.chat, before, after, limit)
-        return await self._pages.get_page(reader, frame)
+        return await self._history.get_page(reader, frame)
 
     def _check(self, found: Sequence[bytes], seq: int, reference: Reference) -> None:
         """Check that the message found matches the reference."""
@@ -145,30 +117,30 @@ class MessageContext:
             or reference.ts not in (None, message.ts)
             or reference.mid not in (None, message.mid)
         ):
-            raise NotFound("message: the chat has no such message")
+            raise NotFound(_NO_MESSAGE)
 
     async def _find_seq(self, reader: UserId, reference: Reference) -> Seq:
         if reference.seq is not None:
             return reference.seq
         if reference.ts is None:
-            raise BadRequest("seq, ts: give at least one of them")
+            raise BadRequest("seq, ts: at least one of them is required")
         chat, ts = reference.chat, reference.ts
         span = await self._members.get_reader(chat, reader)
-        # The hot tier first: an entry reaches the tier below before it leaves its own.
+        # The hot tier first: an entry reaches the next tier before it leaves this one.
         seq = await self._search_unstored(chat, ts, span)
         if seq is None:
-            found = await self._places.get_many([(chat, ts)])
+            found = await self._messages.get_many([(chat, ts)])
             seq = Seq(found[chat, ts].seq) if found else None
-        if seq is None and (entry := await self._archived.find_at(chat, ts)) is not None:
+        if seq is None and (entry := await self._cold.find_at(chat, ts)) is not None:
             seq = Seq(entry.seq)
         if seq is None:
-            raise NotFound("message: the chat has no such message")
+            raise NotFound(_NO_MESSAGE)
         return seq
 
     async def _search_unstored(self, chat: ChatId, ts: Ts, span: Reader) -> Seq | None:
         """Return the seq at a ts among entries that may not be stored yet; ts rises with seq."""
         low, high = int(span.stored) + 1, int(span.head)
-        probe = low  # entries older than the first of them are stored: the usual case
+        probe = low  # usually the ts is older than the first unstored entry
         while low <= high:
             entries = await self._log.list_after(chat, Seq(probe - 1), 1)
             if not entries or entries[0].ts == ts:

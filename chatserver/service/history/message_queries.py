@@ -1,40 +1,44 @@
-"""Message queries by time, sender and content type: the access patterns of the warm tier.
+"""Message queries: messages by time, sender, receiver or content type, from the warm tier.
 
 ::
 
     page of rows ──► filter by chats the reader may read ──► items ──► current state for the reader
-       ▲  index or table     directory: member, since when      overlay: unapplied changes
+       ▲  index or table     directory: membership periods      overlay: unapplied changes
        └──────────────── until the page is full ◄──────────────  hidden, deleted, expired: left out
 
 Unlike history, a page is not contiguous: it holds only readable messages and no placeholders.
-Messages of the last moments may not be stored yet; history includes them.
+The most recent messages may not be stored yet; history includes them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol, TypedDict, Unpack
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership import Reader
 from chatserver.domain.membership_periods import Periods
-from chatserver.domain.messages import ChatHead
 from chatserver.errors import BadRequest
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import INT_MAX, Message
+from chatserver.service.history.older_tiers import OlderTiers
 from chatserver.service.history.views import View, Views
+from chatserver.warm.chats.memberships import Memberships
+from chatserver.warm.dynamo.paging import Page, Token
+from chatserver.warm.messages.chat_files import ChatFiles
+from chatserver.warm.messages.message_queries import MessageIndexes, ReaderView
 
-# Where a page ends and the next one begins. Opaque here; it is sealed before clients get it.
-Start = Mapping[str, str | int]
 Place = tuple[str, int]  # chat, and ts within it
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Span:
-    """A time range in microseconds, both ends included, and the order of traversal."""
+class TimeRange:
+    """A time range in microseconds, both ends included, and the order of its messages."""
 
     from_ts: int = 0
     to_ts: int = INT_MAX
@@ -43,117 +47,58 @@ class Span:
     def __post_init__(self) -> None:
         """Reject an empty range."""
         if self.from_ts > self.to_ts:
-            raise BadRequest("from, to: must be in this order")
+            raise BadRequest("from: must not be later than to")
 
     def __str__(self) -> str:
         return f"{self.from_ts}-{self.to_ts}-{'down' if self.is_newest_first else 'up'}"
 
 
-class QueryPage(TypedDict):
-    """Paging parameters of a query."""
+class _ChatQuery(Protocol):
+    """A query of one chat in the warm tier."""
 
-    limit: int
-    start: Start | None
-    newest_first: bool
-    sight: Any
-
-
-class Patterns(Protocol):
-    """Warm-tier messages. Only `items` and `next` of its pages are used."""
-
-    async def list_chat(
-        self, chat: str, from_ts: int, to_ts: int, **how: Unpack[QueryPage]
-    ) -> Any: ...
-
-    async def list_sent(
-        self, user: str, from_ts: int, to_ts: int, **how: Unpack[QueryPage]
-    ) -> Any: ...
-
-    async def list_received(
-        self, user: str, from_ts: int, to_ts: int, **how: Unpack[QueryPage]
-    ) -> Any: ...
-
-    async def list_active(
-        self, chat: str, from_ts: int, to_ts: int, **how: Unpack[QueryPage]
-    ) -> Any: ...
-
-    async def get_many(self, places: Collection[Place]) -> Mapping[Place, Message]: ...
-
-
-class MessagesWithFiles(Protocol):
-    """Warm-tier messages that have attachments."""
-
-    async def list_with_files(
-        self, chat: str, from_ts: int, to_ts: int, **how: Unpack[QueryPage]
-    ) -> Any: ...
-
-
-class MemberCheck(Protocol):
-    """Read access of members."""
-
-    async def get_reader(self, chat: ChatId, user: UserId) -> Reader: ...
-
-    async def add_periods(self, chat: ChatId, user: UserId, reader: Reader) -> Reader: ...
-
-
-class Memberships(Protocol):
-    """Chats and memberships in the directory."""
-
-    async def get_chat(self, chat: str) -> Any: ...
-
-    async def find_spans(
-        self, user: str, chats: Collection[str]
-    ) -> Mapping[str, tuple[int, Periods]]: ...
-
-
-class Heads(Protocol):
-    """Chat heads in the hot tier."""
-
-    async def get_head(self, chat: ChatId) -> ChatHead: ...
-
-
-class WarmLog(Protocol):
-    """Warm-tier messages by seq."""
-
-    async def read_history(
-        self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
-    ) -> list[Message]: ...
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Page:
-    """Messages, and where the next page starts; None: this was the last page."""
-
-    items: list[Message]
-    next: Start | None
+    async def __call__(
+        self,
+        chat: str,
+        from_ts: int,
+        to_ts: int,
+        *,
+        limit: int,
+        start: Token | None,
+        newest_first: bool,
+        sight: ReaderView,
+    ) -> Page[Message]: ...
 
 
 class MessageQueries:
-    """Message query use cases. `reader` None is the host application, which may read all chats."""
+    """Message query use cases. `reader` None is the host application, which may read all chats.
+
+    `start` is the `next` token of the page before, None for the first page.
+    """
 
     def __init__(
         self,
-        patterns: Patterns,
+        *,
+        messages: MessageIndexes,
+        files: ChatFiles,
         members: MemberCheck,
         memberships: Memberships,
-        heads: Heads,
+        log: ChatLog,
+        older: OlderTiers,
         views: Views,
-        log: WarmLog,
         clock: Clock,
-        files: MessagesWithFiles,
     ) -> None:
+        self._messages = messages
         self._files = files
-        self._patterns = patterns
         self._members = members
         self._memberships = memberships
-        self._heads = heads
-        self._views = views
         self._log = log
+        self._older = older
+        self._views = views
         self._clock = clock
 
     async def list_chat(
-        self, reader: UserId | None, chat: ChatId, span: Span, limit: int, start: Start | None
-    ) -> Page:
+        self, reader: UserId | None, chat: ChatId, times: TimeRange, limit: int, start: Token | None
+    ) -> Page[Message]:
         """Return messages that were sent to a chat in a time range.
 
         Guarantees:
@@ -161,52 +106,60 @@ class MessageQueries:
             Each message includes every change that was acked before the call.
             The page is full while more messages exist, within the work limit of
             `chatserver.warm.dynamo.paging`.
-            Cost: a Query and two Redis calls. For members who may not read from the start, also a
-            GetItem and a search of up to 15 small reads.
+            Cost: a Query and two Redis calls. For members who cannot read the chat from its start,
+            also a GetItem and a search of up to 15 small reads.
 
         Raises:
             NotFound: no such chat, or the reader is not a member.
         """
-        return await self._list_of_chat(self._patterns.list_chat, reader, chat, span, limit, start)
+        return await self._query_chat(self._messages.list_chat, reader, chat, times, limit, start)
 
     async def list_active(
-        self, reader: UserId | None, chat: ChatId, span: Span, limit: int, start: Start | None
-    ) -> Page:
+        self, reader: UserId | None, chat: ChatId, times: TimeRange, limit: int, start: Token | None
+    ) -> Page[Message]:
         """Return messages of a chat that are not deleted. Guarantees and raises as `list_chat`.
 
         Cost: a Query of an index and a BatchGetItem, in addition to the cost of `list_chat`.
         """
-        read = self._patterns.list_active
-        return await self._list_of_chat(read, reader, chat, span, limit, start)
+        query = self._messages.list_active
+        return await self._query_chat(query, reader, chat, times, limit, start)
 
     async def list_files(
-        self, reader: UserId | None, chat: ChatId, span: Span, limit: int, start: Start | None
-    ) -> Page:
+        self, reader: UserId | None, chat: ChatId, times: TimeRange, limit: int, start: Token | None
+    ) -> Page[Message]:
         """Return messages of a chat that have files. Guarantees, costs and raises as `list_active`.
 
         While the index of files is incomplete, the cost grows with the length of the chat.
         """
-        read = self._files.list_with_files
-        return await self._list_of_chat(read, reader, chat, span, limit, start)
+        query = self._files.list_with_files
+        return await self._query_chat(query, reader, chat, times, limit, start)
 
-    async def _list_of_chat(
+    async def _query_chat(
         self,
-        read: Callable[..., Awaitable[Any]],
+        query: _ChatQuery,
         reader: UserId | None,
         chat: ChatId,
-        span: Span,
+        times: TimeRange,
         limit: int,
-        start: Start | None,
-    ) -> Page:
-        sight = await self._look_into(reader, chat)
-        from_ts = max(span.from_ts, await self._find_floor(chat, sight))
-        if from_ts > span.to_ts:
+        start: Token | None,
+    ) -> Page[Message]:
+        view = await self._open_chat_view(reader, chat)
+        from_ts = max(times.from_ts, await self._find_first_ts(chat, view))
+        if from_ts > times.to_ts:
             return Page([], None)
-        return _page(await read(chat, from_ts, span.to_ts, **_how(span, limit, start, sight)))
+        return await query(
+            chat,
+            from_ts,
+            times.to_ts,
+            limit=limit,
+            start=start,
+            newest_first=times.is_newest_first,
+            sight=view,
+        )
 
     async def list_sent(
-        self, reader: UserId | None, user: UserId, span: Span, limit: int, start: Start | None
-    ) -> Page:
+        self, reader: UserId | None, user: UserId, times: TimeRange, limit: int, start: Token | None
+    ) -> Page[Message]:
         """Return messages that a user sent to any chat that the reader may read.
 
         Guarantees:
@@ -214,77 +167,100 @@ class MessageQueries:
             Cost: a Query of an index, a BatchGetItem per 50 chats and one per 100 messages, and two
             Redis calls for each chat of the page.
         """
-        how = _how(span, limit, start, self._look(reader))
-        return _page(await self._patterns.list_sent(user, span.from_ts, span.to_ts, **how))
-
-    async def list_received(
-        self, reader: UserId | None, user: UserId, span: Span, limit: int, start: Start | None
-    ) -> Page:
-        """Return the direct messages that a user received. Guarantees and costs as `list_sent`."""
-        how = _how(span, limit, start, self._look(reader))
-        return _page(await self._patterns.list_received(user, span.from_ts, span.to_ts, **how))
-
-    def _look(self, reader: UserId | None) -> _Sight:
-        return _Sight(
-            reader, self._memberships, self._heads, self._views, self._patterns, self._clock.time()
+        return await self._messages.list_sent(
+            user,
+            times.from_ts,
+            times.to_ts,
+            limit=limit,
+            start=start,
+            newest_first=times.is_newest_first,
+            sight=self._open_view(reader),
         )
 
-    async def _look_into(self, reader: UserId | None, chat: ChatId) -> _Sight:
-        sight = self._look(reader)
+    async def list_received(
+        self, reader: UserId | None, user: UserId, times: TimeRange, limit: int, start: Token | None
+    ) -> Page[Message]:
+        """Return the direct messages that a user received. Guarantees and costs as `list_sent`."""
+        return await self._messages.list_received(
+            user,
+            times.from_ts,
+            times.to_ts,
+            limit=limit,
+            start=start,
+            newest_first=times.is_newest_first,
+            sight=self._open_view(reader),
+        )
+
+    def _open_view(self, reader: UserId | None) -> _QueryView:
+        return _QueryView(
+            reader,
+            memberships=self._memberships,
+            log=self._log,
+            views=self._views,
+            messages=self._messages,
+            now_s=self._clock.time(),
+        )
+
+    async def _open_chat_view(self, reader: UserId | None, chat: ChatId) -> _QueryView:
+        view = self._open_view(reader)
         if reader is None:
             await self._memberships.get_chat(chat)
         else:
             span = await self._members.get_reader(chat, reader)
-            sight.spans[chat] = await self._members.add_periods(chat, reader, span)
-        await sight.choose([chat])
-        return sight
+            view.spans[chat] = await self._members.add_periods(chat, reader, span)
+        await view.choose([chat])
+        return view
 
-    async def _find_floor(self, chat: ChatId, sight: _Sight) -> int:
-        """Return a ts below which the reader may read nothing, if it is cheap to find.
+    async def _find_first_ts(self, chat: ChatId, view: _QueryView) -> int:
+        """Return the ts of the first message that the reader may read; 0 if it is unknown.
 
         Older messages would be filtered out anyway; this avoids reading them.
         """
-        oldest = sight.spans[chat].find_period_after(0)
+        oldest = view.spans[chat].find_period_after(0)
         first = 1 if oldest is None else oldest.first
         if first <= 1:
             return 0
-        run = await self._log.read_history(chat, None, first - 1, 1, None)
-        return run[0].ts if run else 0
+        found = await self._older.list_after(chat, first - 1, 1)
+        return found[0].ts if found else 0
 
 
-class _Sight:
-    """The read access of one query. Caches what it found about chats, for all pages of rows."""
+class _QueryView:
+    """The messages of one query as its reader sees them: implements `ReaderView`.
+
+    Caches the reader's access to each chat, for all pages of rows.
+    """
 
     def __init__(
         self,
         reader: UserId | None,
+        *,
         memberships: Memberships,
-        heads: Heads,
+        log: ChatLog,
         views: Views,
-        patterns: Patterns,
+        messages: MessageIndexes,
         now_s: float,
     ) -> None:
         self._reader = reader
         self._memberships = memberships
-        self._heads = heads
+        self._log = log
         self._views = views
-        self._patterns = patterns
+        self._messages = messages
         self._now_s = now_s
-        self._asked: set[str] = set()
-        self._unsettled: set[str] = set()  # chats with changes that the warm tier may not have
-        self.spans: dict[str, Reader] = {}  # of the chats that may be read
+        self._checked: set[str] = set()
+        self._unstored: set[str] = set()  # chats with changes that the warm tier may not have
+        self.spans: dict[str, Reader] = {}  # by chat that the reader may read
 
     async def choose(self, chats: Collection[str]) -> Collection[str]:
         """Return those of `chats` that the reader may read."""
-        new = set(chats) - self._asked
+        new = set(chats) - self._checked
         if new:
-            self._asked |= new
+            self._checked |= new
             self.spans |= await self._find_spans(new - self.spans.keys())
             known = [ChatId(chat) for chat in new if chat in self.spans]
-            heads = await asyncio.gather(*(self._heads.get_head(chat) for chat in known))
+            heads = await asyncio.gather(*(self._log.get_head(chat) for chat in known))
             for chat, head in zip(known, heads, strict=True):
                 if head.stored < head.seq:
-                    self._unsettled.add(chat)
+                    self._unstored.add(chat)
         return [chat for chat in chats if chat in self.spans]
 
     async def _find_spans(self, chats: Collection[str]) -> dict[str, Reader]:
@@ -300,22 +276,23 @@ class _Sight:
     async def see(self, messages: Sequence[Message]) -> list[Message | None]:
         """Return messages as the reader sees them now, None for those that are not visible.
 
-        Changes acked before `choose` must be included. If the whole chat was stored by then, the
-        items have them: they were read afterward. Otherwise a change is in the overlay, or has left
-        it because the item has it: items of such chats are read again after the overlay.
+        Every change acked before `choose` is included. If the whole chat was stored by then, the
+        items have the changes, because they were read later. Otherwise a change is in the overlay,
+        or it has left the overlay because the item has it. Items of such chats are therefore read
+        again after the overlay.
         """
         wanted = [message for message in messages if self._is_for_reader(message)]
         views = await self._open_views(wanted)
-        late = [(m.chat, m.ts) for m in wanted if m.chat in self._unsettled]
-        again = await self._patterns.get_many(late) if late else {}
+        late = [(m.chat, m.ts) for m in wanted if m.chat in self._unstored]
+        reread = await self._messages.get_many(late) if late else {}
         shown: dict[Place, Message] = {}
         for message in wanted:
             place = (message.chat, message.ts)
-            newest = again.get(place) if message.chat in self._unsettled else message
+            newest = reread.get(place) if message.chat in self._unstored else message
             if newest is not None:
-                seen = views[message.chat].see_message(newest, self._now_s)
-                if not seen.deleted:
-                    shown[place] = seen
+                current = views[message.chat].render_message(newest, self._now_s)
+                if not current.deleted:
+                    shown[place] = current
         return [shown.get((message.chat, message.ts)) for message in messages]
 
     def _is_for_reader(self, message: Message) -> bool:
@@ -334,16 +311,3 @@ class _Sight:
             chat: dataclasses.replace(view, hidden=hidden.get(chat, frozenset()))
             for chat, view in zip(seqs, opened, strict=True)
         }
-
-
-def _how(span: Span, limit: int, start: Start | None, sight: _Sight) -> QueryPage:
-    return {
-        "limit": limit,
-        "start": start,
-        "newest_first": span.is_newest_first,
-        "sight": sight,
-    }
-
-
-def _page(page: Any) -> Page:
-    return Page(page.items, page.next)

@@ -1,9 +1,6 @@
-"""The newest messages of a chat in the warm tier, read when the chat is loaded into Redis."""
+"""The newest stored messages of a chat, read when the chat is loaded into Redis."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Protocol
 
 import structlog
 
@@ -11,40 +8,21 @@ from chatserver.domain.archive_segments import ARCHIVED_KIND
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import Unavailable
+from chatserver.hot.chats.chat_loader import HotChatLoader
 from chatserver.protocol import frames
+from chatserver.service.history.older_tiers import OlderTiers
 
 log = structlog.get_logger()
 
 RECENT_MESSAGES = 100
 
 
-class WarmMessages(Protocol):
-    """Messages in the warm tier."""
-
-    async def list_before(
-        self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
-    ) -> Sequence[frames.Message]: ...
-
-    async def get_archived_ts(self, chat: str) -> int: ...
-
-    async def fill_hole(self, chat: str, seq: int, ts: int) -> bool: ...
-
-
-class HotHeads(Protocol):
-    """Chat heads in Redis."""
-
-    @property
-    def ref_ttl_s(self) -> int: ...
-
-    async def get_seq(self, chat: ChatId) -> Seq: ...
-
-
 class NewestMessages:
     """Reads the newest messages, and fills gaps among them."""
 
-    def __init__(self, messages: WarmMessages, heads: HotHeads, clock: Clock) -> None:
+    def __init__(self, messages: OlderTiers, hot: HotChatLoader, clock: Clock) -> None:
         self._messages = messages
-        self._heads = heads
+        self._hot = hot
         self._clock = clock
 
     async def read(self, chat: ChatId, head: frames.Message) -> list[frames.Message]:
@@ -58,37 +36,40 @@ class NewestMessages:
             Unavailable: Redis or the warm tier does not respond, or the archive does not and the
             message is younger than `REF_TTL_S`.
         """
-        held = await self._heads.get_seq(chat)
+        top = await self._hot.get_seq(chat)
         try:
-            return await self._read(chat, head, held)
+            return await self._read(chat, head, top)
         except Unavailable as exc:
             if head.kind != ARCHIVED_KIND or self._may_be_retried(head.ts):
                 raise
-            log.warning("opening.archive_unavailable", chat=chat, error=exc.message)
+            log.warning("chat_load.archive_unavailable", chat=chat, error=exc.message)
             return []
 
     def _may_be_retried(self, ts: int) -> bool:
-        return self._clock.time() - ts / 1_000_000 < self._heads.ref_ttl_s
+        return self._clock.time() - ts / 1_000_000 < self._hot.ref_ttl_s
 
-    async def _read(self, chat: ChatId, head: frames.Message, held: Seq) -> list[frames.Message]:
-        """Return the chat's newest messages, and fill gaps of lost ones among them.
+    async def _read(self, chat: ChatId, head: frames.Message, top: Seq) -> list[frames.Message]:
+        """Return the chat's newest messages. Fill the gaps that lost messages left among them.
 
-        If the persist worker and Redis die together, the warm tier may lack messages below its head
-        that Redis no longer has. Unfilled, the gap would block all reads past it (invariant I4).
+        If the persist worker and Redis fail together, the warm tier may lack messages below its
+        head that Redis no longer has. Such a gap would block all reads past it (invariant I4).
+
+        `top` is the newest seq in Redis. The persist worker stores messages up to there.
         """
         while True:
             newest = await self._messages.list_before(
                 chat, head.seq + 1, RECENT_MESSAGES, head.ts + 1
             )
-            # The persist worker stores the messages that Redis has.
-            if not newest or len(newest) == RECENT_MESSAGES or newest[0].seq <= held + 1:
-                return list(newest)
+            if not newest or len(newest) == RECENT_MESSAGES:
+                return newest
             first = newest[0]
-            if first.seq == 1:
-                return list(newest)
+            if first.seq == 1 or first.seq <= top + 1:
+                return newest
             if not await self._messages.fill_hole(chat, first.seq - 1, first.ts - 1):
                 # They are archived, and the archive is down.
                 if self._may_be_retried(await self._messages.get_archived_ts(chat)):
-                    raise Unavailable("archive: recent messages of the chat cannot be read now")
-                return list(newest)
-            log.error("opening.message_lost", chat=chat, seq=first.seq - 1)
+                    raise Unavailable(
+                        "archive: recent messages of the chat cannot be read now; try again"
+                    )
+                return newest
+            log.error("chat_load.message_lost", chat=chat, seq=first.seq - 1)

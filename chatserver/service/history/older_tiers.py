@@ -3,59 +3,34 @@
 Entries move from the warm to the cold tier while they are read. They reach the archive before they
 leave the warm tier, so the warm tier is read first, and the archive for the rest. The archived
 position of a chat only rises; caching it avoids useless reads of the warm tier. Restored entries
-(`chatserver restore`) are read from the warm tier. The start and the end of a restore take effect
-within `KNOWN_S`, and the archive supplies what the restore lacks.
+(`chatserver restore`) are read from the warm tier, and entries that the restore lacks from the
+archive. The start and the end of a restore take effect within `RESTORED_CACHED_S`.
 """
 
 from __future__ import annotations
 
 import collections
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple
 
 from chatserver.domain.archive_segments import ARCHIVED_KIND, ArchiveTop
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import Unavailable
+from chatserver.hot.bus.rpc import HistoryRun
 from chatserver.protocol.frames import Message
+from chatserver.service.history.cold_log import ColdLog
+from chatserver.warm.messages.store import MessageRepository
 
 Tier = Literal["warm", "cold"]
 
-TOPS_MAX = 50_000  # chats whose archive position is cached
-KNOWN_S: Final = 10.0  # how long a cached list of restored ranges is used
+CACHED_CHATS_MAX = 50_000  # chats whose archived position is cached
+RESTORED_CACHED_S: Final = 10.0  # how long a cached list of restored ranges is used
 
 
-class WarmMessages(Protocol):
-    """Messages in the warm tier."""
+class _Read(NamedTuple):
+    """A read of at most `limit` entries from `seq` on, downward or upward.
 
-    async def find_head(self, chat: str) -> Message | None: ...
-
-    async def list_before(
-        self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
-    ) -> list[Message]: ...
-
-    async def list_after(
-        self, chat: str, after: int, limit: int, ts_hint: int | None = None
-    ) -> list[Message]: ...
-
-    async def fill_hole(self, chat: str, seq: int, ts: int) -> bool: ...
-
-
-class ColdMessages(Protocol):
-    """Messages in the cold tier."""
-
-    async def get_top(self, chat: str) -> ArchiveTop: ...
-
-    async def read(self, chat: str, first: int, last: int) -> list[Message]: ...
-
-
-class Run(NamedTuple):
-    """Contiguous messages in ascending seq, and the coldest tier they come from."""
-
-    messages: list[Message]
-    tier: Tier
-
-
-class _Ask(NamedTuple):
-    """A read of at most `limit` entries from `seq` on; `ts` is a hint, see `list_before`."""
+    `ts` is the probable ts of the entry before the first one in that direction.
+    """
 
     seq: int
     limit: int
@@ -63,28 +38,27 @@ class _Ask(NamedTuple):
     is_down: bool
 
 
-class _Known(NamedTuple):
+class _CachedTop(NamedTuple):
     """A cached archive position, and when it was read (monotonic, s)."""
 
     top: ArchiveTop
-    at: float
+    read_at_s: float
 
 
 class OlderTiers:
-    """Reads by seq; see `chatserver.warm.messages.store` for the guarantees of its methods."""
+    """Reads by seq. `chatserver.warm.messages.store` has the guarantees of the list methods."""
 
-    def __init__(self, warm: WarmMessages, cold: ColdMessages, clock: Clock | None = None) -> None:
+    def __init__(self, warm: MessageRepository, cold: ColdLog, clock: Clock | None = None) -> None:
         self._warm = warm
         self._cold = cold
         self._clock = clock or SystemClock()
-        self._tops: collections.OrderedDict[str, _Known] = collections.OrderedDict()
+        self._tops: collections.OrderedDict[str, _CachedTop] = collections.OrderedDict()
 
     async def find_head(self, chat: str) -> Message | None:
         """Return the newest entry of a chat, or a placeholder with its seq and ts."""
-        # In this order: an entry that leaves the warm tier in between is archived before.
+        # In this order: an entry that leaves the warm tier in between is archived by then.
         head = await self._warm.find_head(chat)
-        top = await self._cold.get_top(chat)
-        self._learn(chat, top)
+        top = await self._get_top(chat)
         if top.seq > (head.seq if head is not None else 0):
             return Message(top.seq, top.ts, chat, "-", "-", "-", ARCHIVED_KIND, "", deleted=True)
         return head
@@ -103,19 +77,18 @@ class OlderTiers:
 
     async def get_archived_ts(self, chat: str) -> int:
         """Return the ts of the newest archived entry; 0 if there is none."""
-        top = await self._cold.get_top(chat)
-        self._learn(chat, top)
+        top = await self._get_top(chat)
         return top.ts if top.seq else 0
 
     async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
         """Write a tombstone for an entry that no tier has; return False if it is archived."""
-        if seq <= await self._get_top(chat):
+        if seq <= (await self._get_top(chat)).seq:
             return False
         return await self._warm.fill_hole(chat, seq, ts)
 
     async def read_run(
         self, chat: str, before: int | None, after: int | None, limit: int, ts: int | None
-    ) -> Run:
+    ) -> HistoryRun:
         """Return the contiguous entries just after seq `after`, else just before `before`.
 
         Guarantees:
@@ -130,79 +103,79 @@ class OlderTiers:
         if before is None:
             head = await self.find_head(chat)
             if head is None:
-                return Run([], "warm")
+                return HistoryRun([], "warm")
             before, ts = head.seq + 1, head.ts + 1
         return await self._read(chat, before - 1, limit, ts, is_down=True)
 
-    async def _read(self, chat: str, seq: int, limit: int, ts: int | None, *, is_down: bool) -> Run:
+    async def _read(
+        self, chat: str, seq: int, limit: int, ts: int | None, *, is_down: bool
+    ) -> HistoryRun:
         """Return the contiguous entries that begin with `seq`, tier by tier, in one direction."""
-        run = Run([], "warm")
+        run = HistoryRun([], "warm")
         while (left := limit - len(run.messages)) > 0 and seq >= 1:
-            ask = _Ask(seq, left, ts, is_down)
-            piece = await self._read_piece(chat, ask, has_some=bool(run.messages))
+            read = _Read(seq, left, ts, is_down)
+            piece = await self._read_tier(chat, read, has_some=bool(run.messages))
             if not piece.messages:
                 break
             both = (piece, run) if is_down else (run, piece)
             tier: Tier = "cold" if "cold" in (run.tier, piece.tier) else "warm"
-            run = Run([*both[0].messages, *both[1].messages], tier)
+            run = HistoryRun([*both[0].messages, *both[1].messages], tier)
             edge = run.messages[0 if is_down else -1]
             seq, ts = edge.seq + (-1 if is_down else 1), edge.ts
             is_short = piece.tier == "warm" and len(piece.messages) < left and seq >= 1
-            if is_short and seq > await self._get_top(chat):
-                break  # no tier has it, or it is not stored yet
+            if is_short and seq > (await self._get_top(chat)).seq:
+                break  # no tier has the next entry, or it is not stored yet
         return run
 
-    async def _read_piece(self, chat: str, ask: _Ask, *, has_some: bool) -> Run:
-        """Return the entries that one tier has of those asked for, or none."""
-        known = self._tops.get(chat)
-        top = 0 if known is None else known.top.seq
-        if ask.seq > top:
-            if found := await self._ask_warm(chat, ask):
-                return Run(found, "warm")
-            top = await self._get_top(chat)
-            if ask.seq > top:
-                return Run([], "warm")
+    async def _read_tier(self, chat: str, read: _Read, *, has_some: bool) -> HistoryRun:
+        """Return the requested entries that the tier of the first one has."""
+        cached = self._tops.get(chat)
+        top = 0 if cached is None else cached.top.seq
+        if read.seq > top:
+            if found := await self._read_warm(chat, read):
+                return HistoryRun(found, "warm")
+            top = (await self._get_top(chat)).seq
+            if read.seq > top:
+                return HistoryRun([], "warm")
         try:
-            if found := await self._ask_restored(chat, ask):
-                return Run(found, "warm")
-            first, last = ask.seq, min(top, ask.seq + ask.limit - 1)
-            if ask.is_down:
-                first, last = max(1, ask.seq - ask.limit + 1), ask.seq
-            return Run(await self._cold.read(chat, first, last), "cold")
+            if found := await self._read_restored(chat, read):
+                return HistoryRun(found, "warm")
+            first, last = read.seq, min(top, read.seq + read.limit - 1)
+            if read.is_down:
+                first, last = max(1, read.seq - read.limit + 1), read.seq
+            return HistoryRun(await self._cold.read(chat, first, last), "cold")
         except Unavailable:
             if has_some:
-                return Run([], "warm")  # the entries of the other tier are returned
+                return HistoryRun([], "warm")  # the entries of the other tier are returned
             raise
 
-    async def _ask_restored(self, chat: str, ask: _Ask) -> list[Message]:
-        """Return restored entries of the archive from the warm tier."""
-        known = self._tops.get(chat)
-        if known is None or self._clock.monotonic() - known.at > KNOWN_S:
+    async def _read_restored(self, chat: str, read: _Read) -> list[Message]:
+        """Return archived entries that were restored to the warm tier."""
+        cached = self._tops.get(chat)
+        if cached is None or self._clock.monotonic() - cached.read_at_s > RESTORED_CACHED_S:
             await self._get_top(chat)
-        known = self._tops.get(chat)
+        cached = self._tops.get(chat)
         now_s = self._clock.time()
-        for held in known.top.restored if known is not None else ():
-            if held.serves(ask.seq, now_s):
-                room = ask.seq - held.first if ask.is_down else held.done - ask.seq
-                return await self._ask_warm(chat, ask._replace(limit=min(ask.limit, room + 1)))
+        for restored in cached.top.restored if cached is not None else ():
+            if restored.serves(read.seq, now_s):
+                room = read.seq - restored.first if read.is_down else restored.done - read.seq
+                return await self._read_warm(chat, read._replace(limit=min(read.limit, room + 1)))
         return []
 
-    async def _ask_warm(self, chat: str, ask: _Ask) -> list[Message]:
-        if ask.is_down:
-            return await self._warm.list_before(chat, ask.seq + 1, ask.limit, ask.ts)
-        return await self._warm.list_after(chat, ask.seq - 1, ask.limit, ask.ts)
+    async def _read_warm(self, chat: str, read: _Read) -> list[Message]:
+        if read.is_down:
+            return await self._warm.list_before(chat, read.seq + 1, read.limit, read.ts)
+        return await self._warm.list_after(chat, read.seq - 1, read.limit, read.ts)
 
-    async def _get_top(self, chat: str) -> int:
+    async def _get_top(self, chat: str) -> ArchiveTop:
+        """Read a chat's archived position, and cache it."""
         top = await self._cold.get_top(chat)
-        self._learn(chat, top)
-        return top.seq
-
-    def _learn(self, chat: str, top: ArchiveTop) -> None:
         if top.seq:
-            known = self._tops.get(chat)
-            if known is not None and known.top.seq > top.seq:
-                return  # a stale response
-            self._tops[chat] = _Known(top, self._clock.monotonic())
+            cached = self._tops.get(chat)
+            if cached is not None and cached.top.seq > top.seq:
+                return top  # a stale response
+            self._tops[chat] = _CachedTop(top, self._clock.monotonic())
             self._tops.move_to_end(chat)
-            if len(self._tops) > TOPS_MAX:
+            if len(self._tops) > CACHED_CHATS_MAX:
                 self._tops.popitem(last=False)
+        return top

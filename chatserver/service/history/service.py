@@ -1,6 +1,6 @@
-"""History: pages of a chat, from the hot tier where it has them, otherwise from older tiers.
+"""History: pages of a chat, from the hot tier and, for older messages, from the warm and cold tier.
 
-A page is contiguous in seq. This is checked, not assumed: entries that do not join are not served.
+A page is contiguous in seq. This is checked, not assumed: entries after a gap are not returned.
 `chatserver.service.history.older_tiers` combines the warm and the cold tier.
 
 A reader who left and rejoined has several readable periods. A page covers one of them. The page
@@ -16,11 +16,14 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from chatserver.domain.clock import Clock, SystemClock
-from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
+from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership import Reader
-from chatserver.domain.messages import ChatHead, LogEntry
+from chatserver.domain.messages import LogEntry
 from chatserver.domain.page_limits import WIDEST, PageBounds
 from chatserver.errors import BadRequest, Unavailable
+from chatserver.hot.bus.rpc import HistoryRun
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol import codec, frames
 from chatserver.service.history.views import NO_CHANGES, View, Views
 from chatserver.telemetry import metrics
@@ -28,41 +31,23 @@ from chatserver.telemetry import metrics
 Tier = Literal["hot", "warm", "cold"]
 
 
-class HotLog(Protocol):
-    """The hot part of a chat's history."""
-
-    def epoch_of(self, chat: ChatId) -> Epoch: ...
-
-    async def get_head(self, chat: ChatId) -> ChatHead: ...
-
-    async def list_before(self, chat: ChatId, before: Seq | None, limit: int) -> list[LogEntry]: ...
-
-    async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]: ...
-
-
-class OlderRun(Protocol):
-    """Contiguous messages in ascending seq, and the coldest tier they come from."""
-
-    @property
-    def messages(self) -> list[frames.Message]: ...
-    @property
-    def tier(self) -> Literal["warm", "cold"]: ...
-
-
-class OlderLog(Protocol):
-    """The warm and the cold part of a chat's history."""
+class WarmHistory(Protocol):
+    """The warm and the cold part of chat histories: read here, or by an rpc worker."""
 
     async def read_run(
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
-    ) -> OlderRun: ...
+    ) -> HistoryRun:
+        """Return up to `limit` entries just after seq `after`, else just before `before`.
 
+        `ts` is the probable ts of the entry at that position; a correct hint saves a search.
 
-class MemberCheck(Protocol):
-    """Read access of members."""
+        Guarantees:
+            Contiguous and adjacent to the requested position, or empty.
+            Entries that move to the archive meanwhile are neither missed nor returned twice.
 
-    async def get_reader(self, chat: ChatId, user: UserId) -> Reader: ...
-
-    async def add_periods(self, chat: ChatId, user: UserId, reader: Reader) -> Reader: ...
+        Raises:
+            Unavailable: a tier that has the first of them does not respond.
+        """
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,36 +72,36 @@ class _Row:
 
 
 class History:
-    """The history use case."""
+    """Reads pages of a chat's history."""
 
     def __init__(
         self,
-        hot: HotLog,
-        older: OlderLog,
+        *,
+        log: ChatLog,
+        older: WarmHistory,
         members: MemberCheck,
         clock: Clock | None = None,
         views: Views | None = None,
         pages: PageBounds = WIDEST,
     ) -> None:
-        self._pages = pages
-        self._clock = clock or SystemClock()
-        self._views = views
-        self._hot = hot
+        self._log = log
         self._older = older
         self._members = members
+        self._clock = clock or SystemClock()
+        self._views = views
+        self._pages = pages
 
     async def get_page(self, reader: UserId, frame: frames.History) -> Page:
-        """Return a page of the chat before or after a seq, or the newest one.
+        """Return a page of the chat before or after a seq, or its newest page.
 
         Guarantees:
             Contiguous: no gap and no repeat within a page, nor between a page and the next, except
             for times at which the reader was not a member.
             Only entries that the reader may read (P7): none from times at which they were not a
-            member, unless the chat shows its full history, and none from after they left during the
-            read.
+            member, unless the chat shows its full history. A leave during the read counts.
             Current: includes every change that was acked before the call (promise P10, I15).
-            One epoch: entries that Redis lost and entries that took their seqs are never in one
-            page.
+            One epoch: a page never has both entries that Redis lost and later entries with their
+            seqs.
             Cost: two to four Redis calls; one read of the older tiers where the hot tier ends; that
             of `MemberCheck.add_periods` if the page begins at or below the seq at which the reader
             joined.
@@ -127,10 +112,10 @@ class History:
             Unavailable: a required tier does not respond, or Redis lost the chat during the read.
         """
         if frame.before is not None and frame.after is not None:
-            raise BadRequest("before, after: give one of them, not both")
+            raise BadRequest("before, after: only one of them is allowed")
         chat = ChatId(frame.chat)
         span = await self._members.get_reader(chat, reader)
-        epoch = self._hot.epoch_of(chat)
+        epoch = self._log.epoch_of(chat)
         read = self._read_after if frame.after is not None else self._read_before
         page = await read(reader, frame, span)
         if page.withheld and span.lacks_periods:
@@ -138,9 +123,9 @@ class History:
                 span = await self._members.add_periods(chat, reader, span)
             if any(span.is_readable(seq) for seq in page.withheld):
                 page = await read(reader, frame, span)
-        head = await self._hot.get_head(chat)
-        if not head.is_open or self._hot.epoch_of(chat) != epoch:
-            raise Unavailable("history: Redis lost the chat while it was read; try again")
+        head = await self._log.get_head(chat)
+        if not head.is_open or self._log.epoch_of(chat) != epoch:
+            raise Unavailable("Redis lost the chat while it was read; try again")
         return dataclasses.replace(page, stored=head.stored)
 
     async def _read_after(self, reader: UserId, frame: frames.History, span: Reader) -> Page:
@@ -163,14 +148,14 @@ class History:
         end = span.head + 1
         wanted = end if frame.before is None else min(frame.before, end)
         limit = min(frame.limit, self._pages.items_max)
-        is_whole = True
+        has_periods = True
         if wanted - limit <= span.first:
             try:
                 span = await self._members.add_periods(chat, reader, span)
             except Unavailable:
                 if wanted <= span.first:
                     raise
-                is_whole = False  # there may be more; a request for it gets the error
+                has_periods = False  # there may be more; a request for it gets the error
         period = span.find_period_before(wanted)
         if period is None:
             return _NO_PAGE
@@ -178,7 +163,7 @@ class History:
         limit = min(limit, before - period.first)
         ts = frame.ts if before == frame.before else None
         page = await self._page_before(reader, chat, before, limit, ts, span)
-        return page if is_whole else dataclasses.replace(page, has_more=bool(page.messages))
+        return page if has_periods else dataclasses.replace(page, has_more=bool(page.messages))
 
     async def _open_view(
         self, reader: UserId, chat: ChatId, first: int, limit: int, span: Reader
@@ -190,7 +175,7 @@ class History:
     async def _page_before(
         self, reader: UserId, chat: ChatId, before: int, limit: int, ts: int | None, span: Reader
     ) -> Page:
-        entries = await self._hot.list_before(chat, Seq(before), limit)
+        entries = await self._log.list_before(chat, Seq(before), limit)
         top = before - 1
         view = await self._open_view(reader, chat, top - limit + 1, limit, span)
         rows = _contiguous_down_from(top, self._hot_rows(entries, view))
@@ -201,32 +186,32 @@ class History:
             found = await self._older.read_run(chat, first, None, limit - len(rows), hint)
             older = _contiguous_down_from(first - 1, self._older_rows(found.messages, view))
             if not older:
-                raise _unexplained(first - 1)
+                raise _gap_at(first - 1)
             rows, tier = older + rows, found.tier
-        kept = _within_bytes(list(reversed(rows)), self._pages.bytes_max)
-        kept.reverse()
-        has_more = bool(kept) and span.find_period_before(kept[0].seq) is not None
-        return _page(kept, tier, has_more, view)
+        rows = _within_bytes(list(reversed(rows)), self._pages.bytes_max)
+        rows.reverse()
+        has_more = bool(rows) and span.find_period_before(rows[0].seq) is not None
+        return _page(rows, tier, has_more, view)
 
     async def _page_after(
         self, reader: UserId, chat: ChatId, after: int, limit: int, ts: int | None, span: Reader
     ) -> Page:
-        entries = await self._hot.list_after(chat, Seq(after), limit)
+        entries = await self._log.list_after(chat, Seq(after), limit)
         view = await self._open_view(reader, chat, after + 1, limit, span)
         rows = _contiguous_up_from(after + 1, self._hot_rows(entries, view))
         tier: Tier = "hot"
         last = after + len(rows)
-        # Tombstones of warm-tier entries are hot: the hot run may end before the log does.
+        # The log has tombstones of warm-tier entries: its contiguous part may end before the head.
         if len(rows) < limit and last < span.head:
             hint = rows[-1].ts if rows else ts
             found = await self._older.read_run(chat, None, last, limit - len(rows), hint)
             more = _contiguous_up_from(last + 1, self._older_rows(found.messages, view))
             if not rows and not more:
-                raise _unexplained(after + 1)
+                raise _gap_at(after + 1)
             rows, tier = rows + more, found.tier if more else tier
             if more and len(rows) < limit:
                 last = rows[-1].seq
-                newer = await self._hot.list_after(chat, Seq(last), limit - len(rows))
+                newer = await self._log.list_after(chat, Seq(last), limit - len(rows))
                 rows += _contiguous_up_from(last + 1, self._hot_rows(newer, view))
         rows = _within_bytes(rows, self._pages.bytes_max)
         return _page(rows, tier, rows[-1].seq < span.head, view)
@@ -234,13 +219,13 @@ class History:
     def _hot_rows(self, entries: Sequence[LogEntry], view: View) -> list[_Row]:
         now_s = self._clock.time()
         return [
-            _Row(e.seq, e.ts, codec.join_message(e.seq, e.ts, view.see_entry(e, now_s)))
+            _Row(e.seq, e.ts, codec.join_message(e.seq, e.ts, view.render_entry(e, now_s)))
             for e in entries
         ]
 
     def _older_rows(self, messages: Sequence[frames.Message], view: View) -> list[_Row]:
         now_s = self._clock.time()
-        return [_Row(m.seq, m.ts, codec.encode(view.see_message(m, now_s))) for m in messages]
+        return [_Row(m.seq, m.ts, codec.encode(view.render_message(m, now_s))) for m in messages]
 
 
 def _page(rows: list[_Row], tier: Tier, has_more: bool, view: View) -> Page:
@@ -248,9 +233,9 @@ def _page(rows: list[_Row], tier: Tier, has_more: bool, view: View) -> Page:
     return Page([row.json for row in rows], tier, has_more, withheld=withheld)
 
 
-def _unexplained(seq: int) -> Unavailable:
+def _gap_at(seq: int) -> Unavailable:
     metrics.HISTORY_GAPS.labels("page").inc()
-    return Unavailable(f"history: message {seq} cannot be read now")
+    return Unavailable(f"message {seq} cannot be read now; try again")
 
 
 def _contiguous_down_from(top: int, rows: list[_Row]) -> list[_Row]:

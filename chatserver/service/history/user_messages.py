@@ -9,41 +9,30 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from chatserver.domain.archive_segments import TRAIL_PREFIX, ArchiveTop, Segment
+from chatserver.domain.archive_segments import TRAIL_PREFIX
 from chatserver.domain.ids import ChatId
 from chatserver.protocol.frames import Message
+from chatserver.service.history.cold_log import ColdLog
+from chatserver.warm.archive.manifests import Manifests
 
 
-class PersonalRows(Protocol):
-    """Warm-tier entries of a user."""
+class UserEntries(Protocol):
+    """Entries of one user in the warm tier; the feature `privacy` implements it."""
 
-    def iter_entries(self, user: str) -> AsyncIterator[list[Message]]: ...
+    def iter_entries(self, user: str) -> AsyncIterator[list[Message]]:
+        """Yield the entries that the user sent, page by page, through an index that lags behind."""
 
-    async def find_entry(self, chat: str, ts: int) -> Message | None: ...
+    async def find_entry(self, chat: str, ts: int) -> Message | None:
+        """Return an entry of the warm tier."""
 
-    async def list_names(self, user: str, prefix: str) -> list[str]: ...
-
-
-class Covering(Protocol):
-    """Archive manifests of chats."""
-
-    async def list_covering(self, chat: str, first: int, last: int) -> list[Segment]: ...
-
-
-class ColdEntries(Protocol):
-    """Entries in the archive."""
-
-    async def get_top(self, chat: str) -> ArchiveTop: ...
-
-    async def read(self, chat: str, first: int, last: int) -> list[Message]: ...
-
-    async def find_at(self, chat: str, ts: int) -> Message | None: ...
+    async def list_names(self, user: str, prefix: str) -> list[str]:
+        """Return the user's row names that begin with `prefix`, without the prefix."""
 
 
 class UserMessages:
     """Reads the messages of a user."""
 
-    def __init__(self, rows: PersonalRows, manifests: Covering, cold: ColdEntries) -> None:
+    def __init__(self, rows: UserEntries, manifests: Manifests, cold: ColdLog) -> None:
         self._rows = rows
         self._manifests = manifests
         self._cold = cold
@@ -55,31 +44,32 @@ class UserMessages:
         page. Only entries that move to the archive meanwhile are yielded twice.
         """
         tops: dict[str, int] = {}
-        late: set[tuple[str, int]] = set()  # archived entries that the warm tier has, too
+        yielded: set[tuple[str, int]] = set()  # archived entries that are in the warm tier, too
         async for page in self._rows.iter_entries(user):
             for entry in page:
                 if entry.chat not in tops:
                     tops[entry.chat] = (await self._cold.get_top(entry.chat)).seq
                 if entry.seq <= tops[entry.chat]:
-                    late.add((entry.chat, entry.seq))
+                    yielded.add((entry.chat, entry.seq))
             yield page
-        for chat, seq in await self._list_trails(user):
+        for chat, seq in await self._list_archived(user):
             for segment in await self._manifests.list_covering(chat, seq, seq):
                 entries = await self._cold.read(chat, segment.first, segment.last)
-                mine = [entry for entry in entries if entry.sender == user]
-                if fresh := [entry for entry in mine if (chat, entry.seq) not in late]:
-                    yield fresh
+                sent = [entry for entry in entries if entry.sender == user]
+                if new := [entry for entry in sent if (chat, entry.seq) not in yielded]:
+                    yield new
 
     async def list_chats(self, user: str) -> list[ChatId]:
         """Return the chats whose archive has entries of the user."""
-        return sorted({chat for chat, _ in await self._list_trails(user)})
+        return sorted({chat for chat, _ in await self._list_archived(user)})
 
-    async def _list_trails(self, user: str) -> list[tuple[ChatId, int]]:
-        trails = []
+    async def _list_archived(self, user: str) -> list[tuple[ChatId, int]]:
+        """Return (chat, seq) of the archive segments that have entries of the user."""
+        archived = []
         for name in await self._rows.list_names(user, TRAIL_PREFIX):
             chat, _, seq = name.partition("#")
-            trails.append((ChatId(chat), int(seq)))
-        return trails
+            archived.append((ChatId(chat), int(seq)))
+        return archived
 
     async def find_entry(self, chat: str, ts: int) -> Message | None:
         """Return the current version of an entry."""

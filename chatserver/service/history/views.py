@@ -1,12 +1,12 @@
-"""A reader's view of a chat's entries: edits applied, entries outside their access removed.
+"""A reader's view of a chat's entries: edits applied, text outside the reader's access removed.
 
 Two kinds of entries keep their position and lose their body: messages that the reader deleted for
 themselves, and changes of messages from times at which the reader was not a member (`history:
 joined`).
 
 A tier may hold an older version of an entry than the last acked change: the hot log keeps entries
-as committed, and the warm tier applies changes later. The overlay holds every change until the tier
-below has it. It is therefore read after the log and before the warm tier, and applied to both.
+as committed, and the warm tier applies changes later. The overlay holds every change until the next
+tier has it. It is therefore read after the log and before the warm tier, and applied to both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
 import structlog
 
@@ -22,6 +21,9 @@ from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership import Reader
 from chatserver.domain.messages import LogEntry
 from chatserver.errors import NotFound, Unavailable
+from chatserver.hot.chats.amendments import Hidden
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol import codec, message_expiry
 from chatserver.protocol.entry_rules import tombstone_of
 from chatserver.protocol.frames import INT_MAX, Message
@@ -32,7 +34,7 @@ _CHANGES_WITH_TEXT = frozenset({"edit", "reaction"})
 
 
 def has_changes(entries: Iterable[LogEntry]) -> bool:
-    """Return whether any entry changes another entry. Nothing is parsed."""
+    """Return whether any entry changes another entry, without parsing them."""
     return any(codec.kind_of(entry.tail) in _CHANGES_WITH_TEXT for entry in entries)
 
 
@@ -44,28 +46,6 @@ def may_see_changes(span: Reader, target: int) -> bool:
 def _target_of(entry: LogEntry) -> int:
     message = codec.decode_message(codec.join_message(entry.seq, entry.ts, entry.tail))
     return message.target or 0
-
-
-class OverlaySource(Protocol):
-    """Changed entries, and entries that lost their text."""
-
-    async def list_overlay(self, chat: ChatId, seqs: Sequence[int]) -> dict[int, bytes]: ...
-
-
-class HiddenSource(Protocol):
-    """Messages that users deleted for themselves."""
-
-    async def list_hidden(
-        self, user: UserId, chats: Sequence[ChatId]
-    ) -> dict[ChatId, frozenset[int]]: ...
-
-
-class ReaderSource(Protocol):
-    """A user's read access to a chat: first seq, and earlier periods."""
-
-    async def get_reader(self, chat: ChatId, user: UserId) -> Reader: ...
-
-    async def add_periods(self, chat: ChatId, user: UserId, reader: Reader) -> Reader: ...
 
 
 ALL = Reader(Seq(1), Seq(INT_MAX))
@@ -85,7 +65,7 @@ class View:
     span: Reader = ALL
     withheld: set[int] = dataclasses.field(default_factory=set, init=False, compare=False)
 
-    def see_entry(self, entry: LogEntry, now_s: float) -> bytes:
+    def render_entry(self, entry: LogEntry, now_s: float) -> bytes:
         """Return the tail of a log entry. An unchanged entry is not parsed."""
         value = self.overlay.get(entry.seq)
         tail = codec.split_message(value)[2] if value and value[:1] == b"{" else entry.tail
@@ -95,7 +75,7 @@ class View:
                 return codec.tail_of(tombstone_of(message, message.rev))
         return message_expiry.tail_as_of(entry.seq, entry.ts, tail, now_s)
 
-    def see_message(self, message: Message, now_s: float) -> Message:
+    def render_message(self, message: Message, now_s: float) -> Message:
         """Return an entry of the warm tier with changes applied."""
         value = self.overlay.get(message.seq)
         if value is not None:
@@ -120,14 +100,12 @@ NO_CHANGES = View({}, frozenset())
 
 
 class Views:
-    """Opens views."""
+    """Opens views. Without `members`, read access is not checked."""
 
-    def __init__(
-        self, overlays: OverlaySource, hidden: HiddenSource, readers: ReaderSource | None = None
-    ) -> None:
-        self._overlays = overlays
+    def __init__(self, log: ChatLog, hidden: Hidden, members: MemberCheck | None = None) -> None:
+        self._log = log
         self._hidden = hidden
-        self._readers = readers
+        self._members = members
 
     async def open(
         self, reader: UserId, chat: ChatId, seqs: Sequence[int], span: Reader = ALL
@@ -137,23 +115,23 @@ class Views:
         Cost: two Redis calls in parallel.
         """
         overlay, hidden = await asyncio.gather(
-            self._overlays.list_overlay(chat, seqs), self._hidden.list_hidden(reader, [chat])
+            self._log.list_overlay(chat, seqs), self._hidden.list_hidden(reader, [chat])
         )
         return View(overlay, hidden.get(chat, frozenset()), span)
 
     async def find_span(self, reader: UserId, chat: ChatId, entries: Iterable[LogEntry]) -> Reader:
         """Return the read access of `reader`, as far as changes among `entries` need it.
 
-        Former members may read nothing. Earlier periods that cannot be read are left out: a change
-        of an old message must not delay new ones.
+        Former members may read nothing. Earlier periods are left out if they cannot be read now: a
+        change of an old message must not delay new ones.
 
         Guarantees:
             Cost: one Redis call; see `add_periods` for changes of messages from before they joined.
         """
-        if self._readers is None:
+        if self._members is None:
             return ALL
         try:
-            span = await self._readers.get_reader(chat, reader)
+            span = await self._members.get_reader(chat, reader)
         except NotFound:
             return NOTHING
         if any(_target_of(entry) < span.first for entry in entries if has_changes([entry])):
@@ -166,27 +144,27 @@ class Views:
         Raises:
             NotFound: no such chat, or not a member.
         """
-        if self._readers is None:
+        if self._members is None:
             return False
-        span = await self._readers.get_reader(chat, reader)
+        span = await self._members.get_reader(chat, reader)
         if seq < span.first:
             span = await self._try_to_add_periods(chat, reader, span)
         return span.is_readable(seq)
 
     async def _try_to_add_periods(self, chat: ChatId, reader: UserId, span: Reader) -> Reader:
-        assert self._readers is not None
+        assert self._members is not None
         try:
-            return await self._readers.add_periods(chat, reader, span)
+            return await self._members.add_periods(chat, reader, span)
         except Unavailable as exc:
-            log.warning("views.periods_unavailable", chat=chat, error=exc.message)
+            log.warning("history.periods_unavailable", chat=chat, error=exc.message)
             return span
 
     async def open_shared(self, chat: ChatId, seqs: Sequence[int]) -> View:
         """Return the view of readers who hid none of these entries. Cost: one Redis call."""
-        return View(await self._overlays.list_overlay(chat, seqs), frozenset())
+        return View(await self._log.list_overlay(chat, seqs), frozenset())
 
     async def list_hidden(
         self, reader: UserId, chats: Sequence[ChatId]
     ) -> dict[ChatId, frozenset[int]]:
-        """Return the messages hidden from `reader`, by chat; chats without any are left out."""
+        """Return the messages that `reader` deleted for themselves, by chat that has any."""
         return await self._hidden.list_hidden(reader, chats)

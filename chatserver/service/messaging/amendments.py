@@ -14,7 +14,7 @@ devices.
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, NoReturn, Protocol
+from typing import Literal, NoReturn
 
 from chatserver.domain.amendments import Amendment, Hide, Outcome
 from chatserver.domain.ids import ChatId, Mid, MidSource, Ref, Seq, UserId
@@ -38,6 +38,7 @@ from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.entry_rules import REACTIONS_MAX
 from chatserver.protocol.memory_costs import Charge, charge_nobody, cost_of_changed
+from chatserver.service.history.service import WarmHistory
 from chatserver.service.messaging.device_notifier import DeviceNotifier
 from chatserver.service.messaging.service import Messaging
 
@@ -45,21 +46,6 @@ TRIES_MAX = 4
 NO_MESSAGE = "seq: the chat has no such message"
 
 AnyChange = frames.Edit | frames.Delete | frames.React
-
-
-class WarmLog(Protocol):
-    """The warm and the cold part of a chat's history: by a worker in gateways, else directly.
-
-    Guarantees:
-        At most `limit` entries, ascending: the newest below `before`, or the oldest above `after`.
-
-    Raises:
-        Unavailable: a tier does not respond.
-    """
-
-    async def read_history(
-        self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
-    ) -> list[frames.Message]: ...
 
 
 class MessageAmendments:
@@ -72,7 +58,7 @@ class MessageAmendments:
         hidden: Hidden,
         audiences: Audiences,
         log: ChatLog,
-        warm: WarmLog,
+        warm: WarmHistory,
         messaging: Messaging,
         inboxes: Inboxes,
         devices: DeviceNotifier,
@@ -177,7 +163,7 @@ class MessageAmendments:
     async def _read_base(self, amendment: Amendment) -> bytes:
         """Return the target as stored in the warm tier."""
         target = amendment.target
-        found = await self._warm.read_history(amendment.chat, target + 1, None, 1, None)
+        found = (await self._warm.read_run(amendment.chat, target + 1, None, 1, None)).messages
         if not found or found[-1].seq != target:
             # Every message up to the head is in a tier, unless it is permanently deleted.
             raise NotFound(NO_MESSAGE)

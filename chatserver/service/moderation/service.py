@@ -91,7 +91,7 @@ class Moderation:
         try:
             await self._directory.get_user(other)
         except NotFound:
-            raise NotFound(f"user {other} does not exist") from None
+            raise NotFound(f"{other}: there is no such user") from None
         if len(await self._rows.list_blocks(user, None, BLOCKS_MAX)) >= BLOCKS_MAX:
             raise TooLarge(f"user: you can block at most {BLOCKS_MAX:,} users")
         await self._rows.put_block(user, other, self._clock.time())

@@ -2,14 +2,14 @@
 
 Users see each other's presence only if they share a chat (promise P7): a direct chat that was
 answered, or a group. Group membership of both is checked in Redis when a subscription starts and
-before each notification. `look_again` finds changes that were lost between gateways, and renews
-this gateway's subscriptions.
+before each notification. `refresh` finds changes that were lost between gateways, and renews this
+gateway's subscriptions.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 
 import structlog
@@ -17,21 +17,25 @@ from msgspec import UNSET, UnsetType
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import DIRECT_PREFIX, ChatId, UserId, direct_chat_id
-from chatserver.domain.inboxes import BoxChat
 from chatserver.domain.presence import PresenceRecord, State
 from chatserver.errors import BadRequest, ChatError, NotFound
+from chatserver.hot.chats.answered_chats import DirectChats
+from chatserver.hot.users.blocks import Blocks
+from chatserver.hot.users.inbox import Inboxes
+from chatserver.hot.users.presence_subscriptions import PresenceStates
 from chatserver.protocol import codec, frames
 
 log = structlog.get_logger()
 
 SUBSCRIBED_USERS_MAX = 500  # of one session
-TELL_INTERVAL_S = 1.0
+
+NOTIFY_INTERVAL_S = 1.0  # between two changes of a user
 SHARED_CHATS_MAX = 100  # newest groups of a subscriber that are searched for a user
-_DIRECT = ChatId("")  # a direct chat never gets other members
+_DIRECT = ChatId("")  # any direct chat: it never gets other members
 
 
-class Watcher(Protocol):
-    """A session with presence subscriptions."""
+class Subscriber(Protocol):
+    """A session with presence subscriptions. A signal to a closed session is dropped."""
 
     user: UserId
 
@@ -41,76 +45,50 @@ class Watcher(Protocol):
     def signal(self, frame: bytes) -> None: ...
 
 
-class PresenceSource(Protocol):
-    """Presence states and gateway subscriptions in Redis."""
+class _Subject:
+    """A user with subscribers here: subscribers by shared chat, latest and last sent state."""
 
-    async def watch(self, users: Sequence[UserId]) -> dict[UserId, PresenceRecord]: ...
-
-    async def unwatch(self, users: Sequence[UserId]) -> None: ...
-
-    async def look(self, users: Sequence[UserId]) -> dict[UserId, PresenceRecord]: ...
-
-    async def find_members(self, chat: ChatId, users: Sequence[UserId]) -> set[UserId] | None: ...
-
-
-class Boxes(Protocol):
-    """Users' chat lists."""
-
-    async def list_chats(self, user: UserId) -> list[BoxChat]: ...
-
-
-class BlockChecker(Protocol):
-    """Users blocked in either direction."""
-
-    async def list_apart(self, user: UserId) -> set[UserId]: ...
-
-
-class AnsweredChats(Protocol):
-    """Direct chats that were answered."""
-
-    async def find_answered(self, user: UserId, others: Collection[UserId]) -> set[UserId]: ...
-
-
-class _Watched:
-    """A user with subscribers here: the subscribers with a shared chat, and the last sent state."""
-
-    __slots__ = ("sight", "timer", "told", "told_at", "watchers")
+    __slots__ = ("latest", "sent", "sent_at", "subscribers", "timer")
 
     def __init__(self) -> None:
-        self.watchers: dict[Watcher, ChatId] = {}
-        self.sight: PresenceRecord | None = None
-        self.told: State | None = None
-        self.told_at = float("-inf")
+        self.subscribers: dict[Subscriber, ChatId] = {}
+        self.latest: PresenceRecord | None = None
+        self.sent: State | None = None
+        self.sent_at = float("-inf")
         self.timer: asyncio.TimerHandle | None = None
 
 
 class PresenceSubscriptions:
-    """Presence subscriptions of one gateway. Bounds: `watched_max` users per session."""
+    """Presence subscriptions of one gateway, at most `users_max` per session.
+
+    `load_chat` loads a chat into Redis.
+    """
 
     def __init__(
         self,
-        sights: PresenceSource,
-        boxes: Boxes,
-        open_chat: Callable[[ChatId], Awaitable[object]],
-        watched_max: int,
+        *,
+        states: PresenceStates,
+        inboxes: Inboxes,
+        load_chat: Callable[[ChatId], Awaitable[object]],
+        users_max: int,
         clock: Clock,
-        apart: BlockChecker | None = None,
-        directs: AnsweredChats | None = None,
+        blocks: Blocks | None = None,
+        direct_chats: DirectChats | None = None,
     ) -> None:
-        self._apart = apart
-        self._directs = directs
-        self._sights = sights
-        self._boxes = boxes
-        self._open_chat = open_chat
-        self._watched_max = watched_max
+        self._states = states
+        self._inboxes = inboxes
+        self._load_chat = load_chat
+        self._users_max = users_max
         self._clock = clock
+        self._blocks = blocks
+        self._direct_chats = direct_chats
         self._tasks: set[asyncio.Task[None]] = set()
-        self._watched: dict[UserId, _Watched] = {}
-        self._of: dict[Watcher, set[UserId]] = {}
+        self._subjects: dict[UserId, _Subject] = {}
+        self._users_of: dict[Subscriber, set[UserId]] = {}
 
     # session commands
 
-    async def watch(self, watcher: Watcher, users: Iterable[UserId]) -> None:
+    async def subscribe(self, subscriber: Subscriber, users: Iterable[UserId]) -> None:
         """Send the subscriber the presence of users, now and at each change.
 
         Users who share no chat with the subscriber are omitted silently.
@@ -119,195 +97,196 @@ class PresenceSubscriptions:
             BadRequest: the session would exceed its limit of subscriptions.
             Unavailable: Redis does not respond.
         """
-        wanted = set(users) - {watcher.user}
-        self._check_room(watcher, wanted)
-        shared = await self._find_shared(watcher.user, wanted)
-        if not shared or not watcher.is_live:
+        wanted = set(users) - {subscriber.user}
+        self._check_limit(subscriber, wanted)
+        shared = await self._find_shared(subscriber.user, wanted)
+        if not shared or not subscriber.is_live:
             return
-        self._check_room(watcher, shared)
+        self._check_limit(subscriber, shared)
         for user, chat in shared.items():
-            self._watched.setdefault(user, _Watched()).watchers[watcher] = chat
-        self._of.setdefault(watcher, set()).update(shared)
-        await self._look(list(shared))
+            self._subjects.setdefault(user, _Subject()).subscribers[subscriber] = chat
+        self._users_of.setdefault(subscriber, set()).update(shared)
+        await self._refresh(list(shared))
         for user in shared:
-            watched = self._watched.get(user)
-            if watched is not None and watched.told is not None and watcher in watched.watchers:
+            subject = self._subjects.get(user)
+            if subject and subject.sent is not None and subscriber in subject.subscribers:
                 # The state last sent to other subscribers: a newer one follows for all of them.
-                watcher.signal(encode_presence(user, watched.told, watched.sight))
+                subscriber.signal(encode_presence(user, subject.sent, subject.latest))
 
-    async def look(self, asker: UserId, users: Iterable[UserId]) -> dict[UserId, PresenceRecord]:
-        """Return the current presence of those users who share a chat with the asker.
-
-        Raises:
-            Unavailable: Redis does not respond.
-        """
-        shared = await self._find_shared(asker, set(users) - {asker})
-        return await self._sights.look(list(shared)) if shared else {}
-
-    async def find_near(self, asker: UserId, users: Iterable[UserId]) -> set[UserId]:
-        """Return those users who share a chat with the asker, and the asker if listed.
+    async def list_presence(
+        self, viewer: UserId, users: Iterable[UserId]
+    ) -> dict[UserId, PresenceRecord]:
+        """Return the current presence of those users who share a chat with the viewer.
 
         Raises:
             Unavailable: Redis does not respond.
         """
-        asked = set(users)
-        return set(await self._find_shared(asker, asked - {asker})) | (asked & {asker})
+        shared = await self._find_shared(viewer, set(users) - {viewer})
+        return await self._states.look(list(shared)) if shared else {}
 
-    def _check_room(self, watcher: Watcher, wanted: Iterable[UserId]) -> None:
-        if len(self._of.get(watcher, set()).union(wanted)) > self._watched_max:
-            raise BadRequest(f"users: a session may watch at most {self._watched_max}")
+    async def find_visible(self, viewer: UserId, users: Iterable[UserId]) -> set[UserId]:
+        """Return those users who share a chat with the viewer, and the viewer if listed.
 
-    def unwatch(self, watcher: Watcher, users: Iterable[UserId]) -> None:
+        Raises:
+            Unavailable: Redis does not respond.
+        """
+        wanted = set(users)
+        return set(await self._find_shared(viewer, wanted - {viewer})) | (wanted & {viewer})
+
+    def _check_limit(self, subscriber: Subscriber, users: Iterable[UserId]) -> None:
+        if len(self._users_of.get(subscriber, set()).union(users)) > self._users_max:
+            raise BadRequest(f"users: a session may subscribe to at most {self._users_max}")
+
+    def unsubscribe(self, subscriber: Subscriber, users: Iterable[UserId]) -> None:
         """End subscriptions to these users."""
-        mine = self._of.get(watcher)
-        if mine is None:
+        subscribed = self._users_of.get(subscriber)
+        if subscribed is None:
             return
-        gone = mine.intersection(users)
-        mine -= gone
-        if not mine:
-            del self._of[watcher]
-        left = [user for user in gone if self._drop(watcher, user)]
-        if left:
-            self._spawn(self._unwatch(left), "unwatch")
+        ended = subscribed.intersection(users)
+        subscribed -= ended
+        if not subscribed:
+            del self._users_of[subscriber]
+        unused = [user for user in ended if self._remove(subscriber, user)]
+        if unused:
+            self._spawn(self._unsubscribe_gateway(unused), "presence-unsubscribe")
 
-    def gone(self, watcher: Watcher) -> None:
+    def remove_subscriber(self, subscriber: Subscriber) -> None:
         """End all subscriptions of a closed session."""
-        self.unwatch(watcher, list(self._of.get(watcher, ())))
+        self.unsubscribe(subscriber, list(self._users_of.get(subscriber, ())))
 
-    def _drop(self, watcher: Watcher, user: UserId) -> bool:
+    def _remove(self, subscriber: Subscriber, user: UserId) -> bool:
         """Remove one subscription; return True if it was the last one to the user."""
-        watched = self._watched[user]
-        del watched.watchers[watcher]
-        if watched.watchers:
+        subject = self._subjects[user]
+        del subject.subscribers[subscriber]
+        if subject.subscribers:
             return False
-        if watched.timer is not None:
-            watched.timer.cancel()
-        del self._watched[user]
+        if subject.timer is not None:
+            subject.timer.cancel()
+        del self._subjects[user]
         return True
 
-    async def _unwatch(self, users: Sequence[UserId]) -> None:
+    async def _unsubscribe_gateway(self, users: Sequence[UserId]) -> None:
         try:
-            await self._sights.unwatch([user for user in users if user not in self._watched])
+            await self._states.unwatch([user for user in users if user not in self._subjects])
         except ChatError as exc:
-            log.info("watching.not_left", error=exc.message)  # it expires
+            log.info("presence.unsubscribe_failed", error=exc.message)  # the subscription expires
 
     # visibility
 
     async def _find_shared(self, user: UserId, others: set[UserId]) -> dict[UserId, ChatId]:
         """Return one shared chat for each of the others who shares a chat with the user."""
-        if others and self._apart is not None:
-            others = others - await self._apart.list_apart(user)
+        if others and self._blocks is not None:
+            others = others - await self._blocks.list_apart(user)
         if not others:
             return {}
-        chats = [box.chat for box in await self._boxes.list_chats(user)]
-        mine = set(chats)
-        directs = {other: direct_chat_id(user, other) for other in others}
-        near = [other for other, chat in directs.items() if chat in mine]
-        if near and self._directs is not None:
+        chats = [listed.chat for listed in await self._inboxes.list_chats(user)]
+        chat_ids = set(chats)
+        partners = [other for other in others if direct_chat_id(user, other) in chat_ids]
+        if partners and self._direct_chats is not None:
             # A direct chat with a stranger does not reveal their presence before they answer.
-            near = list(await self._directs.find_answered(user, near))
-        found = dict.fromkeys(near, _DIRECT)
+            partners = list(await self._direct_chats.find_answered(user, partners))
+        shared = dict.fromkeys(partners, _DIRECT)
         groups = [chat for chat in chats if not chat.startswith(DIRECT_PREFIX)][:SHARED_CHATS_MAX]
-        missing = [other for other in others if other not in found]
+        missing = [other for other in others if other not in shared]
         if missing and groups:
-            asked = [user, *missing]
-            for chat, members in zip(
-                groups,
-                await asyncio.gather(*(self._members_among(chat, asked) for chat in groups)),
-                strict=True,
-            ):
+            candidates = [user, *missing]
+            found = await asyncio.gather(*(self._find_members(each, candidates) for each in groups))
+            for chat, members in zip(groups, found, strict=True):
                 if user in members:
-                    found |= {other: chat for other in missing if other in members}
-        return found
+                    shared |= {other: chat for other in missing if other in members}
+        return shared
 
-    async def _members_among(self, chat: ChatId, users: Sequence[UserId]) -> set[UserId]:
-        members = await self._sights.find_members(chat, users)
+    async def _find_members(self, chat: ChatId, users: Sequence[UserId]) -> set[UserId]:
+        """Return those of `users` who are members of a chat; load the chat if needed."""
+        members = await self._states.find_members(chat, users)
         if members is None:
             try:
-                await self._open_chat(chat)
+                await self._load_chat(chat)
             except NotFound:
                 return set()
-            members = await self._sights.find_members(chat, users)
+            members = await self._states.find_members(chat, users)
         return members or set()
 
-    # events
+    # notifications
 
-    def heard(self, user: UserId, sight: PresenceRecord) -> None:
-        """Process a state of a user that has changed, or may have changed."""
-        watched = self._watched.get(user)
-        if watched is None or (watched.sight and watched.sight.version > sight.version):
+    def handle_change(self, user: UserId, record: PresenceRecord) -> None:
+        """Notify the subscribers of a user whose state has changed, or may have changed."""
+        subject = self._subjects.get(user)
+        if subject is None or (subject.latest and subject.latest.version > record.version):
             return
-        watched.sight = sight
-        if watched.told is None:
+        subject.latest = record
+        if subject.sent is None:
             # The first subscriber gets the state as the response.
-            watched.told, watched.told_at = sight.state, self._clock.monotonic()
-        elif watched.told is not sight.state and watched.timer is None:
-            wait_s = watched.told_at + TELL_INTERVAL_S - self._clock.monotonic()
+            subject.sent, subject.sent_at = record.state, self._clock.monotonic()
+        elif subject.sent is not record.state and subject.timer is None:
+            wait_s = subject.sent_at + NOTIFY_INTERVAL_S - self._clock.monotonic()
             loop = asyncio.get_running_loop()
-            watched.timer = loop.call_later(max(0.0, wait_s), self._tell, user, watched)
+            subject.timer = loop.call_later(max(0.0, wait_s), self._notify, user, subject)
 
-    def _tell(self, user: UserId, watched: _Watched) -> None:
-        watched.timer = None
-        sight = watched.sight
-        if sight is None or sight.state is watched.told:
-            return  # changed back within a second
-        watched.told, watched.told_at = sight.state, self._clock.monotonic()
-        frame = encode_presence(user, watched.told, sight)
-        if self._apart is None:
-            self._tell_all(user, watched, frame)
+    def _notify(self, user: UserId, subject: _Subject) -> None:
+        subject.timer = None
+        record = subject.latest
+        if record is None or record.state is subject.sent:
+            return  # changed back within the interval
+        subject.sent, subject.sent_at = record.state, self._clock.monotonic()
+        frame = encode_presence(user, subject.sent, record)
+        if self._blocks is None:
+            self._notify_all(user, subject, frame)
         else:
-            self._spawn(self._tell_together(user, watched, frame), f"presence-{user}")
+            work = self._notify_unblocked(user, subject, frame, self._blocks)
+            self._spawn(work, f"presence-{user}")
 
-    async def _tell_together(self, user: UserId, watched: _Watched, frame: bytes) -> None:
-        """Notify the subscribers who are not blocked; end the subscriptions of blocked ones."""
-        assert self._apart is not None
-        try:
-            apart = await self._apart.list_apart(user)
-        except ChatError as exc:
-            log.info("watching.not_told", user=user, error=exc.message)
-            return
-        for watcher in [each for each in watched.watchers if each.user in apart]:
-            self.unwatch(watcher, [user])
-        self._tell_all(user, watched, frame)
-
-    def _tell_all(self, user: UserId, watched: _Watched, frame: bytes) -> None:
-        by_chat: dict[ChatId, list[Watcher]] = {}
-        for watcher, chat in watched.watchers.items():
-            by_chat.setdefault(chat, []).append(watcher)
-        for watcher in by_chat.pop(_DIRECT, ()):
-            watcher.signal(frame)
-        for chat, watchers in by_chat.items():
-            self._spawn(self._tell_members(user, frame, chat, watchers), f"presence-{user}")
-
-    async def _tell_members(
-        self, user: UserId, frame: bytes, chat: ChatId, watchers: list[Watcher]
+    async def _notify_unblocked(
+        self, user: UserId, subject: _Subject, frame: bytes, blocks: Blocks
     ) -> None:
-        """Notify those subscribers who still share the chat with the user."""
-        asked = {user, *(watcher.user for watcher in watchers)}
+        """Notify the subscribers who are not blocked; end the subscriptions of blocked ones."""
         try:
-            members = await self._members_among(chat, list(asked))
-            for watcher in watchers:
-                if user in members and watcher.user in members:
-                    via = chat
-                elif shared := await self._find_shared(watcher.user, {user}):
-                    via = shared[user]
-                else:
-                    self.unwatch(watcher, [user])
-                    continue
-                watched = self._watched.get(user)
-                if watched is not None and watcher in watched.watchers:
-                    watched.watchers[watcher] = via
-                    watcher.signal(frame)
+            blocked = await blocks.list_apart(user)
         except ChatError as exc:
-            log.info("watching.not_told", user=user, error=exc.message)
+            log.info("presence.notify_failed", user=user, error=exc.message)
+            return
+        for subscriber in [each for each in subject.subscribers if each.user in blocked]:
+            self.unsubscribe(subscriber, [user])
+        self._notify_all(user, subject, frame)
 
-    async def look_again(self) -> None:
+    def _notify_all(self, user: UserId, subject: _Subject, frame: bytes) -> None:
+        by_chat: dict[ChatId, list[Subscriber]] = {}
+        for subscriber, chat in subject.subscribers.items():
+            by_chat.setdefault(chat, []).append(subscriber)
+        for subscriber in by_chat.pop(_DIRECT, ()):
+            subscriber.signal(frame)
+        for chat, subscribers in by_chat.items():
+            self._spawn(self._notify_members(user, frame, chat, subscribers), f"presence-{user}")
+
+    async def _notify_members(
+        self, user: UserId, frame: bytes, chat: ChatId, subscribers: list[Subscriber]
+    ) -> None:
+        """Notify those subscribers who still share a chat with the user."""
+        users = {user, *(subscriber.user for subscriber in subscribers)}
+        try:
+            members = await self._find_members(chat, list(users))
+            for subscriber in subscribers:
+                if user in members and subscriber.user in members:
+                    shared = chat
+                elif found := await self._find_shared(subscriber.user, {user}):
+                    shared = found[user]
+                else:
+                    self.unsubscribe(subscriber, [user])
+                    continue
+                subject = self._subjects.get(user)
+                if subject is not None and subscriber in subject.subscribers:
+                    subject.subscribers[subscriber] = shared
+                    subscriber.signal(frame)
+        except ChatError as exc:
+            log.info("presence.notify_failed", user=user, error=exc.message)
+
+    async def refresh(self) -> None:
         """Renew subscriptions, and find missed changes: a lost notification, a dead gateway."""
-        await self._look(list(self._watched))
+        await self._refresh(list(self._subjects))
 
-    async def _look(self, users: list[UserId]) -> None:
-        for user, sight in (await self._sights.watch(users)).items():
-            self.heard(user, sight)
+    async def _refresh(self, users: list[UserId]) -> None:
+        for user, record in (await self._states.watch(users)).items():
+            self.handle_change(user, record)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
@@ -315,9 +294,9 @@ class PresenceSubscriptions:
         task.add_done_callback(self._tasks.discard)
 
 
-def encode_presence(user: UserId, state: State, sight: PresenceRecord | None) -> bytes:
+def encode_presence(user: UserId, state: State, record: PresenceRecord | None) -> bytes:
     """Return the presence signal of a user, with the last-seen time if they are offline."""
     last_seen: int | UnsetType = UNSET
-    if state is State.OFFLINE and sight is not None and sight.last_ms:
-        last_seen = sight.last_ms * 1000
+    if state is State.OFFLINE and record is not None and record.last_ms:
+        last_seen = record.last_ms * 1000
     return codec.encode(frames.PresenceSignal("presence", user, state.value, last_seen))

@@ -169,7 +169,7 @@ class RestoredRows:
                 return found
             request["ExclusiveStartKey"] = last
 
-    async def drop_due(self, due: DueChat) -> None:
+    async def delete_due(self, due: DueChat) -> None:
         """Delete a chat's due record, unless a range was added since."""
         request = {
             "TableName": self._table,

@@ -24,11 +24,12 @@ from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.push.hot import DueChats, PushState
 from chatserver.features.social.hot import LikeQueue, PostWakeUp
 from chatserver.features.social.model import PostIds
-from chatserver.features.webhooks.hot import HookEvents
+from chatserver.features.webhooks.hot import EventQueue
 from chatserver.hot.bus.idempotent_answers import Answer, Answers
 from chatserver.hot.bus.job_progress import Jobs
 from chatserver.hot.bus.mailbox import Mailbox, MailboxWriter
-from chatserver.hot.bus.rpc import CallQueue, WarmCalls
+from chatserver.hot.bus.rpc_client import WarmCalls
+from chatserver.hot.bus.rpc_queue import CallQueue
 from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.backlog import Backlog, CommitEntry, HideEntry
@@ -53,9 +54,9 @@ from chatserver.hot.users.presence_subscriptions import PresenceStates
 from chatserver.hot.users.rate_limits import Limits
 from chatserver.hot.users.revocations import Revocations
 from chatserver.hot.users.session_directory import Claim, Sessions
-from chatserver.operations.audit.hot import AuditNotes, Found, Round
-from chatserver.operations.cost.hot import Spendings
-from chatserver.operations.overview.hot import LOOKED_MAX, BacklogLook, ProcessStatsLog
+from chatserver.operations.audit.hot import AuditResults, Found, Round
+from chatserver.operations.cost.hot import UsageTotals
+from chatserver.operations.overview.hot import MEASURED_MAX, BacklogStats, ProcessStatsLog
 from chatserver.protocol import codec
 from chatserver.protocol.webhook_messages import BeforeSend
 from chatserver.telemetry.dynamodb_usage import KINDS, Part, UsageAccumulator
@@ -134,8 +135,8 @@ async def use_everything(hot: HotClient) -> None:
     await use_likes(hot)
     await use_spending(hot)
     await use_figures(hot)
-    await Mailbox(hot, GATEWAY).keep()
-    queue = CallQueue(hot, "tour", SystemClock()).iter_calls()
+    await Mailbox(hot, GATEWAY).renew()
+    queue = CallQueue(hot=hot, consumer="tour", clock=SystemClock()).iter_calls()
     waiting = asyncio.ensure_future(anext(queue))
     calling = asyncio.ensure_future(WarmCalls(hot, GATEWAY, 60).load_chat(ChatId("c")))
     await waiting
@@ -148,14 +149,16 @@ async def use_everything(hot: HotClient) -> None:
 
 async def use_assistant(hot: HotClient, partition: int, chat: ChatId, user: UserId) -> None:
     """Have a companion begin an answer, and stop it; another session waits."""
-    lease = Lease(hot, partition, "assistant", "me", TTL_S, SystemClock())
+    lease = Lease(
+        hot=hot, partition=partition, work="assistant", owner="me", ttl_s=TTL_S, clock=SystemClock()
+    )
     await lease.claim()
     asked, deltas = PendingResponses(hot, partition), Deltas(hot)
     budgets = TokenBudgets(hot, config.Companions())
-    await asked.note([HideEntry("1-0", ChatId(f"{partition:026d}"), user, Seq(1))])
+    await asked.record([HideEntry("1-0", ChatId(f"{partition:026d}"), user, Seq(1))])
     entry = PendingMessage("999999999999999-0", chat, newest=1, changed=1)
-    await asked._note("0-0", [entry])
-    begun = await asked.begin(lease, chat)
+    await asked._record("0-0", [entry])
+    begun = await asked.start(lease, chat)
     assert begun is not None and begun.seq == 1
     await budgets.reserve(user, chat, "turn", 10)
     await deltas.begin(chat, "turn", begun.seq, 600)
@@ -166,7 +169,7 @@ async def use_assistant(hot: HotClient, partition: int, chat: ChatId, user: User
     await asked.postpone(begun, 1)
     if user.endswith("0"):
         await budgets.settle(user, chat, "turn", 5)
-        await asked.end(begun)
+        await asked.finish(begun)
     await lease.release()
 
 
@@ -176,20 +179,20 @@ async def use_likes(hot: HotClient) -> None:
     queue = LikeQueue(hot, 100)
     await queue.check_room(post)
     await queue.add(post, 1)
-    await PostWakeUp(hot).ring()
+    await PostWakeUp(hot).notify()
 
 
 async def use_moderation(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
     """Restrict a chat, part two users, and have events of all kinds on their way."""
     assert await HotMembership(hot).restrict(chat, 99, ":s1")
     await Blocks(hot).add(users[0], users[1])
-    events = HookEvents(hot, hot.keys.partition_of(chat), 1000)
-    await events.feed([b"1", b"2", b"3", b"4"])
-    first, second, third, _ = (await events.list_waiting(100))[-4:]
+    events = EventQueue(hot, hot.keys.partition_of(chat), 1000)
+    await events.append([b"1", b"2", b"3", b"4"])
+    first, second, third, _ = (await events.list_pending(100))[-4:]
     await events.postpone(first, 9_000_000_000_000)
-    await events.give_up(second, "why")
+    await events.dead_letter(second, "why")
     await events.postpone(third, 1)
-    await events.take_due(1, 100)
+    await events.requeue_due(1, 100)
 
 
 async def use_files(hot: HotClient, owner: UserId) -> None:
@@ -197,7 +200,7 @@ async def use_files(hot: HotClient, owner: UserId) -> None:
     file = File(
         "file-1", owner, ChatId("chat-0"), "a.png", "image/png", 1, "00", 0, 9_000_000_000, "ready"
     )
-    await SendableFiles(hot).put(file, 0.0, is_news=False)
+    await SendableFiles(hot).put(file, 0.0, is_update=False)
     jobs = MediaJobs(hot)
     await jobs.add(file.id)
     await jobs._add(hot.keys.slow_media_jobs(), file.id)
@@ -205,10 +208,10 @@ async def use_files(hot: HotClient, owner: UserId) -> None:
 
 async def use_seen(hot: HotClient, users: list[UserId]) -> None:
     """Be a gateway whose users come, are watched, and are limited."""
-    seen = PresenceStates(hot, GATEWAY, TTL_S, TTL_S)
+    seen = PresenceStates(hot=hot, gateway=GATEWAY, online_ttl_s=TTL_S, keep_s=TTL_S)
     await seen.keep_alive()
     claims = [Claim(user, SessionId("s1"), DeviceId("d1"), 0) for user in users]
-    await Sessions(hot, GATEWAY, 20, TTL_S).claim(claims)
+    await Sessions(hot=hot, gateway=GATEWAY, sessions_max=20, keep_s=TTL_S).claim(claims)
     await seen.announce([GatewayPresence(user, State.ONLINE, 0.0) for user in users])
     await seen.watch(users)
     await seen.unwatch(users[1:])
@@ -286,8 +289,8 @@ async def use_spending(hot: HotClient) -> None:
     for kind in KINDS:
         purse.spend_on_chats(kind, {"chat-1": 1.0, "chat-2": 2.0}, 4.5)
     purse.count_messages(1)
-    await Spendings(hot).add(Part("process", 1, "2026-01-31", purse.take()))
-    found = await Spendings(hot).get_day("2026-01-31")
+    await UsageTotals(hot).add(Part("process", 1, "2026-01-31", purse.take()))
+    found = await UsageTotals(hot).get_day("2026-01-31")
     assert found.chats["write"] == {"chat-1": 1.5, "chat-2": 3.0}
     servers = await list_memory(hot)
     assert sum(server.keys for server in servers) > 100
@@ -299,8 +302,8 @@ async def use_figures(hot: HotClient) -> None:
     snapshot = Snapshot("api", "", "host", 1, 1, 2.0, backlog=await look(hot))
     await ProcessStatsLog(hot).append("process", snapshot)
     page = await ProcessStatsLog(hot).list_after("0-0", 10)
-    assert [(said.process, said.snapshot) for said in page.said] == [("process", snapshot)]
-    notes = AuditNotes(hot)
+    assert [(each.process, each.snapshot) for each in page.snapshots] == [("process", snapshot)]
+    notes = AuditResults(hot)
     await notes.put_round(Round(3, 1, 2, 4, 5, 0, 0, 1))
     await notes.add_findings([Found(2, "orphan", "chat-1", 1, 2)])
     assert [each.chats for each in await notes.list_rounds()] == [4]
@@ -309,9 +312,9 @@ async def use_figures(hot: HotClient) -> None:
 
 async def look(hot: HotClient) -> FullBacklog:
     """How long the backlogs of all partitions are, some partitions at a time."""
-    found, looker = None, BacklogLook(hot, SystemClock())
-    for _ in range(0, PARTITIONS, LOOKED_MAX):
-        found = await looker.look()
+    found, looker = None, BacklogStats(hot, SystemClock())
+    for _ in range(0, PARTITIONS, MEASURED_MAX):
+        found = await looker.measure()
     assert found is not None
     counts = [await Backlog(hot, partition).count_waiting() for partition in range(PARTITIONS)]
     assert found.entries == sum(counts)
@@ -321,23 +324,27 @@ async def look(hot: HotClient) -> FullBacklog:
 async def use_pushes(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
     """Look through the backlog for whom to tell, and tell one; another chat is still due."""
     partition = hot.keys.partition_of(chat)
-    lease = Lease(hot, partition, "notify", "me", TTL_S, SystemClock())
+    lease = Lease(
+        hot=hot, partition=partition, work="notify", owner="me", ttl_s=TTL_S, clock=SystemClock()
+    )
     await lease.claim()
-    chats, absence = DueChats(hot, lease), PushState(hot)
+    chats, push_state = DueChats(hot, lease), PushState(hot)
     entries = await chats.list_after(await chats.get_place(), 10)
-    assert await chats.note(entries[-1].id, {chat: Seq(1), ChatId("other"): Seq(1)}, 0)
-    (due, _) = sorted(await chats.take(10, 60), key=lambda one: one.chat != chat)
-    await chats.end(due, Seq(1))
-    await absence.find(chat, users)
-    await absence.note_devices(users[0])
-    await absence.note_none(users[1])
-    assert await absence.claim(users[2], "subscription", chat, Seq(2))
+    assert await chats.record(entries[-1].id, {chat: Seq(1), ChatId("other"): Seq(1)}, 0)
+    (due, _) = sorted(await chats.claim_due(10, 60), key=lambda one: one.chat != chat)
+    await chats.finish(due, Seq(1))
+    await push_state.find_needs(chat, users)
+    await push_state.record_devices(users[0])
+    await push_state.record_no_devices(users[1])
+    assert await push_state.claim(users[2], "subscription", chat, Seq(2))
     await lease.release()
 
 
 async def use_backlog(hot: HotClient, partition: int, chat: ChatId) -> None:
     """Take one entry off the backlog, and bury its message."""
-    lease = Lease(hot, partition, "persist", "me", TTL_S, SystemClock())
+    lease = Lease(
+        hot=hot, partition=partition, work="persist", owner="me", ttl_s=TTL_S, clock=SystemClock()
+    )
     await lease.claim()
     backlog = Backlog(hot, partition)
     (entry, *_) = await backlog.list_after("0-0", 1)

@@ -196,7 +196,7 @@ class Scripts:
         `life`: the epoch that Redis is in; else the one that is given. `asides`: places of entries
         that are not messages; `deleted`: places of deleted messages of the first member.
         """
-        script, names = load_script("open_chat"), self.keys
+        script, names = load_script("load_chat"), self.keys
         self.begin(epoch if life is None else life)
         key_list, arg_list = script.bind(
             {
@@ -271,7 +271,7 @@ class Scripts:
     def settle(self, *done: tuple[ChatId, int]) -> int:
         """Take chats off the list of unfinished fan-outs; return how many were."""
         taken: int = self.run(
-            "settle",
+            "finish_fan_outs",
             {"undelivered": self.keys.undelivered(0)},
             items=[
                 {"chat": self.keys.chat(chat), "chat_id": chat, "upto": upto} for chat, upto in done

@@ -8,7 +8,7 @@ from chatserver import config
 from chatserver.errors import RateLimited
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.rate_limits import MEMORY_BLOCK_BYTES, Limits
-from tests.load.memory_day import DAY_BYTES_MAX, WAYS, day_budget, measure
+from tests.benchmarks.memory_budget import DAY_BYTES_MAX, WAYS, day_budget, measure
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
 
@@ -38,7 +38,7 @@ async def test_memory_charged_afterwards_is_owed_also_after_the_user_left(hot: H
     await one.find("memory", "alice").pay("much data", 50_000)
 
     one.charge_memory("alice", 80_000)
-    one.give_back("memory", "alice")
+    one.return_tokens("memory", "alice")
     one.charge_memory("alice", 20_000)
     await one.close()
 

@@ -112,7 +112,7 @@ class Chat:
         """Say that the chat is persisted."""
         keys = self.scripts.keys
         self.scripts.run(
-            "persisted",
+            "trim_persisted",
             args={"log_max": log_max},
             items=[
                 {

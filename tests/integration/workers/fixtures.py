@@ -23,5 +23,5 @@ async def gateway(parts: WorkerContainer) -> AsyncIterator[Gateway]:
     """A gateway that listens to its mail."""
     made = Gateway(parts.hot)
     async with running(made.listen(), "gateway"):
-        await made._mailbox.keep()
+        await made._mailbox.renew()
         yield made

@@ -16,7 +16,7 @@ from chatserver.domain.ids import ChatId, GatewayId, Mid, Ref, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.domain.messages import Audience, PendingDraft, digest_of
 from chatserver.hot.bus.mailbox import Answer, AnyRecord, Mailbox
-from chatserver.hot.bus.rpc import WarmCalls
+from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.presence import Presence
@@ -164,14 +164,14 @@ async def make_users(parts: WorkerContainer, *users: UserId) -> None:
 async def make_direct(parts: WorkerContainer, a: UserId = ALICE, b: UserId = BOB) -> Audience:
     """A direct chat in both tiers; its audience."""
     await make_users(parts, a, b)
-    info = await parts.opener.open_direct(a, b)
+    info = await parts.chat_creator.open_direct(a, b)
     return await parts.audiences.get(ChatId(info.chat))
 
 
 async def make_group(parts: WorkerContainer, *users: UserId, ref: str = "g") -> Audience:
     """A group in both tiers; its audience."""
     await make_users(parts, *users)
-    info = await parts.opener.create_chat(users[0], Ref(ref), users[1:], "Team")
+    info = await parts.chat_creator.create_chat(users[0], Ref(ref), users[1:], "Team")
     return await parts.audiences.get(ChatId(info.chat))
 
 

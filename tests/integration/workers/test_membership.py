@@ -356,6 +356,23 @@ async def test_change_whose_process_died_is_finished_by_others(
     assert await parts.hot.call("HLEN", parts.hot.keys.turnover(chat)) == 0
 
 
+async def test_join_that_was_not_delivered_is_delivered_by_the_repair_of_its_chat(
+    parts: WorkerContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What precedes the join counts as read as soon as the chat's deliveries are complete."""
+    chat = group.chat
+    die_in(parts, monkeypatch, "membership.after_redis")
+    with pytest.raises(Died):
+        await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+    repair = RepairWorker(parts, 0, "w1")
+
+    await eventually(repair.repair_once, 20, "the chat is overdue")
+
+    seq = 1 + (await says(parts, chat)).index(("dave", "member"))
+    assert await parts.inboxes.get_marks(DAVE, chat) == (seq - 1, seq - 1)
+    assert await parts.hot.call("HLEN", parts.hot.keys.turnover(chat)) == 0
+
+
 @pytest.mark.parametrize("loss", ["epoch", "everything"])
 async def test_joiner_after_a_loss_of_redis_reads_nothing_older_than_the_join(
     parts: WorkerContainer, group: Audience, monkeypatch: pytest.MonkeyPatch, loss: str

@@ -123,7 +123,7 @@ async def test_messages_deleted_for_oneself_are_hidden_again_after_a_loss_of_red
         await parts.membership.change(BOB, asked(frames.Leave, chat))
         await eventually(lambda: is_stored(parts))
     await lose_redis(parts)
-    await parts.opener.load_user(BOB)
+    await parts.user_loader.load_user(BOB)
     assert await hidden.list_hidden(BOB, [chat]) == {}
 
     await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))

@@ -205,7 +205,7 @@ async def test_repair_tells_every_gateway_with_a_member(hasty: WorkerContainer) 
     gateway = Gateway(hasty.hot)
     team = await make_group(hasty, ALICE, BOB, CAROL)
     async with running(gateway.listen(), "gateway"):
-        await gateway._mailbox.keep()
+        await gateway._mailbox.renew()
         await gateway.announce(BOB, CAROL)
         await gateway.send(team, "one", "two")
         await leave_undelivered(hasty, team.chat)

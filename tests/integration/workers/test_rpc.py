@@ -15,7 +15,8 @@ import pytest
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId
 from chatserver.errors import NotFound, Overloaded, RateLimited, Unavailable
-from chatserver.hot.bus import rpc
+from chatserver.hot.bus import rpc, rpc_client
+from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.protocol import frames
 from tests.integration.warm.support import Faults, Tables
 from tests.integration.workers.support import (
@@ -49,7 +50,7 @@ pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.
 
 
 @pytest.fixture
-async def calls(gateway: Gateway) -> rpc.WarmCalls:
+async def calls(gateway: Gateway) -> WarmCalls:
     """The calls of a gateway that listens to its mail."""
     return gateway.calls
 
@@ -65,7 +66,7 @@ async def worker(parts: WorkerContainer) -> AsyncIterator[None]:
 
 
 async def test_rpc_load_user_makes_the_user_known(
-    parts: WorkerContainer, calls: rpc.WarmCalls, worker: None
+    parts: WorkerContainer, calls: WarmCalls, worker: None
 ) -> None:
     """Whoever says hello has an account from then on, and a box."""
     await calls.load_user(ALICE)
@@ -77,7 +78,7 @@ async def test_rpc_load_user_makes_the_user_known(
 
 
 async def test_rpc_open_direct_is_the_same_chat_for_both(
-    parts: WorkerContainer, calls: rpc.WarmCalls, worker: None
+    parts: WorkerContainer, calls: WarmCalls, worker: None
 ) -> None:
     """Opened twice, from either side, at once: one chat."""
     await make_users(parts, ALICE, BOB)
@@ -89,7 +90,7 @@ async def test_rpc_open_direct_is_the_same_chat_for_both(
 
 
 async def test_rpc_create_chat_again_by_the_same_ref_is_the_same_chat(
-    parts: WorkerContainer, calls: rpc.WarmCalls, worker: None
+    parts: WorkerContainer, calls: WarmCalls, worker: None
 ) -> None:
     """A call that died with its worker may be made again."""
     await make_users(parts, ALICE, BOB, CAROL)
@@ -102,7 +103,7 @@ async def test_rpc_create_chat_again_by_the_same_ref_is_the_same_chat(
 
 
 async def test_rpc_load_chat_opens_it_in_the_hot_tier(
-    parts: WorkerContainer, calls: rpc.WarmCalls, worker: None
+    parts: WorkerContainer, calls: WarmCalls, worker: None
 ) -> None:
     """A chat that left Redis is there again."""
     team = await make_direct(parts)
@@ -113,8 +114,8 @@ async def test_rpc_load_chat_opens_it_in_the_hot_tier(
     assert await parts.hot.call("EXISTS", parts.hot.keys.chat(team.chat))
 
 
-async def test_rpc_read_history_reads_both_ways(
-    parts: WorkerContainer, gateway: Gateway, calls: rpc.WarmCalls, worker: None
+async def test_rpc_read_run_reads_both_ways(
+    parts: WorkerContainer, gateway: Gateway, calls: WarmCalls, worker: None
 ) -> None:
     """Below a seq and above one, contiguous and rising."""
     team = await make_direct(parts)
@@ -122,8 +123,8 @@ async def test_rpc_read_history_reads_both_ways(
     async with running(persister_of(parts).run()):
         await eventually(lambda: is_drained(parts))
 
-    before = await calls.read_history(team.chat, 8, None, 3, None)
-    after = await calls.read_history(team.chat, None, 8, 50, None)
+    before = (await calls.read_run(team.chat, 8, None, 3, None)).messages
+    after = (await calls.read_run(team.chat, None, 8, 50, None)).messages
 
     assert [message.seq for message in before] == [5, 6, 7]
     assert [message.seq for message in after] == [9, 10]
@@ -134,7 +135,7 @@ async def test_rpc_read_history_reads_both_ways(
 
 
 async def test_rpc_error_of_the_warm_tier_reaches_the_caller_as_it_is(
-    parts: WorkerContainer, calls: rpc.WarmCalls, worker: None
+    parts: WorkerContainer, calls: WarmCalls, worker: None
 ) -> None:
     """Kind and words: who is missing, and that it is not temporary."""
     await make_users(parts, ALICE)
@@ -146,7 +147,7 @@ async def test_rpc_error_of_the_warm_tier_reaches_the_caller_as_it_is(
 
 
 async def test_rpc_warm_tier_that_is_away_is_unavailable_and_the_next_call_works(
-    parts: WorkerContainer, calls: rpc.WarmCalls, worker: None
+    parts: WorkerContainer, calls: WarmCalls, worker: None
 ) -> None:
     """A failure of one call is that call's."""
     team = await make_direct(parts)
@@ -162,7 +163,7 @@ async def test_rpc_warm_tier_that_is_away_is_unavailable_and_the_next_call_works
 
 
 async def test_rpc_call_of_another_version_is_refused_and_holds_up_no_other(
-    parts: WorkerContainer, gateway: Gateway, calls: rpc.WarmCalls, worker: None
+    parts: WorkerContainer, gateway: Gateway, calls: WarmCalls, worker: None
 ) -> None:
     """During a rolling update a gateway may know more than a worker."""
 
@@ -186,7 +187,7 @@ async def test_rpc_call_older_than_its_deadline_is_not_executed(
 ) -> None:
     """Nobody waits for it any more: a worker that comes late does not work for nothing."""
     await make_users(parts, ALICE)
-    hasty = rpc.WarmCalls(parts.hot, GatewayId("gw1"), 0.05)
+    hasty = WarmCalls(parts.hot, GatewayId("gw1"), 0.05)
     with pytest.raises(Unavailable, match="is 'chatserver worker rpc' running"):
         await hasty.load_user(UserId("late"))
 
@@ -219,7 +220,7 @@ async def test_rpc_call_is_answered_when_clocks_of_gateway_and_worker_differ(
         await asyncio.wait_for(gateway.calls.load_user(ALICE), 15)
 
 
-class SlowOpener:
+class SlowLoader:
     """A warm tier that takes its time; counts."""
 
     def __init__(self) -> None:
@@ -237,14 +238,14 @@ class SlowOpener:
         finally:
             self.at_once -= 1
 
-    async def create_chat(self, user: UserId, *_: object) -> frames.ChatInfo:
+    async def create_chat(self, user: UserId, *_: object, is_host: bool = False) -> frames.ChatInfo:
         await self.load_user(user)
         return frames.ChatInfo("c", "group", [user])
 
 
-def slowed(parts: WorkerContainer, opener: SlowOpener, in_flight_max: int = 64) -> RpcWorker:
+def slowed(parts: WorkerContainer, loader: SlowLoader, in_flight_max: int = 64) -> RpcWorker:
     """A worker whose warm tier is slow."""
-    slow = dataclasses.replace(parts, opener=cast(Any, opener))
+    slow = dataclasses.replace(parts, user_loader=cast(Any, loader), chat_creator=cast(Any, loader))
     return RpcWorker(slow, "slow", in_flight_max=in_flight_max)
 
 
@@ -252,16 +253,16 @@ async def test_rpc_call_that_takes_too_long_is_given_up_on_both_sides(
     parts: WorkerContainer, gateway: Gateway
 ) -> None:
     """The caller hears in time, and the worker is free again."""
-    opener = SlowOpener()
-    hasty = rpc.WarmCalls(parts.hot, GatewayId("gw1"), 0.3)
-    async with running(slowed(parts, opener).run()):
-        while not opener.most_at_once:  # one that the worker sees too late is not begun
+    loader = SlowLoader()
+    hasty = WarmCalls(parts.hot, GatewayId("gw1"), 0.3)
+    async with running(slowed(parts, loader).run()):
+        while not loader.most_at_once:  # one that the worker sees too late is not begun
             with pytest.raises(Unavailable):
                 await hasty.load_user(ALICE)
 
-        await eventually(lambda: opener.at_once == 0)
+        await eventually(lambda: loader.at_once == 0)
 
-    assert opener.most_at_once == 1 and opener.done == 0
+    assert loader.most_at_once == 1 and loader.done == 0
 
 
 # ── bounds ──────────────────────────────────────────────────────────────────────────────────────
@@ -271,36 +272,36 @@ async def test_rpc_calls_beyond_the_bound_are_overloaded_and_the_others_answered
     parts: WorkerContainer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gateway whose calls pile up says so at once; those that wait are not lost."""
-    monkeypatch.setattr(rpc, "WAITING_MAX", 5)
-    opener = SlowOpener()
-    async with running(slowed(parts, opener).run()):
+    monkeypatch.setattr(rpc_client, "WAITING_MAX", 5)
+    loader = SlowLoader()
+    async with running(slowed(parts, loader).run()):
         waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(5)]
-        await eventually(lambda: opener.at_once == 5)
+        await eventually(lambda: loader.at_once == 5)
 
         with pytest.raises(Overloaded) as caught:
             await gateway.calls.load_user(ALICE)
-        opener.may_go_on.set()
+        loader.may_go_on.set()
         await asyncio.gather(*waiting)
         await gateway.calls.load_user(ALICE)
 
     assert caught.value.retry_after_ms
-    assert opener.done == 6
+    assert loader.done == 6
 
 
 async def test_rpc_call_behind_a_flood_of_another_user_is_answered_first(
     parts: WorkerContainer, gateway: Gateway
 ) -> None:
     """Slots are shared by user: whoever makes a hundred calls waits behind their own."""
-    opener = SlowOpener()
-    async with running(slowed(parts, opener).run()):
+    loader = SlowLoader()
+    async with running(slowed(parts, loader).run()):
         flood = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(100)]
-        await eventually(lambda: opener.at_once >= CALLS_OF_USER_MAX)
+        await eventually(lambda: loader.at_once >= CALLS_OF_USER_MAX)
 
         other = asyncio.create_task(gateway.calls.load_user(BOB))
-        await eventually(lambda: BOB in opener.begun)
-        assert opener.begun.count(ALICE) == CALLS_OF_USER_MAX
+        await eventually(lambda: BOB in loader.begun)
+        assert loader.begun.count(ALICE) == CALLS_OF_USER_MAX
 
-        opener.may_go_on.set()
+        loader.may_go_on.set()
         await asyncio.gather(other, *flood)
 
 
@@ -308,22 +309,22 @@ async def test_rpc_calls_about_many_users_leave_the_slots_to_the_others(
     parts: WorkerContainer, gateway: Gateway
 ) -> None:
     """Large groups are created one at a time, whoever asks; other calls begin at once."""
-    opener = SlowOpener()
+    loader = SlowLoader()
     fit = BULK_IN_FLIGHT_MAX + BULK_WAITING_MAX
     members = [UserId(f"u{n}") for n in range(FEW_USERS + 1)]
-    async with running(slowed(parts, opener).run()):
+    async with running(slowed(parts, loader).run()):
         flood = [
             asyncio.create_task(gateway.calls.create_chat(creator, Ref("g"), members, None))
             for creator in members
         ]
-        await eventually(lambda: opener.at_once == BULK_IN_FLIGHT_MAX)
+        await eventually(lambda: loader.at_once == BULK_IN_FLIGHT_MAX)
 
         other = asyncio.create_task(gateway.calls.load_user(BOB))
-        await eventually(lambda: BOB in opener.begun)
-        assert opener.most_at_once == BULK_IN_FLIGHT_MAX + 1
+        await eventually(lambda: BOB in loader.begun)
+        assert loader.most_at_once == BULK_IN_FLIGHT_MAX + 1
 
         await eventually(lambda: sum(each.done() for each in flood) == len(flood) - fit)
-        opener.may_go_on.set()
+        loader.may_go_on.set()
         await other
         outcomes = await asyncio.gather(*flood, return_exceptions=True)
 
@@ -337,8 +338,8 @@ async def test_rpc_calls_of_one_user_beyond_the_bound_are_rate_limited(
 ) -> None:
     """A user's queued calls at a worker are bounded, and the refusal carries a retry time."""
     monkeypatch.setattr(rpc_worker, "WAITING_OF_USER_MAX", 3)
-    opener = SlowOpener()
-    async with running(slowed(parts, opener).run()):
+    loader = SlowLoader()
+    async with running(slowed(parts, loader).run()):
         fit = CALLS_OF_USER_MAX + 3
         waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(fit + 2)]
         refused = [
@@ -347,7 +348,7 @@ async def test_rpc_calls_of_one_user_beyond_the_bound_are_rate_limited(
             if isinstance(task.exception(), RateLimited)
         ]
         assert refused
-        opener.may_go_on.set()
+        loader.may_go_on.set()
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)
 
     failures = [outcome for outcome in outcomes if isinstance(outcome, RateLimited)]
@@ -365,7 +366,7 @@ async def test_rpc_create_chat_with_many_members_reads_them_together(
         warm = parts.settings.warm.model_copy(update={"endpoint": proxy.endpoint})
         async with open_parts(parts.settings.redis.url, warm) as others:
             before = len(proxy.calls)
-            await others.opener.create_chat(ALICE, Ref("g"), members, "Team")
+            await others.chat_creator.create_chat(ALICE, Ref("g"), members, "Team")
             made = [call.operation for call, _ in proxy.calls[before:]]
 
     others_made = [operation for operation in made if operation != "Query"]
@@ -377,14 +378,14 @@ async def test_rpc_worker_does_so_many_calls_at_once_and_no_more(
     parts: WorkerContainer, gateway: Gateway
 ) -> None:
     """The others wait for their turn, and all are answered."""
-    opener = SlowOpener()
-    async with running(slowed(parts, opener, 3).run()):
+    loader = SlowLoader()
+    async with running(slowed(parts, loader, 3).run()):
         waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(20)]
-        await eventually(lambda: opener.at_once == 3)
-        opener.may_go_on.set()
+        await eventually(lambda: loader.at_once == 3)
+        loader.may_go_on.set()
         await asyncio.gather(*waiting)
 
-    assert (opener.most_at_once, opener.done) == (3, 20)
+    assert (loader.most_at_once, loader.done) == (3, 20)
 
 
 # ── several workers, and their end ──────────────────────────────────────────────────────────────
@@ -420,20 +421,20 @@ async def test_rpc_worker_that_is_stopped_answers_what_it_took(
     parts: WorkerContainer, gateway: Gateway
 ) -> None:
     """What it has begun is finished; what it has not is for somebody else, and the caller knows."""
-    opener = SlowOpener()
-    task = asyncio.create_task(slowed(parts, opener, 1).run())
+    loader = SlowLoader()
+    task = asyncio.create_task(slowed(parts, loader, 1).run())
     waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(6)]
-    await eventually(lambda: opener.at_once == 1)
+    await eventually(lambda: loader.at_once == 1)
 
     task.cancel()
     outcomes = asyncio.gather(*waiting[1:], return_exceptions=True)
     refused = await asyncio.wait_for(outcomes, 15)
-    opener.may_go_on.set()
+    loader.may_go_on.set()
     await waiting[0]
     await end(task)
 
     assert all("stopped; try again" in str(error) for error in refused), refused
-    assert opener.done == 1
+    assert loader.done == 1
 
 
 async def test_rpc_worker_killed_in_a_call_leaves_it_unavailable_and_the_retry_works(
@@ -441,7 +442,7 @@ async def test_rpc_worker_killed_in_a_call_leaves_it_unavailable_and_the_retry_w
 ) -> None:
     """It had done all but answer: the caller is told that nobody knows, and asks again."""
     await make_users(parts, ALICE, BOB)
-    hasty = rpc.WarmCalls(parts.hot, GatewayId("gw2"), 3.0)
+    hasty = WarmCalls(parts.hot, GatewayId("gw2"), 3.0)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "chatserver.cli.main", "worker", "rpc",
         env={**os.environ, **variables_of(parts), "CHAT_FAILPOINT": "rpc.before_answer:kill"},

@@ -19,7 +19,7 @@ from chatserver.auth.tokens import Tokens
 from chatserver.config import Api, Auth, Settings
 from chatserver.domain.clock import SystemClock
 from chatserver.errors import ConfigError, Forbidden
-from chatserver.features.accounts.demo_login_routes import check_is_direct, check_is_local
+from chatserver.features.accounts.routes import check_is_direct, check_is_local
 from tests.support.apiparts import open_offline_parts
 
 SECRET = "0123456789abcdef0123456789abcdef"

@@ -18,7 +18,7 @@ from chatserver.service.fair_slots import FairSlots
 class Arrivals:
     """Everybody is known."""
 
-    async def ensure(self, user: UserId, *, is_vouched: bool) -> None:
+    async def ensure_loaded(self, user: UserId, *, is_vouched: bool) -> None:
         """See `chatserver.service.chats.user_loader`."""
 
 
@@ -71,7 +71,7 @@ class World:
 
 async def test_requests_of_one_user_leave_room_for_others() -> None:
     """Whoever makes many requests at once waits for their own; sends are not counted."""
-    world = World(FairSlots(10, 2, 3, "requests"))
+    world = World(FairSlots(total_max=10, user_max=2, waiting_max=3, requests="requests"))
     flood = [world.ask("busy") for _ in range(6)]
     await world.until_begun(2)
 
@@ -90,7 +90,7 @@ async def test_requests_of_one_user_leave_room_for_others() -> None:
 
 async def test_requests_that_fail_or_end_give_their_slots_back() -> None:
     """Slots are free again after each answer."""
-    world = World(FairSlots(1, 1, 50, "requests"))
+    world = World(FairSlots(total_max=1, user_max=1, waiting_max=50, requests="requests"))
     world.may_end.set()
 
     answers = await asyncio.gather(*(world.ask(f"u{n % 3}") for n in range(12)))

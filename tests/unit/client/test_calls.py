@@ -40,11 +40,11 @@ class Recorder(Calls):
         self._post(deed)
         return Acked(deed.ref, deed.chat, 1, 1, "m", False, "hot")
 
-    def _tell(self, fields: dict[str, Any]) -> None:
+    def _notify(self, fields: dict[str, Any]) -> None:
         self.frames.append(fields)
 
     def _watch(self, users: list[str], *, is_on: bool) -> None:
-        self._tell({"type": "watch" if is_on else "unwatch", "users": users})
+        self._notify({"type": "watch" if is_on else "unwatch", "users": users})
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ class ClientMachine(RuleBasedStateMachine):
     def read(self, chat: str) -> None:
         if self.client.is_online and chat in self.client.chats and chat != LARGE:
             top = self.client.chats[chat].log.shown or 0
-            self.client.tell({"type": "mark", "chat": chat, "read": top})
+            self.client.notify({"type": "mark", "chat": chat, "read": top})
 
     @rule(chat=chats, has_before=st.booleans())
     def ask_history(self, chat: str, has_before: bool) -> None:
@@ -326,7 +326,7 @@ class ClientMachine(RuleBasedStateMachine):
             elif isinstance(answer, dict):
                 is_newest, before = number in self.newest, self.before.pop(number, None)
                 self.client.take_history(answer, is_newest=is_newest, before=before)
-        self.untaken.extend(self.client.take_told())
+        self.untaken.extend(self.client.take_queued())
         if len(self.untaken) >= BOUNDS.events_max:
             self.client.pause(self.now, is_paused=True)
         if not self.is_busy:

@@ -176,7 +176,7 @@ def test_each_target_and_variable_of_make_in_a_document_is_there(document: Docum
 
 @each_document
 def test_each_module_that_a_document_runs_is_there_with_its_options(document: Document) -> None:
-    """`python -m tests.load.direct --seconds 5`."""
+    """`python -m tests.benchmarks.sharded_reads --reads 120`."""
     wrong = []
     for line in code_of(document):
         for name, rest in re.findall(r"\bpython3? -m ([\w.]+)([^;&|]*)", line):
@@ -185,7 +185,7 @@ def test_each_module_that_a_document_runs_is_there_with_its_options(document: Do
             path = (ROOT / name.replace(".", "/")).with_suffix(".py")
             if not path.is_file() and importlib.util.find_spec(name) is None:
                 wrong.append(name)
-            elif name.startswith("tests.load."):
+            elif name.startswith("tests.benchmarks."):
                 source = "".join(one.read_text("utf-8") for one in path.parent.glob("*.py"))
                 options = re.findall(r"(?<!\S)\[?(--[a-z-]+)", rest)
                 wrong += [

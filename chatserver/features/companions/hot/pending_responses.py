@@ -27,7 +27,7 @@ from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
-NOTED_MAX = 200  # sessions in one script call, unless one entry has more
+RECORDED_MAX = 200  # sessions in one script call, unless one entry has more
 _CHAT_AT = len(b'"chat":"')  # every entry begins with this
 _CHAT_END = _CHAT_AT + 26  # length of a ULID: no other kind of chat has an id this long
 _AFTER_ALL = f"{2**53 - 1}-0"
@@ -45,7 +45,7 @@ class PendingMessage:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Begun:
+class StartedResponse:
     """Work of a session in progress. `seq` is the message to answer, or 0 if there is none.
 
     `stop` is the seq of the message whose response is to be stopped. `changed` is the first message
@@ -76,7 +76,7 @@ class _Head(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Head).decode
 
 
-def find_asked(entry: BacklogEntry) -> Iterator[PendingMessage]:
+def find_pending(entry: BacklogEntry) -> Iterator[PendingMessage]:
     """Yield the pending work in a backlog entry; usually none, at low cost."""
     if not isinstance(entry, CommitEntry):
         return
@@ -109,7 +109,7 @@ class PendingResponses:
 
     # Scanning the backlog
 
-    async def get_heard(self) -> str:
+    async def get_checkpoint(self) -> str:
         """Return the id of the last backlog entry that was scanned by any worker."""
         key = self._hot.keys.checkpoint(self._partition)
         heard, done = await self._hot.call("HMGET", key, "heard", "id")
@@ -139,7 +139,7 @@ class PendingResponses:
         if self._client is not None:
             await self._client.aclose()
 
-    async def note(self, entries: Sequence[BacklogEntry], *, is_whole: bool = True) -> int:
+    async def record(self, entries: Sequence[BacklogEntry], *, is_whole: bool = True) -> int:
         """Record pending work found in entries and advance `heard`; return how many were recorded.
 
         `entries` must follow the last recorded entry without gaps. With `is_whole` False, `heard`
@@ -154,27 +154,27 @@ class PendingResponses:
         count, batch = 0, list[PendingMessage]()
         for entry in entries:
             if isinstance(entry, HideEntry):
-                await self._note_hidden(entry)
+                await self._record_hidden(entry)
                 continue
-            batch += find_asked(entry)
-            if len(batch) >= NOTED_MAX:
-                count += await self._note(entry.id, batch)
+            batch += find_pending(entry)
+            if len(batch) >= RECORDED_MAX:
+                count += await self._record(entry.id, batch)
                 batch = []
         if batch or is_whole:
-            count += await self._note(entries[-1].id, batch)
+            count += await self._record(entries[-1].id, batch)
         return count
 
-    async def _note_hidden(self, entry: HideEntry) -> None:
+    async def _record_hidden(self, entry: HideEntry) -> None:
         """Record a message that a user deleted only for themself, in the chat's partition."""
         if is_session_chat(entry.chat):
             elsewhere = PendingResponses(self._hot, self._hot.keys.partition_of(entry.chat))
             one = PendingMessage(_AFTER_ALL, entry.chat, changed=entry.seq)
-            await elsewhere._note("0-0", [one])
+            await elsewhere._record("0-0", [one])
 
-    async def _note(self, upto: str, batch: Iterable[PendingMessage]) -> int:
+    async def _record(self, upto: str, batch: Iterable[PendingMessage]) -> int:
         keys = self._hot.keys
         noted: int = await self._hot.run(
-            load_script("note_asked"),
+            load_script("record_pending_responses"),
             {
                 "checkpoint": keys.checkpoint(self._partition),
                 "asked": keys.asked(self._partition),
@@ -205,14 +205,14 @@ class PendingResponses:
         """Return the number of sessions that are pending or in progress."""
         return int(await self._hot.call("ZCARD", self._hot.keys.asked(self._partition)))
 
-    async def begin(self, lease: Lease, chat: ChatId) -> Begun | None:
+    async def start(self, lease: Lease, chat: ChatId) -> StartedResponse | None:
         """Start work on a session; None if the lease is lost.
 
         Guarantees:
-            Work that was started is started again for the same message until `end` is called.
+            Work that was started is started again for the same message until `finish` is called.
         """
         reply = await self._hot.run(
-            load_script("begin_turn"),
+            load_script("start_response"),
             {
                 "lease": self._hot.keys.lease(self._partition, "assistant"),
                 "asking": self._hot.keys.asking(chat),
@@ -222,30 +222,30 @@ class PendingResponses:
         if not reply:
             return None
         seq, stop, changed, tries = reply
-        return Begun(chat, Seq(seq), stop, changed, tries)
+        return StartedResponse(chat, Seq(seq), stop, changed, tries)
 
-    async def end(self, begun: Begun) -> bool:
+    async def finish(self, started: StartedResponse) -> bool:
         """Complete the work of a session; return whether more is pending."""
         keys = self._hot.keys
         more: int = await self._hot.run(
-            load_script("end_turn"),
-            {"asking": keys.asking(begun.chat), "asked": keys.asked(self._partition)},
-            {"chat": begun.chat, "seq": begun.seq, "changed": begun.changed},
+            load_script("finish_response"),
+            {"asking": keys.asking(started.chat), "asked": keys.asked(self._partition)},
+            {"chat": started.chat, "seq": started.seq, "changed": started.changed},
         )
         return bool(more)
 
-    async def postpone(self, begun: Begun, due_ms: int) -> None:
+    async def postpone(self, started: StartedResponse, due_ms: int) -> None:
         """Set a session's next due time and count the attempt."""
         keys = self._hot.keys
         await self._hot.transaction(
-            ("ZADD", keys.asked(self._partition), "XX", due_ms, begun.chat),
-            ("HINCRBY", keys.asking(begun.chat), "tries", 1),
+            ("ZADD", keys.asked(self._partition), "XX", due_ms, started.chat),
+            ("HINCRBY", keys.asking(started.chat), "tries", 1),
         )
 
-    async def is_stopped(self, begun: Begun) -> bool:
+    async def is_stopped(self, started: StartedResponse) -> bool:
         """Return whether the user asked to stop the response."""
-        stop = await self._hot.call("HGET", self._hot.keys.asking(begun.chat), "stop")
-        return int(stop or 0) >= begun.seq
+        stop = await self._hot.call("HGET", self._hot.keys.asking(started.chat), "stop")
+        return int(stop or 0) >= started.seq
 
 
 def _later(*entry_ids: bytes | None) -> str:

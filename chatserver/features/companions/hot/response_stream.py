@@ -27,7 +27,7 @@ DELTAS_MAX = 4_000  # later deltas are merged into the last one
 class ResponseSoFar:
     """Text of a response so far: deltas 0 to `index`. `end` is empty while it continues."""
 
-    turn: str
+    response_id: str
     seq: Seq
     index: int
     text: str
@@ -40,12 +40,12 @@ class Deltas:
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
-    async def begin(self, chat: ChatId, turn: str, seq: Seq, ttl_s: float) -> None:
+    async def begin(self, chat: ChatId, response_id: str, seq: Seq, ttl_s: float) -> None:
         """Start a response with delta 0; this replaces the previous stream."""
         key = self._hot.keys.deltas(chat)
         await self._hot.transaction(
             ("DEL", key),
-            ("XADD", key, "1-0", "u", turn, "s", seq),
+            ("XADD", key, "1-0", "u", response_id, "s", seq),
             ("PEXPIRE", key, int(ttl_s * 1000)),
         )
 
@@ -67,7 +67,7 @@ class Deltas:
     async def stop(self, chat: ChatId) -> Seq:
         """Request a stop of the response in progress; return the seq it answers, or 0."""
         seq: int = await self._hot.run(
-            load_script("stop_turn"), {"asking": self._hot.keys.asking(chat)}
+            load_script("stop_response"), {"asking": self._hot.keys.asking(chat)}
         )
         return Seq(seq)
 

@@ -21,7 +21,7 @@ BUSY_RETRY_MS = 1000
 _TOO_MANY, _USED_UP = 1, 2
 
 
-class TooManyTurns(RateLimited):
+class TooManyResponses(RateLimited):
     """The user has reached the limit of concurrent responses."""
 
 
@@ -36,43 +36,43 @@ class TokenBudgets:
         """Check that a message from the user to a companion may be answered now.
 
         Raises:
-            TooManyTurns: too many responses are in progress in other sessions.
+            TooManyResponses: too many responses are in progress in other sessions.
             RateLimited: the tokens of the day are used up; the error contains the time until reset.
         """
-        await self._ask(user, chat, "", 0)
+        await self._reserve(user, chat, "", 0)
 
-    async def reserve(self, user: UserId, chat: ChatId, turn: str, tokens: int) -> None:
+    async def reserve(self, user: UserId, chat: ChatId, response_id: str, tokens: int) -> None:
         """Reserve the tokens of a response; a restarted one replaces its own reservation.
 
         Guarantees:
-            At most `turns_in_flight_max` responses of a user hold a reservation, across all
+            At most `responses_per_user_max` responses of a user hold a reservation, across all
             processes.
             A user exceeds the budget at most by the last responses that started under it.
 
         Raises: as `check`.
         """
-        await self._ask(user, chat, turn, tokens)
+        await self._reserve(user, chat, response_id, tokens)
 
-    async def settle(self, user: UserId, chat: ChatId, turn: str, spent: int) -> bool:
+    async def settle(self, user: UserId, chat: ChatId, response_id: str, spent: int) -> bool:
         """Replace a reservation by the tokens used; False if it was settled before.
 
-        With an empty `turn` the tokens are added without a reservation.
+        With an empty `response_id` the tokens are added without a reservation.
         """
         done: int = await self._hot.run(
-            load_script("pay_turn"),
+            load_script("charge_response"),
             {"tokens": self._hot.keys.tokens(user)},
-            {"chat": chat, "turn": turn, "spent": spent},
+            {"chat": chat, "turn": response_id, "spent": spent},
         )
         return bool(done)
 
-    async def _ask(self, user: UserId, chat: ChatId, turn: str, tokens: int) -> None:
+    async def _reserve(self, user: UserId, chat: ChatId, response_id: str, tokens: int) -> None:
         settings = self._settings
         why, number = await self._hot.run(
-            load_script("allow_turn"),
+            load_script("reserve_response"),
             {"tokens": self._hot.keys.tokens(user)},
             {
                 "chat": chat,
-                "turn": turn,
+                "turn": response_id,
                 "wanted": tokens,
                 "turns_max": settings.responses_per_user_max,
                 "tokens_max": settings.tokens_per_day,
@@ -81,7 +81,7 @@ class TokenBudgets:
         )
         if why == _TOO_MANY:
             metrics.RATE_LIMITED.labels("turns").inc()
-            raise TooManyTurns(
+            raise TooManyResponses(
                 f"at most {settings.responses_per_user_max} answers are made for you at once: "
                 "wait for one of them",
                 retry_after_ms=BUSY_RETRY_MS,

@@ -86,7 +86,7 @@ def decode_session(item: Item) -> CompanionSession:
     )
 
 
-class CompanionSessions:
+class SessionRows:
     """Reads and writes table `chat_session`. Times are milliseconds since 1970."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:

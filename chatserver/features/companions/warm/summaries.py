@@ -3,8 +3,8 @@
     PK "c#<chat>"  SK "summary#<chat>"  first N  upto N (chat seqs)  text S  rev N
 
 Invariant: `text` summarizes the messages from `first` to `upto`, none of which was edited or
-deleted since; such a change drops the item (`chatserver.features.companions.memory`). A write is
-conditional on the `rev` that was read, so a repeated or delayed write has no effect.
+deleted since; such a change drops the item (`worker/memory.py`). A write is conditional on the
+`rev` that was read, so a repeated or delayed write has no effect.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ class JobRows:
             return None
         return decode_job(answer["Attributes"])
 
-    async def note(self, job: Job, **changes: Any) -> bool:
+    async def update(self, job: Job, **changes: Any) -> bool:
         """Update a job if its holder still has it; return False if not.
 
         Fields: `until_ms`, `progress`, `steps`, `why`, `changed_ms`.
@@ -335,13 +335,13 @@ class JobRows:
             found.append((id_, int(at)))
         return found
 
-    async def drop(self, id_: str, expires_at: int | None) -> None:
+    async def delete(self, id_: str, expires_at: int | None) -> None:
         """Delete a job, and the row of its ZIP. Idempotent."""
         if expires_at is not None:
             await self._delete(_kept_key(id_, expires_at))
         await self._delete(_job_key(id_))
 
-    async def drop_waiting(self, job: Job) -> None:
+    async def delete_waiting(self, job: Job) -> None:
         """Remove a job from the queue. Idempotent."""
         await self._delete(_waiting_key(job))
 

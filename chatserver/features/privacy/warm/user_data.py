@@ -36,6 +36,7 @@ class PersonalRows:
 
     def __init__(
         self,
+        *,
         client: DynamoClient,
         settings: Warm,
         shards: ShardList | None = None,

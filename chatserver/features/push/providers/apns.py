@@ -29,8 +29,8 @@ from chatserver.features.push.providers.interface import (
     TTL_S,
     Outcome,
     Verdict,
-    judge,
-    judge_failure,
+    classify,
+    classify_failure,
 )
 from chatserver.outbound.http2_client import Http2, parse_origin
 from chatserver.outbound.http_client import Answer
@@ -140,7 +140,7 @@ class ProviderToken:
     """Provider token: a signed token that identifies this server to Apple, used for `RENEW_S`."""
 
     def __init__(
-        self, key: ec.EllipticCurvePrivateKey, key_id: str, team_id: str, clock: Clock
+        self, *, key: ec.EllipticCurvePrivateKey, key_id: str, team_id: str, clock: Clock
     ) -> None:
         self._key = key
         self._key_id = key_id
@@ -181,10 +181,10 @@ class Apns:
         self._server = server
         self._clock = clock
         self._token = ProviderToken(
-            load_apns_key(settings.apns_key.get_secret_value()),
-            settings.apns_key_id,
-            settings.apns_team_id,
-            clock,
+            key=load_apns_key(settings.apns_key.get_secret_value()),
+            key_id=settings.apns_key_id,
+            team_id=settings.apns_team_id,
+            clock=clock,
         )
         self._lane = parse_origin(settings.apns_url).authority
         self._topic = settings.apns_topic
@@ -220,8 +220,8 @@ class Apns:
                 answer_bytes_max=ANSWER_BYTES_MAX,
             )
         except (BadRequest, Unavailable) as exc:
-            return judge_failure(exc)
-        return self._judge(answer, token)
+            return classify_failure(exc)
+        return self._classify(answer, token)
 
     def payload_of(self, notice: Notice) -> bytes:
         """Return the payload of a notice: JSON of at most `PAYLOAD_BYTES_MAX`."""
@@ -247,26 +247,28 @@ class Apns:
             raise AssertionError("the bounds of the fields keep it below")
         return encoded
 
-    def _judge(self, answer: Answer, token: str) -> Verdict:
+    def _classify(self, answer: Answer, token: str) -> Verdict:
         if answer.is_ok:
             return Verdict(Outcome.SENT)
         reason, at_ms = _read(answer)
         known = reason if reason in REASONS else "other"
         PUSH_REFUSALS.labels("apns", known).inc()
-        why = f"status {answer.status} {known}"
+        detail = f"status {answer.status} {known}"
         if reason in GONE or answer.status == 410:
-            return Verdict(Outcome.GONE, why=why, gone_ms=at_ms)
+            return Verdict(Outcome.GONE, reason=detail, gone_ms=at_ms)
         if reason == "ExpiredProviderToken":
             self._token.expire(token)
-            return Verdict(Outcome.DOWN, why=why)  # may succeed with a new token
-        verdict = judge(answer)
+            return Verdict(Outcome.DOWN, reason=detail)  # may succeed with a new token
+        verdict = classify(answer)
         if verdict.outcome is Outcome.GONE:
             # An unknown path or topic is no reason to remove a subscription.
             verdict = Verdict(Outcome.REFUSED)
         if verdict.outcome is Outcome.REFUSED:
             self._warn(known, answer.status)
-        is_alone = reason == "TooManyRequests"  # for this device
-        return Verdict(verdict.outcome, verdict.retry_after_s, why, is_alone=is_alone)
+        is_device_only = reason == "TooManyRequests"  # for this device
+        return Verdict(
+            verdict.outcome, verdict.retry_after_s, detail, is_device_only=is_device_only
+        )
 
     def _warn(self, reason: str, status: int) -> None:
         """Log a problem that the operator must fix, at most once in `WARN_S` per reason."""

@@ -16,7 +16,12 @@ import jwt
 from chatserver.domain.clock import Clock
 from chatserver.errors import BadRequest, ConfigError, Unavailable
 from chatserver.features.push.model import Notice, Subscription
-from chatserver.features.push.providers.interface import Outcome, Verdict, judge, judge_failure
+from chatserver.features.push.providers.interface import (
+    Outcome,
+    Verdict,
+    classify,
+    classify_failure,
+)
 from chatserver.outbound.http_client import Answer, Outbound
 
 SCOPE = "https://www.googleapis.com/auth/firebase.messaging"
@@ -61,10 +66,10 @@ class Fcm:
 
     def __init__(
         self,
+        *,
         outbound: Outbound,
         account: ServiceAccount,
         clock: Clock,
-        *,
         url: str,
         timeout_s: float,
         ttl_s: int,
@@ -77,7 +82,7 @@ class Fcm:
         self._ttl_s = ttl_s
         self._token = ""
         self._token_until = 0.0
-        self._asking = asyncio.Lock()
+        self._token_lock = asyncio.Lock()
 
     def lane_of(self, subscription: Subscription) -> str:
         """Return the host of FCM."""
@@ -88,7 +93,7 @@ class Fcm:
         try:
             token = await self._get_token()
         except (BadRequest, Unavailable) as exc:
-            return Verdict(Outcome.DOWN, why=exc.message)  # the push itself was not sent
+            return Verdict(Outcome.DOWN, reason=exc.message)  # the push itself was not sent
         body = json.dumps(self.message_of(subscription, notice), ensure_ascii=False).encode()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         try:
@@ -100,8 +105,8 @@ class Fcm:
                 answer_bytes_max=ANSWER_BYTES_MAX,
             )
         except (BadRequest, Unavailable) as exc:
-            return judge_failure(exc)
-        return self._judge(answer)
+            return classify_failure(exc)
+        return self._classify(answer)
 
     def message_of(self, subscription: Subscription, notice: Notice) -> dict[str, Any]:
         """Return the FCM message of a notice."""
@@ -134,21 +139,21 @@ class Fcm:
         }
         return {"message": message}
 
-    def _judge(self, answer: Answer) -> Verdict:
-        verdict = judge(answer)
+    def _classify(self, answer: Answer) -> Verdict:
+        verdict = classify(answer)
         code = _error_code(answer)
         if code in ("UNREGISTERED", "SENDER_ID_MISMATCH"):
-            return Verdict(Outcome.GONE, why=code)
+            return Verdict(Outcome.GONE, reason=code)
         if verdict.outcome is Outcome.GONE:
             # An unknown project is no reason to remove a subscription.
-            return Verdict(Outcome.REFUSED, why=code or verdict.why)
+            return Verdict(Outcome.REFUSED, reason=code or verdict.reason)
         if answer.status == 401:
             self._token = ""
-            return Verdict(Outcome.DOWN, why="the access token was not accepted")
+            return Verdict(Outcome.DOWN, reason="the access token was not accepted")
         return verdict
 
     async def _get_token(self) -> str:
-        async with self._asking:
+        async with self._token_lock:
             now = self._clock.time()
             if self._token and now < self._token_until:
                 return self._token

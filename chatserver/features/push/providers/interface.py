@@ -39,9 +39,9 @@ class Verdict:
 
     outcome: Outcome
     retry_after_s: float = 0.0
-    why: str = ""
+    reason: str = ""
     gone_ms: int | None = None  # unregistered since; a device registered after that is valid again
-    is_alone: bool = False  # concerns only this device, not the whole service
+    is_device_only: bool = False  # concerns only this device, not the whole service
 
 
 class Provider(Protocol):
@@ -58,27 +58,27 @@ class Provider(Protocol):
         """
 
 
-def judge(answer: Answer) -> Verdict:
+def classify(answer: Answer) -> Verdict:
     """Classify a response by its status; providers check the body first."""
-    status, why = answer.status, f"status {answer.status}"
+    status, reason = answer.status, f"status {answer.status}"
     if answer.is_ok:
         return Verdict(Outcome.SENT)
     if status in (404, 410):
-        return Verdict(Outcome.GONE, why=why)
+        return Verdict(Outcome.GONE, reason=reason)
     if status == 429:
-        return Verdict(Outcome.BUSY, read_retry_after(answer), why)
+        return Verdict(Outcome.BUSY, read_retry_after(answer), reason)
     if status == 503:
-        return Verdict(Outcome.DOWN, read_retry_after(answer), why)
+        return Verdict(Outcome.DOWN, read_retry_after(answer), reason)
     # After any other server error the push may have been accepted.
-    return Verdict(Outcome.UNKNOWN if status >= 500 else Outcome.REFUSED, why=why)
+    return Verdict(Outcome.UNKNOWN if status >= 500 else Outcome.REFUSED, reason=reason)
 
 
-def judge_failure(failure: BadRequest | Unavailable) -> Verdict:
+def classify_failure(failure: BadRequest | Unavailable) -> Verdict:
     """Classify a call without a response."""
     if isinstance(failure, BadRequest):
-        return Verdict(Outcome.REFUSED, why=failure.message)
+        return Verdict(Outcome.REFUSED, reason=failure.message)
     is_sure = isinstance(failure, NotReached)
-    return Verdict(Outcome.DOWN if is_sure else Outcome.UNKNOWN, why=failure.message)
+    return Verdict(Outcome.DOWN if is_sure else Outcome.UNKNOWN, reason=failure.message)
 
 
 def read_retry_after(answer: Answer) -> float:

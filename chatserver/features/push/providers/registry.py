@@ -60,12 +60,14 @@ async def open_providers(settings: Settings, clock: Clock) -> AsyncIterator[dict
         outbound = await stack.enter_async_context(open_outbound(settings.outbound))
         if private := notify.vapid_private.get_secret_value():
             signer = VapidSigner(private, notify.subject, clock)
-            providers["web"] = WebPush(outbound, signer, timeout_s=TIMEOUT_S, ttl_s=TTL_S)
+            providers["web"] = WebPush(
+                outbound=outbound, signer=signer, timeout_s=TIMEOUT_S, ttl_s=TTL_S
+            )
         if account := notify.fcm_account.get_secret_value():
             providers["fcm"] = Fcm(
-                outbound,
-                ServiceAccount(account),
-                clock,
+                outbound=outbound,
+                account=ServiceAccount(account),
+                clock=clock,
                 url=FCM_URL,
                 timeout_s=TIMEOUT_S,
                 ttl_s=TTL_S,

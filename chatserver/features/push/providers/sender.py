@@ -62,7 +62,7 @@ class _Lane:
     def note(self, verdict: Verdict, now: float) -> None:
         """Update the circuit breaker with an outcome."""
         match verdict.outcome:
-            case Outcome.BUSY if not verdict.is_alone:
+            case Outcome.BUSY if not verdict.is_device_only:
                 self.block(now + max(verdict.retry_after_s, BACKOFF_S))
             case Outcome.DOWN | Outcome.UNKNOWN:
                 self.failures += 1
@@ -86,6 +86,7 @@ class PushSender:
 
     def __init__(
         self,
+        *,
         providers: Mapping[Kind, Provider],
         clock: Clock,
         claim: Claim,
@@ -110,27 +111,27 @@ class PushSender:
             Bounded: at most `WAITING_MAX` per service; further pushes are dropped at once.
             Cancellation of the future has no effect; a push continues until `close`.
         """
-        tried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        attempted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         provider = self._providers[subscription.kind]
         lane = self._lane(provider.lane_of(subscription))
         if lane is None or lane.waiting >= WAITING_MAX:
             PUSH_NOTICES.labels("dropped").inc()
-            tried.set_result(None)
-            return tried
+            attempted.set_result(None)
+            return attempted
         lane.waiting += 1
-        work = self._deliver(provider, lane, subscription, notice, tried)
+        work = self._deliver(provider, lane, subscription, notice, attempted)
         task = asyncio.create_task(work, name="push")
         self._tasks.add(task)
 
         def done(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             lane.waiting -= 1
-            _settle(tried)
+            _resolve(attempted)
             if not task.cancelled() and (failure := task.exception()) is not None:
                 log.error("push.crashed", user=subscription.user, exc_info=failure)
 
         task.add_done_callback(done)
-        return tried
+        return attempted
 
     async def close(self, within_s: float) -> None:
         """Wait for calls in progress; drop waiting pushes."""
@@ -157,12 +158,12 @@ class PushSender:
         lane: _Lane,
         subscription: Subscription,
         notice: Notice,
-        tried: asyncio.Future[None],
+        attempted: asyncio.Future[None],
     ) -> None:
         give_up_at = self._clock.monotonic() + GIVE_UP_S
         for attempt in range(ATTEMPTS_MAX):
             if lane.blocked_until > self._clock.monotonic():
-                _settle(tried)  # a blocked service does not delay the caller
+                _resolve(attempted)  # a blocked service does not delay the caller
             if not await self._enter(lane, give_up_at):
                 break
             try:
@@ -173,7 +174,7 @@ class PushSender:
                 lane.note(verdict, self._clock.monotonic())
             finally:
                 lane.slots.release()
-                _settle(tried)
+                _resolve(attempted)
             if verdict.outcome not in (Outcome.BUSY, Outcome.DOWN):
                 await self._end(subscription, verdict)
                 return
@@ -227,7 +228,7 @@ class PushSender:
             user=subscription.user,
             subscription=subscription.id,
             outcome=verdict.outcome.value,
-            why=verdict.why,
+            reason=verdict.reason,
         )
         if verdict.outcome is Outcome.GONE:
             # A device that registered while this push was in flight is kept, regardless of the
@@ -236,6 +237,6 @@ class PushSender:
             await self._gone(subscription, until_ms)
 
 
-def _settle(future: asyncio.Future[None]) -> None:
+def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)

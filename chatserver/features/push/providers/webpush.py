@@ -18,7 +18,12 @@ from chatserver.features.push.model import (
     Subscription,
     parse_key,
 )
-from chatserver.features.push.providers.interface import Outcome, Verdict, judge, judge_failure
+from chatserver.features.push.providers.interface import (
+    Outcome,
+    Verdict,
+    classify,
+    classify_failure,
+)
 from chatserver.features.push.providers.vapid import VapidSigner
 from chatserver.outbound.destinations import Destinations, parse_url
 from chatserver.outbound.http_client import Outbound
@@ -70,7 +75,7 @@ class WebPush:
     """Push provider for browsers. A `Provider`."""
 
     def __init__(
-        self, outbound: Outbound, signer: VapidSigner, *, timeout_s: float, ttl_s: int
+        self, *, outbound: Outbound, signer: VapidSigner, timeout_s: float, ttl_s: int
     ) -> None:
         self._outbound = outbound
         self._signer = signer
@@ -88,7 +93,7 @@ class WebPush:
         try:
             body = bytes(pusher.encode(notice.encode(), "aes128gcm")["body"])
         except ValueError:
-            return Verdict(Outcome.GONE, why="its keys are not keys")
+            return Verdict(Outcome.GONE, reason="its keys are not keys")
         headers = {
             "Authorization": self._signer.authorize(subscription.target),
             "Content-Encoding": "aes128gcm",
@@ -106,5 +111,5 @@ class WebPush:
                 answer_bytes_max=ANSWER_BYTES_MAX,
             )
         except (BadRequest, Unavailable) as exc:
-            return judge_failure(exc)
-        return judge(answer)
+            return classify_failure(exc)
+        return classify(answer)

@@ -65,9 +65,7 @@ class MutedChats:
         except ConditionFailed:
             raise NotFound(NOT_A_MEMBER) from None
 
-    async def find_listening(
-        self, chat: ChatId, users: Sequence[UserId], now: float
-    ) -> set[UserId]:
+    async def find_unmuted(self, chat: ChatId, users: Sequence[UserId], now: float) -> set[UserId]:
         """Return those of `users` who are members and have not muted the chat. Consistent.
 
         In a direct chat all `users` count as members, because a new one may have no items yet.

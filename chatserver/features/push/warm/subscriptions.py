@@ -16,6 +16,7 @@ after `KEPT_S`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final, get_args
 
 from chatserver.config import Warm
@@ -165,7 +166,9 @@ class PushSubscriptions:
         """Remove the user's subscriptions except one device's; return how many were removed."""
         return await self._remove_those(user, now, lambda one: but is None or one.device != but)
 
-    async def _remove_those(self, user: UserId, now: float, is_meant: Any) -> int:
+    async def _remove_those(
+        self, user: UserId, now: float, is_meant: Callable[[Subscription], bool]
+    ) -> int:
         meant = [one for one in await self.list_of(user, now) if is_meant(one)]
         for start in range(0, len(meant), _REMOVALS_AT_ONCE):
             batch = meant[start : start + _REMOVALS_AT_ONCE]

@@ -21,7 +21,7 @@ from chatserver.features.social.warm.rows import SocialTable
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.schema.tables import SocialField as Field
 
-LOOKS_MAX: Final = 5
+READS_MAX: Final = 5
 _OTHER_SIDE: Final = {"follower": "following", "following": "follower"}
 
 
@@ -32,7 +32,7 @@ class SocialFinding(NamedTuple):
     key: str
     stored: str
     counted: str
-    is_mended: bool
+    is_repaired: bool
 
 
 class Progress(NamedTuple):
@@ -51,18 +51,18 @@ class SocialAudit:
 
     def __init__(
         self,
+        *,
         client: DynamoClient,
         settings: Warm,
         is_waiting: Callable[[PostId], Awaitable[bool]],
         settle_s: float,
-        *,
-        is_mending: bool,
+        is_repairing: bool,
     ) -> None:
         self._table = SocialTable(client, settings)
         self._likes = SocialLikes(client, settings)
         self._is_waiting = is_waiting
         self._settle_s = settle_s
-        self._is_mending = is_mending
+        self._is_repairing = is_repairing
         self._rows = self._unsteady = 0
 
     @property
@@ -83,9 +83,9 @@ class SocialAudit:
             for row in answer["Items"]:
                 self._rows += 1
                 partition, sort = row[Field.PK]["S"], row[Field.SK]["S"]
-                found = await self._look(partition, sort)
+                found = await self._check_row(partition, sort)
                 if found is None and partition != run and partition.startswith("u#"):
-                    found = await self._look_for_count(partition)
+                    found = await self._check_missing_count(partition)
                 run = partition
                 if found is not None:
                     yield found
@@ -93,29 +93,29 @@ class SocialAudit:
                 return
             request["ExclusiveStartKey"] = last
 
-    async def _look(self, partition: str, sort: str) -> SocialFinding | None:
+    async def _check_row(self, partition: str, sort: str) -> SocialFinding | None:
         match partition.split("#"):
             case ["u", user] if sort == social.COUNT:
-                return await self._look_at_counts(user)
+                return await self._check_counts(user)
             case ["u", user, ("follower" | "following") as side]:
-                return await self._look_at_edge(user, side, sort.removeprefix("u#"))
+                return await self._check_edge(user, side, sort.removeprefix("u#"))
             case ["p", post, "likecount"]:
-                return await self._look_at_likes(PostId(post))
+                return await self._check_like_count(PostId(post))
         return None
 
-    async def _look_for_count(self, partition: str) -> SocialFinding | None:
+    async def _check_missing_count(self, partition: str) -> SocialFinding | None:
         """Check the counts of a user who may have rows but no count row."""
         _, user, *kind = partition.split("#")
         if kind and kind[0] in ("follower", "following", "post"):
             known = await self._table.find(social.user_key(user), social.COUNT)
             if known is None:
-                return await self._look_at_counts(user)
+                return await self._check_counts(user)
         return None
 
-    async def _look_at_edge(self, user: str, side: str, other: str) -> SocialFinding | None:
+    async def _check_edge(self, user: str, side: str, other: str) -> SocialFinding | None:
         here = f"u#{user}#{side}", social.user_key(other)
         there = f"u#{other}#{_OTHER_SIDE[side]}", social.user_key(user)
-        for look in range(LOOKS_MAX):
+        for look in range(READS_MAX):
             keys = [
                 {"Get": {"TableName": self._table.name, "Key": social.row_key(*key)}}
                 for key in (here, there)
@@ -126,16 +126,16 @@ class SocialAudit:
                 return None
             if look == 1:  # a repeated mismatch is real: edges are written together
                 break
-        if self._is_mending:
+        if self._is_repairing:
             key = social.row_key(*here)
             request = {"TableName": self._table.name, "Key": key}
             await self._table.client.call("delete_item", request)
         name = f"{here[0]}/{here[1]}"
-        return SocialFinding("edge", name, "one side", "none", self._is_mending)
+        return SocialFinding("edge", name, "one side", "none", self._is_repairing)
 
-    async def _look_at_counts(self, user: str) -> SocialFinding | None:
+    async def _check_counts(self, user: str) -> SocialFinding | None:
         before: tuple[Counts, Counts] | None = None
-        for _ in range(LOOKS_MAX):
+        for _ in range(READS_MAX):
             stored = await self._find_counts(user)
             numbers = [
                 await self._table.count_rows(key(user))
@@ -148,16 +148,16 @@ class SocialAudit:
                 before = None
                 continue
             if before == (stored, counted):
-                is_mended = self._is_mending and await self._put_counts(user, stored, counted)
+                is_repaired = self._is_repairing and await self._put_counts(user, stored, counted)
                 name = f"{social.user_key(user)}/{social.COUNT}"
-                return SocialFinding("count", name, _shown(stored), _shown(counted), is_mended)
+                return SocialFinding("count", name, _shown(stored), _shown(counted), is_repaired)
             before = stored, counted
         self._unsteady += 1
         return None
 
-    async def _look_at_likes(self, post: PostId) -> SocialFinding | None:
+    async def _check_like_count(self, post: PostId) -> SocialFinding | None:
         before: tuple[object, int] | None = None
-        for _ in range(LOOKS_MAX):
+        for _ in range(READS_MAX):
             tally = await self._likes.find_tally(post)
             counted = await self._likes.count_likes(post)
             if tally is None or tally.n == counted:
@@ -165,9 +165,11 @@ class SocialAudit:
             if await self._is_waiting(post):
                 before = None
             elif before == (tally, counted):
-                is_mended = self._is_mending and await self._likes.set_count(post, counted, tally)
+                is_repaired = self._is_repairing and await self._likes.set_count(
+                    post, counted, tally
+                )
                 name = f"{social.likecount_key(post)}/{social.COUNT}"
-                return SocialFinding("likecount", name, str(tally.n), str(counted), is_mended)
+                return SocialFinding("likecount", name, str(tally.n), str(counted), is_repaired)
             else:
                 before = tally, counted
             await asyncio.sleep(self._settle_s)

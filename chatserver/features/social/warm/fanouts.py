@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, cast
 
 from chatserver.config import Warm
 from chatserver.errors import CorruptData
-from chatserver.features.social.model import Line, PostId
+from chatserver.features.social.model import PostId, PostRef
 from chatserver.warm.chats.records import row_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
@@ -38,7 +38,7 @@ class Job:
     """A job for a post and its checkpoint (`place`)."""
 
     kind: JobKind
-    line: Line
+    post_ref: PostRef
     created_ms: int
     place: str | None = None
 
@@ -48,14 +48,14 @@ def shard_of(post: PostId) -> int:
     return zlib.crc32(post.encode()) % SHARDS
 
 
-def job_key(kind: JobKind, line: Line) -> Item:
+def job_key(kind: JobKind, post_ref: PostRef) -> Item:
     """Return the key of a job."""
-    return row_key(f"fanout#{shard_of(line.post)}", f"{line.post}#{kind}#{line.author}")
+    return row_key(f"fanout#{shard_of(post_ref.post)}", f"{post_ref.post}#{kind}#{post_ref.author}")
 
 
-def encode_job(kind: JobKind, line: Line, now_ms: int) -> Item:
+def encode_job(kind: JobKind, post_ref: PostRef, now_ms: int) -> Item:
     """Return the item of a new job."""
-    return job_key(kind, line) | {Field.CREATED: {"N": str(now_ms)}}
+    return job_key(kind, post_ref) | {Field.CREATED: {"N": str(now_ms)}}
 
 
 def decode_job(item: Item) -> Job:
@@ -66,7 +66,7 @@ def decode_job(item: Item) -> Job:
     except (KeyError, ValueError) as exc:
         raise CorruptData(f"directory: {item.get(Field.SK)} is no fan-out") from exc
     place = item[Field.PLACE]["S"] if Field.PLACE in item else None
-    return Job(cast(JobKind, kind), Line(PostId(post), author), created_ms, place)
+    return Job(cast(JobKind, kind), PostRef(PostId(post), author), created_ms, place)
 
 
 class Fanouts:
@@ -83,11 +83,11 @@ class Fanouts:
         request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit}
         return [decode_job(item) for item in (await self._client.call("query", request))["Items"]]
 
-    async def note(self, job: Job, place: str) -> None:
+    async def save_checkpoint(self, job: Job, place: str) -> None:
         """Checkpoint a job; never move the checkpoint backward or recreate a finished job."""
         await self._update(
             {
-                "Key": job_key(job.kind, job.line),
+                "Key": job_key(job.kind, job.post_ref),
                 "UpdateExpression": "SET #place = :place",
                 "ConditionExpression": (
                     "attribute_exists(#pk) AND (attribute_not_exists(#place) OR #place < :place)"
@@ -99,18 +99,18 @@ class Fanouts:
 
     async def finish(self, job: Job) -> None:
         """Delete a finished job. Idempotent."""
-        key = job_key(job.kind, job.line)
+        key = job_key(job.kind, job.post_ref)
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
-    async def put_merged(self, line: Line) -> None:
+    async def put_merged(self, post_ref: PostRef) -> None:
         """Record that a post is merged at read time. Idempotent."""
         await self._update(
             {
-                "Key": row_key(MERGED, f"{MERGED}#{line.author}"),
+                "Key": row_key(MERGED, f"{MERGED}#{post_ref.author}"),
                 "UpdateExpression": "SET #last = :last",
                 "ConditionExpression": "attribute_not_exists(#last) OR #last < :last",
                 "ExpressionAttributeNames": {"#last": Field.LAST},
-                "ExpressionAttributeValues": {":last": {"S": line.post}},
+                "ExpressionAttributeValues": {":last": {"S": post_ref.post}},
             }
         )
 

@@ -4,8 +4,7 @@ A like is an edge, written in one transaction with a link in the user's own part
 `directory`, ``u#<user>`` / ``liked#<ulid>#<author>``. Likes are stored under other users' posts;
 the links find them when the user is erased. The count is not part of the transaction, because a
 post with thousands of likes in a second would have one item written thousands of times. Likes go
-into a queue (`chatserver.features.social.hot`), and `chatserver.features.social.like_counter` adds
-many at once.
+into a queue (`chatserver.features.social.hot`), and `worker/like_counter.py` adds many at once.
 
 `batch` of the count is the newest queue entry included in `n`. An update is conditional on `batch`
 being older than all entries that it adds. If a worker crashes after the write and another one
@@ -20,7 +19,7 @@ from typing import Final, Literal, NamedTuple
 
 from chatserver.config import Warm
 from chatserver.errors import ChatError
-from chatserver.features.social.model import GraphEdge, Line, PostId
+from chatserver.features.social.model import GraphEdge, PostId, PostRef
 from chatserver.features.social.warm import rows as social
 from chatserver.features.social.warm.rows import LIKED_PREFIX, SocialTable
 from chatserver.warm.chats.records import row_key, user_key
@@ -33,8 +32,8 @@ from chatserver.warm.schema.tables import SocialField as Field
 REMOVALS_IN_FLIGHT_MAX: Final = 8
 
 
-class Fold(NamedTuple):
-    """Result of `fold`: counted, already counted at least partly (`upto`), or no such post."""
+class CountResult(NamedTuple):
+    """Result of `add_likes`: counted, already counted at least partly (`upto`), or no such post."""
 
     outcome: Literal["counted", "known", "gone"]
     upto: str = ""
@@ -53,25 +52,25 @@ class SocialLikes:
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._table = SocialTable(client, settings)
 
-    async def like(self, user: str, line: Line, now_ms: int) -> bool:
+    async def like(self, user: str, post_ref: PostRef, now_ms: int) -> bool:
         """Add a user's like to a post; False if it exists already.
 
         Guarantees:
             Atomic; a repeat changes nothing. Cost: a transaction of two items that no other user
             writes.
         """
-        edge = self._edge(user, line.post) | {Field.AT: {"N": str(now_ms)}}
-        link = {"TableName": self._table.directory, "Item": _link(user, line)}
+        edge = self._edge(user, post_ref.post) | {Field.AT: {"N": str(now_ms)}}
+        link = {"TableName": self._table.directory, "Item": _link(user, post_ref)}
         try:
             await self._table.transact([self._table.put(edge), {"Put": link}])
         except ConditionFailed:
             return False
         return True
 
-    async def unlike(self, user: str, line: Line) -> bool:
+    async def unlike(self, user: str, post_ref: PostRef) -> bool:
         """Remove a user's like from a post; False if there was none. As `like`."""
-        link = {"TableName": self._table.directory, "Key": _link(user, line)}
-        actions = [self._table.delete(self._edge(user, line.post)), {"Delete": link}]
+        link = {"TableName": self._table.directory, "Key": _link(user, post_ref)}
+        actions = [self._table.delete(self._edge(user, post_ref.post)), {"Delete": link}]
         try:
             await self._table.transact(actions)
         except ConditionFailed:
@@ -104,7 +103,7 @@ class SocialLikes:
 
     # Counting
 
-    async def fold(self, post: PostId, change: int, first: str, last: str) -> Fold:
+    async def add_likes(self, post: PostId, change: int, first: str, last: str) -> CountResult:
         """Add the net change of the queue entries `first` to `last`.
 
         Guarantees:
@@ -130,8 +129,12 @@ class SocialLikes:
             await self._table.client.call("update_item", request)
         except ConditionFailed as exc:
             stored = exc.stored[0]
-            return Fold("gone") if stored is None else Fold("known", _tally_of(stored).batch)
-        return Fold("counted")
+            return (
+                CountResult("gone")
+                if stored is None
+                else CountResult("known", _tally_of(stored).batch)
+            )
+        return CountResult("counted")
 
     async def find_tally(self, post: PostId) -> Tally | None:
         """Return the stored count of a post. Consistent."""
@@ -165,19 +168,19 @@ class SocialLikes:
             return False
         return True
 
-    async def remove_some(self, line: Line, limit: int) -> int:
+    async def remove_some(self, post_ref: PostRef, limit: int) -> int:
         """Remove up to `limit` likes of a deleted post; return how many there were.
 
         The links in the users' partitions are removed, too. Fewer than `limit`: there are no more.
         """
-        span = Span(SOCIAL, social.likelist_key(line.post))
+        span = Span(SOCIAL, social.likelist_key(post_ref.post))
         request = {**span.query(self._table.settings), "ConsistentRead": True, "Limit": limit}
         rows = (await self._table.client.call("query", request))["Items"]
         slots = asyncio.Semaphore(REMOVALS_IN_FLIGHT_MAX)
 
         async def remove(user: str) -> None:
             async with slots:
-                await self.unlike(user, line)
+                await self.unlike(user, post_ref)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -191,14 +194,14 @@ class SocialLikes:
         return social.row_key(social.likelist_key(post), social.user_key(user))
 
 
-def parse_link(name: str) -> Line:
+def parse_link(name: str) -> PostRef:
     """Parse the post of a link from the end of its sort key."""
     post, _, author = name.partition("#")
-    return Line(PostId(post), author)
+    return PostRef(PostId(post), author)
 
 
-def _link(user: str, line: Line) -> Item:
-    return row_key(user_key(user), f"{LIKED_PREFIX}{line.post}#{line.author}")
+def _link(user: str, post_ref: PostRef) -> Item:
+    return row_key(user_key(user), f"{LIKED_PREFIX}{post_ref.post}#{post_ref.author}")
 
 
 def _count_key(post: PostId) -> Item:

@@ -13,7 +13,7 @@ from typing import Any
 
 from chatserver.config import Warm
 from chatserver.errors import Conflict, NotFound
-from chatserver.features.social.model import Line, Post, PostId
+from chatserver.features.social.model import Post, PostId, PostRef
 from chatserver.features.social.warm import rows as social
 from chatserver.features.social.warm.fanouts import JobKind, encode_job
 from chatserver.features.social.warm.rows import SocialTable
@@ -122,14 +122,14 @@ class SocialPosts:
             raise NotFound(NO_POST)
         return social.decode_post(item)
 
-    async def find_posts(self, lines: Collection[Line]) -> dict[Line, Post]:
+    async def find_posts(self, lines: Collection[PostRef]) -> dict[PostRef, Post]:
         """Return the posts that exist, in their current version. One call for up to 100."""
         keys = [
-            social.row_key(social.posts_key(line.author), social.post_key(line.post))
-            for line in sorted(set(lines))
+            social.row_key(social.posts_key(post_ref.author), social.post_key(post_ref.post))
+            for post_ref in sorted(set(lines))
         ]
         items = await get_items(self._table.client, self._table.name, keys)
-        return {Line(post.id, post.author): post for post in map(social.decode_post, items)}
+        return {PostRef(post.id, post.author): post for post in map(social.decode_post, items)}
 
     async def list_posts(self, author: str, start: Token | None, limit: int) -> Page[Post]:
         """Return a page of a user's posts, newest first. Consistent, one Query."""
@@ -156,5 +156,5 @@ class SocialPosts:
         return [id_ for id_ in found if id_ != before][:limit]
 
     def _job(self, kind: JobKind, author: str, id_: PostId, now_ms: int) -> dict[str, Any]:
-        item = encode_job(kind, Line(id_, author), now_ms)
+        item = encode_job(kind, PostRef(id_, author), now_ms)
         return {"Put": {"TableName": self._table.directory, "Item": item}}

@@ -27,7 +27,7 @@ from typing import Any, Final
 from chatserver.config import Warm
 from chatserver.domain.ids import new_id
 from chatserver.errors import CorruptData
-from chatserver.features.social.model import Counts, GraphEdge, Info, Line, Post, PostId
+from chatserver.features.social.model import Counts, GraphEdge, Info, Post, PostId, PostRef
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema.tables import DIRECTORY, SOCIAL
@@ -84,9 +84,9 @@ def timeline_key(user: str) -> str:
     return f"{_USER}{user}#timeline"
 
 
-def line_key(line: Line) -> str:
+def entry_key(post_ref: PostRef) -> str:
     """Return the sort key of a timeline entry."""
-    return f"{_POST}{line.post}#{_USER}{line.author}"
+    return f"{_POST}{post_ref.post}#{_USER}{post_ref.author}"
 
 
 def row_key(partition: str, sort: str) -> Item:
@@ -153,17 +153,17 @@ def decode_like(item: Item) -> GraphEdge:
     return GraphEdge(item[Field.SK]["S"].removeprefix(_USER), _number(item, Field.AT))
 
 
-def decode_line(item: Item) -> Line:
+def decode_entry(item: Item) -> PostRef:
     """Decode a timeline entry. Raises CorruptData."""
-    return parse_line(item[Field.SK]["S"])
+    return parse_entry(item[Field.SK]["S"])
 
 
-def parse_line(text: str) -> Line:
+def parse_entry(text: str) -> PostRef:
     """Parse a timeline entry from its sort key. Raises CorruptData."""
     parts = text.split("#")
     if len(parts) != 4:
         raise CorruptData(f"social: {text} is no line of a timeline")
-    return Line(PostId(parts[1]), parts[3])
+    return PostRef(PostId(parts[1]), parts[3])
 
 
 def _find_text(item: Item, name: str) -> str | None:

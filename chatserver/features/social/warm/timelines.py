@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from chatserver.config import Warm
 from chatserver.errors import ChatError
-from chatserver.features.social.model import Line
+from chatserver.features.social.model import PostRef
 from chatserver.features.social.warm import rows as social
 from chatserver.features.social.warm.rows import SocialTable
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
@@ -21,7 +21,7 @@ from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema.tables import SOCIAL
 from chatserver.warm.schema.tables import SocialField as Field
 
-LINES_REMOVED_MAX: Final = 500
+ENTRIES_REMOVED_MAX: Final = 500
 
 
 class SocialTimelines:
@@ -30,8 +30,8 @@ class SocialTimelines:
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._table = SocialTable(client, settings)
 
-    async def put_lines(
-        self, users: Sequence[str], line: Line, ttl: int, in_flight_max: int = 8
+    async def put_entries(
+        self, users: Sequence[str], post_ref: PostRef, ttl: int, in_flight_max: int = 8
     ) -> None:
         """Write an entry to the timelines of several users; `ttl` is its expiry (s since 1970).
 
@@ -46,7 +46,7 @@ class SocialTimelines:
 
         async def put(some: Sequence[str]) -> None:
             async with slots:
-                rows = [_encode(user, line, ttl) for user in some]
+                rows = [_encode(user, post_ref, ttl) for user in some]
                 await put_items(self._table.client, self._table.name, rows)
 
         try:
@@ -56,27 +56,27 @@ class SocialTimelines:
         except* ChatError as failures:
             raise failures.exceptions[0] from failures
 
-    async def list_lines(
-        self, user: str, before: Line | None, now_s: float, limit: int
-    ) -> tuple[list[Line], bool]:
+    async def list_entries(
+        self, user: str, before: PostRef | None, now_s: float, limit: int
+    ) -> tuple[list[PostRef], bool]:
         """Return up to `limit` timeline entries below `before`, newest first.
 
         The second value is whether there may be more. Eventually consistent, one Query.
         """
         # '~' sorts after every character of a key.
-        high = "p#~" if before is None else social.line_key(before)
+        high = "p#~" if before is None else social.entry_key(before)
         span = Span(SOCIAL, social.timeline_key(user), between=("p#", high))
         query: dict[str, Any] = span.query(self._table.settings)
         query |= {"ScanIndexForward": False, "Limit": limit + 1}
         answer = await self._table.client.call("query", query)
         rows = [row for row in answer["Items"] if int(row[Field.TTL]["N"]) > now_s]
-        lines = [line for line in map(social.decode_line, rows) if line != before]
+        lines = [post_ref for post_ref in map(social.decode_entry, rows) if post_ref != before]
         return lines[:limit], "LastEvaluatedKey" in answer or len(lines) > limit
 
-    async def remove_lines(self, user: str, lines: Sequence[Line]) -> None:
+    async def remove_entries(self, user: str, lines: Sequence[PostRef]) -> None:
         """Remove entries of deleted posts. Idempotent."""
-        for line in lines:
-            key = social.row_key(social.timeline_key(user), social.line_key(line))
+        for post_ref in lines:
+            key = social.row_key(social.timeline_key(user), social.entry_key(post_ref))
             await self._table.client.call(
                 "delete_item", {"TableName": self._table.name, "Key": key}
             )
@@ -85,16 +85,16 @@ class SocialTimelines:
         """Remove a user's timeline; return how many entries there were. Idempotent."""
         span = Span(SOCIAL, social.timeline_key(user))
         request = {**span.query(self._table.settings), "ConsistentRead": True}
-        request["Limit"] = LINES_REMOVED_MAX
+        request["Limit"] = ENTRIES_REMOVED_MAX
         removed = 0
         while True:
             rows = (await self._table.client.call("query", request))["Items"]
-            await self.remove_lines(user, [social.decode_line(row) for row in rows])
+            await self.remove_entries(user, [social.decode_entry(row) for row in rows])
             removed += len(rows)
-            if len(rows) < LINES_REMOVED_MAX:
+            if len(rows) < ENTRIES_REMOVED_MAX:
                 return removed
 
 
-def _encode(user: str, line: Line, ttl: int) -> Item:
-    key = social.row_key(social.timeline_key(user), social.line_key(line))
+def _encode(user: str, post_ref: PostRef, ttl: int) -> Item:
+    key = social.row_key(social.timeline_key(user), social.entry_key(post_ref))
     return key | {Field.TTL: {"N": str(ttl)}}

@@ -33,7 +33,7 @@ async def store(
     redis.start()
     try:
         async with contextlib.AsyncExitStack() as stack:
-            with constants({"chatserver.features.attachments.service.WAITING_MAX": 3}):
+            with constants({"chatserver.features.attachments.service.uploads.WAITING_MAX": 3}):
                 made = await stack.enter_async_context(
                     open_file_world(redis_url_of(redis), warm, cold, waiting_bytes_max=20_000)
                 )

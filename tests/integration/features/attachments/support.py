@@ -24,9 +24,9 @@ from chatserver.config import Cold, Settings, Warm
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, UserId, new_id
-from chatserver.features.attachments.media_worker import run_media
 from chatserver.features.attachments.model import File
-from chatserver.features.attachments.service import Begun
+from chatserver.features.attachments.service.uploads import StartedUpload
+from chatserver.features.attachments.worker.media import run_media
 from chatserver.hot.chats.backlog import Backlog
 from chatserver.protocol import codec, frames
 from tests.integration.workers.support import running
@@ -90,12 +90,12 @@ class FileWorld:
         name: str = "a.bin",
         type_: str = "application/octet-stream",
         key: str | None = None,
-    ) -> Begun:
+    ) -> StartedUpload:
         """Ask for an upload."""
         digest = hashlib.sha256(content).hexdigest()
         return await self.api.uploads.begin(owner, chat, name, type_, len(content), digest, key)
 
-    async def post(self, begun: Begun, content: bytes, **changes: str | None) -> int:
+    async def post(self, begun: StartedUpload, content: bytes, **changes: str | None) -> int:
         """Post a form, some of its fields changed or left out; return the status."""
         assert begun.form is not None
         form = aiohttp.FormData()
@@ -165,14 +165,14 @@ class FileWorld:
     async def until_looked_at(self, file: str) -> File:
         """Wait until a media worker has looked at a file, and everybody knows."""
 
-        async def is_looked_at() -> File | None:
+        async def is_processed() -> File | None:
             (told,) = await self.worker.sendable.find([file])
-            if told is not None and not told.is_looked_at:
+            if told is not None and not told.is_processed:
                 return None
             found = await self.worker.files.find_file(file)
-            return found if found is None or found.is_looked_at else None
+            return found if found is None or found.is_processed else None
 
-        found = await eventually(is_looked_at, deadline_s=60, what="the image is looked at")
+        found = await eventually(is_processed, deadline_s=60, what="the image is looked at")
         assert found is not None
         return found
 
@@ -181,7 +181,7 @@ class FileWorld:
         number = next(_numbers)
         alice, bob, carol = (UserId(f"{name}-{number}") for name in ("alice", "bob", "carol"))
         for user in (alice, bob, carol):
-            await self.api.arrivals.ensure(user, is_vouched=True)
+            await self.api.user_loader.ensure_loaded(user, is_vouched=True)
         info = await self.api.chats.open_direct(alice, bob)
         return Scene(ChatId(info.chat), alice, bob, carol)
 
@@ -193,10 +193,10 @@ class FileWorld:
 
 
 FEW = {
-    "chatserver.features.attachments.service.PER_MESSAGE_MAX": 2,
-    "chatserver.features.attachments.service.IMAGE_BYTES_MAX": 10_000,
-    "chatserver.features.attachments.sweep_worker.SETTLE_S": 0,
-    "chatserver.features.attachments.media_worker.THUMB_TIMEOUT_S": 60,
+    "chatserver.features.attachments.service.sendable.PER_MESSAGE_MAX": 2,
+    "chatserver.features.attachments.service.uploads.IMAGE_BYTES_MAX": 10_000,
+    "chatserver.features.attachments.worker.sweep.SETTLE_S": 0,
+    "chatserver.features.attachments.worker.media.THUMB_TIMEOUT_S": 60,
     "workers.persist.worker.IDLE_MS": 50,
 }
 

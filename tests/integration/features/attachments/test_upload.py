@@ -8,9 +8,9 @@ from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
 from chatserver.domain.ids import ChatId, new_id
 from chatserver.errors import BadRequest, Conflict, Forbidden, NotFound, RateLimited
-from chatserver.features.social.pictures import space_of
+from chatserver.features.social.service.pictures import space_of
 from chatserver.protocol import frames
-from chatserver.service.history.message_queries import Span
+from chatserver.service.history.message_queries import TimeRange
 from tests.integration.features.attachments.support import FEW, FileWorld, cold_settings, picture
 
 pytest_plugins = ["tests.integration.features.attachments.fixtures"]
@@ -107,7 +107,7 @@ async def test_image_larger_than_is_looked_at_is_a_plain_file_at_once(store: Fil
     small = await store.upload(alice, chat, head.ljust(10_000), "a.png", "image/png")
     large = await store.upload(bob, chat, head.ljust(10_001), "b.png", "image/png")
 
-    assert (small.is_looked_at, large.is_looked_at) == (False, True)
+    assert (small.is_processed, large.is_processed) == (False, True)
 
 
 async def test_message_edited_and_reacted_to_keeps_its_files(store: FileWorld) -> None:
@@ -138,16 +138,16 @@ async def test_messages_with_files_of_a_chat_are_listed_for_its_members(store: F
     gone = frames.Delete(0, chat, seqs[1], new_id())
     await store.api.amending.change(alice, gone)
 
-    first = await finding.list_files(bob, chat, Span(), 2, None)
-    rest = await finding.list_files(bob, chat, Span(), 2, first.next)
+    first = await finding.list_files(bob, chat, TimeRange(), 2, None)
+    rest = await finding.list_files(bob, chat, TimeRange(), 2, first.next)
 
     assert [message.seq for message in first.items] == [seqs[3], seqs[2]]
     assert [message.seq for message in rest.items] == [seqs[0]]
     assert rest.items[0].attachments[0].name == "0.txt"
-    oldest = await finding.list_files(bob, chat, Span(is_newest_first=False), 1, None)
+    oldest = await finding.list_files(bob, chat, TimeRange(is_newest_first=False), 1, None)
     assert [message.seq for message in oldest.items] == [seqs[0]]
     with pytest.raises(NotFound):
-        await finding.list_files(carol, chat, Span(), 2, None)
+        await finding.list_files(carol, chat, TimeRange(), 2, None)
 
 
 async def test_file_is_loaded_by_one_who_joined_again_unless_it_was_sent_while_they_were_out(
@@ -171,7 +171,7 @@ async def test_file_is_loaded_by_one_who_joined_again_unless_it_was_sent_while_t
     for how in ({"seq": second.seq}, {}):
         with pytest.raises(NotFound):
             await store.load(bob, secret.id, **how)
-    page = await store.api.finding.list_files(bob, chat, Span(), 10, None)
+    page = await store.api.finding.list_files(bob, chat, TimeRange(), 10, None)
     assert [message.seq for message in page.items] == [first.seq]
 
 

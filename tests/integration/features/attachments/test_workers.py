@@ -16,7 +16,8 @@ from PIL import Image
 
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
 from chatserver.errors import NotFound
-from chatserver.features.attachments.media_worker import (
+from chatserver.features.attachments.model import File
+from chatserver.features.attachments.worker.media import (
     FAST_CPU_S,
     USER_CPU_S,
     MediaWorker,
@@ -24,8 +25,7 @@ from chatserver.features.attachments.media_worker import (
     UsageByUser,
     make_thumb,
 )
-from chatserver.features.attachments.model import File
-from chatserver.features.attachments.sweep_worker import Sweeper
+from chatserver.features.attachments.worker.sweep import Sweeper
 from chatserver.protocol import frames
 from tests.integration.features.attachments.support import EXIF_TURNED, FEW, FileWorld, picture
 from tests.integration.workers.support import running
@@ -33,7 +33,7 @@ from tests.support.constants import constants
 from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.features.attachments.fixtures"]
-MEDIA = "chatserver.features.attachments.media_worker."
+MEDIA = "chatserver.features.attachments.worker.media."
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.constants(FEW)]
 
 
@@ -55,7 +55,7 @@ def start(store: FileWorld, worker: str, failpoint: str) -> Callable[[], int]:
         "CHAT_COLD_ENDPOINT": str(settings.cold.endpoint),
         "CHAT_COLD_BUCKET": settings.cold.bucket,
         "CHAT_AUTH_SECRET": "s" * 32,
-        "chatserver.features.attachments.sweep_worker.SETTLE_S": "0",
+        "chatserver.features.attachments.worker.sweep.SETTLE_S": "0",
     }
     for tier in ("WARM", "COLD"):
         env |= {f"CHAT_{tier}_ACCESS_KEY": ACCESS_KEY, f"CHAT_{tier}_SECRET_KEY": SECRET_KEY}
@@ -105,7 +105,7 @@ async def test_image_that_was_sent_at_once_is_told_of_later(store: FileWorld) ->
     waiting = asyncio.create_task(store.api.uploads.finish(alice, file.id, 30))
     looked = await store.look(file.id)
 
-    assert (early.is_looked_at, early.has_thumb) == (False, False)
+    assert (early.is_processed, early.has_thumb) == (False, False)
     assert await waiting == looked == await link()
     assert (looked.has_thumb, looked.width is None) == (True, False)
     again = await store.send(alice, chat, file.id)
@@ -169,7 +169,7 @@ async def test_child_that_makes_a_thumbnail_has_the_lowest_priority() -> None:
     """Decoding uses CPU time that no other process needs."""
     limits = ("1000", "100", str(1 << 30), "10")
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-m", "chatserver.features.attachments.thumbnail", *limits),
+        *(sys.executable, "-I", "-m", "chatserver.features.attachments.worker.thumbnail", *limits),
         stdin=asyncio.subprocess.PIPE,
     )
     try:
@@ -191,13 +191,15 @@ async def test_images_of_a_user_who_used_much_time_wait_for_those_of_others(
     hers = await store.upload(alice, chat, picture(), "a.png", "image/png")
     other = await store.upload(bob, chat, picture(), "b.png", "image/png")
 
-    async with running(MediaWorker(store.worker, "fast", usage).run()):
+    async with running(MediaWorker(parts=store.worker, name="fast", usage=usage).run()):
         await store.until_looked_at(other.id)
         before = await store.worker.files.find_file(hers.id)
-    async with running(MediaWorker(store.worker, "slow", usage, is_slow=True).run()):
+    async with running(
+        MediaWorker(parts=store.worker, name="slow", usage=usage, is_slow=True).run()
+    ):
         after = await store.until_looked_at(hers.id)
 
-    assert before is not None and not before.is_looked_at
+    assert before is not None and not before.is_processed
     assert after.has_thumb
 
 
@@ -214,8 +216,8 @@ async def test_job_of_a_worker_that_was_killed_is_done_by_another(
     assert await asyncio.to_thread(wait) == -signal.SIGKILL
     found = await store.worker.files.find_file(file.id)
     (told,) = await store.worker.sendable.find([file.id])
-    assert found is not None and found.is_looked_at == (place == "media.before_news")
-    assert told is not None and not told.is_looked_at
+    assert found is not None and found.is_processed == (place == "media.before_news")
+    assert told is not None and not told.is_processed
     # Its lease is over: nobody waits for that in a test.
     key = store.worker.hot.keys.media_jobs()
     for entry, *_ in await store.worker.hot.call("XPENDING", key, "media", "-", "+", 10):

@@ -21,7 +21,7 @@ from chatserver.features.companions.hot.pending_responses import PendingResponse
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Changes
-from chatserver.features.companions.worker import run_assistant
+from chatserver.features.companions.worker.assistant import run_assistant
 from chatserver.hot.bus.mailbox import SignalMail
 from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.chat_log import ChatLog
@@ -31,16 +31,16 @@ from tests.support.constants import constants
 from tests.support.servers.processes import eventually
 from workers.container import WorkerContainer
 
-_RESPONDER = "chatserver.features.companions.responder."
+_RESPONDER = "chatserver.features.companions.worker.responder."
 FAST: dict[str, Any] = {
-    "chatserver.features.companions.models.registry.SCRIPTED_DELTA_MS": 1,
-    "chatserver.features.companions.worker.LEASE_S": 15.0,
+    "chatserver.features.companions.providers.registry.SCRIPTED_DELTA_MS": 1,
+    "chatserver.features.companions.worker.assistant.LEASE_S": 15.0,
     f"{_RESPONDER}BACKOFF_S": 0.01,
     f"{_RESPONDER}FLUSH_MS": 0,
 }
 # Constants that a test of a world may set.
 _CONSTANTS = {
-    "summary_tokens_max": "chatserver.features.companions.memory.SUMMARY_TOKENS_MAX",
+    "summary_tokens_max": "chatserver.features.companions.worker.memory.SUMMARY_TOKENS_MAX",
     **{
         name: f"{_RESPONDER}{name.upper()}"
         for name in ("between_s", "first_delta_s", "attempts_max", "join_s")
@@ -69,7 +69,7 @@ class AssistantWorld:
         """Make a companion of the scripted model, or of another one."""
         wanted = {"name": "Ada", "prompt": "Be kind.", "provider": "scripted", "model": model}
         id_ = f"ai-{secrets.token_hex(6)}"
-        made = await self.parts.talks.companions.create(id_, Changes(**{**wanted, **more}))
+        made = await self.parts.companions.companions.create(id_, Changes(**{**wanted, **more}))
         return made.id
 
     async def session(self, model: str = "echo", **more: Any) -> ChatId:
@@ -177,7 +177,7 @@ async def open_assistant_world(
         world = AssistantWorld(parts, values)
         listening = asyncio.create_task(world.gateway.listen(), name="gateway")
         try:
-            await world.gateway._mailbox.keep()
+            await world.gateway._mailbox.renew()
             await world.gateway.announce(world.alice)
             yield world
         finally:

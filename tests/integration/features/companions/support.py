@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 from chatserver.domain.clock import SystemClock
 from chatserver.features.companions.model import Changes, Companion
-from chatserver.features.companions.service import Companions
+from chatserver.features.companions.service.companions import Companions
 from chatserver.features.companions.warm.companions import CompanionRows
-from chatserver.features.companions.warm.sessions import CompanionSessions
+from chatserver.features.companions.warm.sessions import SessionRows
 from chatserver.warm.dynamo.client import open_dynamodb
 from tests.support.stack import Stack
 
@@ -24,10 +24,10 @@ async def open_companions(stack: Stack) -> AsyncIterator[Companions]:
 
 
 @contextlib.asynccontextmanager
-async def open_session_rows(stack: Stack) -> AsyncIterator[CompanionSessions]:
+async def open_session_rows(stack: Stack) -> AsyncIterator[SessionRows]:
     """Table `chat_session` of a stack."""
     async with open_dynamodb(stack.warm) as dynamodb:
-        yield CompanionSessions(dynamodb, stack.warm)
+        yield SessionRows(dynamodb, stack.warm)
 
 
 async def make_companion(

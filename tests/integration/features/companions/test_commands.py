@@ -19,8 +19,8 @@ from tests.support.stack import PATIENT, WORKERS, Stack, open_stack
 ASSISTANT = {
     **PATIENT,
     # An answer without an end is as long as a message may be: it lasts for half a minute.
-    "chatserver.features.companions.models.registry.SCRIPTED_DELTA_MS": "50",
-    "chatserver.features.companions.responder.FLUSH_MS": "0",
+    "chatserver.features.companions.providers.registry.SCRIPTED_DELTA_MS": "50",
+    "chatserver.features.companions.worker.responder.FLUSH_MS": "0",
     "CHAT_COMPANIONS_TOKENS_PER_DAY": "3000",
     "CHAT_COMPANIONS_RESPONSES_PER_USER_MAX": "1",
 }
@@ -107,12 +107,12 @@ async def test_companion_answers_on_every_device_as_it_is_made(
     talking: Stack, phone: RawChat
 ) -> None:
     """Pieces in order, on both gateways; then the message, once, everywhere."""
-    desk = talking.chat_of(phone.user, device="desk", port=talking.gateways[1].launch.port)
-    async with desk:
+    context = talking.chat_of(phone.user, device="context", port=talking.gateways[1].launch.port)
+    async with context:
         chat = await begin(talking, phone, "story:20")
         await phone.say(chat, "tell me")
-        messages = [await wait_answer(device, chat) for device in (phone, desk)]
-        for device in (phone, desk):
+        messages = [await wait_answer(device, chat) for device in (phone, context)]
+        for device in (phone, context):
             await wait_end(device, chat)
             deltas = deltas_of(device, chat)
             assert [delta["index"] for delta in deltas] == list(range(len(deltas)))
@@ -130,18 +130,18 @@ async def test_companion_answer_is_joined_by_a_second_device(
     await phone.say(chat, "tell me")
     await wait_delta(phone, chat, 20)
     async with talking.chat_of(
-        phone.user, device="desk", port=talking.gateways[1].launch.port
-    ) as desk:
-        joined = await desk.ask("join_turn", chat=chat)
+        phone.user, device="context", port=talking.gateways[1].launch.port
+    ) as context:
+        joined = await context.ask("join_turn", chat=chat)
         assert joined["type"] == "turn" and joined["seq"] == 1
         assert joined["text"].startswith("word1 word2 ") and "end" not in joined
-        await wait_delta(desk, chat)
-        await desk.ask("stop", chat=chat)
-        message = await wait_answer(desk, chat)
+        await wait_delta(context, chat)
+        await context.ask("stop", chat=chat)
+        message = await wait_answer(context, chat)
         # What was told before its gateway was known to the worker it reads by joining again.
-        later = await desk.ask("join_turn", chat=chat)
-        await wait_end(desk, chat)
-        assert message["body"].startswith(take_in(joined, deltas_of(desk, chat)))
+        later = await context.ask("join_turn", chat=chat)
+        await wait_end(context, chat)
+        assert message["body"].startswith(take_in(joined, deltas_of(context, chat)))
         assert (later["text"], later["turn"]) == (message["body"], joined["turn"])
 
 
@@ -171,8 +171,8 @@ async def test_companion_is_stopped_by_any_device(talking: Stack, phone: RawChat
     chat = await begin(talking, phone, "endless")
     await phone.say(chat, "tell me")
     await wait_delta(phone, chat, 5)
-    async with talking.chat_of(phone.user, device="desk") as desk:
-        assert (await desk.ask("stop", chat=chat))["type"] == "ok"
+    async with talking.chat_of(phone.user, device="context") as context:
+        assert (await context.ask("stop", chat=chat))["type"] == "ok"
         message = await wait_answer(phone, chat)
 
     assert message["ai"]["end"] == "stopped"

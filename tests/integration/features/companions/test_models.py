@@ -1,4 +1,4 @@
-"""The providers of models, against servers that speak their wire formats."""
+"""The providers of models, against servers that stream_response their wire formats."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ from chatserver.config import Companions
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.text import BodyBounds
 from chatserver.errors import ConfigError, Overloaded, Unavailable
-from chatserver.features.companions.models.bedrock import open_bedrock
-from chatserver.features.companions.models.bounded_response import Pace, ResponseEnd, speak
-from chatserver.features.companions.models.interface import (
+from chatserver.features.companions.providers.bedrock import open_bedrock
+from chatserver.features.companions.providers.bounded_response import (
+    Pace,
+    ResponseEnd,
+    stream_response,
+)
+from chatserver.features.companions.providers.interface import (
     Ask,
     Delta,
     Finish,
     ModelMessage,
     Provider,
 )
-from chatserver.features.companions.models.openai_api import OpenAiApi
+from chatserver.features.companions.providers.openai_api import OpenAiApi
 from tests.support.servers.model_servers import (
     DONE,
     EVENT_STREAM,
@@ -81,11 +85,11 @@ async def openai_at(server: ModelServer) -> AsyncIterator[Provider]:
         await provider.close()
 
 
-async def hear(provider: Provider, **pace: Any) -> tuple[str, ResponseEnd]:
+async def collect_response(provider: Provider, **pace: Any) -> tuple[str, ResponseEnd]:
     """Return all that is said, and how it ended."""
     text, spoken = "", None
     async with contextlib.aclosing(
-        speak(provider, ASK, dataclasses.replace(PACE, **pace), BOUNDS, SystemClock())
+        stream_response(provider, ASK, dataclasses.replace(PACE, **pace), BOUNDS, SystemClock())
     ) as pieces:
         async for piece in pieces:
             if isinstance(piece, Delta):
@@ -129,7 +133,7 @@ async def test_bedrock_end_is_told(bedrock_server: ModelServer, stop: str, end: 
     """Why a model stopped is part of the answer."""
     bedrock_server.will(bedrock_answer("so far", stop=stop))
     async with bedrock_at(bedrock_server) as provider:
-        assert await hear(provider) == ("so far", ResponseEnd(end, 7, 3))  # type: ignore[arg-type]  # a word of the table
+        assert await collect_response(provider) == ("so far", ResponseEnd(end, 7, 3))  # type: ignore[arg-type]  # a word of the table
 
 
 @pytest.mark.parametrize(
@@ -144,7 +148,7 @@ async def test_bedrock_throttled_is_asked_again(
     bedrock_server.will(refusal)
     bedrock_server.will(bedrock_answer("at last"))
     async with bedrock_at(bedrock_server) as provider:
-        assert (await hear(provider))[0] == "at last"
+        assert (await collect_response(provider))[0] == "at last"
 
     assert len(bedrock_server.calls) == 3
 
@@ -154,7 +158,7 @@ async def test_bedrock_throttled_for_ever_is_given_up(bedrock_server: ModelServe
     bedrock_server.will(Refuse(429, "ThrottlingException"))
     async with bedrock_at(bedrock_server) as provider:
         with pytest.raises(Overloaded):
-            await hear(provider)
+            await collect_response(provider)
 
     assert len(bedrock_server.calls) == 3
 
@@ -167,7 +171,7 @@ async def test_bedrock_refused_request_is_not_repeated(
     bedrock_server.will(Refuse(400 if name.startswith("V") else 403, name))
     async with bedrock_at(bedrock_server) as provider:
         with pytest.raises(ConfigError):
-            await hear(provider)
+            await collect_response(provider)
 
     assert len(bedrock_server.calls) == 1
 
@@ -196,7 +200,7 @@ async def test_bedrock_stream_that_dies_midway_keeps_what_was_said(
     steps = BEDROCK_BREAKS[how]
     bedrock_server.will(event("messageStart", role="assistant") + block_delta("so far"), *steps)
     async with bedrock_at(bedrock_server) as provider:
-        assert await hear(provider) == ("so far", ResponseEnd("broken"))
+        assert await collect_response(provider) == ("so far", ResponseEnd("broken"))
 
     assert len(bedrock_server.calls) == 1
 
@@ -208,7 +212,7 @@ async def test_bedrock_exception_before_the_first_delta_is_asked_again(
     bedrock_server.will(exception_event("throttlingException"))
     bedrock_server.will(bedrock_answer("yes"))
     async with bedrock_at(bedrock_server) as provider:
-        assert (await hear(provider))[0] == "yes"
+        assert (await collect_response(provider))[0] == "yes"
 
 
 # OpenAI
@@ -240,7 +244,7 @@ async def test_openai_server_without_usage_is_borne_with(openai_server: ModelSer
     """Not every server that speaks so counts."""
     openai_server.will(chunk({"content": "hi"}) + chunk({}, "stop") + DONE)
     async with openai_at(openai_server) as provider:
-        assert await hear(provider) == ("hi", ResponseEnd("done"))
+        assert await collect_response(provider) == ("hi", ResponseEnd("done"))
 
 
 @pytest.mark.parametrize(
@@ -260,7 +264,7 @@ async def test_openai_end_is_told(
     """Why a model stopped is part of the answer; its refusal is text for the user."""
     openai_server.will(*steps)
     async with openai_at(openai_server) as provider:
-        text, spoken = await hear(provider)
+        text, spoken = await collect_response(provider)
 
     assert (text, spoken.end) == heard
 
@@ -271,7 +275,7 @@ async def test_openai_throttled_is_asked_again(openai_server: ModelServer, statu
     openai_server.will(Refuse(status))
     openai_server.will(openai_answer("at last"))
     async with openai_at(openai_server) as provider:
-        assert (await hear(provider))[0] == "at last"
+        assert (await collect_response(provider))[0] == "at last"
 
     assert len(openai_server.calls) == 2
 
@@ -284,7 +288,7 @@ async def test_openai_refused_request_is_not_repeated(
     openai_server.will(Refuse(status))
     async with openai_at(openai_server) as provider:
         with pytest.raises(ConfigError):
-            await hear(provider)
+            await collect_response(provider)
 
     assert len(openai_server.calls) == 1
 
@@ -304,7 +308,7 @@ async def test_openai_stream_that_dies_midway_keeps_what_was_said(
     """Whatever breaks, what was heard stands and is marked; it is not asked again."""
     openai_server.will(chunk({"content": "so far"}), *OPENAI_BREAKS[how])
     async with openai_at(openai_server) as provider:
-        assert await hear(provider) == ("so far", ResponseEnd("broken"))
+        assert await collect_response(provider) == ("so far", ResponseEnd("broken"))
 
     assert len(openai_server.calls) == 1
 
@@ -320,7 +324,10 @@ async def test_model_that_stalls_is_let_go(
     server, at, said = _both(kind, bedrock_server, openai_server)
     server.will(said, Hang())
     async with at(server) as provider:
-        assert await hear(provider, between_s=0.1) == ("so far", ResponseEnd("late"))
+        assert await collect_response(provider, between_s=0.1) == (
+            "so far",
+            ResponseEnd("late"),
+        )
         await eventually(lambda: server.gone == 1)
 
 
@@ -334,7 +341,7 @@ async def test_model_that_never_begins_is_unavailable(
     async with at(server) as provider:
         counted = Counted(provider)
         with pytest.raises(Unavailable):
-            await hear(counted, first_delta_s=0.3, attempts_max=2)
+            await collect_response(counted, first_delta_s=0.3, attempts_max=2)
 
     assert counted.tries == 2
     assert len(server.calls) <= 2  # a try may be over before it comes to the server
@@ -367,4 +374,4 @@ async def test_providers_nobody_listens_is_unavailable() -> None:
     for at in (bedrock_at, openai_at):
         async with at(nowhere) as provider:
             with pytest.raises(Unavailable):
-                await hear(provider, attempts_max=1)
+                await collect_response(provider, attempts_max=1)

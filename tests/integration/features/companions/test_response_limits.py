@@ -10,7 +10,7 @@ import pytest
 
 from chatserver.domain.ids import ChatId
 from chatserver.errors import RateLimited
-from chatserver.features.companions.hot.token_budget import TooManyTurns
+from chatserver.features.companions.hot.token_budget import TooManyResponses
 from tests.integration.features.companions.assistant_support import (
     AssistantWorld,
     open_assistant_world,
@@ -68,7 +68,7 @@ async def test_assistant_turns_at_once_are_a_bound(world: AssistantWorld) -> Non
         for chat in chats:
             await world.say(chat, "hello")
         await eventually(lambda: all(len(world.signals(chat)) >= 2 for chat in chats))
-        with pytest.raises(TooManyTurns):
+        with pytest.raises(TooManyResponses):
             await world.budgets.check(world.alice, quick)
         await world.say(quick, "hello")  # past the gateway, which would have refused it
         tries = world.hot.keys.asking(quick)

@@ -222,7 +222,7 @@ async def test_assistant_companion_that_was_deleted_says_so(world: AssistantWorl
     """A session that goes on is told, not left alone."""
     companion = await world.companion("echo")
     chat = await world.begin(companion)
-    await world.parts.talks.companions.delete(companion)
+    await world.parts.companions.companions.delete(companion)
     async with world.answering():
         await world.say(chat, "hello")
         (answer,) = await world.wait_answers(chat, 1)

@@ -11,7 +11,7 @@ from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, Conflict, NotFound, TooLarge
 from chatserver.features.companions.model import Changes
-from chatserver.features.companions.service import Companions
+from chatserver.features.companions.service.companions import Companions
 from chatserver.features.companions.warm.companions import CompanionRows
 from tests.integration.warm.support import Tables
 

@@ -1,4 +1,4 @@
-"""Sessions with companions in the workers: what a dead one leaves, and the assistant's book."""
+"""Sessions with companions in the workers: what a dead one leaves, and the assistant's catalog."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.errors import BadRequest
 from chatserver.features.companions.model import Changes, session_chat_id
-from chatserver.features.companions.sessions import Opened
+from chatserver.features.companions.service.sessions import Opened
 from chatserver.protocol import frames
 from tests.integration.workers.support import ALICE, BOB, Gateway
 from workers.container import WorkerContainer
@@ -27,7 +27,7 @@ class Died(BaseException):
 async def begun(parts: WorkerContainer) -> Opened:
     """A session of alice's."""
     wanted = Changes("Ada", "Be kind.", "scripted", "echo")
-    await parts.talks.companions.create("ai-ada", wanted)
+    await parts.companions.companions.create("ai-ada", wanted)
     return await parts.companion_sessions.create(ALICE, ADA, Ref("s1"))
 
 
@@ -38,7 +38,7 @@ def die_at(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
         if name == place:
             raise Died
 
-    monkeypatch.setattr("chatserver.features.companions.sessions.failpoint", reach)
+    monkeypatch.setattr("chatserver.features.companions.service.sessions.failpoint", reach)
 
 
 async def gate_of(parts: WorkerContainer, chat: ChatId) -> str:
@@ -53,7 +53,7 @@ async def test_end_that_died_before_redis_knew_is_finished_by_others(
     parts: WorkerContainer, begun: Opened, monkeypatch: pytest.MonkeyPatch, way: str, healer: str
 ) -> None:
     """The chat of a session that is over takes nothing any more, whoever finishes it."""
-    monkeypatch.setattr("chatserver.features.companions.sessions.HOLD_S", 0)
+    monkeypatch.setattr("chatserver.features.companions.service.sessions.HOLD_S", 0)
     chat = begun.session.chat
     die_at(monkeypatch, "sessions.before_close")
     with pytest.raises(Died):
@@ -110,11 +110,11 @@ async def test_book_finds_the_session_of_a_chat_before_the_index_knows(
     async def blind(chat: ChatId) -> None:
         return None
 
-    monkeypatch.setattr(parts.talks.rows, "find_by_chat", blind)
+    monkeypatch.setattr(parts.companions.session_rows, "find_by_chat", blind)
 
-    found = await parts.talks.book.find_session_by_chat(begun.session.chat)
-    other = await parts.talks.book.find_session_by_chat(ChatId("g-team"))
-    absent = await parts.talks.book.find_session_by_chat(
+    found = await parts.companions.catalog.find_session_by_chat(begun.session.chat)
+    other = await parts.companions.catalog.find_session_by_chat(ChatId("g-team"))
+    absent = await parts.companions.catalog.find_session_by_chat(
         session_chat_id(ALICE, ADA, Ref("never"), 1_795_000_000.0)
     )
 
@@ -126,17 +126,17 @@ async def test_box_lists_the_newest_sessions_beside_all_other_chats(
     parts: WorkerContainer, begun: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who renews a session every day is not left without other chats."""
-    monkeypatch.setattr("chatserver.service.chats.chat_loader.SESSIONS_PER_USER_MAX", 2)
+    monkeypatch.setattr("chatserver.service.chats.user_loader.COMPANION_CHATS_MAX", 2)
     for user in (ALICE, BOB):
         await parts.directory.put_user_if_absent(user, None, parts.clock.time())
-    direct = (await parts.opener.open_direct(ALICE, BOB)).chat
+    direct = (await parts.chat_creator.open_direct(ALICE, BOB)).chat
     chats = [begun.session.chat]
     for number in range(4):
         renewed = await parts.companion_sessions.renew(ALICE, ADA, Ref(f"n{number}"))
         chats.append(renewed.session.chat)
     await parts.hot.call("DEL", parts.hot.keys.box(ALICE))
 
-    await parts.opener.load_user(ALICE)
+    await parts.user_loader.load_user(ALICE)
 
     listed = {box.chat for box in await parts.inboxes.list_chats(ALICE)}
     assert listed == {direct, *chats[-2:]}

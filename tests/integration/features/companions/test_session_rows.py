@@ -11,7 +11,7 @@ from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.errors import Conflict, NotFound
 from chatserver.features.companions.model import CompanionSession, session_chat_id
-from chatserver.features.companions.warm.sessions import CompanionSessions
+from chatserver.features.companions.warm.sessions import SessionRows
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.dynamo.client import Item, open_dynamodb
 from tests.integration.warm.support import Tables
@@ -41,9 +41,9 @@ async def rows_of(tables: Tables) -> dict[tuple[str, str], Item]:
     return {(row["PK"]["S"], row["SK"]["S"]): row for row in await tables.scan("chat_session")}
 
 
-async def begin(tables: Tables, number: int = 1) -> tuple[CompanionSessions, CompanionSession]:
+async def begin(tables: Tables, number: int = 1) -> tuple[SessionRows, CompanionSession]:
     """Return the repository and a session that is active, with its chat."""
-    sessions, session = CompanionSessions(tables.client, tables.settings), made(number)
+    sessions, session = SessionRows(tables.client, tables.settings), made(number)
     await sessions.create(session)
     await open_chat(tables, session)
     return sessions, session
@@ -89,7 +89,7 @@ async def test_create_again_with_the_same_chat_is_success(tables: Tables) -> Non
 
 async def test_create_whose_answer_is_lost_stores_one_row(tables: Tables, no_backoff: None) -> None:
     """The door's own retry meets the row that its first try wrote."""
-    sessions = CompanionSessions(tables.client, tables.settings)
+    sessions = SessionRows(tables.client, tables.settings)
     tables.faults.lose_answers("PutItem", 1)
 
     await sessions.create(made(1))
@@ -233,7 +233,7 @@ async def test_delete_keeps_the_version_that_was_written_meanwhile(tables: Table
 
 async def test_list_all_has_active_sessions_first_and_old_ones_by_time(tables: Tables) -> None:
     """The sort key alone gives the order, over pages of one."""
-    sessions = CompanionSessions(tables.client, tables.settings)
+    sessions = SessionRows(tables.client, tables.settings)
     ended = [made(number, companion) for number in (1, 2) for companion in (BEN, ADA)]
     for session in ended:
         await sessions.create(session)
@@ -261,7 +261,7 @@ async def test_list_all_has_active_sessions_first_and_old_ones_by_time(tables: T
 
 async def test_list_old_is_of_one_companion_and_the_newest_first(tables: Tables) -> None:
     """A companion whose name goes on where another's ends is another one."""
-    sessions = CompanionSessions(tables.client, tables.settings)
+    sessions = SessionRows(tables.client, tables.settings)
     longer = CompanionId(UserId("ai-ada2"))
     for number, companion in ((1, ADA), (2, longer), (3, ADA)):
         session = made(number, companion)
@@ -282,7 +282,7 @@ class Actor:
 
     def __init__(self, tables: Tables, number: int) -> None:
         self._tables = tables
-        self._sessions = CompanionSessions(tables.client, tables.settings)
+        self._sessions = SessionRows(tables.client, tables.settings)
         self._random = random.Random(number)
         self._number = number
         self.began: set[ChatId] = set()
@@ -365,7 +365,7 @@ async def test_tenants_on_the_same_tables_have_sessions_of_their_own(tables: Tab
         own = tables.settings.model_copy(update={"tenant": tenant})
         async with open_dynamodb(own) as client:
             there = Tables(client, own, tables.faults)
-            sessions, session = CompanionSessions(client, own), made(1)
+            sessions, session = SessionRows(client, own), made(1)
             await sessions.create(session)
             await open_chat(there, session)
             following = made(5)

@@ -21,9 +21,9 @@ from tests.support.stack import PATIENT, Stack, open_stack
 
 TIMEOUT_S = 30
 QUICK = {
-    "chatserver.features.privacy.erasure_worker.SETTLE_S": "0.3",
-    "chatserver.features.privacy.job_worker.LEASE_S": "1",
-    "chatserver.features.privacy.job_worker.POLL_S": "0.1",
+    "chatserver.features.privacy.worker.erasure.SETTLE_S": "0.3",
+    "chatserver.features.privacy.worker.jobs.LEASE_S": "1",
+    "chatserver.features.privacy.worker.jobs.POLL_S": "0.1",
     "workers.repair.REPAIR_AFTER_MS": "100",
     "workers.repair.INTERVAL_MS": "100",
     "workers.persist.worker.IDLE_MS": "50",

@@ -67,13 +67,13 @@ async def test_sessions_are_exported_and_erased_with_what_was_answered(
     await zoe.ask("POST", "/v1/me/export", 202)
     export = await zoe.wait_for_export()
     async with httpx.AsyncClient(timeout=30) as client:
-        book = zipfile.ZipFile(io.BytesIO((await client.get(export["url"])).content))
+        archive = zipfile.ZipFile(io.BytesIO((await client.get(export["url"])).content))
     assert find(vault, mark)
     receipt = (await zoe.ask("DELETE", "/v1/me", 202, {"password": PASSWORD}))["receipt"]
     done = await wait_for_erasure(zoe.client, receipt)
     worker.stop()
 
-    sessions, answers = (book.read(f"{name}.jsonl").decode() for name in ("sessions", "answers"))
+    sessions, answers = (archive.read(f"{name}.jsonl").decode() for name in ("sessions", "answers"))
     kept = {line["chat"]: line.get("memory") for line in map(json.loads, sessions.splitlines())}
     assert kept == {
         chats[0]: {"first": 1, "upto": 1, "summary": f"what was said: {mark}"},

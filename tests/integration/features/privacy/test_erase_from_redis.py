@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chatserver.domain.ids import UserId
-from chatserver.features.privacy.hot import holds_words
+from chatserver.features.privacy.hot import contains_user_text
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as messages
 from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts
@@ -25,8 +25,8 @@ def chat(scripts: Scripts) -> Chat:
 def is_anywhere(chat: Chat, text: str) -> bool:
     """Whether a text is in the log, or in the overlay."""
     keys, redis = chat.scripts.keys, chat.scripts.redis
-    held = repr(redis.xrange(keys.log(CHAT))) + repr(redis.hgetall(keys.over(CHAT)))
-    return text in held
+    claimed = repr(redis.xrange(keys.log(CHAT))) + repr(redis.hgetall(keys.over(CHAT)))
+    return text in claimed
 
 
 def test_erasure_of_an_edited_message_takes_every_text_of_it(chat: Chat) -> None:
@@ -79,6 +79,6 @@ def test_holds_words_tells_whose_words_an_event_of_a_webhook_holds() -> None:
     said = messages.encode(messages.event_of(message))
     report = messages.HookEvent("x", "report", 1, data={"reporter": ALICE, "reason": "why"})
 
-    assert holds_words(said, ALICE)
-    assert not holds_words(said, BOB)
-    assert holds_words(messages.encode(report), ALICE)
+    assert contains_user_text(said, ALICE)
+    assert not contains_user_text(said, BOB)
+    assert contains_user_text(messages.encode(report), ALICE)

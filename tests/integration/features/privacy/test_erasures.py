@@ -103,7 +103,7 @@ async def say_fleeting(zoe: Person, chat: str, mark: str) -> int:
         answer = await zoe.client.patch(path, json=change, headers=headers)
         if answer.status_code == 200:
             return count
-        # It was over before: the machine was held up.
+        # It was over before: the machine was claimed up.
         assert answer.status_code == 404, answer.text
     raise AssertionError("nothing lives long enough to be edited")
 

@@ -29,9 +29,9 @@ async def load(export: dict[str, Any]) -> tuple[httpx.Headers, zipfile.ZipFile]:
     return answer.headers, zipfile.ZipFile(io.BytesIO(answer.content))
 
 
-def lines_of(book: zipfile.ZipFile, name: str) -> list[dict[str, Any]]:
+def lines_of(archive: zipfile.ZipFile, name: str) -> list[dict[str, Any]]:
     """Read JSON Lines."""
-    return [json.loads(line) for line in book.read(name).splitlines()]
+    return [json.loads(line) for line in archive.read(name).splitlines()]
 
 
 def today() -> datetime.date:
@@ -81,7 +81,7 @@ async def test_export_holds_what_the_user_has_and_nothing_of_others(
     await eventually(lambda: dying.process is None or dying.process.poll() is not None, 60)
     worker = vault.start_worker("exports")
     export = await zoe.wait_for_export()
-    headers, book = await load(export)
+    headers, archive = await load(export)
     objects = [key for key, _ in vault.iter_objects() if key.startswith("exports/")]
     made, refused = await export_until_refused(zoe)
     worker.stop()
@@ -94,19 +94,19 @@ async def test_export_holds_what_the_user_has_and_nothing_of_others(
     assert refused["retry_after_ms"] > 0
     assert (export["state"], export["progress"]) == ("ready", 100)
     assert headers["content-disposition"].startswith("attachment; ")
-    sent = lines_of(book, "messages.jsonl")
+    sent = lines_of(archive, "messages.jsonl")
     assert [each["body"] for each in sent] == ["first", "second", "with a file"]
-    assert b"what bob says" not in b"".join(book.read(name) for name in book.namelist())
-    assert json.loads(book.read("profile.json"))["name"] == "Zoë"
-    assert json.loads(book.read("profile.json"))["reports"][0]["reason"] == "rude"
-    assert [each["name"] for each in lines_of(book, "devices.jsonl")] == ["Zoë's phone"]
-    assert [each["chat"] for each in lines_of(book, "chats.jsonl")] == [chat]
-    (line,) = lines_of(book, "attachments.jsonl")
-    assert book.read(line["file"]) == b"a file"
+    assert b"what bob says" not in b"".join(archive.read(name) for name in archive.namelist())
+    assert json.loads(archive.read("profile.json"))["name"] == "Zoë"
+    assert json.loads(archive.read("profile.json"))["reports"][0]["reason"] == "rude"
+    assert [each["name"] for each in lines_of(archive, "devices.jsonl")] == ["Zoë's phone"]
+    assert [each["chat"] for each in lines_of(archive, "chats.jsonl")] == [chat]
+    (line,) = lines_of(archive, "attachments.jsonl")
+    assert archive.read(line["file"]) == b"a file"
     assert line["file"] == f"attachments/{file}-notes.txt"
-    assert json.loads(book.read("profile.json"))["social"]["following"] == 1
-    assert [each["content"] for each in lines_of(book, "posts.jsonl")] == ["what zoe posts"]
-    assert [each["user"] for each in lines_of(book, "following.jsonl")] == [bob.user]
-    assert lines_of(book, "likes.jsonl") == [{"post": theirs, "of": bob.user}]
-    assert "messages.jsonl" in book.read("README.txt").decode()
+    assert json.loads(archive.read("profile.json"))["social"]["following"] == 1
+    assert [each["content"] for each in lines_of(archive, "posts.jsonl")] == ["what zoe posts"]
+    assert [each["user"] for each in lines_of(archive, "following.jsonl")] == [bob.user]
+    assert lines_of(archive, "likes.jsonl") == [{"post": theirs, "of": bob.user}]
+    assert "messages.jsonl" in archive.read("README.txt").decode()
     assert objects == [f"exports/{export['export']}.zip"]

@@ -6,9 +6,9 @@ import pytest
 
 from chatserver.domain.ids import UserId
 from chatserver.errors import Unavailable
-from chatserver.features.privacy.export_archive import open_zip
-from chatserver.features.privacy.job_worker import ClaimedJob, JobLost, JobWorker
 from chatserver.features.privacy.model import Job, new_job_id
+from chatserver.features.privacy.worker.export_zip import open_zip
+from chatserver.features.privacy.worker.jobs import ClaimedJob, JobLost, JobWorker
 from tests.integration.workers.support import make_users
 from workers.container import WorkerContainer
 
@@ -38,10 +38,10 @@ async def test_export_that_would_be_too_large_fails_in_words(parts: WorkerContai
     id_ = await ask(parts)
 
     async def work(_: ClaimedJob) -> None:
-        async with open_zip(bytes_max=100) as book:
-            await book.put_text("a.txt", bytes(range(256)))
+        async with open_zip(bytes_max=100) as archive:
+            await archive.put_text("a.txt", bytes(range(256)))
 
-    worker = JobWorker(parts, "w1", "export", work, 5)
+    worker = JobWorker(parts=parts, owner="w1", kind="export", work=work, tries_max=5)
     assert await worker.step()
 
     job = await found(parts, id_)
@@ -59,12 +59,12 @@ async def test_export_that_fails_again_and_again_is_given_up_in_words(
     async def work(_: ClaimedJob) -> None:
         raise Unavailable("the bucket is away")
 
-    worker = JobWorker(parts, "w1", "export", work, 1)
+    worker = JobWorker(parts=parts, owner="w1", kind="export", work=work, tries_max=1)
     assert await worker.step()
     waiting = await found(parts, id_)
     assert waiting.until_ms > waiting.changed_ms
     assert not await worker.step()
-    assert await parts.private.jobs.note(waiting, until_ms=0)
+    assert await parts.private.jobs.update(waiting, until_ms=0)
     assert await worker.step()
 
     job = await found(parts, id_)
@@ -85,7 +85,7 @@ async def test_job_that_another_worker_took_is_lost_for_the_first(parts: WorkerC
     assert second is not None
     assert second.tries == 2
     with pytest.raises(JobLost):
-        await ClaimedJob(parts, first).note(progress=50)
+        await ClaimedJob(parts, first).update(progress=50)
     with pytest.raises(JobLost):
         await ClaimedJob(parts, first).finish(state="ready", expires_at=1)
     assert (await found(parts, id_)).holder == "w2"

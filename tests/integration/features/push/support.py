@@ -16,7 +16,7 @@ from chatserver.domain.ids import GatewayId, Mid, Ref, Seq, UserId
 from chatserver.domain.messages import Audience
 from chatserver.domain.presence import GatewayPresence, State
 from chatserver.features.push.hot import PushState
-from chatserver.features.push.worker import run_notify
+from chatserver.features.push.worker.notify import run_notify
 from chatserver.hot.chats.amendments import Amendments
 from chatserver.hot.users.presence_subscriptions import PresenceStates
 from chatserver.protocol import codec
@@ -53,7 +53,9 @@ class PushWorld:
     async def direct(self) -> Audience:
         """The chat of Alice and Bob."""
         chat = await make_direct(self.parts, self.alice, self.bob)
-        await self.parts.opener.open_direct(self.bob, self.alice)  # else a fan-out would list it
+        await self.parts.chat_creator.open_direct(
+            self.bob, self.alice
+        )  # else a fan-out would list it
         return chat
 
     async def group(self) -> Audience:
@@ -75,20 +77,20 @@ class PushWorld:
     async def subscribe(self, user: UserId, service: PushService | None = None) -> Browser:
         """Register a new browser of a user, as the API does."""
         browser = (service or self.service).new_browser()
-        await PushState(self.hot).note_devices(user)
+        await PushState(self.hot).record_devices(user)
         subscription = browser.subscription_of(user)
         await self.parts.subscriptions.put(subscription, SystemClock().time())
         return browser
 
     async def appear(self, user: UserId, state: State) -> None:
         """Be present on a gateway that lives, with a client that is shown or not."""
-        seen = PresenceStates(self.hot, GatewayId("gw1"), 60, 600)
+        seen = PresenceStates(hot=self.hot, gateway=GatewayId("gw1"), online_ttl_s=60, keep_s=600)
         await seen.keep_alive()
         await seen.announce([GatewayPresence(user, state, 0.0)])
 
     async def read(self, user: UserId, chat: Audience, upto: int) -> None:
         """Read a chat."""
-        await self.parts.opener.load_user(user)
+        await self.parts.user_loader.load_user(user)
         await self.parts.inboxes.mark(user, chat.chat, Seq(upto), Seq(upto))
 
     def variables(self) -> dict[str, str]:

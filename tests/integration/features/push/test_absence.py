@@ -21,7 +21,7 @@ CHAT, OTHER = ChatId("c1"), ChatId("c2")
 
 async def lease_of(hot: HotClient, work: str) -> Lease:
     """A lease that is held."""
-    lease = Lease(hot, 0, work, "me", 60, SystemClock())
+    lease = Lease(hot=hot, partition=0, work=work, owner="me", ttl_s=60, clock=SystemClock())
     assert await lease.claim()
     return lease
 
@@ -49,41 +49,41 @@ async def kept(hot: HotClient) -> list[str]:
 async def test_due_chat_keeps_its_first_time_and_seq(hot: HotClient) -> None:
     """A chat in which much is written does not wait longer for it."""
     chats = await due_chats(hot)
-    await chats.note("1-0", {CHAT: Seq(5)}, 0)
-    await chats.note("2-0", {CHAT: Seq(9), OTHER: Seq(2)}, 300)
+    await chats.record("1-0", {CHAT: Seq(5)}, 0)
+    await chats.record("2-0", {CHAT: Seq(9), OTHER: Seq(2)}, 300)
 
-    (due,) = await chats.take(10, 60)
+    (due,) = await chats.claim_due(10, 60)
 
     assert (due.chat, due.since) == (CHAT, 5)
-    assert await chats.take(10, 60) == [], "it is taken, and comes up again in a minute"
-    assert await chats.get_place() == "2-0"
+    assert await chats.claim_due(10, 60) == [], "it is taken, and comes up again in a minute"
+    assert await chats.get_checkpoint() == "2-0"
 
 
 async def test_due_chat_that_is_ended_is_gone_unless_something_came(hot: HotClient) -> None:
     """What is written while members are told of a chat is told next time, from there on."""
     chats = await due_chats(hot)
-    await chats.note("1-0", {CHAT: Seq(5), OTHER: Seq(1)}, 0)
-    first, second = sorted(await chats.take(10, 60), key=lambda due: due.chat)
+    await chats.record("1-0", {CHAT: Seq(5), OTHER: Seq(1)}, 0)
+    first, second = sorted(await chats.claim_due(10, 60), key=lambda due: due.chat)
 
-    await chats.end(second, Seq(2))
-    await chats.note("2-0", {CHAT: Seq(8)}, 0)
-    await chats.end(first, Seq(8))
+    await chats.finish(second, Seq(2))
+    await chats.record("2-0", {CHAT: Seq(8)}, 0)
+    await chats.finish(first, Seq(8))
 
-    (again,) = await chats.take(10, 60)
+    (again,) = await chats.claim_due(10, 60)
     assert (again.chat, again.since) == (CHAT, 8)
-    await chats.end(again, Seq(9))
+    await chats.finish(again, Seq(9))
     assert await hot.call("EXISTS", hot.keys.due(0), hot.keys.since(0)) == 0
 
 
 async def test_due_chat_that_nobody_ends_comes_up_again(hot: HotClient) -> None:
     """Whoever took it may have died; who ends it after that ends nothing."""
     chats = await due_chats(hot)
-    await chats.note("1-0", {CHAT: Seq(5)}, 0)
-    (lost,) = await chats.take(10, 0)
+    await chats.record("1-0", {CHAT: Seq(5)}, 0)
+    (lost,) = await chats.claim_due(10, 0)
 
-    (again,) = await chats.take(10, 60)
+    (again,) = await chats.claim_due(10, 60)
     assert again.since == 5
-    await chats.end(Due(CHAT, Seq(5), lost.time - 1, lost.taken_ms), Seq(5))
+    await chats.finish(Due(CHAT, Seq(5), lost.time - 1, lost.claimed_ms), Seq(5))
 
     assert await hot.call("ZCARD", hot.keys.due(0)) == 1
 
@@ -91,13 +91,13 @@ async def test_due_chat_that_nobody_ends_comes_up_again(hot: HotClient) -> None:
 async def test_due_chat_with_members_in_front_is_due_once_more(hot: HotClient) -> None:
     """The second look starts at the first message that may still need a push."""
     chats = await due_chats(hot)
-    await chats.note("1-0", {CHAT: Seq(5), OTHER: Seq(1)}, 0)
-    first, second = sorted(await chats.take(10, 60), key=lambda due: due.chat)
+    await chats.record("1-0", {CHAT: Seq(5), OTHER: Seq(1)}, 0)
+    first, second = sorted(await chats.claim_due(10, 60), key=lambda due: due.chat)
 
-    await chats.end(first, Seq(7), 0)
-    await chats.end(second, Seq(2), 300)
+    await chats.finish(first, Seq(7), 0)
+    await chats.finish(second, Seq(2), 300)
 
-    (again,) = await chats.take(10, 60)
+    (again,) = await chats.claim_due(10, 60)
     assert (again.chat, again.since) == (CHAT, 7)
     assert await hot.call("ZCARD", hot.keys.due(0)) == 2
 
@@ -105,12 +105,12 @@ async def test_due_chat_with_members_in_front_is_due_once_more(hot: HotClient) -
 async def test_due_chats_are_for_the_holder_of_the_lease(hot: HotClient) -> None:
     """A worker that slept past its lease notes and takes nothing."""
     slept = await due_chats(hot)
-    await slept.note("1-0", {CHAT: Seq(5)}, 0)
+    await slept.record("1-0", {CHAT: Seq(5)}, 0)
     await hot.call("HSET", hot.keys.lease(0, "notify"), "token", 99)
 
-    assert not await slept.note("2-0", {OTHER: Seq(1)}, 0)
-    assert await slept.take(10, 60) == []
-    assert await slept.get_place() == "1-0"
+    assert not await slept.record("2-0", {OTHER: Seq(1)}, 0)
+    assert await slept.claim_due(10, 60) == []
+    assert await slept.get_checkpoint() == "1-0"
 
 
 # how far the backlog is kept
@@ -123,10 +123,10 @@ async def test_backlog_is_kept_for_both_of_its_readers(hot: HotClient) -> None:
     one, two, three = (f"{int(now)}{n:03}-0" for n in (1, 2, 3))
     await add_entries(hot, one, two, three)
 
-    await chats.note(one, {}, 0)
+    await chats.record(one, {}, 0)
     assert await Backlog(hot, 0).checkpoint(persist, two, 1)
     assert await kept(hot) == [two, three]
-    await chats.note(three, {}, 0)
+    await chats.record(three, {}, 0)
     assert await kept(hot) == [three]
     assert await Backlog(hot, 0).checkpoint(persist, three, 1)
     assert await kept(hot) == []
@@ -141,7 +141,7 @@ async def test_backlog_waits_a_minute_for_who_looks_for_pushes(
     now, _ = await hot.call("TIME")
     old, recent, last = f"{int(now) - 90}000-0", f"{int(now) - 30}000-0", f"{int(now)}000-0"
     await add_entries(hot, f"{int(now) - 100}000-0", old, recent, last)
-    await chats.note(f"{int(now) - 100}000-0", {}, 0)
+    await chats.record(f"{int(now) - 100}000-0", {}, 0)
     if not is_there:
         await hot.call("HINCRBY", hot.keys.checkpoint(0), "told_ms", -61_000)
 
@@ -155,8 +155,9 @@ async def test_backlog_waits_a_minute_for_who_looks_for_pushes(
 
 async def test_absent_is_who_shows_no_client_and_may_have_devices(hot: HotClient) -> None:
     """A client in the background, or on a gateway that died, is none; read marks come with it."""
-    absence, seen = PushState(hot), PresenceStates(hot, GatewayId("gw1"), 60, 600)
-    dead = PresenceStates(hot, GatewayId("gw2"), 60, 600)
+    push_state = PushState(hot)
+    seen = PresenceStates(hot=hot, gateway=GatewayId("gw1"), online_ttl_s=60, keep_s=600)
+    dead = PresenceStates(hot=hot, gateway=GatewayId("gw2"), online_ttl_s=60, keep_s=600)
     await seen.keep_alive()
     await dead.keep_alive()
     await seen.announce(
@@ -164,22 +165,22 @@ async def test_absent_is_who_shows_no_client_and_may_have_devices(hot: HotClient
     )
     await dead.announce([GatewayPresence(DAVE, State.ONLINE, 0.0)])
     await hot.call("HSET", hot.keys.box(CAROL), f"r:{CHAT}", 3)
-    await absence.note_devices(CAROL)
-    await absence.note_none(ALICE)
+    await push_state.record_devices(CAROL)
+    await push_state.record_no_devices(ALICE)
 
-    before = await absence.find(CHAT, [ALICE, BOB, CAROL, DAVE])
+    before = await push_state.find_needs(CHAT, [ALICE, BOB, CAROL, DAVE])
     await dead.leave(0)
-    after = await absence.find(CHAT, [ALICE, BOB, CAROL, DAVE])
+    after = await push_state.find_needs(CHAT, [ALICE, BOB, CAROL, DAVE])
 
-    bob = (Need.IN_FRONT, 0)
-    assert before == {BOB: bob, CAROL: (Need.YES, 3), DAVE: (Need.IN_FRONT, 0)}
+    bob = (Need.FOREGROUND, 0)
+    assert before == {BOB: bob, CAROL: (Need.YES, 3), DAVE: (Need.FOREGROUND, 0)}
     assert after == {BOB: bob, CAROL: (Need.YES, 3), DAVE: (Need.IF_DEVICES, 0)}
 
 
 async def test_note_of_no_devices_yields_to_a_registration(hot: HotClient) -> None:
     """Whoever found none a moment ago does not hide a device that came meanwhile."""
-    absence = PushState(hot)
-    await absence.note_devices(BOB)
-    await absence.note_none(BOB)
+    push_state = PushState(hot)
+    await push_state.record_devices(BOB)
+    await push_state.record_no_devices(BOB)
 
-    assert await absence.find(CHAT, [BOB]) == {BOB: (Need.YES, 0)}
+    assert await push_state.find_needs(CHAT, [BOB]) == {BOB: (Need.YES, 0)}

@@ -25,7 +25,7 @@ from tests.support.servers.apns_service import RESET, TOPIC, ApnsService
 from tests.support.servers.processes import eventually
 from tests.support.servers.push_service import PushService, Reply
 
-pytestmark = pytest.mark.constants({"chatserver.features.push.worker.POLL_MS": 20})
+pytestmark = pytest.mark.constants({"chatserver.features.push.worker.notify.POLL_MS": 20})
 pytest_plugins = [
     "tests.integration.features.push.apns_fixtures",
     "tests.integration.features.push.fixtures",
@@ -107,7 +107,7 @@ async def test_apns_push_goes_out_as_apple_says(apns: Apns, apns_service: ApnsSe
 async def test_apns_answer_is_judged_by_its_own_word(
     apns: Apns, apns_service: ApnsService, status: int, reason: str, outcome: Outcome
 ) -> None:
-    """A device is forgotten when Apple says so; what was not taken for sure is tried again."""
+    """A device is forgotten when Apple says so; what was not taken for sure is attempted again."""
     label = reason if reason.isascii() else "other"
     before = PUSH_REFUSALS.labels("apns", label)._value.get()
     apns_service.answer(DEVICE, refused(status, reason))
@@ -115,8 +115,8 @@ async def test_apns_answer_is_judged_by_its_own_word(
     verdict = await apns.send(PHONE, NOTICE)
 
     assert verdict.outcome is outcome
-    assert verdict.why == f"status {status} {label}"
-    assert verdict.is_alone is (reason == "TooManyRequests"), "others may be told meanwhile"
+    assert verdict.reason == f"status {status} {label}"
+    assert verdict.is_device_only is (reason == "TooManyRequests"), "others may be told meanwhile"
     assert PUSH_REFUSALS.labels("apns", label)._value.get() == before + 1
 
 
@@ -190,7 +190,7 @@ async def register(world: PushWorld, user: UserId, device: str | None = None) ->
     """Register an application of a user, as the API does."""
     device = device or secrets.token_hex(32)
     made = Subscription(subscription_id("apns", device), user, "apns", device)
-    await PushState(world.hot).note_devices(user)
+    await PushState(world.hot).record_devices(user)
     await world.parts.subscriptions.put(made, time.time())
     return made
 

@@ -26,7 +26,7 @@ from chatserver.features.push.providers.interface import Outcome
 from chatserver.outbound.http_client import open_outbound
 from tests.support.servers.push_service import PushService, Reply
 
-pytestmark = pytest.mark.constants({"chatserver.features.push.worker.POLL_MS": 20})
+pytestmark = pytest.mark.constants({"chatserver.features.push.worker.notify.POLL_MS": 20})
 pytest_plugins = ["tests.integration.features.push.fixtures"]
 
 SEND = "/v1/projects/our-project/messages:send"
@@ -52,9 +52,9 @@ async def fcm(push_service: PushService) -> AsyncIterator[Fcm]:
     push_service.answer("/token", Reply(200, body=granted))
     async with open_outbound(config.Outbound(allow_private=["127.0.0.0/8"])) as outbound:
         yield Fcm(
-            outbound,
-            ServiceAccount(json.dumps(account)),
-            SystemClock(),
+            outbound=outbound,
+            account=ServiceAccount(json.dumps(account)),
+            clock=SystemClock(),
             url=push_service.url,
             timeout_s=10,
             ttl_s=86_400,

@@ -21,7 +21,7 @@ from tests.integration.workers.support import persister_of, running
 from tests.support.servers.processes import eventually
 from tests.support.servers.push_service import PushService, Reply, open_push_service
 
-pytestmark = pytest.mark.constants({"chatserver.features.push.worker.POLL_MS": 20})
+pytestmark = pytest.mark.constants({"chatserver.features.push.worker.notify.POLL_MS": 20})
 pytest_plugins = ["tests.integration.features.push.fixtures"]
 
 
@@ -138,7 +138,7 @@ async def test_notify_muted_chat_is_quiet_until_it_is_not(
     """Who wants no pushes of a chat gets those of the others."""
     quiet, loud = await world.direct(), await world.group()
     browser = await world.subscribe(world.bob)
-    await world.parts.quiet.set_until(quiet.chat, world.bob, FOR_EVER_MS)
+    await world.parts.muted_chats.set_until(quiet.chat, world.bob, FOR_EVER_MS)
 
     await world.say(quiet, "Psst")
     await world.all_told()
@@ -146,7 +146,7 @@ async def test_notify_muted_chat_is_quiet_until_it_is_not(
     (notice,) = await browser.wait_for(1)
     assert (notice["chat"], notice["badge"]) == (loud.chat, loud.top + 2)
 
-    await world.parts.quiet.set_until(
+    await world.parts.muted_chats.set_until(
         quiet.chat, world.bob, int(time.time() * 1000) - 1000
     )  # it has ended
     await world.say(quiet, "Psst again")
@@ -233,7 +233,7 @@ async def test_notify_large_chat_tells_those_who_are_mentioned(
 @pytest.mark.usefixtures("notifier")
 @pytest.mark.parametrize("status", [404, 410])
 async def test_notify_subscription_that_has_ended_is_removed(world: PushWorld, status: int) -> None:
-    """A browser that is gone is not tried for ever; the user's others are told."""
+    """A browser that is gone is not attempted for ever; the user's others are told."""
     direct = await world.direct()
     gone, here = await world.subscribe(world.bob), await world.subscribe(world.bob)
     world.service.answer(gone.path, Reply(status))
@@ -329,8 +329,8 @@ async def test_notify_push_that_may_have_arrived_is_not_sent_again(
 async def test_notify_claim_is_given_once_and_not_for_what_is_read(world: PushWorld) -> None:
     """Whoever asks, and whenever a process wakes that was stopped."""
     direct = await world.direct()
-    absence = PushState(world.hot)
-    ask = absence.claim
+    push_state = PushState(world.hot)
+    ask = push_state.claim
 
     asked = await asyncio.gather(*(ask(world.bob, "s1", direct.chat, Seq(2)) for _ in range(5)))
     assert sorted(asked) == [False, False, False, False, True]
@@ -420,7 +420,7 @@ async def test_notify_quiet_is_for_members_only(world: PushWorld) -> None:
     direct = await world.direct()
 
     with pytest.raises(NotFound):
-        await world.parts.quiet.set_until(direct.chat, UserId("mallory"), FOR_EVER_MS)
+        await world.parts.muted_chats.set_until(direct.chat, UserId("mallory"), FOR_EVER_MS)
     with pytest.raises(NotFound):
-        await world.parts.quiet.get_until(direct.chat, UserId("mallory"))
-    assert await world.parts.quiet.get_until(direct.chat, world.bob) == 0
+        await world.parts.muted_chats.get_until(direct.chat, UserId("mallory"))
+    assert await world.parts.muted_chats.get_until(direct.chat, world.bob) == 0

@@ -8,15 +8,15 @@ import itertools
 from chatserver.api.social_container import SocialApi, make_social
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
-from chatserver.features.social.like_counter import CountersWorker
-from chatserver.features.social.model import Line, Post, PostId, PostIds
-from chatserver.features.social.timeline_worker import SHARDS, TimelineWorker
+from chatserver.features.social.model import Post, PostId, PostIds, PostRef
 from chatserver.features.social.warm.fanouts import Fanouts
 from chatserver.features.social.warm.graph import SocialGraph
 from chatserver.features.social.warm.likes import SocialLikes
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.profiles import SocialProfiles
 from chatserver.features.social.warm.timelines import SocialTimelines
+from chatserver.features.social.worker.like_counter import CountersWorker
+from chatserver.features.social.worker.timeline_fanout import SHARDS, TimelineWorker
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.blocks import Blocks
 from chatserver.service.moderation.block_policy import BlockPolicy
@@ -103,9 +103,9 @@ def social_rows_of(tables: Tables) -> SocialRows:
     )
 
 
-def line_of(post: Post) -> Line:
+def line_of(post: Post) -> PostRef:
     """The line of a post."""
-    return Line(post.id, post.author)
+    return PostRef(post.id, post.author)
 
 
 def social_of(hot: HotClient, dynamodb: DynamoClient, parts: WorkerContainer) -> SocialApi:

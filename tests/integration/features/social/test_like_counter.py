@@ -13,7 +13,7 @@ import pytest
 from chatserver.domain.ids import UserId
 from chatserver.errors import Overloaded, Unavailable
 from chatserver.features.social.hot import LikeQueue
-from chatserver.features.social.like_counter import run_counters
+from chatserver.features.social.worker.like_counter import run_counters
 from chatserver.telemetry import metrics
 from tests.integration.features.social.support import (
     counter_of,
@@ -77,7 +77,7 @@ async def test_counts_are_edges_once_the_queue_is_drained_whoever_was_killed(
             deaths.append(name)
             raise Killed
 
-    monkeypatch.setattr("chatserver.features.social.like_counter.failpoint", die)
+    monkeypatch.setattr("chatserver.features.social.worker.like_counter.failpoint", die)
 
     async def like(number: int) -> None:
         mine, done = random.Random(seed * 16 + number), 0
@@ -118,8 +118,8 @@ async def test_worker_process_that_is_killed_is_followed_by_one_that_counts_once
     def run(place: str) -> int:
         env = {**os.environ, **variables_of(parts), "CHAT_FAILPOINT": f"{place}:kill"}
         more = {
-            "chatserver.features.social.like_counter.LEASE_S": "1",
-            "chatserver.features.social.like_counter.FLUSH_S": "0.2",
+            "chatserver.features.social.worker.like_counter.LEASE_S": "1",
+            "chatserver.features.social.worker.like_counter.FLUSH_S": "0.2",
         }
         command = [sys.executable, "-m", "tests.support.cli", "worker", "counters"]
         return subprocess.run(command, env={**env, **more}, timeout=120, check=False).returncode
@@ -160,7 +160,7 @@ async def test_like_that_cannot_be_counted_is_not_kept(
     assert await rows.likes.find_liked("bob", [post.id]) == set()
 
 
-@pytest.mark.constants({"chatserver.features.social.like_counter.BATCH_MAX": 2})
+@pytest.mark.constants({"chatserver.features.social.worker.like_counter.BATCH_MAX": 2})
 async def test_likes_of_a_post_that_is_gone_are_passed_over(redis_url: str, tables: Tables) -> None:
     """What is left of them in the queue does not make the count anew."""
     async with open_parts(redis_url, tables.settings) as parts:

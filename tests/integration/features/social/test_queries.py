@@ -7,7 +7,7 @@ import pytest
 from chatserver.config import Warm
 from chatserver.errors import Conflict, Forbidden, NotFound, Unavailable
 from chatserver.features.accounts.warm import AccountRows
-from chatserver.features.social.model import Line, PostId
+from chatserver.features.social.model import PostId, PostRef
 from chatserver.warm.chats.moderation import Moderation
 from chatserver.warm.dynamo.client import ATTEMPTS_MAX
 from tests.integration.features.social.support import SocialRows, line_of, social_rows_of
@@ -215,32 +215,35 @@ async def test_likes_are_edges_with_a_link_to_erase_them_by(social_rows: SocialR
 async def test_like_count_takes_each_batch_once(social_rows: SocialRows) -> None:
     """`p#<id>#likecount` / `count`: `n`, and the newest entry that is in it."""
     post = await social_rows.post("alice", id_=P1)
-    fold = social_rows.likes.fold
+    add_likes = social_rows.likes.add_likes
 
-    assert (await fold(post.id, 3, "0001", "0003")).outcome == "counted"
-    assert await fold(post.id, 3, "0001", "0003") == ("known", "0003")
-    assert await fold(post.id, 5, "0002", "0006") == ("known", "0003")
-    assert (await fold(post.id, -1, "0004", "0006")).outcome == "counted"
+    assert (await add_likes(post.id, 3, "0001", "0003")).outcome == "counted"
+    assert await add_likes(post.id, 3, "0001", "0003") == ("known", "0003")
+    assert await add_likes(post.id, 5, "0002", "0006") == ("known", "0003")
+    assert (await add_likes(post.id, -1, "0004", "0006")).outcome == "counted"
 
     assert await social_rows.likes.get_counts([post.id]) == {post.id: 2}
     assert (await social_rows.all())[f"p#{P1}#likecount", "count"] == {"n": 2, "batch": "0006"}
     await social_rows.posts.delete_post("alice", post.id, NOW_MS)
-    assert (await fold(post.id, 1, "0007", "0007")).outcome == "gone"
+    assert (await add_likes(post.id, 1, "0007", "0007")).outcome == "gone"
     assert (f"p#{P1}#likecount", "count") not in await social_rows.all()
 
 
 async def test_timeline_lines_are_keys_with_a_ttl(social_rows: SocialRows) -> None:
     """`u#<id>#timeline` / `p#<ulid>#u#<author>`: newest first, ended ones filtered."""
     for id_, author, ttl in ((P1, "alice", 100), (P2, "carol", 2000), (P3, "alice", 3000)):
-        await social_rows.timelines.put_lines(["bob", "dave"], Line(PostId(id_), author), ttl)
+        await social_rows.timelines.put_entries(["bob", "dave"], PostRef(PostId(id_), author), ttl)
 
-    lines, is_more = await social_rows.timelines.list_lines("bob", None, 1000.0, 1)
-    rest, _ = await social_rows.timelines.list_lines("bob", lines[-1], 1000.0, 5)
+    lines, is_more = await social_rows.timelines.list_entries("bob", None, 1000.0, 1)
+    rest, _ = await social_rows.timelines.list_entries("bob", lines[-1], 1000.0, 5)
 
-    assert is_more and [*lines, *rest] == [Line(PostId(P3), "alice"), Line(PostId(P2), "carol")]
+    assert is_more and [*lines, *rest] == [
+        PostRef(PostId(P3), "alice"),
+        PostRef(PostId(P2), "carol"),
+    ]
     rows = await social_rows.all()
     assert rows["u#bob#timeline", f"p#{P2}#u#carol"] == {"ttl": 2000}
     assert rows["u#dave#timeline", f"p#{P1}#u#alice"] == {"ttl": 100}
-    await social_rows.timelines.remove_lines("bob", lines)
+    await social_rows.timelines.remove_entries("bob", lines)
     assert ("u#bob#timeline", f"p#{P3}#u#alice") not in await social_rows.all()
     assert await social_rows.timelines.remove_all("dave") == 3

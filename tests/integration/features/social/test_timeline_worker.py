@@ -13,9 +13,9 @@ import pytest
 
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
-from chatserver.features.social.model import Line
-from chatserver.features.social.timeline_worker import run_timeline
-from chatserver.features.social.timelines import Timelines
+from chatserver.features.social.model import PostRef
+from chatserver.features.social.service.timelines import Timelines
+from chatserver.features.social.worker.timeline_fanout import run_timeline
 from chatserver.hot.bus.mailbox import SignalMail
 from tests.integration.features.social.support import (
     SocialRows,
@@ -58,7 +58,7 @@ async def lines_in(rows: SocialRows) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.constants({"chatserver.features.social.timeline_worker.PAGE": 4})
+@pytest.mark.constants({"chatserver.features.social.worker.timeline_fanout.PAGE": 4})
 async def test_post_reaches_each_follower_once_wherever_the_worker_dies(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,8 +70,8 @@ async def test_post_reaches_each_follower_once_wherever_the_worker_dies(
             deaths.append(name)
             raise Killed
 
-    monkeypatch.setattr("chatserver.features.social.timeline_worker.failpoint", die)
-    async with open_parts(redis_url, tables.settings) as parts:
+    monkeypatch.setattr("chatserver.features.social.worker.timeline_fanout.failpoint", die)
+    async with open_parts(redis_url, tables.settings, timeline={"page": 4}) as parts:
         rows = social_rows_of(tables)
         fans = users_named("fan", 30)
         await asyncio.gather(*(rows.graph.follow(fan, "alice", 1) for fan in fans))
@@ -102,8 +102,8 @@ async def test_worker_process_that_is_killed_is_followed_by_one_that_goes_on_the
     def run(place: str) -> int:
         env = {**os.environ, **variables_of(parts), "CHAT_FAILPOINT": f"{place}:kill"}
         more = {
-            "chatserver.features.social.timeline_worker.LEASE_S": "1",
-            "chatserver.features.social.timeline_worker.PAGE": "4",
+            "chatserver.features.social.worker.timeline_fanout.LEASE_S": "1",
+            "chatserver.features.social.worker.timeline_fanout.PAGE": "4",
         }
         command = [sys.executable, "-m", "tests.support.cli", "worker", "timeline"]
         return subprocess.run(command, env={**env, **more}, timeout=120, check=False).returncode
@@ -176,7 +176,7 @@ async def test_posts_of_those_with_too_many_followers_are_merged_in_when_read(
             await do_jobs(parts)
 
         read: list[str] = []
-        after: Line | None = None
+        after: PostRef | None = None
         while True:
             page, after = await social.timelines.read(BOB, after, 2)
             read += [seen.post.content for seen in page]
@@ -242,7 +242,7 @@ async def test_timeline_of_many_rows_without_posts_is_read_in_bounded_steps(
     ttl = int(SystemClock().time()) + 1000
     for _ in range(60):
         gone = await rows.post("alice")
-        await rows.timelines.put_lines(["bob"], line_of(gone), ttl)
+        await rows.timelines.put_entries(["bob"], line_of(gone), ttl)
         await rows.posts.delete_post("alice", gone.id, 1)
 
     found, after = await timelines.read(UserId("bob"), None, 1)
@@ -251,7 +251,7 @@ async def test_timeline_of_many_rows_without_posts_is_read_in_bounded_steps(
     assert len([user for user, _ in await lines_in(rows) if user == BOB]) == 1
 
 
-@pytest.mark.constants({"chatserver.features.social.timelines.MERGED_MAX": 1})
+@pytest.mark.constants({"chatserver.features.social.service.timelines.MERGED_MAX": 1})
 async def test_reader_merges_no_more_authors_than_he_may(redis_url: str, tables: Tables) -> None:
     """The first by id of those whom he follows; the others are seen where they are."""
     bounds = {"fanout_followers_max": 0}

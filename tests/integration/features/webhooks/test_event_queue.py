@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chatserver.features.webhooks.hot import FULL, HookEvents
+from chatserver.features.webhooks.hot import FULL, EventQueue
 from chatserver.hot.redis.client import HotClient
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
@@ -14,63 +14,63 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 
 async def test_fed_events_beyond_the_bound_are_dead_letters(hot: HotClient) -> None:
     """What waits has a bound, and what is too much is kept for the operator, in order."""
-    events = HookEvents(hot, 0, pending_max=3)
+    events = EventQueue(hot, 0, pending_max=3)
 
-    await events.feed([b"1", b"2"])
-    await events.feed([b"3", b"4"])
-    await events.feed([b"5"])
+    await events.append([b"1", b"2"])
+    await events.append([b"3", b"4"])
+    await events.append([b"5"])
 
-    assert [each.event for each in await events.list_waiting(10)] == [b"1", b"2", b"5"]
+    assert [each.event for each in await events.list_pending(10)] == [b"1", b"2", b"5"]
     dead = await events.list_dead("0-0", 10)
     assert [(each.event, each.why) for each in dead] == [(b"3", FULL), (b"4", FULL)]
 
 
 async def test_postponed_event_is_tried_again_when_it_is_due(hot: HotClient) -> None:
     """Not before, once, and it counts how often it was tried."""
-    events = HookEvents(hot, 0, pending_max=10)
-    await events.feed([b"1", b"2"])
-    first, _ = await events.list_waiting(10)
+    events = EventQueue(hot, 0, pending_max=10)
+    await events.append([b"1", b"2"])
+    first, _ = await events.list_pending(10)
 
     await events.postpone(first, due_ms=1000)
-    await events.take_due(999, 10)
-    before = [each.event for each in await events.list_waiting(10)]
+    await events.requeue_due(999, 10)
+    before = [each.event for each in await events.list_pending(10)]
     for _ in range(2):
-        await events.take_due(1000, 10)
+        await events.requeue_due(1000, 10)
 
     assert before == [b"2"]
-    after = await events.list_waiting(10)
+    after = await events.list_pending(10)
     assert [(each.event, each.attempts) for each in after] == [(b"2", 0), (b"1", 1)]
 
 
 async def test_given_up_event_is_replayed_as_new(hot: HotClient) -> None:
     """It leaves the dead letters with that, and what was told is forgotten."""
-    events = HookEvents(hot, 0, pending_max=10)
-    await events.feed([b"1", b"2"])
-    first, second = await events.list_waiting(10)
-    await events.done(second)
+    events = EventQueue(hot, 0, pending_max=10)
+    await events.append([b"1", b"2"])
+    first, second = await events.list_pending(10)
+    await events.delete(second)
 
-    await events.give_up(first, "refused")
+    await events.dead_letter(first, "refused")
     (dead,) = await events.list_dead("0-0", 10)
     await events.replay(dead)
 
     assert (dead.attempts, dead.why) == (1, "refused")
     assert await events.list_dead("0-0", 10) == []
-    assert [(each.event, each.attempts) for each in await events.list_waiting(10)] == [(b"1", 0)]
+    assert [(each.event, each.attempts) for each in await events.list_pending(10)] == [(b"1", 0)]
 
 
 async def test_event_that_no_longer_waits_is_moved_nowhere(hot: HotClient) -> None:
     """Erased with its user, or told by another process, while its teller slept: it stays gone."""
-    events = HookEvents(hot, 0, pending_max=10)
-    await events.feed([b"1", b"2"])
-    first, second = await events.list_waiting(10)
+    events = EventQueue(hot, 0, pending_max=10)
+    await events.append([b"1", b"2"])
+    first, second = await events.list_pending(10)
     for each in (first, second):
-        await events.done(each)
+        await events.delete(each)
 
-    moved = [await events.postpone(first, due_ms=1000), await events.give_up(second, "refused")]
+    moved = [await events.postpone(first, due_ms=1000), await events.dead_letter(second, "refused")]
 
     assert moved == [False, False]
-    await events.take_due(1000, 10)
-    assert await events.list_waiting(10) == []
+    await events.requeue_due(1000, 10)
+    assert await events.list_pending(10) == []
     assert await events.list_dead("0-0", 10) == []
 
 
@@ -78,9 +78,9 @@ async def test_late_event_that_is_erased_while_it_is_woken_does_not_wait_again(
     hot: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does one that another process has woken: it is told once."""
-    events = HookEvents(hot, 0, pending_max=10)
-    await events.feed([b"1"])
-    (first,) = await events.list_waiting(10)
+    events = EventQueue(hot, 0, pending_max=10)
+    await events.append([b"1"])
+    (first,) = await events.list_pending(10)
     await events.postpone(first, due_ms=1000)
     call = hot.call
 
@@ -92,6 +92,6 @@ async def test_late_event_that_is_erased_while_it_is_woken_does_not_wait_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(hot, "call", call_and_sleep)
-        await events.take_due(1000, 10)
+        await events.requeue_due(1000, 10)
 
-    assert await events.list_waiting(10) == []
+    assert await events.list_pending(10) == []

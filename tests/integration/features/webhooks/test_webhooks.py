@@ -17,7 +17,7 @@ from aiohttp import web
 
 from chatserver.dev.servers import HOST, Server
 from chatserver.domain.clock import SystemClock
-from chatserver.features.webhooks.signatures import HEADER, is_signed
+from chatserver.features.webhooks.client import HEADER, is_signed
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually, free_port, redis_client
 from tests.support.stack import PATIENT, Stack, open_stack

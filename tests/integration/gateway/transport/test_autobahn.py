@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from chatserver import config
+from chatserver.loadtest.bench.echo_server import open_echo
 from chatserver.protocol.frames import PACKED_SUBPROTOCOL, SUBPROTOCOL
 from tests.support.autobahn_cases import CASES, GROUP_SIZES, MESSAGE_BYTES_MAX, NORMAL, Case
 from tests.support.constants import constants
-from tests.support.servers.echo_gateway import open_echo
 from tests.support.wire import CLOSE, RawSocket, close_payload, describe
 
 # Case → why it may fail; the suite's own verdict on the gateway allows one.

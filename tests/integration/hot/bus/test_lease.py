@@ -1,4 +1,4 @@
-"""lease.lua and release.lua: one holder at a time, and a token that only rises."""
+"""acquire_lease.lua and release_lease.lua: one holder at a time, and a token that only rises."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 def claim(scripts: Scripts, owner: str, ttl_ms: int = 60_000) -> int:
     """Take or renew the lease; return its token, or 0."""
     token: int = scripts.run(
-        "lease", {"lease": scripts.keys.lease(0, "w")}, {"owner": owner, "ttl_ms": ttl_ms}
+        "acquire_lease", {"lease": scripts.keys.lease(0, "w")}, {"owner": owner, "ttl_ms": ttl_ms}
     )
     return token
 
 
 def release(scripts: Scripts, owner: str) -> int:
     """Give the lease back."""
-    released: int = scripts.run("release", {"lease": scripts.keys.lease(0, "w")}, {"owner": owner})
+    released: int = scripts.run(
+        "release_lease", {"lease": scripts.keys.lease(0, "w")}, {"owner": owner}
+    )
     return released
 
 
@@ -96,7 +98,7 @@ class ManualClock:
 async def test_lease_holder_knows_for_how_long_it_surely_holds(hot: HotClient) -> None:
     """A holder that slept sees by its own clock that it may not write any more."""
     clock = ManualClock()
-    lease = Lease(hot, 0, "w", "a", 10.0, clock)
+    lease = Lease(hot=hot, partition=0, work="w", owner="a", ttl_s=10.0, clock=clock)
     assert lease.left_s() <= 0
 
     assert await lease.claim()
@@ -109,7 +111,10 @@ async def test_lease_holder_knows_for_how_long_it_surely_holds(hot: HotClient) -
 async def test_lease_refused_or_given_back_is_not_held(hot: HotClient) -> None:
     """Who does not hold it knows so at once."""
     clock = ManualClock()
-    one, two = (Lease(hot, 0, "w", owner, 10.0, clock) for owner in "ab")
+    one, two = (
+        Lease(hot=hot, partition=0, work="w", owner=owner, ttl_s=10.0, clock=clock)
+        for owner in "ab"
+    )
     await one.claim()
 
     assert not await two.claim()
@@ -124,8 +129,8 @@ async def test_lease_refused_or_given_back_is_not_held(hot: HotClient) -> None:
 async def test_lease_not_renewed_is_taken_over(hot: HotClient) -> None:
     """The work of a dead worker goes on."""
     clock = ManualClock()
-    await Lease(hot, 0, "w", "dead", 0.05, clock).claim()
-    next_one = Lease(hot, 0, "w", "next", 10.0, clock)
+    await Lease(hot=hot, partition=0, work="w", owner="dead", ttl_s=0.05, clock=clock).claim()
+    next_one = Lease(hot=hot, partition=0, work="w", owner="next", ttl_s=10.0, clock=clock)
 
     await eventually(next_one.claim, 20)
 
@@ -137,7 +142,7 @@ async def test_lease_that_is_held_is_renewed_once_a_third_of_it_is_over(
 ) -> None:
     """Work in small steps may ask before each of them: mostly that costs nothing."""
     clock = ManualClock()
-    lease = Lease(hot, 0, "w", "a", 9.0, clock)
+    lease = Lease(hot=hot, partition=0, work="w", owner="a", ttl_s=9.0, clock=clock)
 
     def held_until() -> int:
         return int(scripts.hash(scripts.keys.lease(0, "w"))["until_ms"])
@@ -157,7 +162,10 @@ async def test_lease_that_is_held_is_renewed_once_a_third_of_it_is_over(
 async def test_lease_is_given_back_at_the_end_whatever_that_is(hot: HotClient) -> None:
     """Another one need not wait, also after a failure; a lease that was lost stays with him."""
     clock = ManualClock()
-    one, two = (Lease(hot, 0, "w", owner, 10.0, clock) for owner in "ab")
+    one, two = (
+        Lease(hot=hot, partition=0, work="w", owner=owner, ttl_s=10.0, clock=clock)
+        for owner in "ab"
+    )
 
     with pytest.raises(ZeroDivisionError):
         async with one.given_back():
@@ -177,7 +185,7 @@ async def test_lease_that_cannot_be_given_back_does_not_hide_what_ended_the_work
     """Cancelled while Redis is away, work ends as cancelled; the lease ends by itself."""
     server = start_redis("no", tmp_path)
     async with open_hot(config.Redis(url=redis_url_of(server))) as hot:
-        lease = Lease(hot, 0, "w", "a", 60.0, ManualClock())
+        lease = Lease(hot=hot, partition=0, work="w", owner="a", ttl_s=60.0, clock=ManualClock())
         with pytest.raises(ZeroDivisionError):
             async with lease.given_back():
                 await lease.claim()

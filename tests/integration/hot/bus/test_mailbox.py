@@ -96,7 +96,7 @@ async def test_mail_of_many_ticks_keeps_its_order(hot: HotClient) -> None:
 async def test_mail_begins_with_a_loss_that_makes_the_owner_look(hot: HotClient) -> None:
     """What came before the first read is unknown: every inbox is compared once."""
     owner = Mailbox(hot, GATEWAY)
-    await owner.keep()
+    await owner.renew()
     MailboxWriter(hot).post(GATEWAY, Nudge("alice", 1))
     await hot.call("PING")
 
@@ -122,7 +122,7 @@ async def test_mail_to_a_gateway_that_is_gone_writes_nothing_and_is_told(hot: Ho
 
 async def test_mail_to_an_owner_that_is_there_is_not_told_as_gone(hot: HotClient) -> None:
     """Only an absent mailbox counts."""
-    await Mailbox(hot, GATEWAY).keep()
+    await Mailbox(hot, GATEWAY).renew()
     postman, gone = MailboxWriter(hot), list[set[UserId]]()
     postman.on_gone = gone.append
 
@@ -136,11 +136,11 @@ async def test_mail_to_an_owner_that_is_there_is_not_told_as_gone(hot: HotClient
 async def test_mailbox_expires_unless_it_is_kept(hot: HotClient) -> None:
     """A gateway that died leaves nothing; one that lives says so."""
     mailbox = Mailbox(hot, GATEWAY)
-    await mailbox.keep()
+    await mailbox.renew()
     assert MAIL_TTL_S / 2 < await hot.call("TTL", KEY) <= MAIL_TTL_S
     await hot.call("EXPIRE", KEY, MAIL_TTL_S // 3)
 
-    await mailbox.keep()
+    await mailbox.renew()
 
     assert await hot.call("TTL", KEY) > MAIL_TTL_S / 2
     await mailbox.remove()
@@ -151,7 +151,7 @@ async def test_mailbox_that_vanished_is_made_again(hot: HotClient) -> None:
     """An owner that slept past the expiry goes on reading when it is back."""
     async with reading(hot) as owner:
         await hot.call("UNLINK", KEY)
-        await owner.mailbox.keep()
+        await owner.mailbox.renew()
 
         MailboxWriter(hot).post(GATEWAY, Nudge("alice", 7))
 
@@ -203,7 +203,7 @@ async def test_mail_goes_on_after_redis_was_away(start_redis: StartRedis) -> Non
         server.kill()
         server.start()
         await eventually(lambda: owner.losses >= 2 and hot.is_up)
-        await owner.mailbox.keep()
+        await owner.mailbox.renew()
 
         MailboxWriter(hot).post(GATEWAY, Nudge("alice", 3))
 

@@ -25,9 +25,11 @@ from chatserver.errors import (
     TooLarge,
     Unavailable,
 )
-from chatserver.hot.bus import rpc
+from chatserver.hot.bus import rpc, rpc_client
 from chatserver.hot.bus.mailbox import Answer, Mailbox
-from chatserver.hot.bus.rpc import Call, CallQueue, TakenCall, WarmCalls, WarmPage
+from chatserver.hot.bus.rpc import Call, HistoryRun
+from chatserver.hot.bus.rpc_client import WarmCalls
+from chatserver.hot.bus.rpc_queue import CallQueue, TakenCall
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
@@ -84,7 +86,7 @@ async def open_caller(hot: HotClient, timeout_s: float = 30.0) -> AsyncIterator[
 @contextlib.asynccontextmanager
 async def open_worker(hot: HotClient, perform: Perform, name: str = "w1") -> AsyncIterator[None]:
     """A worker that does this with each call."""
-    queue = CallQueue(hot, name, SystemClock())
+    queue = CallQueue(hot=hot, consumer=name, clock=SystemClock())
 
     async def work() -> None:
         async for taken in queue.iter_calls():
@@ -113,7 +115,7 @@ async def test_call_is_answered_with_what_the_worker_said(hot: HotClient) -> Non
     async def perform(call: Call, queue: CallQueue) -> None:
         seen.append(call.operation)
         is_page = isinstance(call.operation, rpc.ReadHistory)
-        queue.answer(call, _encode(WarmPage([]) if is_page else INFO))
+        queue.answer(call, _encode(HistoryRun([]) if is_page else INFO))
 
     async with open_caller(hot) as caller, open_worker(hot, perform):
         calls = caller.calls
@@ -121,7 +123,7 @@ async def test_call_is_answered_with_what_the_worker_said(hot: HotClient) -> Non
         await calls.load_chat(CHAT)
         assert await calls.open_direct(ALICE, BOB) == INFO
         assert await calls.create_chat(ALICE, Ref("r"), [BOB], "Näme") == INFO
-        assert await calls.read_history(CHAT, 9, None, 50, 12) == []
+        assert (await calls.read_run(CHAT, 9, None, 50, 12)).messages == []
 
     assert seen == [
         rpc.LoadUser(ALICE),
@@ -136,8 +138,8 @@ async def test_call_history_comes_back_as_messages(hot: HotClient) -> None:
     """Every field of a message survives."""
     message = frames.Message(4, 40, CHAT, "m", ALICE, "r", "text", "näive 🙂", reply_to=2)
 
-    async with open_caller(hot) as caller, open_worker(hot, answering(WarmPage([message]))):
-        assert await caller.calls.read_history(CHAT, None, 3, 50, None) == [message]
+    async with open_caller(hot) as caller, open_worker(hot, answering(HistoryRun([message]))):
+        assert (await caller.calls.read_run(CHAT, None, 3, 50, None)).messages == [message]
 
 
 async def test_calls_at_once_each_get_their_own_answer(hot: HotClient) -> None:
@@ -288,7 +290,7 @@ async def test_calls_beyond_the_bound_are_overloaded_and_make_room(
     hot: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What waits for the warm tier is bounded; what ended, however, is not counted."""
-    monkeypatch.setattr(rpc, "WAITING_MAX", 5)
+    monkeypatch.setattr(rpc_client, "WAITING_MAX", 5)
     async with open_caller(hot, timeout_s=0.3) as caller:
         waiting = [asyncio.create_task(caller.calls.load_chat(CHAT)) for _ in range(5)]
         await asyncio.sleep(0)
@@ -305,7 +307,7 @@ async def test_call_given_up_by_its_caller_is_not_counted(
     hot: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A session that ends takes its calls with it."""
-    monkeypatch.setattr(rpc, "WAITING_MAX", 1)
+    monkeypatch.setattr(rpc_client, "WAITING_MAX", 1)
     async with open_caller(hot) as caller:
         first = asyncio.create_task(caller.calls.load_chat(CHAT))
         await asyncio.sleep(0)
@@ -348,7 +350,7 @@ async def test_worker_s_queue_says_that_redis_went_away(start_redis: StartRedis)
     """Whoever runs it starts it again."""
     server = start_redis("no")
     async with open_hot(patient(redis_url_of(server))) as hot:
-        calls = CallQueue(hot, "w1", SystemClock()).iter_calls()
+        calls = CallQueue(hot=hot, consumer="w1", clock=SystemClock()).iter_calls()
         waiting = asyncio.ensure_future(anext(calls))
         await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
 
@@ -360,7 +362,7 @@ async def test_worker_s_queue_says_that_redis_went_away(start_redis: StartRedis)
 
 async def test_worker_s_queue_that_was_lost_with_redis_is_said_too(hot: HotClient) -> None:
     """A consumer group that is gone is made again by the next start."""
-    calls = CallQueue(hot, "w1", SystemClock()).iter_calls()
+    calls = CallQueue(hot=hot, consumer="w1", clock=SystemClock()).iter_calls()
     waiting = asyncio.ensure_future(anext(calls))
     await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
 
@@ -374,7 +376,7 @@ async def test_worker_s_queue_that_was_lost_with_redis_is_said_too(hot: HotClien
 
 async def test_calls_are_bounded_in_redis(hot: HotClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without workers the stream of calls does not grow without end."""
-    monkeypatch.setattr(rpc, "CALLS_MAX", 100)
+    monkeypatch.setattr(rpc_client, "CALLS_MAX", 100)
     calls = WarmCalls(hot, GATEWAY, 0.01)
 
     for _ in range(20):
@@ -386,7 +388,7 @@ async def test_calls_are_bounded_in_redis(hot: HotClient, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("ticks", range(8))
 async def test_worker_s_queue_cancelled_at_any_moment_ends(hot: HotClient, ticks: int) -> None:
     """A worker that is told to stop does stop, however busy it is."""
-    queue = CallQueue(hot, "w1", SystemClock())
+    queue = CallQueue(hot=hot, consumer="w1", clock=SystemClock())
     taken: list[TakenCall] = []
 
     async def work() -> None:

@@ -80,7 +80,10 @@ async def test_backlog_checkpoint_of_its_holder_trims_and_counts(
     for ref in ("r1", "r2", "r3"):
         commit(scripts, gate, ref)
     backlog = Backlog(hot, 0)
-    old, new = (Lease(hot, 0, "persist", owner, 60, SystemClock()) for owner in ("old", "new"))
+    old, new = (
+        Lease(hot=hot, partition=0, work="persist", owner=owner, ttl_s=60, clock=SystemClock())
+        for owner in ("old", "new")
+    )
     await old.claim()
     await old.release()
     await new.claim()
@@ -132,7 +135,7 @@ async def test_settling_soon_comes_after_the_mail_of_the_tick(
 ) -> None:
     """A chat leaves the list only when the other gateways' mail is on its way before it."""
     gateway = GatewayId("gw1")
-    await Mailbox(hot, gateway).keep()
+    await Mailbox(hot, gateway).renew()
     scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})
     postman = MailboxWriter(hot)
     settling = UndeliveredChats(hot, postman)
@@ -150,7 +153,7 @@ async def test_settling_soon_comes_after_the_mail_of_the_tick(
     postman.post(gateway, Nudge("alice", 1))
     await eventually(lambda: scripts.undelivered() == [])
 
-    assert order == [load_script("transaction").sha, load_script("settle").sha]
+    assert order == [load_script("transaction").sha, load_script("finish_fan_outs").sha]
 
 
 async def test_settling_soon_of_one_tick_is_one_call_with_the_newest(

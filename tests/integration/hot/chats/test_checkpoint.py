@@ -1,4 +1,4 @@
-"""checkpoint.lua: the mark behind which the backlog is done, moved by the lease's holder only."""
+"""move_checkpoint.lua: only the lease holder moves the mark up to which the backlog is done."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def checkpoint(scripts: Scripts, entry_id: str, count: int, token: int = 3) -> i
     """Move the checkpoint; 0 means that the lease is lost."""
     ms, _, number = entry_id.partition("-")
     moved: int = scripts.run(
-        "checkpoint",
+        "move_checkpoint",
         {
             "lease": scripts.keys.lease(0, "persist"),
             "checkpoint": scripts.keys.checkpoint(0),
@@ -90,10 +90,10 @@ def test_checkpoint_forgets_the_progress_of_chats_once_it_has_caught_up(
     keys = scripts.keys
     lease = {"lease": keys.lease(0, "persist")}
     ahead = {**lease, "checkpoint": keys.checkpoint(0)}
-    assert scripts.run("ahead", ahead, {"token": 3, "id": entries[2]}) == 1
+    assert scripts.run("record_persisting", ahead, {"token": 3, "id": entries[2]}) == 1
     progress = {**lease, "progress": keys.progress(0)}
-    assert scripts.run("progress", progress, {"token": 3}, [{"chat": "c", "upto": 9}]) == 1
-    assert scripts.run("progress", progress, {"token": 2}, [{"chat": "c", "upto": 12}]) == 0
+    assert scripts.run("record_progress", progress, {"token": 3}, [{"chat": "c", "upto": 9}]) == 1
+    assert scripts.run("record_progress", progress, {"token": 2}, [{"chat": "c", "upto": 12}]) == 0
 
     assert checkpoint(scripts, entries[1], 6) == 1
     assert scripts.hash(keys.progress(0)) == {"c": "9"}

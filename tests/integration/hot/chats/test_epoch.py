@@ -1,4 +1,4 @@
-"""epoch.lua: each life of the hot tier has a name; a Redis that may have gone back gets another."""
+"""ensure_epoch.lua: a Redis that may have lost data gets another epoch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def learn(
 ) -> tuple[str, int]:
     """Ask for the epoch as a process that just connected; a new one ends with `number`."""
     epoch, count = scripts.run(
-        "epoch",
+        "ensure_epoch",
         {"epoch": scripts.keys.epoch(0)},
         {
             "replid": replid,

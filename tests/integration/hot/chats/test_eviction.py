@@ -1,4 +1,4 @@
-"""evict.lua: idle chats leave Redis, whole or not at all."""
+"""evict_chats.lua: idle chats leave Redis, whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def evict(scripts: Scripts, idle_s: int = 0) -> int:
     """Look at the chat; return how many left."""
     keys = scripts.keys
     gone: int = scripts.run(
-        "evict",
+        "evict_chats",
         {"idle": keys.idle(0), "undelivered": keys.undelivered(0)},
         {"idle_s": idle_s},
         [

@@ -1,4 +1,4 @@
-"""turn.lua and listen.lua: users learn in their inboxes that a chat is large; gateways listen."""
+"""notify_transition.lua and subscribe_large_chats.lua: inboxes announce a large chat."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def turn(
     """Tell users by an event; return what the script says."""
     keys = scripts.keys
     reply: list[int | bytes] = scripts.run(
-        "turn",
+        "notify_transition",
         scripts.heads(),
         {
             "inbox_max": 3,
@@ -51,7 +51,7 @@ def listen(scripts: Scripts, user: str = "", ttl_ms: int = 60_000) -> list[int]:
     """Have entries sent to a gateway; return where the chat stands."""
     keys = scripts.keys
     reply: list[int] = scripts.run(
-        "listen",
+        "subscribe_large_chats",
         {},
         {"epoch": EPOCH, "gateway": "gw1", "ttl_ms": ttl_ms},
         [

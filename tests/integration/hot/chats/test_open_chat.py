@@ -1,4 +1,4 @@
-"""open_chat.lua: a chat goes on above all that any tier has given out."""
+"""load_chat.lua: a chat goes on above all that any tier has given out."""
 
 from __future__ import annotations
 

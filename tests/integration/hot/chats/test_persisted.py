@@ -1,4 +1,4 @@
-"""persisted.lua: logs are trimmed behind what the warm tier has, and never past it."""
+"""trim_persisted.lua: logs are trimmed behind what the warm tier has, and never past it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 def persisted(scripts: Scripts, upto: int, log_max: int) -> int:
     """Note that the chat is persisted up to a seq; return how many entries left its log."""
     gone: int = scripts.run(
-        "persisted",
+        "trim_persisted",
         args={"log_max": log_max},
         items=[{**item_of(scripts), "upto": upto}],
     )
@@ -90,7 +90,7 @@ def test_persisted_several_chats_add_up(scripts: Scripts) -> None:
     item = item_of(scripts)
 
     gone = scripts.run(
-        "persisted", args={"log_max": 10}, items=[{**item, "upto": 10}, {**item, "upto": 15}]
+        "trim_persisted", args={"log_max": 10}, items=[{**item, "upto": 10}, {**item, "upto": 15}]
     )
 
     assert gone == 15

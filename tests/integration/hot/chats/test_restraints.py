@@ -1,4 +1,4 @@
-"""accept.lua, amend.lua and restrict.lua: who may not write, or not yet."""
+"""accept.lua, amend.lua and set_write_policy.lua: who may not write, or not yet."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ FAR_AWAY_S = 4_000_000_000
 
 
 def restrict(scripts: Scripts, strict: str, version: int = 1, epoch: str = EPOCH) -> int:
-    """Run restrict.lua."""
+    """Run set_write_policy.lua."""
     reply: int = scripts.run(
-        "restrict",
+        "set_write_policy",
         {"chat": scripts.keys.chat(CHAT)},
         {"epoch": epoch, "version": version, "strict": strict},
     )

@@ -1,4 +1,4 @@
-"""settle.lua: a chat leaves the list of unfinished fan-outs only when nothing is left to do."""
+"""finish_fan_outs.lua: a chat is no longer unfinished only when nothing is left to do."""
 
 from __future__ import annotations
 

@@ -251,10 +251,12 @@ async def test_client_runs_a_script_that_redis_forgot(hot: HotClient) -> None:
     await hot.call("SCRIPT", "FLUSH")
 
     args: dict[str, Value] = {"owner": "me", "ttl_ms": 60_000}
-    tokens = [await hot.run(load_script("lease"), {"lease": "{p0}:lease:w"}, args) for _ in "ab"]
+    tokens = [
+        await hot.run(load_script("acquire_lease"), {"lease": "{p0}:lease:w"}, args) for _ in "ab"
+    ]
 
     assert tokens == [1, 1]
-    assert await hot.call("SCRIPT", "EXISTS", load_script("lease").sha) == [1]
+    assert await hot.call("SCRIPT", "EXISTS", load_script("acquire_lease").sha) == [1]
 
 
 async def test_client_transaction_is_read_as_one(hot: HotClient) -> None:
@@ -283,7 +285,7 @@ async def test_client_of_full_redis_is_overloaded_and_reads_on(own: Server, admi
         why = await eventually(lambda: hot.refusal)
         assert "is full" in why and hot.name in why
         assert await hot.run(
-            load_script("lease"), {"lease": "{p0}:l"}, {"owner": "me", "ttl_ms": 1}
+            load_script("acquire_lease"), {"lease": "{p0}:l"}, {"owner": "me", "ttl_ms": 1}
         )
         assert await hot.snapshot(("GET", "{p0}:k"), ("GET", "{p0}:none")) == [b"v", None]
         assert await hot.transaction(("SET", "{p0}:k", "x"), ("GET", "{p0}:k")) == [b"OK", b"x"]

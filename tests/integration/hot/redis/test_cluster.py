@@ -18,7 +18,8 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Seq
 from chatserver.errors import ConfigError, Unavailable
 from chatserver.hot.bus.mailbox import AnyRecord, Mailbox, MailboxWriter, Nudge
-from chatserver.hot.bus.rpc import CallQueue, WarmCalls
+from chatserver.hot.bus.rpc_client import WarmCalls
+from chatserver.hot.bus.rpc_queue import CallQueue
 from chatserver.hot.chats.undelivered import UndeliveredChats
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
@@ -96,7 +97,9 @@ async def test_cluster_client_finds_every_partition_and_loads_scripts_everywhere
 ) -> None:
     """One address is enough; each partition is used on the node that serves it."""
     for partition in range(PARTITIONS):
-        lease = Lease(hot, partition, "test", "me", 10, SystemClock())
+        lease = Lease(
+            hot=hot, partition=partition, work="test", owner="me", ttl_s=10, clock=SystemClock()
+        )
         assert await lease.claim()
 
     sizes = [node.ask("DBSIZE") for node in empty.masters()]
@@ -347,7 +350,7 @@ async def test_node_that_forgot_its_scripts_is_told_them_again(
     """SCRIPT FLUSH on one node costs a round trip, and SCRIPT LOAD reaches all of them (F20)."""
     for node in empty.masters():
         node.ask("SCRIPT", "FLUSH")
-    script = load_script("lease")
+    script = load_script("acquire_lease")
 
     assert await hot.call("SCRIPT", "LOAD", script.source) == script.sha.encode()
 
@@ -363,7 +366,7 @@ async def test_commit_that_waits_for_replicas_is_answered_when_they_have_it(
     empty: RedisCluster,
 ) -> None:
     """What was answered survives the master; what was not is refused for now (P1)."""
-    script, keys = load_script("lease"), {"lease": "{p5}:l"}
+    script, keys = load_script("acquire_lease"), {"lease": "{p5}:l"}
     master = empty.owner_of("{p5}:l")
     # They wait for a quarter of a call's time.
     lasting, hasty = (settings_of(empty, wait_replicas=1, call_timeout_s=s) for s in (60.0, 6.0))
@@ -416,7 +419,9 @@ async def test_calls_to_the_warm_tier_follow_their_slot(
     async def work() -> None:
         while True:
             with contextlib.suppress(Unavailable):
-                async for call in CallQueue(hot, "w1", SystemClock()).iter_calls():
+                async for call in CallQueue(
+                    hot=hot, consumer="w1", clock=SystemClock()
+                ).iter_calls():
                     taken.append(call.call.gateway)
             await asyncio.sleep(0.01)
 
@@ -435,7 +440,7 @@ async def test_settling_on_a_cluster_waits_for_the_mail_of_the_tick(
     """Mail is on another node: a chat leaves the list only when it is posted."""
     chat, key = ChatId("c1"), hot.keys.mail(GATEWAY)
     listed = hot.keys.undelivered(hot.keys.partition_of(chat))
-    await Mailbox(hot, GATEWAY).keep()
+    await Mailbox(hot, GATEWAY).renew()
     await hot.call("ZADD", listed, 1, chat)
     postman = MailboxWriter(hot)
     settling = UndeliveredChats(hot, postman)

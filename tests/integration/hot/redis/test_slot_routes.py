@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import hiredis
 import pytest
@@ -61,29 +61,40 @@ async def open_node(name: str) -> AsyncIterator[Node]:
         await node.ended.wait()
 
 
-class Desk:
-    """Looks for nobody by itself: the test settles routes."""
+class Cluster:
+    """Counts refreshes of the map: the test settles routes itself."""
 
     def __init__(self) -> None:
-        self.looks = 0
+        self.refreshes = 0
         self.wires: dict[str, Wire | None] = {}
 
-    def look_soon(self) -> None:
+    def refresh_soon(self) -> None:
         """Count it."""
-        self.looks += 1
+        self.refreshes += 1
 
     def find_wire(self, address: str) -> Wire | None:
         """Return what the test has put there."""
         return self.wires.get(address)
 
 
+def make_route(cluster: Cluster, timeout_s: float) -> Route:
+    """Return the route of a slot without partitions."""
+    return Route(
+        slot=7,
+        partitions=(),
+        refresh_map=cluster.refresh_soon,
+        find_wire=cluster.find_wire,
+        timeout_s=timeout_s,
+    )
+
+
 class World:
     """A route between two nodes, and what became of its calls."""
 
     def __init__(self, old: Node, new: Node, timeout_s: float) -> None:
-        self.old, self.new, self.desk = old, new, Desk()
-        self.route = Route(7, (), self.desk, timeout_s)
-        self.route.settle(old)
+        self.old, self.new, self.cluster = old, new, Cluster()
+        self.route = make_route(self.cluster, timeout_s)
+        self.route.settle(cast(Any, old))
         self.replies: dict[str, Any] = {}
         self.order: list[str] = []
 
@@ -131,10 +142,10 @@ async def test_calls_refused_by_a_move_run_on_the_new_node_before_later_ones(wor
     """MOVED means that they did not run; what is made meanwhile waits behind them."""
     world.old.answers = [MOVED] * 3
     world.send("a", "b", "c")
-    await eventually(lambda: world.desk.looks > 0)
+    await eventually(lambda: world.cluster.refreshes > 0)
     world.send("d", "e")
 
-    world.route.settle(world.new)
+    world.route.settle(cast(Any, world.new))
     await world.answered(5)
 
     assert world.order == world.new.got == ["a", "b", "c", "d", "e"]
@@ -155,7 +166,7 @@ async def test_call_that_a_later_one_overtook_fails(world: World) -> None:
 
 async def test_call_whose_key_went_ahead_is_asked_for_there(world: World) -> None:
     """ASK: on the other node, just this once, and only after saying so."""
-    world.desk.wires["h:2"] = world.new.wire
+    world.cluster.wires["h:2"] = world.new.wire
     world.old.answers = [ASK, ASK]
     world.send("a")
     await world.answered(1)
@@ -187,7 +198,7 @@ async def test_calls_of_an_earlier_epoch_never_reach_another_node(world: World) 
     world.send("waits")
 
     world.route.end_life()
-    world.route.settle(world.new)
+    world.route.settle(cast(Any, world.new))
     world.old.gate.set()
     world.send("later")
     await world.answered(3)
@@ -201,8 +212,8 @@ async def test_calls_that_wait_too_long_or_are_too_many_fail(
 ) -> None:
     """Nothing waits for ever, and not for everybody."""
     monkeypatch.setattr(slot_routes, "HELD_MAX", 2)
-    route = world.route = Route(7, (), world.desk, 0.05)
-    route.settle(world.old)
+    route = world.route = make_route(world.cluster, 0.05)
+    route.settle(cast(Any, world.old))
     route.hold()
 
     world.send("a", "b", "one too many")

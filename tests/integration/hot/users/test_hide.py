@@ -1,4 +1,4 @@
-"""hide.lua: what a user deletes for himself is kept, bounded, and on its way to the directory."""
+"""hide_message.lua: what users delete for themselves is kept, bounded, and sent on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def hide(scripts: Scripts, seq: int, *, hidden_max: int = 3, backlog_max: int = 
     """Hide a message from alice."""
     keys = scripts.keys
     code: int = scripts.run(
-        "hide",
+        "hide_message",
         {
             "hidden": keys.hidden(ALICE),
             "backlog": keys.backlog(0),

@@ -14,6 +14,7 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.inbox import Inboxes
 from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts, Sending, patient
+from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
 
@@ -213,12 +214,21 @@ async def test_log_pages_before_and_after_a_place(filled: ChatLog) -> None:
     assert await after(10, 9) == []
 
 
-@pytest.mark.parametrize("read", ["list_before", "list_after", "list_large"])
+LOG_READS: dict[str, tuple[Seq | int | None, ...]] = {
+    "list_before": (None, 9),
+    "list_after": (Seq(0), 9),
+    "list_large": (Seq(0), 9),
+    "list_range": (Seq(1), Seq(2)),
+    "get_stored": (),
+}
+
+
+@pytest.mark.parametrize("read", LOG_READS)
 async def test_log_of_a_later_epoch_is_not_read(
     redis_url: str, scripts: Scripts, monkeypatch: pytest.MonkeyPatch, read: str
 ) -> None:
     """Sessions here have no `reset` of it: they would take its entries for those that were lost."""
-    monkeypatch.setattr(client, "EPOCH_LOOK_S", 3600.0)  # it learns of the loss from the read alone
+    monkeypatch.setattr(client, "EPOCH_CHECK_S", 3600.0)  # only the read reports the loss
     async with open_hot(patient(redis_url)) as hot:
         commit(scripts, hot, CHAT, ALICE)
         log = ChatLog(hot)
@@ -228,9 +238,42 @@ async def test_log_of_a_later_epoch_is_not_read(
         async with open_hot(patient(redis_url)) as newer:
             assert newer.epochs[0] > hot.epochs[0]
             commit(scripts, newer, CHAT, ALICE, BOB)
-            place = None if read == "list_before" else Seq(0)
             with pytest.raises(Unavailable, match="lost what it had"):
-                await getattr(log, read)(CHAT, place, 9)
+                await getattr(log, read)(CHAT, *LOG_READS[read])
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+async def test_inbox_of_a_later_epoch_is_not_read(
+    redis_url: str, scripts: Scripts, monkeypatch: pytest.MonkeyPatch, *, is_begun: bool
+) -> None:
+    """A session in the earlier epoch would send its events before the `reset` (promise P4)."""
+    monkeypatch.setattr(client, "EPOCH_LOOK_S", 3600.0)  # it learns of the loss from the read alone
+    async with open_hot(patient(redis_url)) as hot:
+        inboxes = Inboxes(hot)
+        await inboxes.append_event([ALICE], CHAT, b"earlier")
+        assert [entry.body for entry in await inboxes.list_after(ALICE, Seq(0), 9)] == [b"earlier"]
+        known = hot.epochs[0]
+
+        scripts.redis.flushall()
+        if is_begun:
+            async with open_hot(patient(redis_url)) as newer:
+                assert newer.epochs[0] > known
+        for body in (b"first", b"second"):
+            await inboxes.append_event([ALICE], CHAT, body)
+        with pytest.raises(Unavailable, match="lost what it had"):
+            await inboxes.list_after(ALICE, Seq(1), 9)
+
+        await eventually_epoch_after(hot, known)
+        assert [entry.body for entry in await inboxes.list_after(ALICE, Seq(1), 9)] == [b"second"]
+
+
+async def eventually_epoch_after(hot: HotClient, epoch: Epoch) -> None:
+    """Wait until the client knows a later epoch."""
+
+    async def is_later() -> bool:
+        return hot.epochs[0] > epoch
+
+    await eventually(is_later, deadline_s=30, what="the later epoch")
 
 
 async def test_log_range_is_what_redis_holds_of_it(filled: ChatLog, scripts: Scripts) -> None:

@@ -1,4 +1,4 @@
-"""mark.lua: a user's marks move forward, never behind what the user sent, and into the backlog."""
+"""move_marks.lua: marks move forward, never behind what the user sent, and into the backlog."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 def mark(scripts: Scripts, read: int = 0, received: int = 0, own: int = 0) -> list[int] | None:
     """Move alice's marks, who sent `own`; return (moved, read, received)."""
     reply: list[int] | None = scripts.run(
-        "mark",
+        "move_marks",
         {
             "box": scripts.keys.box(ALICE),
             "backlog": scripts.keys.backlog(0),

@@ -1,4 +1,4 @@
-"""open_box.lua: a box is filled from the directory once an epoch, and never set back."""
+"""load_user.lua: a box is filled from the directory once an epoch, and never set back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fill(
 ) -> int:
     """Fill it, whatever epoch Redis is in."""
     filled: int = scripts.run(
-        "open_box",
+        "load_user",
         {
             "box": scripts.keys.box(ALICE),
             "large": scripts.keys.large(ALICE),

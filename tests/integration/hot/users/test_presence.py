@@ -1,4 +1,4 @@
-"""presence.lua: where users are online, for how long, and where their inboxes stand."""
+"""set_online.lua: where users are online, for how long, and where their inboxes stand."""
 
 from __future__ import annotations
 

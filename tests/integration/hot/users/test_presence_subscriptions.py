@@ -19,7 +19,7 @@ ONE, TWO = GatewayId("gw-1"), GatewayId("gw-2")
 @pytest.fixture
 async def one(hot: HotClient) -> PresenceStates:
     """A gateway that lives."""
-    seen = PresenceStates(hot, ONE, 60, 600)
+    seen = PresenceStates(hot=hot, gateway=ONE, online_ttl_s=60, keep_s=600)
     await seen.keep_alive()
     return seen
 
@@ -27,7 +27,7 @@ async def one(hot: HotClient) -> PresenceStates:
 @pytest.fixture
 async def two(hot: HotClient) -> PresenceStates:
     """Another one."""
-    seen = PresenceStates(hot, TWO, 60, 600)
+    seen = PresenceStates(hot=hot, gateway=TWO, online_ttl_s=60, keep_s=600)
     await seen.keep_alive()
     return seen
 
@@ -113,7 +113,7 @@ async def test_users_of_a_dead_gateway_are_offline(
     """What it said counts no more, and when it was last alive is when its users were last seen."""
     await say(one, State.ONLINE)
     assert (await look(two)).state is State.ONLINE
-    dying = PresenceStates(hot, ONE, 1.0, 600)
+    dying = PresenceStates(hot=hot, gateway=ONE, online_ttl_s=1.0, keep_s=600)
     await dying.keep_alive()
 
     async def is_offline() -> bool:

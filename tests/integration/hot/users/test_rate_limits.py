@@ -122,7 +122,7 @@ async def test_messages_do_not_cost_a_call_each(one: Limits, scripts: Scripts) -
 async def test_give_back_returns_what_was_not_spent(one: Limits, two: Limits) -> None:
     """A user who goes elsewhere finds the whole of what is left there."""
     assert await take(one.find("sends", "alice"))
-    one.give_back("sends", "alice")
+    one.return_tokens("sends", "alice")
 
     assert await take_all(two.find("sends", "alice")) >= BURST - 1
 
@@ -131,7 +131,7 @@ async def test_give_back_while_asking_returns_what_comes(one: Limits, two: Limit
     """A user who leaves before the answer leaves nothing behind, either."""
     one.find("sends", "alice").ask()
     await asyncio.sleep(0)
-    one.give_back("sends", "alice")
+    one.return_tokens("sends", "alice")
     await one.close()
 
     assert await take_all(two.find("sends", "alice")) >= BURST

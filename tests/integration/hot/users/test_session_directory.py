@@ -25,9 +25,13 @@ class World:
 
     def __init__(self, hot: HotClient) -> None:
         self.sessions = {
-            gateway: Sessions(hot, gateway, SESSIONS_MAX, TTL_S) for gateway in (ONE, TWO)
+            gateway: Sessions(hot=hot, gateway=gateway, sessions_max=SESSIONS_MAX, keep_s=TTL_S)
+            for gateway in (ONE, TWO)
         }
-        self.seen = {gateway: PresenceStates(hot, gateway, TTL_S, TTL_S) for gateway in (ONE, TWO)}
+        self.seen = {
+            gateway: PresenceStates(hot=hot, gateway=gateway, online_ttl_s=TTL_S, keep_s=TTL_S)
+            for gateway in (ONE, TWO)
+        }
 
     async def claim(
         self, gateway: GatewayId, session: str, device: str, started_ms: int = 0

@@ -20,7 +20,7 @@ NOW_TS = 4_000_000_000_000_000  # of what is not old
 IN_2020 = 1_600_000_000.0
 
 
-async def told() -> None:
+async def on_progress() -> None:
     """Hear of progress."""
 
 
@@ -40,8 +40,8 @@ async def audited(world: World, **settings: Any) -> Tally:
     """Look at the world's chat, and its objects."""
     tally = Tally()
     audit = audit_of(world, **settings)
-    await audit.look_at(world.chat, tally, told)
-    await audit.look_at_objects(world.chat, tally)
+    await audit.audit_chat(world.chat, tally, on_progress)
+    await audit.audit_objects(world.chat, tally)
     assert not tally.failed
     return tally
 

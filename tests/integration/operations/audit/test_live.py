@@ -23,7 +23,7 @@ from chatserver.cli.main import cli
 from chatserver.domain.ids import UserId
 from chatserver.domain.messages import Audience
 from chatserver.errors import ClientError, Unavailable
-from chatserver.operations.audit.hot import AuditNotes
+from chatserver.operations.audit.hot import AuditResults
 from chatserver.operations.audit.worker import AuditWorker
 from tests.integration.operations.audit.support import NOW_TS, Planter, audit_of, audited, summary
 from tests.integration.workers.archive.support import World
@@ -55,7 +55,7 @@ async def live_chat(aging: World) -> AsyncIterator[tuple[Audience, Gateway, User
     aging.chat = pair.chat
     gateway = Gateway(aging.parts.hot)
     async with running(gateway.listen(), "gateway"):
-        await gateway._mailbox.keep()
+        await gateway._mailbox.renew()
         yield pair, gateway, ann
 
 
@@ -152,13 +152,13 @@ async def test_worker_goes_round_all_chats_and_counts_what_it_finds(aging: World
         return [REGISTRY.get_sample_value(f"chat_audit_{name}_total") or 0.0 for name in names]
 
     before = counted()
-    worker = AuditWorker(parts, audit_of(aging), 0, "w1")
-    whole = await worker.go_round()
+    worker = AuditWorker(parts=parts, audit=audit_of(aging), partition=0, owner="w1")
+    whole = await worker.run_round()
     await worker._lease.release()
     risen = [after - base for after, base in zip(counted(), before, strict=True)]
     ended = REGISTRY.get_sample_value("chat_audit_round_time_seconds", {"partition": "0"})
     await aging.store.call("delete_object", Key=stray.key)
-    notes = AuditNotes(parts.hot)
+    notes = AuditResults(parts.hot)
     (noted,), found = await notes.list_rounds(), await notes.list_findings(50)
 
     assert (noted.chats, noted.failed) == (whole.chats, 0)

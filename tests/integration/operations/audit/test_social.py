@@ -26,11 +26,16 @@ pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.
 
 
 async def audit(
-    rows: SocialRows, parts: WorkerContainer, *, is_mending: bool = False
+    rows: SocialRows, parts: WorkerContainer, *, is_repairing: bool = False
 ) -> list[SocialFinding]:
     """Go through the table once."""
-    how = rows.tables.client, rows.tables.settings, LikeQueue(parts.hot, 1000).is_waiting
-    made = SocialAudit(*how, 0.5, is_mending=is_mending)
+    made = SocialAudit(
+        client=rows.tables.client,
+        settings=rows.tables.settings,
+        is_waiting=LikeQueue(parts.hot, 1000).is_waiting,
+        settle_s=0.5,
+        is_repairing=is_repairing,
+    )
     return [found async for found in made.iter_findings()]
 
 
@@ -50,18 +55,18 @@ async def test_audit_finds_and_mends_what_is_planted(
     await rows.graph.follow("bob", "alice", 1)
     post = await rows.post("alice")
     await rows.likes.like("bob", line_of(post), 1)
-    await rows.likes.fold(post.id, 1, "1", "1")
+    await rows.likes.add_likes(post.id, 1, "1", "1")
     assert await audit(rows, parts) == []
     await put(rows, "u#alice", "count", follower_=5, post_=1)
     await put(rows, f"p#{post.id}#likecount", "count", n=7)
     await put(rows, "u#carol#following", "u#dave", since=1)
 
     found = {(each.what, each.key): each for each in await audit(rows, parts)}
-    mended = await audit(rows, parts, is_mending=True)
-    left = await audit(rows, parts, is_mending=True)
+    mended = await audit(rows, parts, is_repairing=True)
+    left = await audit(rows, parts, is_repairing=True)
     await LikeQueue(parts.hot, 1000).add(post.id, 1)
     await put(rows, f"p#{post.id}#likecount", "count", n=7)
-    waiting = await audit(rows, parts, is_mending=True)
+    waiting = await audit(rows, parts, is_repairing=True)
 
     assert found.keys() == {
         ("count", "u#alice/count"),
@@ -69,7 +74,7 @@ async def test_audit_finds_and_mends_what_is_planted(
         ("edge", "u#carol#following/u#dave"),
     }
     assert found["likecount", f"p#{post.id}#likecount/count"][2:] == ("7", "1", False)
-    assert all(each.is_mended for each in mended) and left == []
+    assert all(each.is_repaired for each in mended) and left == []
     assert waiting == []  # what is on its way would be counted twice
     await put(rows, f"p#{post.id}#likecount", "count", n=1)
     stored = await rows.all()

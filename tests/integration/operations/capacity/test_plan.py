@@ -106,7 +106,7 @@ async def test_plan_says_what_a_run_was_counted_to_take(
     async with open_run(redis_url, tables, s3) as (parts, store):
         chats = await make_chats(parts, *((0, CHATS) if is_group else (CHATS, 0)), members)
         for user in (user for chat in chats for user in chat.users):
-            await parts.opener.load_user(user)
+            await parts.user_loader.load_user(user)
         purse = parts.messages._client.meter.purse
         purse.take()
 

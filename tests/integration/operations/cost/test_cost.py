@@ -25,7 +25,7 @@ from chatserver.config import Settings, Warm
 from chatserver.domain.clock import SystemClock
 from chatserver.hot.redis.factory import open_hot
 from chatserver.operations.cost import report as costs
-from chatserver.operations.cost.hot import Spendings
+from chatserver.operations.cost.hot import UsageTotals
 from chatserver.telemetry import metrics
 from chatserver.telemetry.dynamodb_usage import CHATS_MAX, Feature, Part, Spending, UsageAccumulator
 from chatserver.warm.dynamo.client import DynamoClient
@@ -112,7 +112,7 @@ async def test_report_has_the_units_that_the_server_counted(
         assert len(await parts.older.list_before(chat.chat, 40, 20)) == 20
         variables = variables_of(parts)
     async with open_hot(patient_redis(redis_url)) as hot:
-        found = await Spendings(hot).get_day(today())
+        found = await UsageTotals(hot).get_day(today())
     prices = tmp_path / "prices.toml"
     prices.write_text("[dynamodb]\nwrite_units_per_million_usd = 1000000\n", "utf-8")
     ran = await asyncio.to_thread(
@@ -153,7 +153,7 @@ async def test_report_in_words_names_what_is_down(redis_url: str, tables: Tables
         purse.spend("persist", "messages", "write", 4.0)
         purse.spend_on_chats("write", {"d-1": 1.0}, 4.0)
         purse.count_messages(1)
-        await Spendings(hot).add(Part("p", 1, today(), purse.take()))
+        await UsageTotals(hot).add(Part("p", 1, today(), purse.take()))
     up = {
         **PATIENT_VARIABLES,
         "CHAT_REDIS_URL": redis_url,
@@ -195,7 +195,7 @@ async def test_part_of_an_account_is_added_once(redis_url: str) -> None:
     purse.spend("persist", "messages", "write", 2.5)
     spending = purse.take()
     async with open_hot(patient_redis(redis_url)) as hot:
-        account = Spendings(hot)
+        account = UsageTotals(hot)
         for process, number in (("a", 1), ("a", 2), ("a", 2), ("a", 1), ("b", 1), ("b", 1)):
             await account.add(Part(process, number, "2026-01-31", spending))
         await account.add(Part("a", 3, "2026-02-01", spending))
@@ -217,7 +217,7 @@ async def test_chats_of_an_account_are_bounded_and_told_within_the_bound(redis_u
     """Of thousands of chats those that take most are there, never told too high."""
     day = today()
     async with open_hot(patient_redis(redis_url)) as hot:
-        account = Spendings(hot)
+        account = UsageTotals(hot)
         for number in range(1, 6):
             purse = UsageAccumulator()
             for n in range(900):

@@ -52,7 +52,7 @@ class HaltingClock(SystemClock):
 
 def named(findings: Sequence[Finding], level: str) -> str:
     """What is said at a level, with what to do, as one text."""
-    return "\n".join(f"{each.what} → {each.mend}" for each in findings if each.level == level)
+    return "\n".join(f"{each.what} → {each.fix}" for each in findings if each.level == level)
 
 
 # Redis
@@ -66,7 +66,7 @@ async def test_redis_that_is_away_is_a_problem_with_an_address() -> None:
 
     assert finding.level == "problem"
     assert str(port) in finding.what
-    assert "CHAT_REDIS_URL" in finding.mend
+    assert "CHAT_REDIS_URL" in finding.fix
 
 
 async def test_redis_without_workers_backup_and_bound_is_named(redis_url: str) -> None:
@@ -75,7 +75,9 @@ async def test_redis_without_workers_backup_and_bound_is_named(redis_url: str) -
     before = await check_redis(settings, clock)
     async with open_hot(settings) as hot:
         for work in ("persist", "repair"):
-            assert await Lease(hot, 0, work, "w1", 60, clock).claim()
+            assert await Lease(
+                hot=hot, partition=0, work=work, owner="w1", ttl_s=60, clock=clock
+            ).claim()
         most = settings.backlog_max
         await hot.call("HSET", hot.keys.checkpoint(0), "waiting", most * 3 // 4)
         after = await check_redis(settings, clock)

@@ -15,6 +15,7 @@ from chatserver.errors import BadRequest, Forbidden, NotFound, RateLimited, TooL
 from chatserver.features.push.warm.muted_chats import FOR_EVER_MS
 from chatserver.features.social.warm.graph import SocialGraph
 from chatserver.protocol import frames
+from chatserver.service.chats.chat_loader import ChatLoader
 from chatserver.service.membership.invitations import FROM_ONE_MAX
 from chatserver.warm.chats.invitations import InvitationRows
 from tests.integration.warm.support import Tables
@@ -46,7 +47,9 @@ def asked(kind: type[Any], chat: str, ref: str = "", **fields: Any) -> Any:
 
 async def create(parts: WorkerContainer, *others: UserId, ref: str = "") -> frames.ChatInfo:
     """A group that alice makes of others."""
-    return await parts.opener.create_chat(ALICE, Ref(ref or f"g{next(_numbers)}"), others, "Trip")
+    return await parts.chat_creator.create_chat(
+        ALICE, Ref(ref or f"g{next(_numbers)}"), others, "Trip"
+    )
 
 
 async def pending(parts: WorkerContainer, user: UserId) -> list[str]:
@@ -111,7 +114,7 @@ async def test_declined_invitation_is_not_sent_again(parts: WorkerContainer) -> 
 
 async def test_inviter_whom_the_user_wrote_to_is_no_stranger(parts: WorkerContainer) -> None:
     """Neither is one whom they follow; one who only opened their direct chat is."""
-    info = await parts.opener.open_direct(ALICE, BOB)
+    info = await parts.chat_creator.open_direct(ALICE, BOB)
     assert (await create(parts, BOB)).invited == [BOB]
 
     audience = await parts.audiences.get(ChatId(info.chat))
@@ -128,10 +131,11 @@ async def test_strangers_without_a_direct_chat_load_none(
     strangers = [UserId(f"stranger-{number}") for number in range(50)]
     loaded: list[str] = []
 
-    async def load(chat: ChatId) -> None:
+    async def load(loader: ChatLoader, chat: ChatId) -> bool:
         loaded.append(chat)
+        return True
 
-    monkeypatch.setattr(parts.opener, "load_chat", load)
+    monkeypatch.setattr(ChatLoader, "_load_chat", load)
 
     found = await parts.invitations.find_strangers(ALICE, strangers, is_host=False)
 
@@ -146,7 +150,7 @@ async def test_invitations_of_one_inviter_and_of_one_user_have_a_bound(
     await make_users(parts, UserId("dave"))
     for number in range(FROM_ONE_MAX):
         await parts.invitations.invite(ALICE, ChatId(f"g-a{number}"), None, "member", [BOB])
-    with pytest.raises(TooLarge, match="invitations of yours"):
+    with pytest.raises(TooLarge, match="invitations from you"):
         await parts.invitations.invite(ALICE, ChatId("g-more"), None, "member", [BOB])
 
     for number in range(4):
@@ -207,21 +211,21 @@ async def test_groups_of_members_are_counted_once_for_many_groups(
         with pytest.raises(BadRequest, match=r"chats\.per_user_max"):
             await create(parts, BOB)
         await parts.membership.change(BOB, asked(frames.Leave, made[0]))
-        await parts.opener.create_chat(BOB, Ref(f"b{next(_numbers)}"), [], None)
+        await parts.chat_creator.create_chat(BOB, Ref(f"b{next(_numbers)}"), [], None)
         with pytest.raises(BadRequest, match=r"chats\.per_user_max"):
-            await parts.opener.create_chat(BOB, Ref(f"b{next(_numbers)}"), [], None)
+            await parts.chat_creator.create_chat(BOB, Ref(f"b{next(_numbers)}"), [], None)
 
 
 async def test_strangers_who_open_direct_chats_do_not_fill_the_list(parts: WorkerContainer) -> None:
     """Empty ones belong to their openers; of those with a message, the user's groups go free."""
     strangers = [UserId(f"s{number}") for number in range(6)]
     await make_users(parts, *strangers)
-    mine = [(await parts.opener.create_chat(BOB, Ref("mine"), [], "Mine")).chat]
+    mine = [(await parts.chat_creator.create_chat(BOB, Ref("mine"), [], "Mine")).chat]
     for stranger in strangers:
-        await parts.opener.open_direct(stranger, BOB)
+        await parts.chat_creator.open_direct(stranger, BOB)
 
     assert await chats_of(parts, BOB) == mine
-    await parts.opener.load_user(BOB)
+    await parts.user_loader.load_user(BOB)
     assert [box.chat for box in await parts.inboxes.list_chats(BOB)] == mine
 
     async with running(persister_of(parts).run()):
@@ -233,23 +237,23 @@ async def test_strangers_who_open_direct_chats_do_not_fill_the_list(parts: Worke
     listed = [box.chat for box in await parts.inboxes.list_chats(BOB)]
     assert set(listed) == {*mine, *(direct_chat_id(stranger, BOB) for stranger in strangers)}
     assert set(await chats_of(parts, BOB)) == set(listed)
-    await parts.opener.create_chat(BOB, Ref("more"), [], "More")
-    await parts.opener.open_direct(BOB, strangers[0])
+    await parts.chat_creator.create_chat(BOB, Ref("more"), [], "More")
+    await parts.chat_creator.open_direct(BOB, strangers[0])
     with pytest.raises(BadRequest, match=r"chats\.per_user_max"):
-        await parts.opener.open_direct(BOB, CAROL)
+        await parts.chat_creator.open_direct(BOB, CAROL)
 
 
 async def test_direct_chats_that_a_user_may_open_have_a_bound(parts: WorkerContainer) -> None:
     """The refusal names the bound; what is open already is found again."""
     others = [UserId(f"o{number}") for number in range(5)]
     await make_users(parts, *others)
-    made = [(await parts.opener.open_direct(ALICE, other)).chat for other in others[:4]]
+    made = [(await parts.chat_creator.open_direct(ALICE, other)).chat for other in others[:4]]
 
     with pytest.raises(BadRequest, match=r"chats\.per_user_max"):
-        await parts.opener.open_direct(ALICE, others[4])
+        await parts.chat_creator.open_direct(ALICE, others[4])
 
-    assert (await parts.opener.open_direct(ALICE, others[0])).chat == made[0]
-    await parts.opener.open_direct(ALICE, others[4], is_host=True)
+    assert (await parts.chat_creator.open_direct(ALICE, others[0])).chat == made[0]
+    await parts.chat_creator.open_direct(ALICE, others[4], is_host=True)
 
 
 async def test_strangers_whom_a_user_may_write_to_first_in_a_day_are_bounded(
@@ -263,21 +267,21 @@ async def test_strangers_whom_a_user_may_write_to_first_in_a_day_are_bounded(
         graph = SocialGraph(parts.messages._client, parts.settings.warm)
         await graph.follow(others[4], ALICE, 1)
         for other in others[:2]:
-            await parts.opener.open_direct(ALICE, other)
+            await parts.chat_creator.open_direct(ALICE, other)
 
         with pytest.raises(RateLimited, match=r"chats\.new_contacts_per_day") as caught:
-            await parts.opener.open_direct(ALICE, others[2])
+            await parts.chat_creator.open_direct(ALICE, others[2])
 
         assert 0 < (caught.value.retry_after_ms or 0) <= 86_400_000 / 2
-        await parts.opener.open_direct(ALICE, others[0])
-        await parts.opener.open_direct(ALICE, others[4])
-        await parts.opener.open_direct(ALICE, others[3], is_host=True)
+        await parts.chat_creator.open_direct(ALICE, others[0])
+        await parts.chat_creator.open_direct(ALICE, others[4])
+        await parts.chat_creator.open_direct(ALICE, others[3], is_host=True)
 
 
 async def test_host_application_adds_whom_it_wants(parts: WorkerContainer) -> None:
     """A server-side key is no stranger."""
     ref = Ref("host")
-    made = await parts.opener.create_chat(ALICE, ref, [BOB], "Trip", is_host=True)
+    made = await parts.chat_creator.create_chat(ALICE, ref, [BOB], "Trip", is_host=True)
     info = await parts.membership.change(
         ALICE, asked(frames.Invite, made.chat, users=[CAROL]), is_host=True
     )
@@ -293,15 +297,15 @@ async def test_member_who_comes_back_has_their_own_settings_again(
         chat = (await make_group(parts, ALICE, BOB)).chat
         await Gateway(parts.hot).send(await parts.audiences.get(chat), "one", "two")
         await parts.directory.add_hidden(chat, BOB, [1])
-        await parts.quiet.set_until(chat, BOB, FOR_EVER_MS)
+        await parts.muted_chats.set_until(chat, BOB, FOR_EVER_MS)
 
         await parts.membership.change(BOB, asked(frames.Leave, chat))
         with pytest.raises(NotFound):
-            await parts.quiet.get_until(chat, BOB)
+            await parts.muted_chats.get_until(chat, BOB)
         await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
 
         _, members = await parts.directory.get_chat_with_members(chat)
         (bob,) = [member for member in members if member.user == BOB]
         assert bob.hidden == (1,)
         assert bob.read >= 3 and bob.joined > 3
-        assert await parts.quiet.get_until(chat, BOB) == FOR_EVER_MS
+        assert await parts.muted_chats.get_until(chat, BOB) == FOR_EVER_MS

@@ -67,7 +67,7 @@ class World:
         self.keys = KeyRows(*at)
         self.uploads = Attachments(*at)
         self.moderation = Moderation(*at)
-        self.personal = PersonalRows(*at)
+        self.personal = PersonalRows(client=at[0], settings=at[1])
         self.pins = Pins(*at, clock)
         self.pushes = PushSubscriptions(*at, 3)
         self.quiet = MutedChats(*at)
@@ -173,7 +173,7 @@ async def mark(world: World, dice: random.Random) -> Any:
     await world.directory.add_hidden(chat, user, [dice.randint(1, 9)])
     await world.quiet.set_until(ChatId(chat), UserId(user), dice.choice((0, int(NOW_S * 2000))))
     users = [UserId(each) for each in USERS]
-    return sorted(await world.quiet.find_listening(ChatId(chat), users, NOW_S))
+    return sorted(await world.quiet.find_unmuted(ChatId(chat), users, NOW_S))
 
 
 async def register(world: World, dice: random.Random) -> Any:

@@ -67,7 +67,7 @@ async def test_long_body_is_an_object_and_read_by_every_door(shelf: Shelf) -> No
     assert encoded(list((await patterns.get_many([(shelf.chat, sent[2].ts)])).values())) == encoded(
         sent[2:]
     )
-    personal = PersonalRows(shelf.client, warm, bodies=shelf.parts.bodies)
+    personal = PersonalRows(client=shelf.client, settings=warm, bodies=shelf.parts.bodies)
     assert [encoded(page) async for page in personal.iter_entries(user)] == [encoded(sent)]
     found = await personal.find_entry(shelf.chat, sent[1].ts)
     assert found is not None and found.body == LONG
@@ -170,10 +170,10 @@ async def test_reader_who_comes_while_a_long_message_is_archived_goes_on_in_the_
             return await super().read(key, size_max)
 
     cold = ColdLog(
-        shelf.parts.manifests,
-        SegmentObjects(shelf.store, shelf.parts.settings.archive),
-        shelf.aged_with_bodies(),
-        shelf.parts.clock,
+        manifests=shelf.parts.manifests,
+        segments=SegmentObjects(shelf.store, shelf.parts.settings.archive),
+        items=shelf.aged_with_bodies(),
+        clock=shelf.parts.clock,
     )
     older = OlderTiers(shelf.repository(Late(shelf.store)), cold)
     run = await older.read_run(shelf.chat, None, 0, 50, None)

@@ -237,7 +237,7 @@ async def test_what_a_user_said_is_found_in_every_stretch(
     spread: MessageRepository, tables: Tables
 ) -> None:
     """Exports and erasures read through the index, and by place."""
-    rows = PersonalRows(tables.client, tables.settings)
+    rows = PersonalRows(client=tables.client, settings=tables.settings)
 
     said = [each.seq async for page in rows.iter_entries("bob") for each in page]
 

@@ -12,8 +12,8 @@ from chatserver.config import Warm
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.schema.provisioning import apply_tables, creation_of
 from chatserver.warm.schema.tables import MESSAGES, TABLES
+from tests.benchmarks import item_units
 from tests.integration.warm.support import Tables, settings_for
-from tests.load import units
 
 pytest_plugins = ["tests.integration.warm.fixtures"]
 
@@ -134,18 +134,18 @@ async def test_template_makes_the_tables_of_the_server(
 async def test_units_of_a_message_are_those_of_the_document(bare: Tables) -> None:
     """What is written about the costs of a projection is what the server counts for our items.
 
-    When this fails: python -m tests.load.units, and its tables into docs/data-model.md
+    When this fails: python -m tests.benchmarks.item_units, and its tables into docs/data-model.md
     """
-    figures = msgspec.json.decode(units.OUT.read_bytes())
+    figures = msgspec.json.decode(item_units.OUT.read_bytes())
 
-    measured = await units.measure(bare.client, units.OURS)
+    measured = await item_units.measure(bare.client, item_units.OURS)
 
-    assert measured == figures["choices"][units.OURS]
-    assert units.render(figures) in MODEL.read_text(encoding="utf-8")
+    assert measured == figures["choices"][item_units.OURS]
+    assert item_units.render(figures) in MODEL.read_text(encoding="utf-8")
 
 
 def test_projection_that_is_measured_as_ours_is_ours() -> None:
     """The figures are about the indexes that the server makes."""
-    ours = units.table_for(units.OURS)["GlobalSecondaryIndexes"]
+    ours = item_units.table_for(item_units.OURS)["GlobalSecondaryIndexes"]
 
     assert ours == creation_of(MESSAGES, settings_for(None))["GlobalSecondaryIndexes"]

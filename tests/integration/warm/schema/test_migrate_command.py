@@ -164,7 +164,9 @@ async def test_migrations_under_an_old_and_a_new_worker_while_clients_chat_and_u
     await make_users(parts, CAROL)
     clients, stop = Clients(parts, gateway, groups), asyncio.Event()
     # The old worker persists partition 0, the new one 1: neither gets what somebody else holds.
-    held = Lease(parts.hot, 1, "persist", "test", 120.0, SystemClock())
+    held = Lease(
+        hot=parts.hot, partition=1, work="persist", owner="test", ttl_s=120.0, clock=SystemClock()
+    )
     assert await held.claim()
     old: Process = await start(
         "worker", "persist", "rpc", CHAT_WARM_SCHEMA_VERSION="0", CHAT_PERSIST_LEASE_S="60"

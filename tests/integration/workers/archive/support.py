@@ -84,7 +84,12 @@ class World:
         """Another reader, with a cache of its own."""
         archive = self.parts.settings.archive.model_copy(update=settings)
         objects = SegmentObjects(self.store, archive)
-        cold = ColdLog(self.parts.manifests, objects, aged or self.aged, self.parts.clock)
+        cold = ColdLog(
+            manifests=self.parts.manifests,
+            segments=objects,
+            items=aged or self.aged,
+            clock=self.parts.clock,
+        )
         return OlderTiers(self.parts.messages, cold)
 
     async def put(self, *messages: Message) -> None:

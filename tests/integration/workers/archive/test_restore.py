@@ -48,7 +48,7 @@ def restorer_of(aging: World) -> Restorer:
     """What restores."""
     parts = aging.parts
     objects = SegmentObjects(aging.store, parts.settings.archive)
-    cold = ColdLog(parts.manifests, objects, aging.aged, parts.clock)
+    cold = ColdLog(manifests=parts.manifests, segments=objects, items=aging.aged, clock=parts.clock)
     pace = Pace(None, parts.clock)
     return Restorer(
         parts.manifests, parts.restored, cold, aging.aged, parts.directory, pace, parts.clock

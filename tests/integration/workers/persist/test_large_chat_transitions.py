@@ -154,7 +154,7 @@ async def test_box_that_is_filled_before_a_transition_was_told_gets_each_entry_o
             await parts.membership.change(ALICE, asked(frames.UpdateChat, chat, name="Crowd"))
         await lose_redis(parts)
         for user in (ALICE, DAVE):
-            await parts.opener.load_user(user)
+            await parts.user_loader.load_user(user)
         watchers = LargeChatSubscriptions(parts.hot, GatewayId("gw1"), 60)
         before = [await watchers.list_large(user) for user in (ALICE, DAVE)]
         await parts.opener.load_chat(chat)
@@ -186,7 +186,7 @@ async def test_user_who_was_told_of_a_large_chat_that_redis_lost_is_told_again(
             await Gateway(parts.hot).send(await parts.audiences.get_fresh(chat), "lost")
             await parts.membership.change(ALICE, asked(frames.UpdateChat, chat, name="Crowd"))
         await return_to(parts, saved)
-        await parts.opener.load_user(ALICE)
+        await parts.user_loader.load_user(ALICE)
         watchers = LargeChatSubscriptions(parts.hot, GatewayId("gw1"), 60)
         before = await watchers.list_large(ALICE)
 

@@ -325,7 +325,7 @@ async def test_hidden_goes_to_the_directory_and_comes_back(
     assert await hidden.hide(BOB, team.chat, Seq(5)) is Hide.STORED
     await parts.hot.call("DEL", parts.hot.keys.hidden(BOB), parts.hot.keys.box(BOB))
 
-    await parts.opener.load_user(BOB)
+    await parts.user_loader.load_user(BOB)
 
     assert await hidden.list_hidden(BOB, [team.chat, ChatId("x")]) == {team.chat: {5, 9}}
     assert await hidden.list_hidden(ALICE, [team.chat]) == {}

@@ -40,7 +40,10 @@ async def test_link_mark_that_is_refused_for_now_is_told_again(
     monkeypatch.setattr(links, "RETRY_S", 0.0)
     talk = Talk()
     talk.arrive(11, 1, sender="bob")
-    link, server = Link("ws://chat.example/", get_token, talk.view, lambda: None), Server(2)
+    link, server = (
+        Link(url="ws://chat.example/", get_token=get_token, talk=talk.view, on_change=lambda: None),
+        Server(2),
+    )
     link._client = server  # type: ignore[assignment]  # as much of a client as it needs
     link.state = State.ONLINE
 

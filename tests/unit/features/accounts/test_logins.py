@@ -14,7 +14,7 @@ from chatserver.config import Auth
 from chatserver.domain.access.logins import Login
 from chatserver.domain.ids import UserId
 from chatserver.errors import Banned, Conflict, Unauthenticated
-from chatserver.features.accounts.logins import KEY_S, Grant, Logins
+from chatserver.features.accounts.service.logins import KEY_S, Grant, Logins
 
 ZOE = UserId("zoe")
 AUTH = Auth.model_validate({"secret": "0123456789abcdef0123456789abcdef"})
@@ -38,7 +38,13 @@ class World:
         self.lost_races = 0
         self.lost_creations = 0
         self.logins = Logins(
-            self, Tokens(auth, self), RefreshTokens(auth), parse_refresh_token, self, auth, self
+            rows=self,
+            tokens=Tokens(auth, self),
+            refresh_tokens=RefreshTokens(auth),
+            parse=parse_refresh_token,
+            revocation=self,
+            settings=auth,
+            clock=self,
         )
 
     # the clock

@@ -12,8 +12,9 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership import Reader
 from chatserver.errors import RateLimited
+from chatserver.features.attachments.cold import UploadForm
 from chatserver.features.attachments.model import Bounds, File
-from chatserver.features.attachments.service import CHECKS_WAITING_MAX, Form, Uploads
+from chatserver.features.attachments.service.uploads import CHECKS_WAITING_MAX, Uploads
 from chatserver.protocol import frames
 from chatserver.service.history.service import Page
 
@@ -47,17 +48,17 @@ class _World:
     async def find(self, files: Sequence[str]) -> list[File | None]:
         return [None for _ in files]
 
-    async def put(self, file: File, now_s: float, *, is_news: bool) -> None:
+    async def put(self, file: File, now_s: float, *, is_update: bool) -> None:
         pass
 
-    async def sign_upload(self, file: File, lifetime_s: int) -> Form:
+    async def sign_upload(self, file: File, lifetime_s: int) -> UploadForm:
         raise NotImplementedError
 
     async def accept(self, file: File) -> None:
         self.checking.append(file.id)
         await self.gate.wait()
 
-    async def drop_upload(self, file: File) -> None:
+    async def delete_upload(self, file: File) -> None:
         pass
 
     async def sign_link(self, file: File, lifetime_s: int) -> str:
@@ -76,7 +77,16 @@ class _World:
         raise NotImplementedError
 
     def uploads(self) -> Uploads:
-        return Uploads(self, self, self, self, self, self, Settings(), SystemClock())
+        return Uploads(
+            rows=self,
+            objects=self,
+            files=self,
+            jobs=self,
+            readers=self,
+            pages=self,
+            settings=Settings(),
+            clock=SystemClock(),
+        )
 
 
 async def _until_idle() -> None:

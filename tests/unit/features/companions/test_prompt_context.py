@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import Seq, UserId
 from chatserver.features.companions.model import Companion, Memory
-from chatserver.features.companions.models.interface import ModelMessage
-from chatserver.features.companions.models.token_estimates import estimate_tokens
-from chatserver.features.companions.prompt_context import (
+from chatserver.features.companions.providers.interface import ModelMessage
+from chatserver.features.companions.providers.token_estimates import estimate_tokens
+from chatserver.features.companions.worker.prompt_context import (
     PromptMessage,
     build_context,
+    build_prompt_messages,
     choose_old,
-    hear,
-    room_of,
+    compute_room,
 )
 from chatserver.protocol.frames import Ai, Message
 
@@ -44,7 +44,7 @@ def message(seq: int, sender: str, body: str, **more: object) -> Message:
 
 def test_context_leaves_out_what_is_nothing_that_was_said() -> None:
     """Deleted messages, changes, empty ones, and words about a failure."""
-    said = hear(
+    said = build_prompt_messages(
         [
             message(1, "alice", "hello"),
             message(2, "alice", "", deleted=True),
@@ -123,7 +123,7 @@ def test_context_fits_takes_turns_and_has_the_question(
     roles = [one.role for one in context.messages]
     assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"]
     tokens = sum(estimate_tokens(one.text) for one in context.messages)
-    assert tokens <= room_of(persona(room), None)
+    assert tokens <= compute_room(persona(room), None)
     assert next(one.text for one in said if one.seq == asked[-1]) in context.messages[-1].text
 
 

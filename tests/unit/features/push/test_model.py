@@ -15,7 +15,7 @@ from chatserver.features.push.model import (
     PAYLOAD_BYTES_MAX,
     Notice,
     Subscription,
-    mentions_of,
+    find_mentions,
     parse_apns_token,
     parse_key,
     parse_token,
@@ -73,7 +73,7 @@ def test_notices_of_a_chat_share_a_topic_and_chats_do_not() -> None:
 )
 def test_mentions_are_whole_names_behind_an_at(body: str, names: list[str]) -> None:
     """An address is no mention, and nobody is mentioned twice."""
-    assert mentions_of(body) == names
+    assert find_mentions(body) == names
 
 
 def test_shorten_makes_one_line() -> None:

@@ -13,7 +13,7 @@ from chatserver.features.social.model import (
     PostIds,
     check_other,
     first_post_id,
-    made_at_ms,
+    get_created_ms,
     parse_content,
     parse_post_id,
 )
@@ -40,7 +40,7 @@ def test_post_ids_rise_whatever_the_clock_does(times: list[float]) -> None:
 
     assert made == sorted(set(made))
     assert all(parse_post_id(each) == each for each in made)
-    assert made_at_ms(made[0]) == int(times[0] * 1000)
+    assert get_created_ms(made[0]) == int(times[0] * 1000)
     assert first_post_id(times[0]) <= made[0] < first_post_id(times[0] + 0.0021)
 
 

@@ -13,7 +13,7 @@ from chatserver.config import Webhooks
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.domain.messages import PendingDraft
 from chatserver.errors import ChatError, Forbidden, Overloaded, Unavailable
-from chatserver.features.webhooks.before_send import ScreenedMessaging, Screening
+from chatserver.features.webhooks.before_send import BeforeSendCheck, CheckedMessaging
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as messages
 
@@ -79,17 +79,17 @@ class Commits:
         self._sent.append((draft.ref, text, draft.made or None))
 
 
-class Recorder(ScreenedMessaging):
+class Recorder(CheckedMessaging):
     """Sending that ends where messages would be committed, to chats that are all one audience."""
 
     retention_s = 0
     users: tuple[str, ...] = ()
 
-    def __init__(self, screening: Screening, in_flight_max: int = 100) -> None:
+    def __init__(self, before_send: BeforeSendCheck, in_flight_max: int = 100) -> None:
         self.sent: list[tuple[str, str, str | None]] = []
         fake: Any = self
         super().__init__(
-            screening,
+            before_send,
             in_flight_max,
             commits=Commits(self.sent),
             audiences=fake,
@@ -143,7 +143,9 @@ async def test_screened_messages_of_a_sender_keep_their_order_in_any_order_of_ve
 ) -> None:
     """What is sent is what was not refused, in the order of `send`, chat by chat (promise P3)."""
     hook, answers = Hook(), Answers()
-    messaging = Recorder(Screening(hook, References(), Webhooks(), Clock()))
+    messaging = Recorder(
+        BeforeSendCheck(verdicts=hook, references=References(), settings=Webhooks(), clock=Clock())
+    )
     chats = [data.draw(st.sampled_from(["c1", "c2"])) for _ in verdicts]
 
     for number, chat in enumerate(chats):
@@ -173,7 +175,9 @@ async def test_screened_messages_of_a_sender_keep_their_order_in_any_order_of_ve
 async def test_screened_message_does_not_wait_for_one_of_another_chat() -> None:
     """A verdict that does not come holds up one sender in one chat alone."""
     hook, answers = Hook(), Answers()
-    messaging = Recorder(Screening(hook, References(), Webhooks(), Clock()))
+    messaging = Recorder(
+        BeforeSendCheck(verdicts=hook, references=References(), settings=Webhooks(), clock=Clock())
+    )
     messaging.submit(ALICE, send("r1", chat="c1"), answers)
     messaging.submit(ALICE, send("r2", chat="c2"), answers)
     messaging.submit(UserId("bob"), send("r3", chat="c1"), answers)
@@ -191,7 +195,10 @@ async def test_screened_message_does_not_wait_for_one_of_another_chat() -> None:
 async def test_screened_messages_beyond_the_bound_are_refused() -> None:
     """A hook that is slow costs memory for so many messages and no more."""
     hook, answers = Hook(), Answers()
-    messaging = Recorder(Screening(hook, References(), Webhooks(), Clock()), in_flight_max=2)
+    messaging = Recorder(
+        BeforeSendCheck(verdicts=hook, references=References(), settings=Webhooks(), clock=Clock()),
+        in_flight_max=2,
+    )
     messaging.submit(ALICE, send("r1"), answers)
     messaging.submit(ALICE, send("r2"), answers)
 
@@ -212,39 +219,52 @@ async def test_screened_messages_beyond_the_bound_are_refused() -> None:
 # the policy and the breaker
 
 
-async def test_screen_without_an_answer_follows_the_policy() -> None:
+async def test_check_without_an_answer_follows_the_policy() -> None:
     """Open lets it pass, closed refuses it for now."""
-    opened = Screening(Dead(), References(), Webhooks(), Clock())
-    closed = Screening(Dead(), References(), Webhooks(before_send_policy="closed"), Clock())
+    opened = BeforeSendCheck(
+        verdicts=Dead(), references=References(), settings=Webhooks(), clock=Clock()
+    )
+    closed = BeforeSendCheck(
+        verdicts=Dead(),
+        references=References(),
+        settings=Webhooks(before_send_policy="closed"),
+        clock=Clock(),
+    )
 
-    assert await opened.screen(question()) == "hello"
+    assert await opened.check(question()) == "hello"
     with pytest.raises(Unavailable):
-        await closed.screen(question())
+        await closed.check(question())
 
 
-@pytest.mark.constants({"chatserver.features.webhooks.before_send.BREAKER_FAILURES": 3})
-async def test_screen_after_failures_in_a_row_asks_nobody_for_a_while() -> None:
+async def test_check_after_failures_in_a_row_asks_nobody_for_a_while() -> None:
     """A dead hook costs its deadline a few times, not with each message."""
     hook, clock = Dead(), Clock()
-    screening = Screening(hook, References(), Webhooks(), clock)
+    before_send = BeforeSendCheck(
+        verdicts=hook,
+        references=References(),
+        settings=Webhooks(),
+        clock=clock,
+    )
 
     for _ in range(10):
-        await screening.screen(question())
+        await before_send.check(question())
     clock.now += 11
-    await screening.screen(question())
+    await before_send.check(question())
 
     assert hook.count == 4
 
 
-async def test_screen_that_refuses_what_was_sent_before_lets_it_pass() -> None:
+async def test_check_that_refuses_what_was_sent_before_lets_it_pass() -> None:
     """The retry of a message that was acked is not refused (invariant I11)."""
 
     class Refusing:
         async def ask(self, question: messages.BeforeSend) -> messages.Verdict:
             return messages.Verdict("refuse", why="no")
 
-    screening = Screening(Refusing(), References("r1"), Webhooks(), Clock())
+    before_send = BeforeSendCheck(
+        verdicts=Refusing(), references=References("r1"), settings=Webhooks(), clock=Clock()
+    )
 
-    assert await screening.screen(question("r1")) == "hello"
+    assert await before_send.check(question("r1")) == "hello"
     with pytest.raises(Forbidden, match="body: no"):
-        await screening.screen(question("r2"))
+        await before_send.check(question("r2"))

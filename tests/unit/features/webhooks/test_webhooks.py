@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.features.webhooks.hot import WaitingEvent
+from chatserver.features.webhooks.hot import PendingEvent
 from chatserver.features.webhooks.worker import split_lanes
 from chatserver.protocol.webhook_messages import HookEvent, encode
 
@@ -14,7 +14,7 @@ from chatserver.protocol.webhook_messages import HookEvent, encode
 def test_split_lanes_keeps_the_events_of_a_chat_in_order(chats: list[str], count: int) -> None:
     """Each event is in one lane, and a chat's in the same one, as they came."""
     events = [
-        WaitingEvent(f"{n}-0", 0, encode(HookEvent(f"{chat}.{n}", "message", n)))
+        PendingEvent(f"{n}-0", 0, encode(HookEvent(f"{chat}.{n}", "message", n)))
         for n, chat in enumerate(chats)
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 from chatserver.domain.ids import ChatId, Epoch, Seq, Ts, UserId
 from chatserver.domain.inboxes import LargePlace
@@ -13,22 +13,13 @@ from chatserver.domain.messages import LogEntry
 from chatserver.errors import Unavailable
 from chatserver.gateway.delivery.large_chat import LargeChatTransition
 from chatserver.gateway.delivery.large_chats import Channels
+from chatserver.hot.chats.large_chats import LargeHead
 from chatserver.protocol import codec
 from chatserver.service.history.large_chat_log import ChannelEntry
 
 CHAT = ChatId("g-1")
 EPOCH, NEXT_EPOCH = Epoch("E1"), Epoch("E2")
 ALICE, BOB = UserId("alice"), UserId("bob")
-
-
-class Head(NamedTuple):
-    """Where the chat stands."""
-
-    epoch: Epoch
-    seq: Seq
-    is_open: bool
-    large: int
-    joined: Seq
 
 
 class Tier:
@@ -71,12 +62,12 @@ class Tier:
         self._check()
         self.is_open = True
 
-    async def listen(self, chats: Sequence[ChatId], user: UserId | None = None) -> list[Head]:
+    async def listen(self, chats: Sequence[ChatId], user: UserId | None = None) -> list[LargeHead]:
         self._check()
         self.listeners += 1
         joined = Seq(0 if user is None or user in self.gone else 1)
         top, large = (Seq(self.top), self.large) if self.is_open else (Seq(0), 0)
-        return [Head(self.epoch, top, self.is_open, large, joined) for _ in chats]
+        return [LargeHead(self.epoch, top, self.is_open, large, joined) for _ in chats]
 
     async def leave(self, chats: Sequence[ChatId]) -> None:
         self.listeners = 0
@@ -146,7 +137,7 @@ class Device:
     async def wait_for_room(self) -> None:
         await asyncio.sleep(0)
 
-    def missed_too_much(self, chat: ChatId) -> None:
+    def recover_chat(self, chat: ChatId) -> None:
         self.lost.append(len(self.got))
 
     def signal(self, frame: bytes) -> None:
@@ -161,12 +152,12 @@ class World:
         self.here: dict[UserId, list[Device]] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         self.channels = Channels(
-            tier,
-            tier,
-            tier.open,
-            lambda user: self.here.get(user, ()),
-            self.spawn,
-            lambda: tier.epoch,
+            subscriptions=cast(Any, tier),
+            chat_log=cast(Any, tier),
+            open_chat=tier.open,
+            sessions_of=lambda user: self.here.get(user, ()),
+            spawn=self.spawn,
+            device_epoch=lambda: tier.epoch,
         )
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:

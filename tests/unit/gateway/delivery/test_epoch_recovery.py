@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -19,7 +19,7 @@ from chatserver.gateway.delivery.large_chats import Channels
 from chatserver.gateway.session import session as session_module
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.session_context import Tally
+from chatserver.gateway.session.session_context import HotPathCounters, SessionTasks
 from chatserver.gateway.transport.connection import Phase
 from chatserver.protocol import frames
 from chatserver.service.history.sync import Missed
@@ -72,44 +72,34 @@ class Office:
 
     def __init__(self) -> None:
         self.settings = Gateway()
-        self.tally = Tally()
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.counters = HotPathCounters()
+        self.tasks = SessionTasks()
         self.tier = Tier(top=12)
         self.is_warm_down = False
         self.is_up = self.is_loaded = True
         self.is_lost_by_reading = False
         self.snapshots = self.lines = self.pages = 0
-        # One object stands for everything a session reaches through its desk.
-        self.parts = self.presence = self.requests = self.places = self.hot = self.chats = self
+        # One object stands for everything a session reaches through its context.
+        self.container = self.presence = self.requests = self.hot = self.chats = self
         self.sync = self.warm = self
         self.missed: list[Missed] = []
         self.sessions: list[Session] = []
         self.channels = Channels(
-            self.tier,
-            self.tier,
-            self.tier.open,
-            lambda user: cast(Any, self.sessions),
-            self.spawn,
-            lambda: self.whole_epoch,
+            subscriptions=cast(Any, self.tier),
+            chat_log=cast(Any, self.tier),
+            open_chat=self.tier.open,
+            sessions_of=lambda user: cast(Any, self.sessions),
+            spawn=self.tasks.spawn,
+            device_epoch=lambda: self.whole_epoch,
         )
 
     @property
     def whole_epoch(self) -> Epoch:
         return self.tier.epoch
 
-    def spawn(
-        self,
-        work: Coroutine[Any, Any, None],
-        name: str,
-        on_crash: Callable[[], None] | None = None,
-    ) -> None:
-        task = asyncio.create_task(work, name=name)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-
     def running(self, prefix: str) -> int:
         """Return the number of unfinished tasks with this name prefix."""
-        return sum(task.get_name().startswith(prefix) for task in self.tasks)
+        return sum(task.get_name().startswith(prefix) for task in self.tasks.running)
 
     async def announce(self, users: list[UserId]) -> list[InboxState]:
         await asyncio.sleep(0)
@@ -141,7 +131,7 @@ class Office:
         await asyncio.sleep(0)
         return frames.HistoryPage(frame.id, frame.chat, [], "hot", False, 0, [])
 
-    async def get_line(self, user: UserId, chat: ChatId) -> frames.ChatSummary:
+    async def get_summary(self, user: UserId, chat: ChatId) -> frames.ChatSummary:
         self.lines += 1
         await self._read_warm()
         return self._line()
@@ -153,9 +143,6 @@ class Office:
 
     def _line(self) -> frames.ChatSummary:
         return frames.ChatSummary(CHAT, "group", top=self.tier.top)
-
-    def leave(self, session: Session) -> bool:
-        return False
 
     def lose_redis(self, top: int) -> None:
         """Start another epoch, in which the chat has `top` entries."""
@@ -183,17 +170,25 @@ class World:
 
     def __init__(self) -> None:
         self.office, self.wire = Office(), Wire()
-        self.session = Session(cast(Any, self.office), cast(Any, self.wire))
-        self.talk = CommandHandler(cast(Any, self.office), cast(Any, self.wire), self.session)
-        self.talk._others_allowed = self.talk._memory_allowed = cast(Any, Unlimited())
+        self.handler = CommandHandler(
+            context=cast(Any, self.office),
+            connection=cast(Any, self.wire),
+            directory=cast(Any, self.office),
+            admission=cast(Any, self.office),
+            on_authenticated=lambda connection: None,
+            on_end=lambda session: None,
+        )
+        self.session = self.handler.session
+        self.handler._others_allowed = self.handler._memory_allowed = cast(Any, Unlimited())
         self.session.user = ALICE
-        self.session.life.is_welcomed = True
+        self.session.state.hello()
+        self.session.state.welcome(EPOCH, Seq(5))
         self.office.sessions.append(self.session)
 
     async def open(self) -> None:
         entry = await self.office.channels.open_for(ALICE, Seq(5))
-        self.session.go_live(EPOCH, Seq(5), Seq(5))
-        self.session.enter(entry, is_loaded=True)
+        self.session.go_live(Seq(5))
+        self.session.enter_large_chats(entry, is_loaded=True)
 
     def types(self) -> list[str]:
         return [frame["type"] for frame in self.wire.sent]
@@ -207,10 +202,11 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     made = World()
     await made.open()
     yield made
-    made.session.lost()
-    for task in made.office.tasks:
+    made.session.end()
+    await asyncio.sleep(0)  # let new tasks start
+    for task in made.office.tasks.running:
         task.cancel()
-    await asyncio.gather(*made.office.tasks, return_exceptions=True)
+    await asyncio.gather(*made.office.tasks.running, return_exceptions=True)
 
 
 async def test_new_epoch_with_a_delayed_snapshot_sends_nothing_before_its_reset(
@@ -251,13 +247,13 @@ async def test_history_of_a_new_epoch_is_refused_before_its_reset(
         office.lose_redis(top=3)
     office.is_lost_by_reading = not is_lost_before
 
-    world.talk.received(request)
+    world.handler.received(request)
     await eventually(lambda: world.types() == ["error"])
     refused = world.wire.sent[0]
     office.is_warm_down = office.is_lost_by_reading = False
     await office.beat(1)
     await eventually(lambda: "reset" in world.types())
-    world.talk.received(request)
+    world.handler.received(request)
     await eventually(lambda: world.types()[-1] == "page")
 
     assert (refused["id"], refused["code"], refused["temporary"]) == (7, "unavailable", True)
@@ -272,12 +268,12 @@ async def test_entries_that_leave_the_log_during_an_outage_cost_one_task_for_eac
 
     with structlog.testing.capture_logs() as logs:
         for _ in range(20):
-            world.session.missed_too_much(CHAT)
+            world.session.recover_chat(CHAT)
             await asyncio.sleep(0)
         await eventually(lambda: office.lines > 5)
-        assert office.running("line-") == 1
+        assert office.running("summary-") == 1
 
-    assert [each["event"] for each in logs].count("session.line_delayed") == 1
+    assert [each["event"] for each in logs].count("session.summary_delayed") == 1
     office.is_warm_down = False
     await eventually(lambda: "too_long" in world.types())
     assert world.types() == ["too_long"]
@@ -302,7 +298,7 @@ async def test_line_that_is_read_while_the_user_is_removed_is_not_sent(world: Wo
     office = world.office
     office.is_warm_down = True
     office.channels.detach(world.session)
-    world.session.missed_too_much(CHAT)
+    world.session.recover_chat(CHAT)
     await eventually(lambda: office.lines > 1)
 
     removal = body_of(entry_of(13, kind="member", user=ALICE, role=""))
@@ -310,7 +306,7 @@ async def test_line_that_is_read_while_the_user_is_removed_is_not_sent(world: Wo
     world.session.nudge(Seq(6))
     await eventually(lambda: world.types() == ["event"])
     office.is_warm_down = False
-    await eventually(lambda: not office.running("line-"))
+    await eventually(lambda: not office.running("summary-"))
     office.commit()
 
     assert world.types() == ["event"]
@@ -328,7 +324,7 @@ async def test_new_epoch_seen_by_many_refreshes_runs_one_recovery(world: World) 
             assert office.running("recovery-") <= 1
         await eventually(lambda: office.snapshots > 5)
 
-    assert len(office.tasks) == 1
+    assert len(office.tasks.running) == 1
     assert [each["event"] for each in logs].count("session.snapshot_delayed") == 1
 
 
@@ -341,7 +337,7 @@ async def test_session_opened_in_an_epoch_that_is_over_enters_no_large_chat(
     office.channels.detach(world.session)
     office.lose_redis(top=3)
 
-    world.session.enter(entry, is_loaded=True)
+    world.session.enter_large_chats(entry, is_loaded=True)
     office.commit()
     await eventually(lambda: "reset" in world.types())
 

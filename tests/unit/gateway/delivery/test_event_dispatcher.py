@@ -10,7 +10,8 @@ import pytest
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, UserId
 from chatserver.domain.messages import InboxPositions
-from chatserver.gateway.delivery.event_dispatcher import Router
+from chatserver.gateway.delivery.event_dispatcher import EventDispatcher
+from chatserver.gateway.session.session_context import HotPathCounters
 from chatserver.gateway.session.session_registry import SessionRegistry
 from chatserver.gateway.transport.framing import text_frame
 from chatserver.hot.bus.mailbox import (
@@ -24,7 +25,7 @@ from chatserver.hot.bus.mailbox import (
     SignalMail,
     StoredMail,
 )
-from chatserver.hot.bus.rpc import WarmCalls
+from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.protocol import codec, frames
 from chatserver.service.messaging.stored_acks import StoredWaits
 
@@ -51,7 +52,7 @@ class Device:
     def signal(self, frame: bytes) -> None:
         self.told.append(("signal", frame))
 
-    def stored(self, frame: bytes) -> None:
+    def send_stored(self, frame: bytes) -> None:
         self.told.append(("frame", frame))
 
 
@@ -79,7 +80,7 @@ class Office:
     answers: list[Answer] = dataclasses.field(default_factory=list)
     told: dict[Epoch, Epoch] = dataclasses.field(default_factory=dict)
 
-    def told_epoch(self, epoch: Epoch) -> Epoch:
+    def device_epoch(self, epoch: Epoch) -> Epoch:
         return self.told.get(epoch, epoch)
 
     def post(self, gateway: GatewayId, record: AnyRecord) -> None:
@@ -96,7 +97,7 @@ class Office:
 class World:
     """A router with two devices of alice, and none of bob."""
 
-    router: Router
+    router: EventDispatcher
     office: Office
     stored: StoredWaits
     devices: list[Device]
@@ -112,7 +113,14 @@ async def world() -> World:
     for device in devices:
         registry.add(ALICE, cast(Any, device))
     post, calls = cast(MailboxWriter, office), cast(WarmCalls, office)
-    router = Router(HERE, registry, post, stored, calls)
+    router = EventDispatcher(
+        gateway=HERE,
+        registry=registry,
+        mailbox_writer=post,
+        stored_waits=stored,
+        warm=calls,
+        counters=HotPathCounters(),
+    )
     channels = Channel()
     router.channels = cast(Any, channels)
     return World(router, office, stored, devices, registry, channels)
@@ -227,9 +235,9 @@ def test_nudge_of_large_chat_reaches_here_and_gateways_elsewhere(world: World) -
 
 def test_take_brings_entries_of_large_chats_to_their_channel(world: World) -> None:
     """Entries, nudges, and signals."""
-    world.router.take(Publish(CHAT, EPOCH, 4, BODY))
-    world.router.take(Publish(CHAT, "", 5, b""))
-    world.router.take(ChannelSignal(CHAT, ALICE, b"{}"))
+    world.router.handle(Publish(CHAT, EPOCH, 4, BODY))
+    world.router.handle(Publish(CHAT, "", 5, b""))
+    world.router.handle(ChannelSignal(CHAT, ALICE, b"{}"))
 
     assert world.channels.told == [(CHAT, EPOCH, 4, BODY), (CHAT, 5), (CHAT, ALICE, b"{}")]
     assert world.office.posted == []
@@ -253,10 +261,10 @@ def test_signal_of_large_chat_reaches_here_and_gateways_elsewhere(world: World) 
 
 def test_take_brings_records_to_the_devices_here(world: World) -> None:
     """Mail does what the call here would have done, and is not posted on."""
-    world.router.take(Push([BOB, ALICE], EPOCH, [8, 4], BODY))
-    world.router.take(Nudge(ALICE, 5))
-    world.router.take(SignalMail(ALICE, b"{}"))
-    world.router.take(Push([BOB], EPOCH, [9], BODY))
+    world.router.handle(Push([BOB, ALICE], EPOCH, [8, 4], BODY))
+    world.router.handle(Nudge(ALICE, 5))
+    world.router.handle(SignalMail(ALICE, b"{}"))
+    world.router.handle(Push([BOB], EPOCH, [9], BODY))
 
     told = world.devices[0].told
     assert told[0] == (EPOCH, 4, text_frame(codec.join_event(EPOCH, 4, BODY)))
@@ -268,7 +276,7 @@ def test_take_answer_goes_to_who_waits_for_it(world: World) -> None:
     """Answers of the warm tier are for its callers."""
     answer = Answer("id", "", b"payload")
 
-    world.router.take(answer)
+    world.router.handle(answer)
 
     assert world.office.answers == [answer]
 
@@ -278,7 +286,7 @@ async def test_take_stored_ends_waits_and_tells_the_sender_s_devices(world: Worl
     heard: list[str] = []
     world.stored.add(ChatId("c1"), Seq(7), lambda: heard.append("stored"), lambda: None)
 
-    world.router.take(StoredMail(ALICE, "c1", 7, EPOCH))
+    world.router.handle(StoredMail(ALICE, "c1", 7, EPOCH))
 
     assert heard == ["stored"]
     ((kind, frame),) = world.devices[1].told
@@ -291,7 +299,7 @@ async def test_take_stored_of_user_who_left_still_ends_waits(world: World) -> No
     heard: list[str] = []
     world.stored.add(ChatId("c1"), Seq(7), lambda: heard.append("stored"), lambda: None)
 
-    world.router.take(StoredMail(BOB, "c1", 8, EPOCH))
+    world.router.handle(StoredMail(BOB, "c1", 8, EPOCH))
 
     assert heard == ["stored"]
 
@@ -301,7 +309,7 @@ async def test_take_stored_of_another_epoch_is_dropped(world: World) -> None:
     heard: list[str] = []
     world.stored.add(ChatId("c1"), Seq(7), lambda: heard.append("stored"), lambda: None)
 
-    world.router.take(StoredMail(ALICE, "c1", 7, "an-older-one"))
+    world.router.handle(StoredMail(ALICE, "c1", 7, "an-older-one"))
 
     assert heard == []
     assert world.devices[1].told == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
@@ -38,23 +39,23 @@ async def test_self_mail_is_trouble_until_it_comes_and_when_it_no_longer_does(
     monkeypatch.setattr(mailbox_check, "INTERVAL_S", 0.0)
     monkeypatch.setattr(mailbox_check, "FIRST_S", 0.0)
     post, clock = Post(), Clock()
-    mail = MailboxCheck(post, clock)
-    before = mail.find_trouble()
+    mail = MailboxCheck(cast(Any, post), clock)
+    before = mail.find_problem()
     task = asyncio.create_task(mail.run())
     async with asyncio.timeout(20):
         while len(post.posted) < 3:
             await asyncio.sleep(0)
     task.cancel()
 
-    mail.heard(Echo(99))  # of an earlier life of the mailbox
-    by_another = mail.find_trouble()
-    mail.heard(post.posted[0])
-    fresh = mail.find_trouble()
+    mail.record_arrival(Echo(99))  # of an earlier life of the mailbox
+    by_another = mail.find_problem()
+    mail.record_arrival(post.posted[0])
+    fresh = mail.find_problem()
     clock.now += LATE_S + 1
-    late = mail.find_trouble()
-    mail.heard(post.posted[2])
+    late = mail.find_problem()
+    mail.record_arrival(post.posted[2])
 
-    assert before == by_another == "its own mail has not come back yet"
+    assert before == by_another == "no echo has arrived in this gateway's mailbox yet"
     assert fresh == ""
-    assert late == "its own mail does not come back from redis"
-    assert mail.find_trouble() == ""
+    assert late == "echoes do not arrive in this gateway's mailbox; check redis"
+    assert mail.find_problem() == ""

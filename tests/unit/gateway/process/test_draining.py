@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +14,7 @@ from chatserver.gateway.process.draining import (
     SPREAD_MS_MAX,
     SPREAD_MS_MIN,
     poll_until,
-    say_goodbye,
+    send_byes,
     spread_ms_of,
 )
 from chatserver.protocol.codes import Close
@@ -54,7 +55,7 @@ async def test_goodbye_comes_once_to_each_with_a_time_of_its_own() -> None:
     """A thousand clients are told a thousand times, evenly over the spread: no storm."""
     sessions = [FakeSession() for _ in range(1000)]
 
-    await say_goodbye(sessions, 0.2, 500, random.Random(1))
+    await send_byes(cast(Any, sessions), 0.2, 500, random.Random(1))
 
     assert all(len(session.byes) == 1 for session in sessions)
     assert {session.byes[0][0] for session in sessions} == {Close.SHUTDOWN}
@@ -74,7 +75,7 @@ async def test_goodbye_waits_for_answers_that_are_due() -> None:
 
     busy, idle = Noting(looks_busy=2), Noting()
 
-    await say_goodbye([busy, idle], 600.0, 1000, random.Random(1))
+    await send_byes(cast(Any, [busy, idle]), 600.0, 1000, random.Random(1))
 
     assert order == [idle, busy]
 
@@ -84,7 +85,7 @@ async def test_goodbye_to_one_who_is_never_done_comes_when_time_is_up() -> None:
     endless = FakeSession(looks_busy=10**9)
 
     async with asyncio.timeout(20):
-        await say_goodbye([endless], 0.1, 1000, random.Random(1))
+        await send_byes(cast(Any, [endless]), 0.1, 1000, random.Random(1))
 
     assert len(endless.byes) == 1
 
@@ -93,7 +94,7 @@ async def test_goodbye_without_time_is_said_all_the_same() -> None:
     """`drain_s` 0: everybody at once."""
     sessions = [FakeSession(looks_busy=5) for _ in range(100)]
 
-    await say_goodbye(sessions, 0.0, 1000, random.Random(1))
+    await send_byes(cast(Any, sessions), 0.0, 1000, random.Random(1))
 
     assert all(len(session.byes) == 1 for session in sessions)
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 from chatserver.config import Gateway
 from chatserver.domain.ids import Epoch, Seq
 from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.session_context import Tally
+from chatserver.gateway.session.session_context import HotPathCounters
 
 EPOCH = Epoch("E1")
 
@@ -27,20 +27,27 @@ class Line:
         self.sent.append(b"".join(parts))
 
 
-class Desk:
+class Context:
     """As much of a server as a push needs."""
 
     settings = Gateway()
 
     def __init__(self) -> None:
-        self.tally = Tally()
+        self.counters = HotPathCounters()
 
 
 async def test_signal_to_a_slow_device_is_dropped_and_its_events_are_not() -> None:
     """Typing and presence give way first (promise P10)."""
     line = Line()
-    session = Session(cast(Any, Desk()), cast(Any, line))
-    session.go_live(EPOCH, Seq(0), Seq(0))
+    session = Session(
+        context=cast(Any, Context()),
+        connection=cast(Any, line),
+        on_live=lambda: None,
+        on_end=lambda session: None,
+    )
+    session.state.hello()
+    session.state.welcome(EPOCH, Seq(0))
+    session.go_live(Seq(0))
 
     session.signal(b"typing 1")
     line.is_slow = True

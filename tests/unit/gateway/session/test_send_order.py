@@ -18,7 +18,7 @@ from chatserver.errors import Overloaded, RateLimited
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.send_order import REFUSED_MAX, RESEND_S, SendOrder
 from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.session_context import Tally
+from chatserver.gateway.session.session_context import HotPathCounters
 from chatserver.gateway.transport.connection import Phase
 from chatserver.protocol import frames
 
@@ -62,12 +62,12 @@ class Office:
 
     def __init__(self) -> None:
         self.settings = Gateway()
-        self.tally = Tally()
+        self.counters = HotPathCounters()
         self.committed: list[str] = []
         self.in_flight: collections.deque[frames.Send] = collections.deque()
         self.is_overloaded = False
-        # One object stands for everything a session reaches through its desk.
-        self.parts = self.messaging = self.hot = self.channels = self.places = self
+        # One object stands for everything a session reaches through its context.
+        self.tasks = self.container = self.messaging = self.hot = self.channels = self
         self.whole_epoch = Epoch("E1")
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str, *_: object) -> None:
@@ -78,9 +78,6 @@ class Office:
             raise Overloaded("too many messages wait")
         self.committed.append(frame.ref)
         self.in_flight.append(frame)
-
-    def leave(self, session: Session) -> bool:
-        return False
 
     def detach(self, session: Session) -> None:
         """There are no large chats."""
@@ -93,14 +90,22 @@ class World:
         self.office, self.allowance = Office(), Allowance()
         self.answers: collections.deque[dict[str, Any]] = collections.deque()
         self.phase, self.peer = Phase.OPEN, "192.0.2.1"
-        self.session = Session(cast(Any, self.office), cast(Any, self))
-        self.talk = CommandHandler(cast(Any, self.office), cast(Any, self), self.session)
-        self.talk._sends_allowed = cast(Any, self.allowance)
-        self.talk._memory_allowed = cast(Any, Unlimited())
-        self.session.attention = cast(Any, self)
+        self.handler = CommandHandler(
+            context=cast(Any, self.office),
+            connection=cast(Any, self),
+            directory=cast(Any, self.office),
+            admission=cast(Any, self.office),
+            on_authenticated=lambda connection: None,
+            on_end=lambda session: None,
+        )
+        self.session = self.handler.session
+        self.handler._sends_allowed = cast(Any, self.allowance)
+        self.handler._memory_allowed = cast(Any, Unlimited())
+        self.session.activity = cast(Any, self)
         self.is_fresh = True
-        self.session.life.is_welcomed = True
-        self.session.go_live(Epoch("E1"), Seq(0), Seq(0))
+        self.session.state.hello()
+        self.session.state.welcome(Epoch("E1"), Seq(0))
+        self.session.go_live(Seq(0))
         self.unanswered: dict[str, bool] = {}  # ref → whether it was refused
         self.sent = 0
 
@@ -120,7 +125,7 @@ class World:
     def write(self, ref: str) -> None:
         self.unanswered[ref] = False
         frame = {"type": "send", "id": int(ref), "chat": "c", "ref": ref, "body": "x"}
-        self.talk.received(msgspec.json.encode(frame))
+        self.handler.received(msgspec.json.encode(frame))
 
     def write_new(self) -> None:
         self.write(str(self.sent))
@@ -149,7 +154,7 @@ class World:
     def ack(self, count: int) -> None:
         for _ in range(min(count, len(self.office.in_flight))):
             frame = self.office.in_flight.popleft()
-            self.session.life.sending -= 1
+            self.session.state.sends_unacked -= 1
             self.send_text(msgspec.json.encode({"type": "ack", "id": frame.id}))
 
     def refill(self) -> None:
@@ -159,14 +164,14 @@ class World:
             on_answer()
 
     def hold(self) -> None:
-        self.session.life.is_held = True
+        self.session.state.is_held = True
 
     def release(self) -> None:
         if not self.allowance.waiting:
-            self.session.on_live()
+            self.handler._process_held()
 
     def refuse_late(self) -> None:
-        self.talk._refuse_late()
+        self.handler._refuse_late()
 
     def do(self, name: str, count: int) -> None:
         match name:
@@ -224,9 +229,9 @@ def test_sends_of_any_burst_are_committed_in_the_order_sent(
             assert world.office.committed == [str(n) for n in range(len(world.office.committed))]
         world.finish()
         assert world.office.committed == [str(n) for n in range(world.sent)]
-        world.session.lost()
-        if world.talk._held_timer is not None:
-            world.talk._held_timer.cancel()
+        world.session.end()
+        if world.handler._held_timer is not None:
+            world.handler._held_timer.cancel()
 
     asyncio.run(main())
 

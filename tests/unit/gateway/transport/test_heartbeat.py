@@ -44,7 +44,7 @@ def test_wheel_pings_each_connection_once_a_turn(setting: tuple[float, float], c
 
     pinged: list[Any] = []
     for _ in range(ticks_of(wheel, interval_s)):
-        pinged += wheel.turn()[0]
+        pinged += wheel.advance()[0]
 
     assert sorted(map(id, pinged)) == sorted(map(id, peers))
 
@@ -58,7 +58,7 @@ def test_wheel_names_the_silent_once_the_timeout_is_over(setting: tuple[float, f
     (peer,) = add_peers(wheel, 1)
     pinged_at = overdue_at = None
     for tick in range(3 * ticks_of(wheel, interval_s)):
-        due, overdue = wheel.turn()
+        due, overdue = wheel.advance()
         if peer in overdue and overdue_at is None:
             overdue_at = tick
         if peer in due and pinged_at is None:
@@ -77,7 +77,7 @@ def test_wheel_never_names_who_answers(setting: tuple[float, float], count: int)
     wheel = HeartbeatWheel(interval_s, interval_s * share)
     add_peers(wheel, count)
     for _ in range(3 * ticks_of(wheel, interval_s)):
-        due, overdue = wheel.turn()
+        due, overdue = wheel.advance()
         assert overdue == []
         for peer in cast(list[Any], due):
             peer.pinged_at = 1.0
@@ -95,7 +95,7 @@ def test_wheel_forgets_who_has_left() -> None:
 
     seen: list[Any] = []
     for _ in range(25):
-        due, overdue = wheel.turn()
+        due, overdue = wheel.advance()
         seen += due + overdue
     assert seen == [stays]
 
@@ -113,7 +113,7 @@ def test_wheel_spreads_connections_over_its_slots() -> None:
     wheel = HeartbeatWheel(25, 10)
     add_peers(wheel, 2_500)
 
-    sizes = [len(wheel.turn()[0]) for _ in range(25)]
+    sizes = [len(wheel.advance()[0]) for _ in range(25)]
 
     assert sum(sizes) == 2_500
     assert max(sizes) < 250

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -18,7 +18,7 @@ from chatserver.errors import Unavailable
 from chatserver.gateway.delivery.large_chat import Entry
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.session_context import Tally
+from chatserver.gateway.session.session_context import HotPathCounters, SessionTasks
 from chatserver.gateway.transport.connection import Phase
 from chatserver.protocol import frames
 from tests.support.servers.processes import eventually
@@ -55,31 +55,14 @@ class Office:
 
     def __init__(self) -> None:
         self.settings = Gateway()
-        self.tally = Tally()
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.counters = HotPathCounters()
+        self.tasks = SessionTasks()
         self.snapshot: asyncio.Future[frames.Reset] = asyncio.get_running_loop().create_future()
         self.state = InboxState(NEW, Seq(0), Seq(1), is_known=True)
-        # One object stands for all that a session reaches through its desk.
-        self.parts = self.presence = self.requests = self.channels = self.places = self
+        # One object stands for all that a session reaches through its context.
+        self.container = self.presence = self.requests = self.channels = self
         self.hot = self
         self.whole_epoch = NEW
-
-    def spawn(
-        self,
-        work: Coroutine[Any, Any, None],
-        name: str,
-        on_crash: Callable[[], None] | None = None,
-    ) -> None:
-        async def guarded() -> None:
-            try:
-                await work
-            except ValueError:
-                if on_crash is not None:
-                    on_crash()
-
-        task = asyncio.create_task(guarded(), name=name)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
 
     async def announce(self, users: list[UserId]) -> list[InboxState]:
         return [self.state]
@@ -103,25 +86,30 @@ class Office:
     def detach(self, session: Session) -> None:
         """There are none."""
 
-    def leave(self, session: Session) -> bool:
-        return False
-
 
 class World:
     """A session that was welcomed in one epoch, when the next one begins."""
 
     def __init__(self) -> None:
         self.office, self.wire = Office(), Wire()
-        self.session = Session(cast(Any, self.office), cast(Any, self.wire))
-        self.talk = CommandHandler(cast(Any, self.office), cast(Any, self.wire), self.session)
+        self.handler = CommandHandler(
+            context=cast(Any, self.office),
+            connection=cast(Any, self.wire),
+            directory=cast(Any, self.office),
+            admission=cast(Any, self.office),
+            on_authenticated=lambda connection: None,
+            on_end=lambda session: None,
+        )
+        self.session = self.handler.session
         self.session.user = UserId("alice")
-        self.session.life.is_welcomed = True
-        self.session.go_live(OLD, Seq(5), Seq(5))
+        self.session.state.hello()
+        self.session.state.welcome(OLD, Seq(5))
+        self.session.go_live(Seq(5))
 
     async def begin_snapshot(self) -> None:
         """Have the session learn of the new epoch."""
         self.session.compare(self.office.state)
-        await eventually(lambda: self.session.life.is_held)
+        await eventually(lambda: self.session.state.is_held)
 
     def of_type(self, kind: str) -> list[dict[str, Any]]:
         return [frame for frame in self.wire.said if frame["type"] == kind]
@@ -142,7 +130,7 @@ async def test_frame_that_waits_for_a_snapshot_for_too_long_is_refused(world: Wo
     await world.begin_snapshot()
 
     for request in (7, 8):
-        world.talk.received(send_frame(request))
+        world.handler.received(send_frame(request))
     await eventually(lambda: len(world.of_type("error")) == 2)
 
     assert [error["id"] for error in world.of_type("error")] == [7, 8]
@@ -154,8 +142,8 @@ async def test_frame_that_asks_for_no_answer_waits_for_the_snapshot(world: World
     """Nothing would tell its sender that it is lost."""
     await world.begin_snapshot()
 
-    world.talk.received(NONSENSE)
-    world.talk.received(send_frame(7))
+    world.handler.received(NONSENSE)
+    world.handler.received(send_frame(7))
     await eventually(lambda: world.of_type("error"))
     assert len(world.of_type("error")) == 1
     world.office.snapshot.set_result(frames.Reset(frames.Cursor(NEW, 0), [], None))
@@ -171,14 +159,14 @@ async def test_frame_that_waits_goes_on_when_the_snapshot_comes_to_nothing() -> 
     world = World()
     await world.begin_snapshot()
 
-    world.talk.received(NONSENSE_ASKED)
+    world.handler.received(NONSENSE_ASKED)
     world.office.snapshot.set_exception(Unavailable("away"))
     await eventually(lambda: world.of_type("error"))
 
     assert world.of_type("error")[0]["id"] == 9
     assert world.of_type("error")[0]["code"] == "bad_request"
-    assert not world.session.life.is_held
-    for task in world.office.tasks:
+    assert not world.session.state.is_held
+    for task in world.office.tasks.running:
         task.cancel()
 
 
@@ -221,7 +209,7 @@ async def test_session_of_an_epoch_that_is_over_reads_nothing_and_starts_where_t
     world: World,
 ) -> None:
     """What comes while the warm tier is waited for is told once, in the new epoch."""
-    office = world.session._desk = world.talk._desk = cast(Any, SlowWarmTier())
+    office = world.session._context = world.handler._context = cast(Any, SlowWarmTier())
     wire = cast(Any, world.wire)
     wire.wait_for_room = office.wait_for_room
     told: list[InboxState] = []

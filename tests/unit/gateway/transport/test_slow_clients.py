@@ -24,7 +24,7 @@ async def test_longest_queues_and_new_closes_are_told() -> None:
     for number in range(SLOW_MAX + 3):
         clients.closed(UserId(f"c{number}"), DeviceId("d"), number)
 
-    told, again = await clients.find_figures(), await clients.find_figures()
+    told, again = await clients.take_stats(), await clients.take_stats()
 
     assert [queue.waiting_bytes for queue in told["queues"]] == list(range(14, 4, -1))
     assert [each.user for each in told["slow"]] == [f"c{n}" for n in range(3, SLOW_MAX + 3)]

@@ -77,8 +77,8 @@ def test_whole_epoch_is_another_one_if_that_of_any_partition_is() -> None:
     hot.epochs[2] = Epoch("E4")
 
     assert hot.whole_epoch not in (first, *hot.epochs)
-    assert hot.told_epoch(Epoch("E4")) == hot.whole_epoch
-    assert hot.told_epoch(Epoch("E3")) == "E3", "no device is in an epoch that is over"
+    assert hot.device_epoch(Epoch("E4")) == hot.whole_epoch
+    assert hot.device_epoch(Epoch("E3")) == "E3", "no device is in an epoch that is over"
     hot.epochs[2] = Epoch("E3")
     assert hot.whole_epoch == first
 
@@ -88,4 +88,4 @@ def test_whole_epoch_of_one_partition_is_its_own() -> None:
     hot = make_hot(config.Redis(partitions=1))
     hot.epochs = [Epoch("E1")]
 
-    assert hot.whole_epoch == hot.told_epoch(Epoch("E1")) == "E1"
+    assert hot.whole_epoch == hot.device_epoch(Epoch("E1")) == "E1"

@@ -54,7 +54,7 @@ def test_bind_returns_keys_and_arguments_in_the_script_s_order() -> None:
 def test_bind_with_wrong_names_is_refused(keys: dict[str, str], args: dict[str, str | int]) -> None:
     """A caller and a script that have grown apart never meet in Redis."""
     with pytest.raises(TypeError, match=r"lease\.lua takes"):
-        load_script("lease").bind(keys, args)
+        load_script("acquire_lease").bind(keys, args)
 
 
 def test_bind_with_wrong_item_is_refused() -> None:
@@ -64,9 +64,9 @@ def test_bind_with_wrong_item_is_refused() -> None:
     }  # fmt: skip
     short: dict[str, Value] = {"chat_id": "c", "read": 0}
 
-    with pytest.raises(TypeError, match=r"open_box\.lua takes items"):
+    with pytest.raises(TypeError, match=r"load_user\.lua takes items"):
         keys: dict[str, Value] = {"box": "k", "large": "l", "epoch": "e"}
-        load_script("open_box").bind(keys, {"epoch": "E1"}, [item, short])
+        load_script("load_user").bind(keys, {"epoch": "E1"}, [item, short])
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: str(script.name))
@@ -98,6 +98,6 @@ def test_script_declares_whether_a_full_redis_runs_it() -> None:
     reading = {name for name, line in flags.items() if line == "#!lua flags=no-writes"}
     going_on = {name for name, line in flags.items() if line == "#!lua flags=allow-oom"}
 
-    assert refused == {"accept", "amend", "hide", "mark"}
-    assert reading == {"absent", "snapshot"}
+    assert refused == {"accept", "amend", "hide_message", "move_marks"}
+    assert reading == {"find_push_targets", "snapshot"}
     assert refused | reading | going_on == flags.keys()

@@ -9,8 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.domain.archive_segments import Segment
+from chatserver.domain.history_checks import longest_rising_subsequence
 from chatserver.domain.ids import ChatId, Seq, Ts
-from chatserver.operations.audit.checks import Picture, Window, backbone, judge
+from chatserver.operations.audit.checks import (
+    RangeEntries,
+    Window,
+    find_inconsistencies,
+)
 from chatserver.protocol.frames import Message
 
 CHAT = "c1"
@@ -42,19 +47,19 @@ def row(first: int, last: int) -> Segment:
     return Segment(ChatId(CHAT), Seq(first), Seq(last), Ts(first * 10), Ts(last * 10), 1, 1, "x")
 
 
-def picture(first: int, last: int, **has: Any) -> Picture:
+def entries(first: int, last: int, **has: Any) -> RangeEntries:
     """A stretch of which the tiers have nothing but this."""
     window = Window(first, last, first * 10, last * 10)
     empty: dict[str, Any] = {
         "stored": last, "head": last, "top": 0, "hot": {}, "items": [], "markers": [],
         "rows": [], "cold": {}, "broken": [],
     }  # fmt: skip
-    return Picture(chat=CHAT, window=window, **(empty | has))
+    return RangeEntries(chat=CHAT, window=window, **(empty | has))
 
 
-def kinds(found: Picture) -> list[tuple[str, int, int]]:
+def kinds(found: RangeEntries) -> list[tuple[str, int, int]]:
     """What is wrong."""
-    return [(each.kind, each.first, each.last) for each in judge(found)]
+    return [(each.kind, each.first, each.last) for each in find_inconsistencies(found)]
 
 
 @given(st.sets(st.integers(1, 40)), st.sets(st.integers(1, 40)), st.sets(st.integers(1, 40)),
@@ -63,8 +68,8 @@ def test_exactly_what_no_tier_has_is_missing(
     items: set[int], marked: set[int], hot: set[int], cold: set[int], stored: int
 ) -> None:
     """Below the mark Redis is no proof, and above it is."""
-    found = judge(
-        picture(
+    found = find_inconsistencies(
+        entries(
             1,
             40,
             stored=stored,
@@ -75,28 +80,28 @@ def test_exactly_what_no_tier_has_is_missing(
         )
     )
 
-    told: dict[str, set[int]] = {
+    on_progress: dict[str, set[int]] = {
         "item_missing": set(),
         "item_only_in_log": set(),
         "log_missing": set(),
     }
     for each in found:
-        told[each.kind] |= set(range(each.first, each.last + 1))
+        on_progress[each.kind] |= set(range(each.first, each.last + 1))
     below = set(range(1, stored + 1)) - items - marked - cold
     above = set(range(stored + 1, 41)) - items - marked - cold - hot
-    assert told["item_missing"] == below - hot
-    assert told["item_only_in_log"] == below & hot
-    assert told["log_missing"] == above
+    assert on_progress["item_missing"] == below - hot
+    assert on_progress["item_only_in_log"] == below & hot
+    assert on_progress["log_missing"] == above
 
 
 def test_versions_of_one_revision_differ_and_those_of_two_do_not() -> None:
     """A change on its way is no finding; another message in the same place always is one."""
     changed = entry(1, body="new", rev=9)
-    assert kinds(picture(1, 1, items=[item(1)], hot={1: changed})) == []
-    assert kinds(picture(1, 1, items=[item(1)], cold={1: changed}, rows=[row(1, 1)], top=1)) == []
+    assert kinds(entries(1, 1, items=[item(1)], hot={1: changed})) == []
+    assert kinds(entries(1, 1, items=[item(1)], cold={1: changed}, rows=[row(1, 1)], top=1)) == []
     for other in (entry(1, body="new"), entry(1, mid="m2", rev=9), entry(1, ts=11)):
-        assert kinds(picture(1, 1, items=[item(1)], hot={1: other})) == [("tiers_differ", 1, 1)]
-    assert kinds(picture(1, 1, hot={1: entry(1, body="x")}, cold={1: entry(1)}, top=1,
+        assert kinds(entries(1, 1, items=[item(1)], hot={1: other})) == [("tiers_differ", 1, 1)]
+    assert kinds(entries(1, 1, hot={1: entry(1, body="x")}, cold={1: entry(1)}, top=1,
                          rows=[row(1, 1)])) == [("tiers_differ", 1, 1)]  # fmt: skip
 
 
@@ -106,7 +111,7 @@ def test_expiring_message_is_its_place_alone_in_the_archive() -> None:
     archived = {1: entry(1, body="", deleted=True, **ends)}
 
     assert (
-        kinds(picture(1, 1, items=[item(1, **ends)], cold=archived, rows=[row(1, 1)], top=1)) == []
+        kinds(entries(1, 1, items=[item(1, **ends)], cold=archived, rows=[row(1, 1)], top=1)) == []
     )
 
 
@@ -115,14 +120,14 @@ def test_place_that_was_given_up_may_be_taken_after_all() -> None:
     lost = item(1, kind="lost", mid="lost-1", ts=9, deleted=True, body="")
     buried = item(1, deleted=True, body="", rev=1, mid="-")
 
-    assert kinds(picture(1, 1, items=[item(1)], markers=[lost])) == []
-    assert kinds(picture(1, 1, items=[buried], hot={1: entry(1)})) == []
+    assert kinds(entries(1, 1, items=[item(1)], markers=[lost])) == []
+    assert kinds(entries(1, 1, items=[buried], hot={1: entry(1)})) == []
 
 
 @given(st.lists(st.integers(1, 9), max_size=9))
-def test_backbone_is_a_longest_rising_part(seqs: list[int]) -> None:
+def test_longest_rising_subsequence_is_a_longest_rising_part(seqs: list[int]) -> None:
     """As many as can be, in order."""
-    kept = [seqs[number] for number in sorted(backbone(seqs))]
+    kept = [seqs[number] for number in sorted(longest_rising_subsequence(seqs))]
 
     longest = [1] * len(seqs)
     for at, seq in enumerate(seqs):

@@ -16,7 +16,7 @@ from chatserver.config import Settings
 from chatserver.domain.messages import REF_TTL_S
 from chatserver.domain.quantities import parse_quantity
 from chatserver.errors import ConfigError
-from chatserver.operations.capacity.cli import told
+from chatserver.operations.capacity.cli import format_line
 from chatserver.operations.capacity.formulas import names_in
 from chatserver.operations.capacity.inputs import INPUTS
 from chatserver.operations.capacity.report import (
@@ -243,6 +243,6 @@ def test_worked_example_is_what_the_sheet_says() -> None:
     assert len(rows) > 20
     for name, label, cells in rows:
         assert label == plans[0][name].label
-        assert cells.split(" | ") == [told(each[name]) for each in plans], name
+        assert cells.split(" | ") == [format_line(each[name]) for each in plans], name
     for each in INPUTS:
         assert f"`--{each.name.replace('_', '-')}`" in text

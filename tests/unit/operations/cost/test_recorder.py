@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from chatserver.errors import Unavailable
-from chatserver.operations.cost.recorder import Accounting, keep_account
+from chatserver.operations.cost.recorder import UsageRecorder, record_usage
 from chatserver.telemetry.dynamodb_usage import Part, UsageAccumulator
 
 
@@ -48,7 +48,7 @@ def spend(purse: UsageAccumulator, units: float = 1.0) -> None:
 async def test_part_whose_answer_is_lost_is_given_again_as_it_was(fault: str) -> None:
     """By its number whoever keeps the account knows it; what came since is another part."""
     purse, account, clock = UsageAccumulator(), Account([fault]), Clock()
-    accounting = Accounting(purse, account, clock)
+    accounting = UsageRecorder(purse, account, clock)
     spend(purse)
 
     with pytest.raises(Unavailable):
@@ -70,7 +70,7 @@ async def test_nothing_spent_is_nothing_told() -> None:
     """An idle process does not call."""
     account = Account()
 
-    await Accounting(UsageAccumulator(), account, Clock()).flush()
+    await UsageRecorder(UsageAccumulator(), account, Clock()).flush()
 
     assert account.taken == []
 
@@ -78,9 +78,9 @@ async def test_nothing_spent_is_nothing_told() -> None:
 async def test_last_seconds_of_a_process_are_accounted_for() -> None:
     """It flushes when it ends; and ends, too, when that fails."""
     purse, account = UsageAccumulator(), Account()
-    async with keep_account(purse, account, Clock()):
+    async with record_usage(purse, account, Clock()):
         spend(purse)
-    async with keep_account(purse, Account(["before"]), Clock()):
+    async with record_usage(purse, Account(["before"]), Clock()):
         spend(purse)
 
     assert [sum(part.spending.units.values()) for part in account.taken] == [1.0]

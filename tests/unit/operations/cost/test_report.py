@@ -83,12 +83,12 @@ def test_chats_that_cost_most_come_first_with_the_bound_of_what_is_not_told() ->
 
 def test_days_are_added_up() -> None:
     """Units, chats and messages; of no day at all nothing is told."""
-    both = costs.add_up([SPENT, SPENT])
+    both = costs.sum_days([SPENT, SPENT])
 
     assert both.units["history", "messages", "read"] == 18_000_000.0
     assert both.chats["write"] == {"a": 200.0, "b": 10.0}
     assert (both.messages, both.chat_totals["read"]) == (2_000_000, 2_000.0)
-    assert costs.add_up(()).is_empty
+    assert costs.sum_days(()).is_empty
     assert costs.message_line(costs.total_line(SPENT, costs.on_demand_rates(PRICES)), 0) is None
 
 

@@ -29,7 +29,7 @@ class Said(NamedTuple):
     snapshot: Snapshot
 
 
-def said(at_ms: int, process: str, kind: Kind = "gateway", **fields: Any) -> Said:
+def received(at_ms: int, process: str, kind: Kind = "gateway", **fields: Any) -> Said:
     """A process says something about the last two seconds."""
     return Said(START + at_ms, process, Snapshot(kind, "", "host", 1, START, 2.0, **fields))
 
@@ -37,7 +37,7 @@ def said(at_ms: int, process: str, kind: Kind = "gateway", **fields: Any) -> Sai
 def show(board: StatsHistory, now_ms: int, after_ms: int = 0) -> Overview:
     """What an admin sees."""
     board.advance(START + now_ms)
-    return board.show(START + now_ms, after_ms)
+    return board.build_overview(START + now_ms, after_ms)
 
 
 def test_point_is_the_sum_of_what_each_process_said_last() -> None:
@@ -48,10 +48,10 @@ def test_point_is_the_sum_of_what_each_process_said_last() -> None:
     for at_ms in (100, 2100):
         counts = first if at_ms > 2000 else {}
         gauges = {"sessions": 3.0}
-        board.take(said(at_ms, "a", gauges=gauges, counts=counts, times={"delivery": fast}))
-        board.take(said(at_ms, "b", gauges={"sessions": 4.0}, times={"delivery": slow}))
+        board.add(received(at_ms, "a", gauges=gauges, counts=counts, times={"delivery": fast}))
+        board.add(received(at_ms, "b", gauges={"sessions": 4.0}, times={"delivery": slow}))
         for api in ("c", "d"):
-            board.take(said(at_ms, api, "api", backlog=Backlog(7, 1.5)))
+            board.add(received(at_ms, api, "api", backlog=Backlog(7, 1.5)))
 
     point = show(board, 4000).points[-1]
 
@@ -66,10 +66,10 @@ def test_point_is_the_sum_of_what_each_process_said_last() -> None:
 def test_process_that_says_nothing_is_stale_then_gone_and_leaves_the_sums() -> None:
     """Ten seconds count it out, sixty take its name off; the others stay."""
     board = StatsHistory()
-    board.take(said(0, "dead", gauges={"sessions": 5.0}))
+    board.add(received(0, "dead", gauges={"sessions": 5.0}))
     seen = {}
     for at_ms in range(0, 70_000, 2000):
-        board.take(said(at_ms, "well", gauges={"sessions": 1.0}))
+        board.add(received(at_ms, "well", gauges={"sessions": 1.0}))
         seen[at_ms] = show(board, at_ms + 1)
 
     sessions = {at_ms: found.points[-1].sessions for at_ms, found in seen.items() if found.points}
@@ -85,7 +85,7 @@ def test_who_has_points_is_told_the_newer_ones_alone() -> None:
     """A page asks every other second, and ten minutes are long."""
     board = StatsHistory()
     for at_ms in range(0, 20_000, 2000):
-        board.take(said(at_ms, "a"))
+        board.add(received(at_ms, "a"))
 
     whole = show(board, 20_000).points
     newer = show(board, 20_000, whole[-3].at_ms).points
@@ -99,7 +99,7 @@ def test_board_that_nobody_looked_at_for_long_is_bounded() -> None:
     board = StatsHistory()
     for number in range(PROCESSES_MAX + 50):
         closes = [SlowClose(f"u{number}", "d", START, 1)]
-        board.take(said(0, f"p{number}", slow=closes, chats={f"c{number}": 1}))
+        board.add(received(0, f"p{number}", slow=closes, chats={f"c{number}": 1}))
     crowded = show(board, 1)
     later = show(board, 86_400_000)
 
@@ -113,11 +113,11 @@ def test_board_that_nobody_looked_at_for_long_is_bounded() -> None:
 def test_chats_and_counts_are_of_the_last_minute() -> None:
     """What was busy before that is not busy now; the longest queue comes first."""
     board = StatsHistory()
-    board.take(said(0, "a", "worker", chats={"old": 500}, counts={"write_units:persist": 9.0}))
+    board.add(received(0, "a", "worker", chats={"old": 500}, counts={"write_units:persist": 9.0}))
     for at_ms in range(2000, 64_000, 2000):
         queues = [Queue("u", "d", 5), Queue("v", "d", 9)]
         counts = {"write_units:persist": 4.0, "limited:sends": 2.0, "closes:3001": 1.0}
-        board.take(said(at_ms, "a", chats={"new": 2, "other": 1}, counts=counts, queues=queues))
+        board.add(received(at_ms, "a", chats={"new": 2, "other": 1}, counts=counts, queues=queues))
 
     found = show(board, 64_000)
 
@@ -130,9 +130,9 @@ def test_chats_and_counts_are_of_the_last_minute() -> None:
 
 @dataclasses.dataclass
 class Page:
-    """Of what was said."""
+    """Of what was received."""
 
-    said: Sequence[Said]
+    received: Sequence[Said]
     entry: str
     now_ms: int
     has_more: bool
@@ -147,7 +147,7 @@ class Source:
     async def list_after(self, entry: str, limit: int) -> Page:
         self.asked.append(entry)
         number = min(int(entry.partition("-")[0]) + 1, 10)
-        snapshots = [said(number * 2000, "a")] if number < 10 else []
+        snapshots = [received(number * 2000, "a")] if number < 10 else []
         return Page(snapshots, f"{number}-0", START + 20_000, number < 10)
 
 
@@ -196,9 +196,14 @@ async def test_publisher_says_who_it_is_and_what_else_there_is() -> None:
     async def find_more() -> dict[str, Any]:
         return {"queues": [Queue("u", "d", 1)]}
 
-    publisher = Publisher(ProcessIdentity("worker", "persist"), figures, Clock(), find_more)
-    await publisher.say()
-    await publisher.say()
+    publisher = Publisher(
+        who=ProcessIdentity("worker", "persist"),
+        figures=figures,
+        clock=Clock(),
+        find_more=find_more,
+    )
+    await publisher.publish()
+    await publisher.publish()
 
     (name, one), (same, _) = figures.taken
     assert name == same

@@ -55,7 +55,9 @@ class Older:
 
 def look_in(older: Older, chats_max: int = 100) -> MessageTrace:
     """Look with no Redis."""
-    return MessageTrace(None, older, SystemClock(), chats_max, 50)  # type: ignore[arg-type]  # what is asked of it here
+    return MessageTrace(
+        hot=None, older=older, clock=SystemClock(), chats_max=chats_max, members_max=50
+    )  # type: ignore[arg-type]  # what is asked of it here
 
 
 async def test_search_ends_at_its_bound_and_says_how_to_go_on() -> None:

@@ -15,10 +15,11 @@ from chatserver.domain.ids import ChatId, Epoch, GatewayId, Ref, Seq, Ts, UserId
 from chatserver.domain.inboxes import BoxChat, InboxState, MarkResult, Place
 from chatserver.domain.messages import ChatHead, LogEntry
 from chatserver.errors import BadRequest, ChatError, NotFound, TooLarge, Unavailable
+from chatserver.hot.bus.rpc import HistoryRun
 from chatserver.protocol import codec, frames
 from chatserver.service.chats.service import (
     MEMBERS_SHOWN_MAX,
-    READERS_TOLD_MAX,
+    READ_MARKS_MEMBERS_MAX,
     SNAPSHOT_CHATS,
     Chats,
 )
@@ -122,29 +123,45 @@ class Warm:
         if self.hot is not None:
             self.hot.is_loaded = True
 
-    async def open_direct(self, user: UserId, other: UserId) -> frames.ChatInfo:
+    async def open_direct(
+        self, user: UserId, other: UserId, *, is_host: bool = False
+    ) -> frames.ChatInfo:
         return frames.ChatInfo(CHAT, "direct", sorted((user, other)))
 
     async def create_chat(
-        self, user: UserId, ref: Ref, members: list[UserId], name: str | None
+        self,
+        user: UserId,
+        ref: Ref,
+        members: Sequence[UserId],
+        name: str | None,
+        *,
+        is_host: bool = False,
     ) -> frames.ChatInfo:
         self.created.append((user, list(members), name))
         return frames.ChatInfo(CHAT, "group", [user, *members], name)
 
-    async def read_history(
+    async def read_run(
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
-    ) -> list[frames.Message]:
+    ) -> HistoryRun:
         if self.error is not None:
             raise self.error
         assert before is not None
-        return [frames.Message(before - 1, 9, chat, "m", BOB, "r", "text", "warm")]
+        return HistoryRun([frames.Message(before - 1, 9, chat, "m", BOB, "r", "text", "warm")])
 
 
 def chats_of(hot: Hot, warm: Warm | None = None, *known: KnownAudiences) -> Chats:
     """The use case; by default CHAT is the group of alice and bob."""
     warm = warm or Warm()
     audiences = known[0] if known else KnownAudiences(audience_of(ALICE, BOB, name="Team"))
-    return Chats(hot, audiences, hot, warm, warm, hot)
+    return Chats(
+        inboxes=hot,
+        audiences=audiences,
+        log=hot,
+        older=warm,
+        directory=warm,
+        load_user=warm.load_user,
+        devices=hot,
+    )
 
 
 def box(chat: str, order: int, top: int = 0, read: int = 0) -> BoxChat:
@@ -181,7 +198,7 @@ async def test_chats_of_a_user_who_is_not_loaded_are_loaded_first() -> None:
     """A Redis that was emptied knows a part of them: no list or line is made of that."""
     for ask in (
         lambda chats: chats.list_page(ALICE, None, 50),
-        lambda chats: chats.get_line(ALICE, ChatId(CHAT)),
+        lambda chats: chats.get_summary(ALICE, ChatId(CHAT)),
         lambda chats: chats.mark(ALICE, frames.Mark(CHAT, read=4)),
     ):
         hot = Hot([box(CHAT, 5)], is_loaded=False)
@@ -314,7 +331,7 @@ async def test_open_direct_is_an_event_for_its_opener_once() -> None:
 
 async def test_open_direct_with_oneself_is_refused() -> None:
     """There is nobody else in it."""
-    with pytest.raises(BadRequest, match="user: must be somebody else"):
+    with pytest.raises(BadRequest, match="user: must be another user"):
         await chats_of(Hot()).open_direct(ALICE, ALICE)
 
 
@@ -333,8 +350,8 @@ async def test_create_chat_tells_every_member() -> None:
 @pytest.mark.parametrize(
     ("members", "name", "error", "why"),
     [
-        ([BOB, CAROL, BOB], None, BadRequest, "members: each may be named once"),
-        ([ALICE], None, BadRequest, "members: must name somebody else"),
+        ([BOB, CAROL, BOB], None, BadRequest, "members: a user is listed twice"),
+        ([ALICE], None, BadRequest, "members: must include another user"),
         ([BOB], " ", BadRequest, "name: must not be empty"),
         ([BOB], "x" * 81, TooLarge, "name: must be at most 80 characters"),
     ],
@@ -387,7 +404,7 @@ async def test_mark_that_did_not_move_is_told_to_nobody() -> None:
 
 async def test_mark_in_large_group_is_told_to_the_own_devices_only() -> None:
     """Thirty-three readers would make a thousand events of one message."""
-    members = [ALICE, *(UserId(f"u{n}") for n in range(READERS_TOLD_MAX))]
+    members = [ALICE, *(UserId(f"u{n}") for n in range(READ_MARKS_MEMBERS_MAX))]
     hot = Hot()
 
     await chats_of(hot, None, KnownAudiences(audience_of(*members))).mark(
@@ -402,7 +419,7 @@ async def test_typing_is_signalled_to_the_others() -> None:
     hot = Hot()
     known = KnownAudiences(audience_of(ALICE, BOB, CAROL))
 
-    await chats_of(hot, None, known).type(ALICE, frames.Typing(CHAT, on=True))
+    await chats_of(hot, None, known).send_typing(ALICE, frames.Typing(CHAT, on=True))
 
     signal = codec.encode(frames.Signal("typing", CHAT, ALICE, True))
     assert hot.signals == [(BOB, signal), (CAROL, signal)]
@@ -413,5 +430,5 @@ async def test_typing_in_chat_of_others_is_refused() -> None:
     hot = Hot()
 
     with pytest.raises(NotFound):
-        await chats_of(hot).type(CAROL, frames.Typing(CHAT, on=True))
+        await chats_of(hot).send_typing(CAROL, frames.Typing(CHAT, on=True))
     assert hot.signals == []

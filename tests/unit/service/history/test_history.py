@@ -15,8 +15,8 @@ from chatserver.domain.membership_periods import Period, Periods, add_period
 from chatserver.domain.messages import ChatHead, LogEntry
 from chatserver.domain.page_limits import BYTES_MAX, WIDEST, PageBounds
 from chatserver.errors import BadRequest, ChatError, NotFound, Unavailable
+from chatserver.hot.bus.rpc import HistoryRun
 from chatserver.protocol import codec, frames
-from chatserver.service.history.older_tiers import Run
 from chatserver.service.history.service import History, Page
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, KnownAudiences, audience_of
 
@@ -81,7 +81,7 @@ class Tiers:
 
     async def read_run(
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
-    ) -> Run:
+    ) -> HistoryRun:
         self.warm_calls += 1
         if self.error is not None:
             raise self.error
@@ -97,7 +97,7 @@ class Tiers:
                 range(max(1, last - limit + 1), last + 1) if last <= self.warm_top else range(0)
             )
         held = [seq for seq in wanted if seq <= self.warm_top and seq not in self.warm_holes]
-        return Run([self._message(seq) for seq in held], "warm")
+        return HistoryRun([self._message(seq) for seq in held], "warm")
 
     def _message(self, seq: int) -> frames.Message:
         entry = self._entry(seq)
@@ -115,7 +115,7 @@ def tiers(draw: st.DrawFn) -> Tiers:
 
 def read(tier: Tiers, pages: PageBounds = WIDEST, **fields: int | None) -> tuple[Page, list[int]]:
     """Ask for a page; return it and its seqs."""
-    history = History(tier, tier, Span(1, tier.top), pages=pages)
+    history = History(log=tier, older=tier, members=Span(1, tier.top), pages=pages)
     frame = frames.History(id=1, chat=CHAT, **fields)  # type: ignore[arg-type]  # bounded by the caller
     page = asyncio.run(history.get_page(ALICE, frame))
     messages = [codec.decode_message(message) for message in page.messages]
@@ -203,7 +203,7 @@ class Span:
 
 def read_as(span: Span, tier: Tiers, **fields: int) -> tuple[Page, list[int]]:
     """Ask for a page as one who may read a part of the chat; return it and its seqs."""
-    history = History(tier, tier, span)
+    history = History(log=tier, older=tier, members=span)
     frame = frames.History(id=1, chat=CHAT, **fields)
     page = asyncio.run(history.get_page(ALICE, frame))
     return page, [codec.decode_message(message).seq for message in page.messages]
@@ -467,7 +467,7 @@ def test_history_of_empty_chat_is_an_empty_page() -> None:
 
 def test_history_with_both_directions_is_refused() -> None:
     """A page goes one way."""
-    with pytest.raises(BadRequest, match="before, after: give one of them"):
+    with pytest.raises(BadRequest, match="before, after: only one of them"):
         read(Tiers(10, range(1, 11), 10), before=5, after=2)
 
 
@@ -477,7 +477,7 @@ async def test_history_of_chat_that_is_not_the_reader_s_is_not_found(
 ) -> None:
     """Who is no member reads nothing, and does not learn whether the chat exists (promise P7)."""
     tier = Tiers(10, range(1, 11), 10)
-    history = History(tier, tier, KnownAudiences(audience_of(ALICE, BOB)))
+    history = History(log=tier, older=tier, members=KnownAudiences(audience_of(ALICE, BOB)))
 
     with pytest.raises(NotFound, match="no such chat, or you are not a member"):
         await history.get_page(reader, frames.History(id=1, chat=chat))  # type: ignore[arg-type]  # a plain name

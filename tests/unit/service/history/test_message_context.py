@@ -39,7 +39,7 @@ class Tiers:
 
     def around(self) -> MessageContext:
         """The use cases on them."""
-        return MessageContext(self, self, self, self, self)
+        return MessageContext(history=self, members=self, log=self, messages=self, cold=self)
 
     async def get_page(self, reader: UserId, frame: frames.History) -> Page:
         assert (frame.before is None) != (frame.after is None)
@@ -100,7 +100,7 @@ async def test_surroundings_are_contiguous_and_as_many_as_there_are(
     """The message is in them, and what is said of more is true."""
     seq = data.draw(st.integers(1, top))
 
-    found = await Tiers(top, 0).around().get_around(ALICE, Reference(CHAT, Seq(seq)), limit)
+    found = await Tiers(top, 0).around().get_context(ALICE, Reference(CHAT, Seq(seq)), limit)
 
     seqs = [codec.decode_message(each).seq for each in found.messages]
     assert seqs == list(range(seqs[0], seqs[-1] + 1))
@@ -123,7 +123,7 @@ async def test_reference_to_something_else_is_not_found(reference: Reference) ->
     with pytest.raises(NotFound):
         await Tiers(3, 2).around().get_message(ALICE, reference)
     with pytest.raises(NotFound):
-        await Tiers(3, 2).around().get_around(ALICE, reference, 10)
+        await Tiers(3, 2).around().get_context(ALICE, reference, 10)
 
 
 async def test_reference_by_ts_tells_a_stranger_nothing() -> None:

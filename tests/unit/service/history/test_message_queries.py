@@ -16,8 +16,9 @@ from chatserver.domain.messages import ChatHead
 from chatserver.errors import BadRequest, NotFound
 from chatserver.protocol import codec
 from chatserver.protocol.frames import INT_MAX, Message
-from chatserver.service.history.message_queries import MessageQueries, Page, Span
+from chatserver.service.history.message_queries import MessageQueries, TimeRange
 from chatserver.service.history.views import Views
+from chatserver.warm.dynamo.paging import Page
 from tests.unit.service.builders import ALICE, BOB
 
 CHAT, OTHER = ChatId("c-1"), ChatId("c-2")
@@ -45,7 +46,16 @@ class World:
 
     def finding(self) -> MessageQueries:
         """The use cases in this world."""
-        return MessageQueries(self, self, self, self, Views(self, self), self, self, self)
+        return MessageQueries(
+            messages=self,
+            files=self,
+            members=self,
+            memberships=self,
+            log=self,
+            older=self,
+            views=Views(self, self),
+            clock=self,
+        )
 
     def time(self) -> float:
         return NOW_S
@@ -55,19 +65,19 @@ class World:
 
     # the warm tier
 
-    async def _list(self, sight: Any, newest_first: bool) -> Page:
+    async def _list(self, sight: Any, newest_first: bool) -> Page[Message]:
         rows = sorted(self.stored, key=lambda m: m.ts, reverse=newest_first)
         chosen = await sight.choose({row.chat for row in rows})
         self.calls.append("items")
         found = await sight.see([row for row in rows if row.chat in chosen])
         return Page([each for each in found if each is not None], None)
 
-    async def list_sent(self, user: str, from_ts: int, to_ts: int, **how: Any) -> Page:
+    async def list_sent(self, user: str, from_ts: int, to_ts: int, **how: Any) -> Page[Message]:
         return await self._list(how["sight"], how["newest_first"])
 
     list_received = list_sent
 
-    async def list_chat(self, chat: str, from_ts: int, to_ts: int, **how: Any) -> Page:
+    async def list_chat(self, chat: str, from_ts: int, to_ts: int, **how: Any) -> Page[Message]:
         self.calls.append(f"chat {from_ts}-{to_ts}")
         return await self._list(how["sight"], how["newest_first"])
 
@@ -90,10 +100,8 @@ class World:
             raise NotFound("chat")
         return None
 
-    async def read_history(
-        self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
-    ) -> list[Message]:
-        return [m for m in self.stored if m.seq > (after or 0)][:limit]
+    async def list_after(self, chat: ChatId, after: int, limit: int) -> list[Message]:
+        return [m for m in self.stored if m.seq > after][:limit]
 
     # the hot tier
 
@@ -121,14 +129,14 @@ class World:
         return {CHAT: self.hidden}
 
 
-def seqs(page: Page) -> list[int]:
+def seqs(page: Page[Message]) -> list[int]:
     """The seqs of a page."""
     return [each.seq for each in page.items]
 
 
-async def sent(world: World, reader: UserId | None = BOB) -> Page:
+async def sent(world: World, reader: UserId | None = BOB) -> Page[Message]:
     """What bob sent."""
-    return await world.finding().list_sent(reader, BOB, Span(), 10, None)
+    return await world.finding().list_sent(reader, BOB, TimeRange(), 10, None)
 
 
 async def test_change_on_its_way_is_shown_and_a_deletion_takes_away() -> None:
@@ -191,7 +199,7 @@ async def test_earlier_periods_are_the_reader_s_and_what_is_between_is_not() -> 
     world = World([message(seq) for seq in range(1, 5)], firsts={CHAT: 4})
     world.periods = (Period(1, 2),)
 
-    page = await world.finding().list_chat(ALICE, CHAT, Span(), 10, None)
+    page = await world.finding().list_chat(ALICE, CHAT, TimeRange(), 10, None)
 
     assert seqs(page) == seqs(await sent(world)) == [4, 2, 1]
 
@@ -200,10 +208,10 @@ async def test_chat_is_read_from_where_the_reader_may_on() -> None:
     """Neither what was before he joined is gone through, nor what came after he was one."""
     world = World([message(seq) for seq in range(1, 7)], firsts={CHAT: 3})
 
-    page = await world.finding().list_chat(ALICE, CHAT, Span(to_ts=5000), 10, None)
-    before = await world.finding().list_chat(ALICE, CHAT, Span(to_ts=1002), 10, None)
+    page = await world.finding().list_chat(ALICE, CHAT, TimeRange(to_ts=5000), 10, None)
+    before = await world.finding().list_chat(ALICE, CHAT, TimeRange(to_ts=1002), 10, None)
 
-    active = await world.finding().list_active(ALICE, CHAT, Span(), 10, None)
+    active = await world.finding().list_active(ALICE, CHAT, TimeRange(), 10, None)
 
     assert seqs(page) == seqs(active) == [4, 3]
     assert seqs(before) == []
@@ -217,12 +225,12 @@ async def test_chat_that_is_not_there_is_not_found(reader: UserId | None) -> Non
     finding = World([]).finding()
 
     with pytest.raises(NotFound):
-        await finding.list_chat(reader, OTHER, Span(), 10, None)
+        await finding.list_chat(reader, OTHER, TimeRange(), 10, None)
     with pytest.raises(NotFound):
-        await finding.list_active(reader, OTHER, Span(), 10, None)
+        await finding.list_active(reader, OTHER, TimeRange(), 10, None)
 
 
 def test_span_in_the_wrong_order_is_refused() -> None:
     """It could hold nothing."""
-    with pytest.raises(BadRequest, match="from, to"):
-        Span(2, 1)
+    with pytest.raises(BadRequest, match="from: must not be later"):
+        TimeRange(2, 1)

@@ -15,8 +15,8 @@ from chatserver.domain.archive_segments import ArchiveTop, Restored
 from chatserver.domain.ids import Seq, Ts
 from chatserver.errors import Unavailable
 from chatserver.protocol.frames import Message
-from chatserver.service.history.cold_log import lay_over
-from chatserver.service.history.older_tiers import KNOWN_S, OlderTiers
+from chatserver.service.history.cold_log import apply_late_changes
+from chatserver.service.history.older_tiers import RESTORED_CACHED_S, OlderTiers
 
 CHAT = "c1"
 
@@ -235,7 +235,7 @@ def test_range_that_is_restored_meanwhile_is_noticed() -> None:
     before = asyncio.run(older.read_run(CHAT, 21, None, 5, None))
 
     tiers.restored = (range_of(11, 20),)
-    clock.advance(KNOWN_S + 1)
+    clock.advance(RESTORED_CACHED_S + 1)
     after = asyncio.run(older.read_run(CHAT, 21, None, 5, None))
 
     assert (before.tier, after.tier) == ("cold", "warm")
@@ -267,6 +267,32 @@ def test_what_lies_over_the_archive_counts_unless_it_is_older() -> None:
     """A change counts at once; an item that was written again by a repeat does not undo one."""
     archived = [entry(1), entry(2, "edited", 9), entry(3)]
 
-    seen = lay_over(archived, [entry(1, "new", 8), entry(2, "as sent"), entry(7)])
+    seen = apply_late_changes(archived, [entry(1, "new", 8), entry(2, "as sent"), entry(7)])
 
     assert [each.body for each in seen] == ["new", "edited", "text"]
+
+
+def test_warm_tier_is_read_in_the_requested_direction_with_the_hint() -> None:
+    """A correct hint saves a search."""
+    reads: list[tuple[Any, ...]] = []
+
+    class Recorded(Tiers):
+        async def list_before(
+            self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
+        ) -> list[Message]:
+            reads.append(("before", before, limit, ts_hint))
+            return await super().list_before(chat, before, limit, ts_hint)
+
+        async def list_after(
+            self, chat: str, after: int, limit: int, ts_hint: int | None = None
+        ) -> list[Message]:
+            reads.append(("after", after, limit, ts_hint))
+            return await super().list_after(chat, after, limit, ts_hint)
+
+    tiers = Recorded(40, 0, frozenset(), iter(()))
+    older = OlderTiers(tiers, tiers)
+
+    asyncio.run(older.read_run(CHAT, 21, None, 20, 1009))
+    asyncio.run(older.read_run(CHAT, None, 4, 20, None))
+
+    assert reads == [("before", 21, 20, 1009), ("after", 4, 20, None)]

@@ -15,6 +15,7 @@ from chatserver.domain.inboxes import InboxEntry
 from chatserver.domain.messages import LogEntry
 from chatserver.domain.page_limits import BYTES_MAX, WIDEST, PageBounds
 from chatserver.errors import ChatError, Unavailable
+from chatserver.hot.bus.rpc import HistoryRun
 from chatserver.protocol import codec, frames
 from chatserver.service.history.sync import EventsLost, Missed, Sync
 from tests.unit.service.builders import ALICE
@@ -62,7 +63,9 @@ def inbox_of(kinds: list[int]) -> list[InboxEntry]:
 
 def missed(hot: Hot, after: int, limit: int = 100, pages: PageBounds = WIDEST) -> list[Missed]:
     """Ask for what came after a cursor."""
-    return asyncio.run(Sync(hot, hot, pages=pages).list_missed(ALICE, Seq(after), limit))
+    return asyncio.run(
+        Sync(inboxes=hot, log=hot, pages=pages).list_missed(ALICE, Seq(after), limit)
+    )
 
 
 def is_of(event: Missed, entry: InboxEntry) -> bool:
@@ -153,18 +156,20 @@ class Warm:
     error: ChatError | None = None
     asked: list[tuple[str, int, int]] = dataclasses.field(default_factory=list)
 
-    async def read_history(
+    async def read_run(
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
-    ) -> list[frames.Message]:
+    ) -> HistoryRun:
         assert before is None
         assert after is not None
         self.asked.append((chat, after, limit))
         if self.error is not None:
             raise self.error
-        return [
-            frames.Message(seq, 1000 + seq, chat, "m", "bob", "r", "text", "text")
-            for seq in range(after + 1, after + 1 + limit)
-        ]
+        return HistoryRun(
+            [
+                frames.Message(seq, 1000 + seq, chat, "m", "bob", "r", "text", "text")
+                for seq in range(after + 1, after + 1 + limit)
+            ]
+        )
 
 
 def test_messages_that_left_the_hot_tier_come_from_the_warm_one() -> None:
@@ -173,7 +178,7 @@ def test_messages_that_left_the_hot_tier_come_from_the_warm_one() -> None:
     hot = Hot(entries, gone=frozenset((CHATS[0], seq) for seq in (1, 2)))
     warm = Warm()
 
-    found = asyncio.run(Sync(hot, hot, warm).list_missed(ALICE, Seq(0), 100))
+    found = asyncio.run(Sync(inboxes=hot, log=hot, older=warm).list_missed(ALICE, Seq(0), 100))
 
     assert [event.seq for event in found] == [1, 2, 3, 4, 5]
     assert all(is_of(event, entry) for event, entry in zip(found, entries, strict=True))
@@ -186,7 +191,7 @@ def test_messages_that_no_tier_answers_for_are_not_skipped() -> None:
     warm = Warm(error=Unavailable("the warm tier does not answer"))
 
     with pytest.raises(Unavailable):
-        asyncio.run(Sync(hot, hot, warm).list_missed(ALICE, Seq(0), 100))
+        asyncio.run(Sync(inboxes=hot, log=hot, older=warm).list_missed(ALICE, Seq(0), 100))
 
 
 def test_message_that_expired_is_missed_as_a_tombstone() -> None:

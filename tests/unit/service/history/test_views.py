@@ -25,7 +25,7 @@ def entry_of(message: Message) -> LogEntry:
 
 def seen_in_log(view: View, message: Message) -> Message:
     """What a reader of the log sees."""
-    tail = view.see_entry(entry_of(message), NOW)
+    tail = view.render_entry(entry_of(message), NOW)
     return codec.decode_message(codec.join_message(message.seq, message.ts, tail))
 
 
@@ -33,8 +33,8 @@ def test_view_without_changes_shows_what_is_there() -> None:
     """The same bytes, unparsed."""
     entry = entry_of(ONE)
 
-    assert NO_CHANGES.see_entry(entry, NOW) is entry.tail
-    assert NO_CHANGES.see_message(ONE, NOW) is ONE
+    assert NO_CHANGES.render_entry(entry, NOW) is entry.tail
+    assert NO_CHANGES.render_message(ONE, NOW) is ONE
 
 
 def test_view_lays_changes_over_both_tiers() -> None:
@@ -42,7 +42,7 @@ def test_view_lays_changes_over_both_tiers() -> None:
     view = View({5: codec.encode(EDITED)}, frozenset())
 
     assert seen_in_log(view, ONE) == EDITED
-    assert view.see_message(ONE, NOW) == EDITED
+    assert view.render_message(ONE, NOW) == EDITED
 
 
 def test_view_prefers_a_stored_message_that_is_newer() -> None:
@@ -50,14 +50,14 @@ def test_view_prefers_a_stored_message_that_is_newer() -> None:
     view = View({5: codec.encode(EDITED)}, frozenset())
     newer = tombstone_of(EDITED, 9)
 
-    assert view.see_message(newer, NOW) == newer
+    assert view.render_message(newer, NOW) == newer
 
 
 def test_view_takes_the_text_from_an_edit_that_was_replaced() -> None:
     """The overlay has no more of it than that it is gone."""
     view = View({8: b"11"}, frozenset())
 
-    assert view.see_message(EDIT, NOW) == tombstone_of(EDIT, 11)
+    assert view.render_message(EDIT, NOW) == tombstone_of(EDIT, 11)
 
 
 @pytest.mark.parametrize("message", [ONE, EDIT])
@@ -66,7 +66,7 @@ def test_view_hides_a_message_and_its_edits(message: Message) -> None:
     view = View({}, frozenset({5}))
 
     assert seen_in_log(view, message) == tombstone_of(message, 0)
-    assert view.see_message(message, NOW) == tombstone_of(message, 0)
+    assert view.render_message(message, NOW) == tombstone_of(message, 0)
 
 
 def test_view_hides_nothing_else() -> None:
@@ -85,7 +85,7 @@ def test_view_of_an_expired_message_is_its_tombstone() -> None:
     edited = apply_entry(ending, EDIT)
     view = View({5: codec.encode(edited)}, frozenset())
 
-    for seen in (seen_in_log(view, ending), view.see_message(ending, NOW)):
+    for seen in (seen_in_log(view, ending), view.render_message(ending, NOW)):
         assert (seen.body, seen.deleted, seen.rev) == ("", True, 8)
 
 
@@ -100,4 +100,4 @@ def test_view_withholds_changes_of_messages_from_before_the_reader(
     wanted = entry if is_shown else tombstone_of(entry, 0)
 
     assert seen_in_log(view, entry) == wanted
-    assert view.see_message(entry, NOW) == wanted
+    assert view.render_message(entry, NOW) == wanted

@@ -22,6 +22,7 @@ from chatserver.errors import (
     TooLarge,
     Unavailable,
 )
+from chatserver.hot.bus.rpc import HistoryRun
 from chatserver.protocol import codec, frames
 from chatserver.service.messaging.amendments import TRIES_MAX, AnyChange, MessageAmendments
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, KnownAudiences, audience_of
@@ -67,11 +68,11 @@ class World:
     async def get_head(self, chat: ChatId) -> ChatHead:
         return ChatHead(Seq(7), is_open=True)
 
-    async def read_history(
+    async def read_run(
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
-    ) -> list[frames.Message]:
+    ) -> HistoryRun:
         self.reads.append((chat, before, after, limit))
-        return self.stored
+        return HistoryRun(self.stored)
 
     def fan_out(self, chat: ChatId, seq: Seq, sender: UserId) -> None:
         self.fanned_out.append((chat, seq, sender))

@@ -27,16 +27,15 @@ WATCHER = GatewayId("gw-far")
 
 
 class World:
-    """Redis, as attendance sees it, and a clock that stands still."""
+    """Redis, as presence sees it, and a clock that stands still."""
 
     def __init__(self) -> None:
         self.now = 1000.0
         self.said: list[tuple[UserId, State, float]] = []
-        self.news: list[PresenceChange] = []
+        self.changes: list[PresenceChange] = []
         self.is_down = False
         settings = config.Presence(away_after_s=AWAY_S, offline_grace_s=GRACE_S)
-        self.attendance = UserPresence(self, settings, self)
-        self.attendance.on_news = self.news.append
+        self.presence = UserPresence(self, settings, self)
 
     def time(self) -> float:
         return self.now
@@ -59,12 +58,12 @@ class World:
 
     def arrive(self, user: UserId = ALICE, *, is_foreground: bool = True) -> SessionActivity:
         """Begin a session."""
-        attention = self.attendance.new_attention(is_foreground=is_foreground)
-        self.attendance.arrived(user, attention)
-        return attention
+        activity = self.presence.create_activity(is_foreground=is_foreground)
+        self.presence.add_session(user, activity)
+        return activity
 
     async def settle(self) -> None:
-        """Let the attendance have looked a few times."""
+        """Let the presence have looked a few times."""
         await asyncio.sleep(0.1)
 
 
@@ -72,7 +71,7 @@ class World:
 async def world() -> AsyncIterator[World]:
     """A gateway that says what changes."""
     world = World()
-    task = asyncio.create_task(world.attendance.run())
+    task = asyncio.create_task(world.presence.run(world.changes.append))
     yield world
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -96,7 +95,7 @@ async def test_only_changes_are_told_on(world: World) -> None:
     world.arrive(ALICE)
 
     await eventually(lambda: len(world.said) == 2)
-    assert [news.user for news in world.news] == [ALICE]
+    assert [change.user for change in world.changes] == [ALICE]
 
 
 async def test_loss_is_said_after_the_grace_with_the_time_it_happened(world: World) -> None:
@@ -104,7 +103,7 @@ async def test_loss_is_said_after_the_grace_with_the_time_it_happened(world: Wor
     phone = world.arrive()
     await eventually(lambda: world.said)
 
-    world.attendance.left(ALICE, phone)
+    world.presence.remove_session(ALICE, phone)
     await world.settle()
     assert world.states_of(ALICE) == [State.ONLINE]
     world.now += GRACE_S
@@ -117,7 +116,7 @@ async def test_return_within_the_grace_is_not_said(world: World) -> None:
     """The device was never gone."""
     phone = world.arrive()
     await eventually(lambda: world.said)
-    world.attendance.left(ALICE, phone)
+    world.presence.remove_session(ALICE, phone)
     world.now += GRACE_S / 2
     world.arrive()
     world.now += GRACE_S
@@ -132,10 +131,10 @@ async def test_hiding_showing_and_going_idle_are_said(world: World) -> None:
     phone = world.arrive()
     await eventually(lambda: world.states_of(ALICE) == [State.ONLINE])
     phone.is_foreground = False
-    world.attendance.turned(ALICE, phone)
+    world.presence.record_activity(ALICE, phone)
     await eventually(lambda: world.states_of(ALICE)[-1] is State.AWAY)
     phone.is_foreground = True
-    world.attendance.turned(ALICE, phone)
+    world.presence.record_activity(ALICE, phone)
     await eventually(lambda: world.states_of(ALICE)[-1] is State.ONLINE)
 
     async def time_goes_by() -> bool:
@@ -143,7 +142,7 @@ async def test_hiding_showing_and_going_idle_are_said(world: World) -> None:
         return world.states_of(ALICE)[-1] is State.AWAY
 
     await eventually(time_goes_by, what="an idle user is away")
-    world.attendance.turned(ALICE, phone)
+    world.presence.record_activity(ALICE, phone)
     await eventually(lambda: world.states_of(ALICE)[-1] is State.ONLINE)
 
 
@@ -153,7 +152,7 @@ async def test_what_could_not_be_said_is_said_later(world: World) -> None:
     phone = world.arrive()
     world.arrive(BOB)
     await world.settle()
-    world.attendance.left(ALICE, phone)
+    world.presence.remove_session(ALICE, phone)
     world.now += GRACE_S
     await world.settle()
 
@@ -169,7 +168,7 @@ async def test_all_is_said_again_when_in_doubt(world: World) -> None:
     world.arrive(BOB, is_foreground=False)
     await eventually(lambda: len(world.said) == 2)
 
-    world.attendance.say_all_again()
+    world.presence.republish_all()
 
     await eventually(lambda: len(world.said) == 4)
     assert world.states_of(ALICE) == [State.ONLINE] * 2

@@ -43,7 +43,9 @@ class World:
         self.closed: set[ChatId] = set()
         self.sights: dict[UserId, PresenceRecord] = {}
         self.watched: set[UserId] = set()
-        self.watching = PresenceSubscriptions(self, self, self.open_chat, 3, SystemClock())
+        self.subscriptions = PresenceSubscriptions(
+            states=self, inboxes=self, load_chat=self.open_chat, users_max=3, clock=SystemClock()
+        )
 
     def be(self, user: UserId, state: State, version: int = 1) -> PresenceRecord:
         """Let a user be so present."""
@@ -74,7 +76,7 @@ class World:
 @pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     """Alice and bob have a direct chat; alice and carol are in a group."""
-    monkeypatch.setattr(subscriptions, "TELL_INTERVAL_S", 0.05)
+    monkeypatch.setattr(subscriptions, "NOTIFY_INTERVAL_S", 0.05)
     world = World()
     world.members[direct_chat_id(ALICE, BOB)] = {ALICE, BOB}
     world.members[GROUP] = {ALICE, CAROL}
@@ -87,8 +89,8 @@ async def test_watch_tells_at_once_of_those_who_share_a_chat(world: World) -> No
     world.be(BOB, State.ONLINE)
     world.be(UserId("dora"), State.ONLINE)
 
-    await world.watching.watch(alice, [ALICE, BOB, UserId("dora")])
-    await world.watching.watch(alice, [CAROL])
+    await world.subscriptions.subscribe(alice, [ALICE, BOB, UserId("dora")])
+    await world.subscriptions.subscribe(alice, [CAROL])
 
     assert sorted(alice.told) == [("bob", "online"), ("carol", "offline")]
     assert world.watched == {BOB, CAROL}
@@ -99,7 +101,7 @@ async def test_watch_opens_a_chat_that_is_not_in_redis(world: World) -> None:
     alice = Device(ALICE)
     world.closed.add(GROUP)
 
-    await world.watching.watch(alice, [CAROL])
+    await world.subscriptions.subscribe(alice, [CAROL])
 
     assert alice.told == [("carol", "offline")]
 
@@ -109,13 +111,13 @@ async def test_change_is_told_to_members_only(world: World) -> None:
     alice, bob = Device(ALICE), Device(BOB)
     world.members[GROUP].add(BOB)
     for device in (alice, bob):
-        await world.watching.watch(device, [CAROL])
+        await world.subscriptions.subscribe(device, [CAROL])
     world.members[GROUP].discard(BOB)
 
-    world.watching.heard(CAROL, world.be(CAROL, State.ONLINE))
+    world.subscriptions.handle_change(CAROL, world.be(CAROL, State.ONLINE))
     await eventually(lambda: len(alice.told) == 2)
     await eventually(lambda: bob.told == [("carol", "offline")])
-    world.watching.heard(CAROL, world.be(CAROL, State.AWAY, 2))
+    world.subscriptions.handle_change(CAROL, world.be(CAROL, State.AWAY, 2))
     await eventually(lambda: len(alice.told) == 3)
 
     assert bob.told == [("carol", "offline")]
@@ -125,10 +127,10 @@ async def test_older_news_than_what_is_known_is_left_out(world: World) -> None:
     """Mails of two gateways may overtake each other."""
     alice = Device(ALICE)
     world.be(BOB, State.ONLINE, 5)
-    await world.watching.watch(alice, [BOB])
+    await world.subscriptions.subscribe(alice, [BOB])
 
-    world.watching.heard(BOB, PresenceRecord(State.AWAY, 0, 4))
-    world.watching.heard(BOB, PresenceRecord(State.OFFLINE, 0, 6))
+    world.subscriptions.handle_change(BOB, PresenceRecord(State.AWAY, 0, 4))
+    world.subscriptions.handle_change(BOB, PresenceRecord(State.OFFLINE, 0, 6))
     await eventually(lambda: len(alice.told) == 2)
 
     assert alice.told == [("bob", "online"), ("bob", "offline")]
@@ -138,12 +140,12 @@ async def test_there_and_back_within_the_interval_is_not_told(world: World) -> N
     """A flap that is over is no news."""
     alice = Device(ALICE)
     world.be(BOB, State.ONLINE, 1)
-    await world.watching.watch(alice, [BOB])
+    await world.subscriptions.subscribe(alice, [BOB])
 
-    world.watching.heard(BOB, PresenceRecord(State.AWAY, 0, 2))
-    world.watching.heard(BOB, PresenceRecord(State.ONLINE, 0, 3))
+    world.subscriptions.handle_change(BOB, PresenceRecord(State.AWAY, 0, 2))
+    world.subscriptions.handle_change(BOB, PresenceRecord(State.ONLINE, 0, 3))
     world.be(CAROL, State.ONLINE)
-    await asyncio.sleep(subscriptions.TELL_INTERVAL_S * 2)
+    await asyncio.sleep(subscriptions.NOTIFY_INTERVAL_S * 2)
 
     assert alice.told == [("bob", "online")]
 
@@ -152,10 +154,10 @@ async def test_look_again_finds_what_was_lost(world: World) -> None:
     """A gateway that died tells nobody that its users are gone."""
     alice = Device(ALICE)
     world.be(BOB, State.ONLINE, 1)
-    await world.watching.watch(alice, [BOB])
+    await world.subscriptions.subscribe(alice, [BOB])
 
     world.be(BOB, State.OFFLINE, 1)  # no version: nobody said so
-    await world.watching.look_again()
+    await world.subscriptions.refresh()
 
     await eventually(lambda: alice.told[-1] == ("bob", "offline"))
 
@@ -164,13 +166,13 @@ async def test_gone_watcher_leaves_nothing_behind(world: World) -> None:
     """The last one who watched a user takes the watch along, in Redis, too."""
     alice, phone = Device(ALICE), Device(ALICE)
     for device in (alice, phone):
-        await world.watching.watch(device, [BOB])
+        await world.subscriptions.subscribe(device, [BOB])
 
-    world.watching.gone(alice)
+    world.subscriptions.remove_subscriber(alice)
     await asyncio.sleep(0)
     assert world.watched == {BOB}
 
-    world.watching.gone(phone)
+    world.subscriptions.remove_subscriber(phone)
     await eventually(lambda: not world.watched)
 
 
@@ -179,7 +181,7 @@ async def test_watch_beyond_the_bound_is_refused(world: World) -> None:
     alice = Device(ALICE)
 
     with pytest.raises(BadRequest, match="at most 3"):
-        await world.watching.watch(alice, [UserId(f"u{n}") for n in range(4)])
+        await world.subscriptions.subscribe(alice, [UserId(f"u{n}") for n in range(4)])
 
     assert not world.watched
 
@@ -189,6 +191,6 @@ async def test_watcher_that_ended_meanwhile_is_not_entered(world: World) -> None
     alice = Device(ALICE)
     alice.is_live = False
 
-    await world.watching.watch(alice, [BOB])
+    await world.subscriptions.subscribe(alice, [BOB])
 
     assert not world.watched

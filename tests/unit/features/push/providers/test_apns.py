@@ -129,7 +129,7 @@ def test_push_settings_that_are_wrong_are_refused_together() -> None:
 def test_provider_token_is_used_for_forty_minutes_and_then_renewed() -> None:
     """Apple wants none that is older than an hour, and no other within 20 minutes."""
     clock = Clock()
-    tokens = ProviderToken(KEY, "ABC123DEFG", "DEF123GHIJ", clock)
+    tokens = ProviderToken(key=KEY, key_id="ABC123DEFG", team_id="DEF123GHIJ", clock=clock)
 
     first = tokens.get()
     clock.now += RENEW_S - 1
@@ -148,7 +148,7 @@ def test_provider_token_is_used_for_forty_minutes_and_then_renewed() -> None:
 def test_provider_token_that_expired_is_renewed_for_all_who_used_it_and_not_again() -> None:
     """A wrong clock makes every token an expired one."""
     clock = Clock()
-    tokens = ProviderToken(KEY, "ABC123DEFG", "DEF123GHIJ", clock)
+    tokens = ProviderToken(key=KEY, key_id="ABC123DEFG", team_id="DEF123GHIJ", clock=clock)
 
     first = tokens.get()
     tokens.expire(first)

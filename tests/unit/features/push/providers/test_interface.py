@@ -8,7 +8,7 @@ import time
 import pytest
 
 from chatserver.errors import BadRequest, Unavailable
-from chatserver.features.push.providers.interface import Outcome, judge, judge_failure
+from chatserver.features.push.providers.interface import Outcome, classify, classify_failure
 from chatserver.outbound.http_client import Answer, NotReached
 
 
@@ -32,14 +32,14 @@ from chatserver.outbound.http_client import Answer, NotReached
 )
 def test_judge_status_is_one_outcome(status: int, outcome: Outcome) -> None:
     """Behind most failures of a server the push may have been taken all the same."""
-    assert judge(Answer(status, {}, b"")).outcome is outcome
+    assert classify(Answer(status, {}, b"")).outcome is outcome
 
 
 def test_judge_failure_knows_whether_anything_left() -> None:
     """Without a connection nothing was taken; without an answer nobody knows."""
-    assert judge_failure(NotReached("refused")).outcome is Outcome.DOWN
-    assert judge_failure(Unavailable("no answer")).outcome is Outcome.UNKNOWN
-    assert judge_failure(BadRequest("a private address")).outcome is Outcome.REFUSED
+    assert classify_failure(NotReached("refused")).outcome is Outcome.DOWN
+    assert classify_failure(Unavailable("no answer")).outcome is Outcome.UNKNOWN
+    assert classify_failure(BadRequest("a private address")).outcome is Outcome.REFUSED
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_judge_failure_knows_whether_anything_left() -> None:
 )
 def test_retry_after_is_seconds_or_a_date_within_an_hour(text: str, low: int, high: int) -> None:
     """RFC 9110 section 10.2.3; what makes no sense asks for nothing."""
-    verdict = judge(Answer(429, {"retry-after": text}, b""))
+    verdict = classify(Answer(429, {"retry-after": text}, b""))
 
     assert low <= verdict.retry_after_s <= high
 
@@ -64,6 +64,6 @@ def test_retry_after_may_be_a_date() -> None:
     """It is counted from now."""
     in_half_an_hour = email.utils.formatdate(time.time() + 1800, usegmt=True)
 
-    verdict = judge(Answer(503, {"retry-after": in_half_an_hour}, b""))
+    verdict = classify(Answer(503, {"retry-after": in_half_an_hour}, b""))
 
     assert 1500 < verdict.retry_after_s <= 1801

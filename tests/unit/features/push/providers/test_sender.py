@@ -35,7 +35,7 @@ def device(name: str, service: str = "one") -> Subscription:
 
 
 class Services:
-    """Push services that answer what they are told, and whoever else the outlets ask."""
+    """Push services that answer what they are told, and whoever else the sender asks."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []
@@ -45,7 +45,12 @@ class Services:
         self.unwanted: set[str] = set()
         self.gone: list[str] = []
         self.until: list[tuple[str, int]] = []
-        self.outlets = PushSender({"web": self}, SystemClock(), self.claim, self.forget)
+        self.sender = PushSender(
+            providers={"web": self},
+            clock=SystemClock(),
+            claim=self.claim,
+            gone=self.forget,
+        )
 
     def lane_of(self, subscription: Subscription) -> str:
         return subscription.target.split("/")[0]
@@ -70,8 +75,8 @@ class Services:
     async def deliver(self, *devices: Subscription) -> None:
         """Deliver and wait for the end, not for the first attempt only."""
         for one in devices:
-            self.outlets.deliver(one, NOTICE)
-        await self.outlets.close(10)
+            self.sender.deliver(one, NOTICE)
+        await self.sender.close(10)
 
 
 @pytest.fixture
@@ -81,13 +86,13 @@ async def services(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Services]:
     monkeypatch.setattr(module, "OPEN_S", 0.001)
     made = Services()
     yield made
-    await made.outlets.close(0)
+    await made.sender.close(0)
 
 
 async def test_push_that_is_refused_for_now_is_tried_so_often_and_no_more(
     services: Services,
 ) -> None:
-    """Only what was surely not taken is tried again, and each time it is asked for leave."""
+    """Only what was surely not taken is attempted again, and each time it is asked for leave."""
     services.verdicts = {"down": [DOWN], "later": [DOWN, DOWN, SENT]}
 
     await services.deliver(device("down"), device("later"))
@@ -121,9 +126,9 @@ async def test_push_that_is_not_claimed_is_not_sent(services: Services) -> None:
 async def test_service_that_hangs_holds_only_its_own_pushes_up(services: Services) -> None:
     """So many calls at once for one service, and others do not notice."""
     services.gates["stuck"] = asyncio.Event()
-    waiting = [services.outlets.deliver(device(f"s{n}", "stuck"), NOTICE) for n in range(5)]
+    waiting = [services.sender.deliver(device(f"s{n}", "stuck"), NOTICE) for n in range(5)]
 
-    await services.outlets.deliver(device("free"), NOTICE)
+    await services.sender.deliver(device("free"), NOTICE)
 
     assert not any(future.done() for future in waiting)
     assert [name for name in services.sent if name != "free"] == ["s0", "s1"]
@@ -137,25 +142,25 @@ async def test_service_with_too_much_waiting_is_given_no_more(
     """What is beyond the bound is dropped at once, not kept."""
     monkeypatch.setattr(module, "WAITING_MAX", 3)
     services.gates["stuck"] = asyncio.Event()
-    futures = [services.outlets.deliver(device(f"s{n}", "stuck"), NOTICE) for n in range(5)]
+    futures = [services.sender.deliver(device(f"s{n}", "stuck"), NOTICE) for n in range(5)]
 
     assert [future.done() for future in futures] == [False, False, False, True, True]
     services.gates["stuck"].set()
-    await services.outlets.close(10)
+    await services.sender.close(10)
     assert sorted(services.sent) == ["s0", "s1", "s2"]
 
 
 async def test_service_that_fails_again_and_again_is_left_alone_for_a_while(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An open circuit holds nobody up: what waits for it counts as tried."""
+    """An open circuit holds nobody up: what waits for it counts as attempted."""
     monkeypatch.setattr(module, "OPEN_S", 3600.0)
     services.verdicts = {f"d{n}": [Verdict(Outcome.UNKNOWN)] for n in range(module.FAILURES_MAX)}
     for n in range(module.FAILURES_MAX):
-        await services.outlets.deliver(device(f"d{n}"), NOTICE)
+        await services.sender.deliver(device(f"d{n}"), NOTICE)
 
-    await asyncio.wait_for(services.outlets.deliver(device("next"), NOTICE), 10)
-    await services.outlets.deliver(device("other", "two"), NOTICE)
+    await asyncio.wait_for(services.sender.deliver(device("next"), NOTICE), 10)
+    await services.sender.deliver(device("other", "two"), NOTICE)
 
     assert "next" not in services.sent
     assert "other" in services.sent
@@ -163,10 +168,10 @@ async def test_service_that_fails_again_and_again_is_left_alone_for_a_while(
 
 async def test_device_that_has_too_much_holds_no_other_up(services: Services) -> None:
     """A service may refuse for one device alone."""
-    services.verdicts = {"d": [Verdict(Outcome.BUSY, retry_after_s=3600.0, is_alone=True)]}
+    services.verdicts = {"d": [Verdict(Outcome.BUSY, retry_after_s=3600.0, is_device_only=True)]}
 
-    await services.outlets.deliver(device("d"), NOTICE)
-    await asyncio.wait_for(services.outlets.deliver(device("e"), NOTICE), 10)
+    await services.sender.deliver(device("d"), NOTICE)
+    await asyncio.wait_for(services.sender.deliver(device("e"), NOTICE), 10)
 
     assert services.sent == ["d", "e"]
 
@@ -180,8 +185,8 @@ async def test_device_that_is_gone_is_forgotten_as_of_then(services: Services) -
 
     for name in services.verdicts:
         one = dataclasses.replace(device(name), created_ms=5)
-        await services.outlets.deliver(one, NOTICE)
-    await services.outlets.close(10)
+        await services.sender.deliver(one, NOTICE)
+    await services.sender.close(10)
 
     assert sorted(services.until) == [("told", 7), ("untold", 5)]
 
@@ -192,9 +197,9 @@ async def test_service_that_says_when_is_asked_no_earlier(services: Services) ->
     clock = asyncio.get_running_loop()
     started = clock.time()
 
-    await services.outlets.deliver(device("d"), NOTICE)
-    services.outlets.deliver(device("e"), NOTICE)
-    await services.outlets.close(10)
+    await services.sender.deliver(device("d"), NOTICE)
+    services.sender.deliver(device("e"), NOTICE)
+    await services.sender.close(10)
 
     assert clock.time() - started >= 0.3
     assert services.sent == ["d", "d", "e"] or services.sent == ["d", "e", "d"]

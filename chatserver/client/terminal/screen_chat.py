@@ -1,0 +1,174 @@
+"""Screen mode of the terminal client: messages above a prompt, drawn by `prompt_toolkit`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import time
+
+from prompt_toolkit import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.formatted_text import ANSI
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.layout import BufferControl, FormattedTextControl, HSplit, Layout, Window
+from prompt_toolkit.layout.processors import BeforeInput
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from chatserver.client.client import GetToken
+from chatserver.client.terminal.conversation import Conversation, Line, Mark
+from chatserver.client.terminal.conversation_link import Link, State
+from chatserver.telemetry.printable_text import printable
+
+CHARS_MAX = 4_000  # the maximum message length
+TYPING_REPEAT_S = 3.0
+DRAW_S = 0.03  # coalesces a burst of changes into one redraw
+_MARKS = {
+    Mark.SENDING: ("…", "dim"),
+    Mark.SENT: ("✓", "dim"),
+    Mark.STORED: ("✓✓", "dim"),
+    Mark.READ: ("✓✓", "bold cyan"),
+    Mark.FAILED: ("✗", "bold red"),
+}
+
+
+class ScreenChat:
+    """Screen mode: header, messages, prompt."""
+
+    def __init__(
+        self, *, url: str, get_token: GetToken, talk: Conversation, api_url: str | None = None
+    ) -> None:
+        self._console = Console(highlight=False)
+        keys = KeyBindings()
+        keys.add("c-c")(self._leave)
+        keys.add("c-d")(self._leave)
+        keys.add("pageup")(lambda _: self._scroll(self._console.height // 2))
+        keys.add("pagedown")(lambda _: self._scroll(-self._console.height // 2))
+        prompt = BufferControl(
+            Buffer(
+                multiline=False,
+                accept_handler=self._accept,
+                on_text_changed=lambda typed: self._tell_typing(is_on=bool(typed.text)),
+            ),
+            [BeforeInput("> ", style="bold")],
+        )
+        screen = Window(FormattedTextControl(self._draw))
+        self._app: Application[None] = Application(
+            Layout(HSplit([screen, Window(prompt, height=1)]), focused_element=prompt),
+            key_bindings=keys,
+            full_screen=True,
+            max_render_postpone_time=DRAW_S,
+        )
+        self._talk = talk
+        self._link = Link(
+            url=url,
+            get_token=get_token,
+            talk=talk,
+            on_change=self._app.invalidate,
+            api_url=api_url,
+        )
+        self._scrolled = 0  # messages below the lower edge of the screen
+        self._typed_at = 0.0
+
+    async def run(self) -> None:
+        """Draw the screen and handle keys until Ctrl-C or Ctrl-D."""
+        online = asyncio.create_task(self._link.run(), name="link")
+        screen = asyncio.create_task(self._show(), name="screen")
+        try:
+            await asyncio.wait([online, screen], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (online, screen):
+                task.cancel()
+            results = await asyncio.gather(online, screen, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def _show(self) -> None:
+        with contextlib.suppress(EOFError):  # the terminal is closed
+            await self._app.run_async()
+
+    def _leave(self, event: KeyPressEvent) -> None:
+        if not event.app.is_done:
+            event.app.exit()
+
+    def _draw(self) -> ANSI:
+        if self._scrolled == 0:
+            self._link.mark_read()
+        with self._console.capture() as captured:
+            self._console.print(self.render(self._console.width, self._console.height))
+        return ANSI(captured.get())
+
+    def _accept(self, typed: Buffer) -> bool:
+        for text in sendable_lines(typed.text):
+            self._scrolled = 0
+            self._link.send(text)
+        self._tell_typing(is_on=False)
+        return False  # start a new line
+
+    def _scroll(self, messages: int) -> None:
+        count = len(self._talk.lines(time.time()))
+        self._scrolled = max(0, min(count - 1, self._scrolled + messages))
+        if self._scrolled + self._console.height >= count:
+            self._link.load_older()
+
+    def _tell_typing(self, *, is_on: bool) -> None:
+        now = asyncio.get_running_loop().time()
+        if is_on and now - self._typed_at > TYPING_REPEAT_S:
+            self._typed_at = now
+            self._link.typing(is_on=True)
+        elif not is_on and self._typed_at:
+            self._typed_at = 0.0
+            self._link.typing(is_on=False)
+
+    def render(self, width: int, height: int) -> RenderableType:
+        """Render as many of the newest messages as fit above the prompt."""
+        lines = self._talk.lines(time.time())
+        shown: list[Text] = []
+        room = height - 3
+        for line in reversed(lines[: len(lines) - self._scrolled]):
+            wrapped = list(_message(line).wrap(self._console, width))
+            shown[:0] = wrapped[-room:]  # of a message longer than the screen, its end
+            room -= len(wrapped)
+            if room <= 0:
+                break
+        filler = [Text("\n" * (room - 1))] if room > 0 else []
+        return Group(self._header(width), *filler, *shown, self._footer())
+
+    def _header(self, width: int) -> Text:
+        state = {State.CONNECTING: "connecting…", State.OFFLINE: "offline, trying again…"}
+        right = state.get(self._link.state, "")
+        left = f" {self._talk.user or '…'} with {self._talk.peer}"
+        return Text(f"{left}{right:>{max(1, width - len(left) - 1)}} ", "reverse", no_wrap=True)
+
+    def _footer(self) -> Text:
+        if self._link.note:
+            return Text(printable(self._link.note), "yellow", no_wrap=True, overflow="ellipsis")
+        if self._talk.is_peer_typing:
+            return Text(f"{self._talk.peer} is typing…", "dim italic")
+        return Text(f"{self._scrolled} newer below, Page Down" if self._scrolled else "", "dim")
+
+
+def sendable_lines(text: str) -> list[str]:
+    """Return the messages in typed or pasted text: its lines, without control characters."""
+    lines = ("".join(c for c in line if c == "\t" or c.isprintable()) for line in text.splitlines())
+    return [line[:CHARS_MAX] for line in lines if line.strip()]
+
+
+def _message(line: Line) -> Text:
+    when = "     "
+    if line.ts is not None:
+        local = datetime.datetime.fromtimestamp(line.ts / 1e6, tz=datetime.UTC).astimezone()
+        when = local.strftime("%H:%M")
+    text = Text.assemble(
+        (f"{when} ", "dim"),
+        (line.sender, "bold green" if line.mark is None else "bold blue"),
+        f"  {printable(line.body)}",
+    )
+    if line.mark is not None:
+        sign, style = _MARKS[line.mark]
+        text.append(f"  {sign}", style)
+    if line.note:
+        text.append(f" {printable(line.note)}", "red")
+    return text

@@ -1,0 +1,74 @@
+"""Rules for the history of a chat: contiguous seqs, no duplicate, rising order. Pure.
+
+The audit, the load tool and the checkers of the chaos tests apply them to what they observed.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def is_contiguous(seqs: Sequence[int]) -> bool:
+    """Return whether each seq is one above the seq before."""
+    return all(after == before + 1 for before, after in pairwise(seqs))
+
+
+def missing_ranges(
+    first: int, last: int, ranges: Collection[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """Yield the parts of ``[first, last]`` that no range covers."""
+    start = first
+    for low, high in sorted(ranges):
+        if start > last:
+            return
+        if low > start:
+            yield start, min(low - 1, last)
+        start = max(start, high + 1)
+    if start <= last:
+        yield start, last
+
+
+def missing_seqs(seqs: Collection[int]) -> list[int]:
+    """Return the seqs that are missing from a history, which starts at 1."""
+    present = [(seq, seq) for seq in seqs]
+    holes = missing_ranges(1, max(seqs, default=0), present)
+    return [seq for low, high in holes for seq in range(low, high + 1)]
+
+
+def repeated(values: Iterable[T]) -> Iterator[T]:
+    """Yield each value that occurred before."""
+    seen: set[T] = set()
+    for value in values:
+        if value in seen:
+            yield value
+        seen.add(value)
+
+
+def not_rising(values: Iterable[int]) -> Iterator[int]:
+    """Yield the index of each value that is not above the value before."""
+    for index, (before, value) in enumerate(pairwise(values), 1):
+        if value <= before:
+            yield index
+
+
+def longest_rising_subsequence(seqs: Sequence[int]) -> set[int]:
+    """Return the indexes of a longest increasing subsequence of `seqs`; ties end lowest."""
+    ends: list[int] = []  # for each length, the lowest last seq of an increasing subsequence
+    at: list[int] = []  # the index of that seq
+    before: list[int | None] = []
+    for number, seq in enumerate(seqs):
+        length = bisect.bisect_left(ends, seq)
+        before.append(at[length - 1] if length else None)
+        ends[length : length + 1] = [seq]
+        at[length : length + 1] = [number]
+    found: set[int] = set()
+    step = at[-1] if at else None
+    while step is not None:
+        found.add(step)
+        step = before[step]
+    return found

@@ -1,0 +1,362 @@
+"""Use cases of accounts with passwords: registration, login, passwords and profiles.
+
+A wrong user name and a wrong password get the same response, after the same work. Attempts are
+counted before that work:
+
+- An unknown device is limited by network, and by network and account. Its wrong guesses do not
+  count against the owner. If all unknown devices together guess an account's password too often,
+  each waits some seconds longer; none is locked out.
+- A known device, which presents a device token of an earlier login, has a limit of its own.
+- A user who is already logged in is limited by account, separately from both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Collection, Container, Iterable, Mapping
+
+from chatserver.auth.device_tokens import DeviceTokens
+from chatserver.auth.passwords import Passwords
+from chatserver.config import Auth
+from chatserver.domain.access.login_attempts import LoginAttempt
+from chatserver.domain.access.logins import BANNED, Login
+from chatserver.domain.client_addresses import network_of
+from chatserver.domain.clock import Clock
+from chatserver.domain.companion_ids import parse_person_id
+from chatserver.domain.ids import UserId
+from chatserver.domain.text import parse_name, parse_note
+from chatserver.errors import (
+    BadRequest,
+    Banned,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Overloaded,
+    RateLimited,
+    Unauthenticated,
+)
+from chatserver.features.accounts.service.logins import Grant, Logins
+from chatserver.features.accounts.warm import AccountRows, Credential
+from chatserver.hot.users.login_attempts import LoginAttempts
+from chatserver.service.access.revocation import Revoking
+from chatserver.warm.chats.records import User
+
+WRONG = "user name or password: wrong"
+_USER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{2,31}")
+
+
+class Accounts:
+    """Account use cases. `reserved`: names that cannot be registered."""
+
+    def __init__(
+        self,
+        *,
+        rows: AccountRows,
+        passwords: Passwords,
+        logins: Logins,
+        revocation: Revoking,
+        attempts: LoginAttempts,
+        devices: DeviceTokens,
+        settings: Auth,
+        clock: Clock,
+        reserved: Container[str] = (),
+    ) -> None:
+        self._rows = rows
+        self._passwords = passwords
+        self._logins = logins
+        self._revocation = revocation
+        self._attempts = attempts
+        self._devices = devices
+        self._settings = settings
+        self._clock = clock
+        self._reserved = reserved
+
+    async def register(
+        self,
+        user_name: str,
+        password: str,
+        name: str | None,
+        device: str | None,
+        address: str,
+        key: str | None = None,
+    ) -> Grant:
+        """Create an account and log in.
+
+        Guarantees:
+            Idempotent by `key`: the same request, with the same password, returns the same login.
+
+        Raises:
+            Forbidden: registration is closed.
+            BadRequest, TooLarge: the name or the password is not allowed.
+            Conflict: the name is taken.
+            Banned: `key` belongs to an account that has been banned since.
+            RateLimited: too many attempts from this address, or for this name with a key.
+        """
+        if self._settings.registration == "closed":
+            raise Forbidden("registration is closed here")
+        await self._attempts.take_entry(network_of(address))
+        user = parse_user_name(user_name)
+        attempt = LoginAttempt(user, network_of(address), is_known=False)
+        if user in self._reserved:
+            raise Conflict("user: this name is taken")
+        text = self._passwords.parse(password, user)
+        shown = None if name is None else parse_name(name)
+        login = self._logins.new_login(user, _device_name(device), key)
+        hash_ = await self._passwords.hash(text, attempt)
+        try:
+            await self._rows.create(user, shown, self._now_ms(), hash_, login)
+        except Conflict:
+            if key is None:
+                raise
+            again = await self._find_previous(attempt, text, shown, login, key)
+            if again is None:
+                raise
+            return self._with_device(again)
+        return self._with_device(self._logins.grant(login))
+
+    def _with_device(self, grant: Grant, device: str | None = None) -> Grant:
+        token = self._devices.make(grant.user, device)
+        return dataclasses.replace(grant, device_token=token)
+
+    async def _find_previous(
+        self, attempt: LoginAttempt, password: str, name: str | None, login: Login, key: str
+    ) -> Grant | None:
+        """Return the tokens granted to an earlier identical request; None if there was none.
+
+        A retry has to include the password. So the key alone gives no access, and guesses with a
+        key count like any other.
+        """
+        user = attempt.account
+        if await self._rows.find_login(user, login.login) is None:
+            return None
+        attempt = await self._attempts.begin(attempt)
+        stored = await self._rows.find_credential(user)
+        if not await self._passwords.verify(stored.hash if stored else None, password, attempt):
+            return None
+        await self._attempts.take_back(attempt)
+        record = await self._rows.find_user(user)
+        if record is None or record.name != name:
+            return None
+        if record.banned_ms is not None:
+            raise Banned(BANNED)
+        return await self._logins.find_previous(user, login.name, key)
+
+    async def create(self, user: UserId, name: str | None) -> None:
+        """Create an account without a password, on behalf of the host application.
+
+        Raises:
+            BadRequest, TooLarge: the name is not allowed.
+            Conflict: a user of this name exists.
+        """
+        shown = None if name is None else parse_name(name)
+        parse_person_id(user, "user")
+        await self._rows.create(user, shown, self._now_ms(), None, None)
+
+    async def set_password(self, user: UserId, password: str) -> None:
+        """Set a user's password and end all of the user's logins.
+
+        Raises:
+            BadRequest, TooLarge: the password or the name is not allowed for password logins.
+            NotFound: the user does not exist.
+            Unavailable: the password may be set; retry.
+        """
+        await self.get_profile(user)
+        if parse_user_name(user) != user:
+            raise BadRequest("user: has upper-case letters, so nobody can log in as this user")
+        text = self._passwords.parse(password, user)
+        hash_ = await self._passwords.hash(text, LoginAttempt(user, "host", is_known=True))
+        await self._rows.set_hash(user, hash_, self._now_ms())
+        await self._revocation.end_all(user, "the password was changed")
+
+    async def log_in(
+        self,
+        user_name: str,
+        password: str,
+        device: str | None,
+        address: str,
+        key: str | None = None,
+        device_tokens: Iterable[str] = (),
+    ) -> Grant:
+        """Log in with name and password.
+
+        `device_tokens`: tokens from the device's earlier logins, to any accounts.
+
+        Guarantees:
+            Idempotent by `key`: the same request returns the same login.
+            The same response, after the same work, for an unknown name and for a wrong password.
+
+        Raises:
+            Unauthenticated: name or password is wrong.
+            Banned: both are right, and the user is banned.
+            Conflict: `key` was used for another request.
+            RateLimited: too many attempts from this network or known device.
+        """
+        network = network_of(address)
+        try:
+            user = parse_user_name(user_name)
+        except BadRequest:
+            await self._attempts.take_entry(network)
+            raise Unauthenticated(WRONG) from None  # no account has such a name
+        attempt = self._make_attempt(user, network, device_tokens)
+        await self._attempts.take_entry(_entry_subject(attempt))
+        attempt = await self._attempts.begin(attempt)
+        find = functools.partial(self._rows.find_credential, user)
+        stored = await self._passwords.find_verified(find, password, attempt)
+        if stored is None:
+            raise Unauthenticated(WRONG)
+        record = await self._rows.find_user(user)
+        if record is None:
+            raise Unauthenticated(WRONG)
+        if record.banned_ms is not None:
+            raise Banned(BANNED)
+        await self._attempts.take_back(attempt)
+        grant = await self._logins.begin(user, _device_name(device), key)
+        await self._check_unchanged(user, grant, stored.changed_ms)
+        if self._passwords.is_outdated(stored.hash):
+            await self._rehash(attempt, password, stored)
+        return self._with_device(grant, attempt.source if attempt.is_known else None)
+
+    def check_refused(self, user_name: str, address: str, device_tokens: Iterable[str]) -> None:
+        """Check that no refusal of such a login is known to this process; call nothing.
+
+        Raises:
+            RateLimited: `log_in` would raise it, too.
+        """
+        network = network_of(address)
+        try:
+            user = parse_user_name(user_name)
+        except BadRequest:
+            self._attempts.check_refused(network, None)
+            return
+        attempt = self._make_attempt(user, network, device_tokens)
+        self._attempts.check_refused(_entry_subject(attempt), attempt)
+
+    def _make_attempt(
+        self, user: UserId, network: str, device_tokens: Iterable[str]
+    ) -> LoginAttempt:
+        known = self._devices.find_device(device_tokens, user)
+        return LoginAttempt(user, network if known is None else known, known is not None)
+
+    async def _rehash(self, attempt: LoginAttempt, password: str, stored: Credential) -> None:
+        try:
+            again = await self._passwords.hash(password, attempt)
+        except (Overloaded, RateLimited):
+            return  # the next login retries
+        await self._rows.put_hash(attempt.account, again, stored.changed_ms, stored.hash)
+
+    async def _check_unchanged(self, user: UserId, grant: Grant, changed_ms: int) -> None:
+        """End a new login if the password was changed while it was created."""
+        now = await self._rows.find_credential(user)
+        if now is None or now.changed_ms != changed_ms:
+            await self._revocation.end_logins(user, [grant.login], "the password was changed")
+            raise Unauthenticated(WRONG)
+
+    async def change_password(
+        self, user: UserId, current: str, wanted: str, login: str | None
+    ) -> None:
+        """Change the password and end every other login.
+
+        Guarantees:
+            Repeatable: if ending the other logins failed, the same request completes it.
+
+        Raises:
+            Forbidden: `current` is not the password.
+            BadRequest, TooLarge: the new password is not allowed.
+            NotFound: the user has no password here.
+            Conflict: another change came first.
+            RateLimited: too many attempts.
+            Unavailable: the password may be changed while other logins continue; retry.
+        """
+        attempt = await self._attempts.begin(_logged_in(user))
+        stored = await self._rows.find_credential(user)
+        if stored is None:
+            raise NotFound("password: this user has none here")
+        text = self._passwords.parse(wanted, user)
+        if await self._passwords.verify(stored.hash, current, attempt):
+            hash_ = await self._passwords.hash(text, attempt)
+            if not await self._rows.put_hash(user, hash_, self._now_ms(), stored.hash):
+                raise Conflict("password: was changed by another request")
+        elif not await self._passwords.verify(stored.hash, text, attempt):
+            raise Forbidden("current: is not the password")
+        await self._attempts.take_back(attempt)
+        await self._revocation.end_all(user, "the password was changed", but=login)
+
+    async def check_password(self, user: UserId, password: str | None) -> bool:
+        """Return whether the user has a password here; if so, `password` must match it.
+
+        Raises:
+            Forbidden: it does not match.
+            RateLimited: too many attempts.
+        """
+        stored = await self._rows.find_credential(user)
+        if stored is None:
+            return False
+        attempt = await self._attempts.begin(_logged_in(user))
+        if not await self._passwords.verify(stored.hash, password or "", attempt):
+            raise Forbidden("password: is not the password")
+        await self._attempts.take_back(attempt)
+        return True
+
+    # profile
+
+    async def get_profile(self, user: UserId) -> User:
+        """Return the user's record. Raises NotFound."""
+        record = await self._rows.find_user(user)
+        if record is None or record.erased_ms is not None:
+            raise NotFound("user: does not exist")
+        return record
+
+    async def list_profiles(self, users: Collection[UserId]) -> list[User]:
+        """Return the records of the users that exist, sorted by id."""
+        records = await self._rows.list_users(users)
+        return [record for record in records if record.erased_ms is None]
+
+    async def put_profile(self, user: UserId, changes: Mapping[str, str | None]) -> User:
+        """Change `name` and `about`; None or an empty text removes a field.
+
+        Raises:
+            BadRequest, TooLarge: a text is not allowed.
+            NotFound: the user does not exist.
+        """
+        wanted: dict[str, str | None] = {}
+        for field, text in changes.items():
+            wanted[field] = (
+                None
+                if not text
+                else parse_note(text, "about")
+                if field == "about"
+                else parse_name(text)
+            )
+        if not wanted:
+            return await self.get_profile(user)
+        return await self._rows.put_profile(user, wanted)
+
+    def _now_ms(self) -> int:
+        return int(self._clock.time() * 1000)
+
+
+def _entry_subject(attempt: LoginAttempt) -> str:
+    """Return the subject of the entry limit: known devices share one per account."""
+    return f"u-{attempt.account}" if attempt.is_known else attempt.source
+
+
+def parse_user_name(text: str) -> UserId:
+    """Return the user id for an entered name; upper and lower case are the same.
+
+    Raises:
+        BadRequest: it is not a valid name.
+    """
+    name = text.strip().lower() if len(text) <= 64 else text
+    if _USER_NAME.fullmatch(name) is None:
+        raise BadRequest("user: must be 3 to 32 characters of a-z 0-9 _ -, a letter or digit first")
+    return parse_person_id(name, "user")
+
+
+def _logged_in(user: UserId) -> LoginAttempt:
+    return LoginAttempt(user, "session", is_known=True)
+
+
+def _device_name(text: str | None) -> str | None:
+    return None if text is None else parse_name(text, "device")

@@ -1,0 +1,270 @@
+"""Login lifecycle: issuing tokens to a device, refreshing them and ending the login.
+
+::
+
+    log in ──► access token (minutes) + refresh token n
+    refresh(n) ──► access token + refresh token n+1        n is used up
+    refresh(n) again, within the grace ──► the same n+1    lost response, or two windows at once
+    refresh(n) later ──► the login ends                    two clients have the chain: one stole it
+
+The authenticity of a refresh token is checked before its generation, so a forged one ends nothing.
+
+A login that is created with an `Idempotency-Key` derives its id from the key. A client that lost
+the response and retries, with the password, therefore finds the existing login. Nothing is stored
+for this that would grant access.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+from collections.abc import Callable
+
+import structlog
+
+from chatserver.auth.refresh_tokens import RefreshToken, RefreshTokens
+from chatserver.auth.tokens import Tokens
+from chatserver.config import Auth
+from chatserver.domain.access.logins import BANNED, Login
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import UserId, new_id
+from chatserver.errors import Banned, Conflict, NotFound, Unauthenticated, Unavailable
+from chatserver.features.accounts.warm import AccountRows
+from chatserver.service.access.revocation import Revoking
+
+log = structlog.get_logger()
+
+ACCESS_TTL_S = 900  # lifetime of an access token
+
+REFRESH_GRACE_S = 30  # a refresh token that was just used still works
+DEVICES_MAX = 50  # logins of one user; one more ends the oldest
+
+TRIES_MAX = 4
+REFUSED = "refresh token: does not hold: log in again"
+KEY_S = 86_400  # lifetime of stored responses in general
+KEY_USED = "Idempotency-Key: was used before for another request"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Grant:
+    """Tokens issued to a device, and their expiry times (seconds since 1970)."""
+
+    user: UserId
+    login: str
+    token: str
+    expires_at: int
+    refresh_token: str
+    refresh_expires_at: int
+    device_token: str | None = None  # only after a login with a password
+
+
+class Logins:
+    """Login use cases."""
+
+    def __init__(
+        self,
+        *,
+        rows: AccountRows,
+        tokens: Tokens,
+        refresh_tokens: RefreshTokens,
+        parse: Callable[[str], RefreshToken],
+        revocation: Revoking,
+        settings: Auth,
+        clock: Clock,
+    ) -> None:
+        self._rows = rows
+        self._tokens = tokens
+        self._refresh_tokens = refresh_tokens
+        self._parse = parse
+        self._revocation = revocation
+        self._settings = settings
+        self._clock = clock
+
+    # creation
+
+    def new_login(self, user: UserId, name: str | None, key: str | None = None) -> Login:
+        """Return a new login, which has no effect until it is stored."""
+        now = self._clock.time()
+        seed = base64.urlsafe_b64encode(self._refresh_tokens.new_seed()).decode()
+        return Login(
+            user=user,
+            login=new_id().lower() if key is None else _id_of(user, key),
+            name=name,
+            created_ms=int(now * 1000),
+            seen_ms=int(now * 1000),
+            seed=seed,
+            expires_at=int(now) + self._settings.refresh_ttl_s,
+            rotated_ms=int(now * 1000),
+        )
+
+    async def begin(self, user: UserId, name: str | None, key: str | None = None) -> Grant:
+        """Store a login and return its first tokens; the oldest logins over the limit are ended.
+
+        Guarantees:
+            Idempotent by `key`, for `KEY_S` and until its refresh token is used.
+
+        Raises:
+            Conflict: `key` was used for another request, or its login was refreshed or has ended.
+            Unavailable: no tokens were issued.
+        """
+        if key is not None and (again := await self.find_previous(user, name, key)) is not None:
+            return again
+        now = self._clock.time()
+        live = [row for row in await self._rows.list_logins(user) if row.is_live(now)]
+        surplus = len(live) + 1 - DEVICES_MAX
+        if surplus > 0:
+            live.sort(key=lambda row: row.seen_ms)
+            oldest = [row.login for row in live[:surplus]]
+            await self._revocation.end_logins(user, oldest, "too many devices are logged in")
+        login = self.new_login(user, name, key)
+        if await self._rows.create_login(login):
+            return self.grant(login)
+        # A concurrent identical request created the login first.
+        again = None if key is None else await self.find_previous(user, name, key)
+        if again is None:
+            raise Unavailable("login: could not begin; try again")
+        return again
+
+    async def find_previous(self, user: UserId, name: str | None, key: str) -> Grant | None:
+        """Return the tokens granted for a key before; the caller must have checked the password.
+
+        Raises:
+            Conflict: the key was used for another request, or the login was refreshed or has ended.
+        """
+        known = await self._rows.find_login(user, _id_of(user, key))
+        if known is None:
+            return None
+        now = self._clock.time()
+        is_fresh = known.generation == 1 and now * 1000 - known.created_ms <= KEY_S * 1000
+        if not known.is_live(now) or not is_fresh or known.name != name:
+            raise Conflict(KEY_USED)
+        return self.grant(known)
+
+    def grant(self, login: Login) -> Grant:
+        """Return the tokens of a login's current generation."""
+        user, now = UserId(login.user), int(self._clock.time())
+        ttl_s = min(ACCESS_TTL_S, self._settings.lifetime_s_max)
+        seed = base64.urlsafe_b64decode(login.seed)
+        return Grant(
+            user=user,
+            login=login.login,
+            token=self._tokens.mint(user, ttl_s, login.login),
+            expires_at=now + ttl_s,
+            refresh_token=self._refresh_tokens.make(user, login.login, login.generation, seed),
+            refresh_expires_at=login.expires_at,
+        )
+
+    # refresh
+
+    async def refresh(self, text: str) -> Grant:
+        """Return the next tokens for a refresh token; see the module docstring.
+
+        Guarantees:
+            Repeated calls within the grace return the same refresh token.
+            Cancellation: safe; if the token is used up, a retry within the grace succeeds.
+
+        Raises:
+            Unauthenticated: the token is not valid, or was used long ago, which ends its login.
+            Banned: its user is banned.
+            Unavailable: retry.
+        """
+        token = self._parse(text)
+        for _ in range(TRIES_MAX):
+            login = await self._rows.find_login(token.user, token.login)
+            now = self._clock.time()
+            if login is None or not login.is_live(now) or not self._is_genuine(token, login):
+                raise Unauthenticated(REFUSED)
+            await self._check_user(token.user)
+            grace_ms = REFRESH_GRACE_S * 1000
+            if token.generation == login.generation:
+                expires_at = int(now) + self._settings.refresh_ttl_s
+                if await self._rows.rotate(login, int(now * 1000), expires_at):
+                    return self.grant(
+                        dataclasses.replace(
+                            login, generation=login.generation + 1, expires_at=expires_at
+                        )
+                    )
+            elif (
+                token.generation == login.generation - 1
+                and now * 1000 - login.rotated_ms <= grace_ms
+            ):
+                return self.grant(login)
+            else:
+                await self._end_stolen(token.user, login)
+                raise Unauthenticated(REFUSED)
+        raise Unavailable("refresh token: others keep refreshing this login")
+
+    def _is_genuine(self, token: RefreshToken, login: Login) -> bool:
+        seed = base64.urlsafe_b64decode(login.seed)
+        return len(seed) > 0 and self._refresh_tokens.is_genuine(token, seed)
+
+    async def _check_user(self, user: UserId) -> None:
+        record = await self._rows.find_user(user)
+        if record is None:
+            raise Unauthenticated(REFUSED)
+        if record.banned_ms is not None:
+            raise Banned(BANNED)
+
+    async def _end_stolen(self, user: UserId, login: Login) -> None:
+        log.warning("logins.refresh_token_reused", user=user, login=login.login)
+        why = "a refresh token was used twice: log in again"
+        await self._revocation.end_logins(user, [login.login], why)
+
+    # end
+
+    async def log_out(self, user: UserId, login: str | None) -> None:
+        """End the login of a token. A token without a login ends all logins of the user.
+
+        Raises:
+            Unavailable: the login may not be ended; retry.
+        """
+        if login is None:
+            await self.log_out_everywhere(user)
+        else:
+            await self._revocation.end_logins(user, [login], "logged out")
+
+    async def log_out_by_refresh(self, text: str) -> None:
+        """End the login of a refresh token; an invalid token is ignored.
+
+        Raises:
+            Unavailable: the login may not be ended; retry.
+        """
+        try:
+            token = self._parse(text)
+        except Unauthenticated:
+            return
+        login = await self._rows.find_login(token.user, token.login)
+        if login is not None and login.ended_ms is None and self._is_genuine(token, login):
+            await self._revocation.end_logins(token.user, [login.login], "logged out")
+
+    async def log_out_everywhere(self, user: UserId) -> None:
+        """End all logins and revoke all tokens of a user.
+
+        Raises:
+            Unavailable: some may not be ended; retry.
+        """
+        await self._revocation.end_all(user, "logged out everywhere")
+
+    async def list_live(self, user: UserId) -> list[Login]:
+        """Return the user's active logins, most recently used first."""
+        now = self._clock.time()
+        live = [row for row in await self._rows.list_logins(user) if row.is_live(now)]
+        return sorted(live, key=lambda row: row.seen_ms, reverse=True)
+
+    async def end_one(self, user: UserId, login: str, reason: str = "ended by the user") -> None:
+        """End one login of a user.
+
+        Raises:
+            NotFound: the user has no such login.
+            Unavailable: the login may not be ended; retry.
+        """
+        if await self._rows.find_login(user, login) is None:
+            raise NotFound("device: does not exist")
+        await self._revocation.end_logins(user, [login], reason)
+
+
+def _id_of(user: UserId, key: str) -> str:
+    """Return the id of the login that a user creates with `key`."""
+    text = f"{user}#{key}"  # ids contain no '#'
+    return "k-" + hashlib.blake2b(text.encode(), digest_size=20).hexdigest()

@@ -1,0 +1,47 @@
+"""References from messages to files, recorded by the persist worker.
+
+A file is kept while a message references it; removing the last reference makes it due for removal.
+Both are recorded before the backlog checkpoint moves, so none is lost, and both are idempotent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chatserver.domain.clock import Clock
+from chatserver.features.attachments.hot import SendableFiles
+from chatserver.features.attachments.model import with_message, without_message
+from chatserver.features.attachments.warm import Attachments
+from chatserver.protocol.frames import Attachment, Message
+
+
+class References:
+    """Records which files a message references."""
+
+    def __init__(self, rows: Attachments, known: SendableFiles, clock: Clock) -> None:
+        self._rows = rows
+        self._known = known
+        self._clock = clock
+
+    async def record(self, message: Message) -> None:
+        """Add the references of a message to its files.
+
+        Guarantees:
+            Idempotent. A file that is already gone is not restored.
+
+        Raises:
+            Unavailable: some references may be recorded.
+        """
+        for attachment in message.attachments:
+            await self._rows.change_file(
+                attachment.id, lambda file: with_message(file, message.seq, message.expires_at)
+            )
+
+    async def release(self, seq: int, attachments: Sequence[Attachment]) -> None:
+        """Remove the references of message `seq` to its files. Guarantees as for `record`."""
+        # First the copies: they must not outlive the files.
+        await self._known.drop([attachment.id for attachment in attachments])
+        for attachment in attachments:
+            await self._rows.change_file(
+                attachment.id, lambda file: without_message(file, seq, self._clock.time())
+            )

@@ -1,0 +1,62 @@
+"""Attachments of a message to send. Loaded by gateways: imports no AWS library."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from chatserver.config import Attachments as Settings
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.errors import BadRequest
+from chatserver.features.attachments.hot import SendableFiles
+from chatserver.features.attachments.model import File, check_sendable
+from chatserver.protocol import frames
+
+PER_MESSAGE_MAX = 10  # files of one message
+
+
+def attachment_of(file: File) -> frames.Attachment:
+    """Return the description of a file that readers receive."""
+    return frames.Attachment(
+        file.id, file.name, file.type, file.size, file.width, file.height, file.has_thumb
+    )
+
+
+class AttachmentResolver:
+    """Resolves the file ids in a send to attachments. Used by gateways and the API."""
+
+    def __init__(
+        self,
+        *,
+        files: SendableFiles,
+        load_file: Callable[[str], Awaitable[File | None]],
+        settings: Settings,
+        clock: Clock,
+    ) -> None:
+        self._files = files
+        self._load_file = load_file
+        self._settings = settings
+        self._clock = clock
+
+    async def resolve(
+        self, sender: UserId, chat: ChatId, ids: Sequence[str]
+    ) -> list[frames.Attachment]:
+        """Return the attachments of a message that `sender` sends to `chat`.
+
+        Guarantees:
+            Cost: one Redis round trip, and a directory call for each file that Redis does not have.
+
+        Raises:
+            NotFound: a file does not exist, or belongs to another user or chat.
+            Conflict: a file is not uploaded yet.
+            BadRequest: there are too many files, or one is repeated.
+        """
+        if len(ids) > PER_MESSAGE_MAX:
+            raise BadRequest(f"attachments: at most {PER_MESSAGE_MAX}")
+        if len(set(ids)) < len(ids):
+            raise BadRequest("attachments: one is there twice")
+        found = []
+        for name, known in zip(ids, await self._files.find(ids), strict=True):
+            file = known or await self._load_file(name)
+            found.append(attachment_of(check_sendable(file, sender, chat, self._clock.time())))
+        return found

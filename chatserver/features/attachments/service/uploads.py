@@ -1,0 +1,273 @@
+"""Attachment use cases: upload, validation, sending and download links.
+
+::
+
+    begin ──► row in the directory, form for S3 ··· the client uploads ··· finish ──► ready
+                                                                               │
+    send with ids ──► take (gateway, API): exists, the sender's, this chat's ◄─┘
+    read ──► link: the message with the file must be visible to the reader ──► a short-lived URL
+
+Read access follows from the message, not from the file: it is checked by the code that reads the
+history. So a user who cannot see the message cannot load the file (promise P7), whether they left,
+joined later, or the message is deleted, expired or hidden.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+from typing import NamedTuple, Protocol
+
+from chatserver.config import Attachments as Settings
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import ChatId, UserId, new_id
+from chatserver.domain.membership import Reader
+from chatserver.errors import NotFound
+from chatserver.features.attachments.cold import Files, UploadForm
+from chatserver.features.attachments.hot import MediaJobs, SendableFiles
+from chatserver.features.attachments.model import (
+    NO_SUCH_FILE,
+    RASTER_TYPES,
+    Bounds,
+    File,
+    parse_checksum,
+    parse_file_name,
+    parse_type,
+)
+from chatserver.features.attachments.warm import Attachments
+from chatserver.protocol import codec, frames
+from chatserver.service.fair_slots import FairSlots
+from chatserver.service.history.service import History
+
+WAITING_MAX = 20  # uploads of one user that no message uses yet
+UNREFERENCED_S = 86_400  # an upload that no message uses is removed after this time
+UPLOAD_S = 300  # an upload must start in this time
+IMAGE_BYTES_MAX = 20_971_520  # larger images get no thumbnail
+LINK_S = 300  # lifetime of a link to a file
+
+CHECKS_MAX = 4  # concurrent validations per process; one per owner
+CHECKS_WAITING_MAX = 64  # per owner
+SEQS_TRIED_MAX = 3
+POLL_S = 0.05
+ROW_POLL_S = 0.5  # if only the directory has the file
+NOTHING_TO_READ = "attachment: there is no such file, or you may not see it"
+
+
+class ReadAccess(Protocol):
+    """Read access to chats and, for pictures, to the private spaces of users.
+
+    Guarantees:
+        Current: a user who left the chat is not a reader.
+    """
+
+    async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
+        """Return what a user may read. Raises NotFound."""
+
+
+class StartedUpload(NamedTuple):
+    """An upload that may start; `form` is None if it is already complete."""
+
+    file: File
+    form: UploadForm | None
+    expires_s: int
+
+
+class Link(NamedTuple):
+    """A URL that is valid for `expires_s`, and the current state of the file."""
+
+    url: str
+    expires_s: int
+    file: File
+
+
+class Uploads:
+    """Upload and download use cases. Used by the API."""
+
+    def __init__(
+        self,
+        *,
+        rows: Attachments,
+        objects: Files,
+        files: SendableFiles,
+        jobs: MediaJobs,
+        readers: ReadAccess,
+        pages: History,
+        settings: Settings,
+        clock: Clock,
+    ) -> None:
+        self._rows = rows
+        self._objects = objects
+        self._files = files
+        self._jobs = jobs
+        self._readers = readers
+        self._pages = pages
+        self._settings = settings
+        self._clock = clock
+        self._checks = FairSlots(
+            total_max=CHECKS_MAX, user_max=1, waiting_max=CHECKS_WAITING_MAX, requests="uploads"
+        )
+        self._bounds = Bounds(settings.size_bytes_max, WAITING_MAX, settings.waiting_bytes_max)
+
+    async def begin(
+        self,
+        owner: UserId,
+        chat: ChatId,
+        name: str,
+        type_: str,
+        size: int,
+        sha256: str,
+        key: str | None = None,
+    ) -> StartedUpload:
+        """Record an announced upload and return its form.
+
+        Guarantees:
+            Idempotent by `key`: the same request returns the same file, and a new form until the
+            upload is finished.
+
+        Raises:
+            NotFound: the chat does not exist, or the owner is not a member.
+            BadRequest, TooLarge: a field is not valid.
+            RateLimited: the owner has too many unsent uploads.
+            Conflict: `key` was used for another upload.
+        """
+        now = int(self._clock.time())
+        file = File(
+            id=new_id() if key is None else _id_of(owner, chat, key),
+            owner=owner,
+            chat=chat,
+            name=parse_file_name(name),
+            type=parse_type(type_),
+            size=size,
+            sha256=parse_checksum(sha256),
+            created=now,
+            due=now + UNREFERENCED_S,
+        )
+        await self._readers.get_reader(chat, owner)
+        known = await self._rows.create_file(file, self._bounds)
+        if known.phase == "ready":
+            return StartedUpload(known, None, 0)
+        expires_s = UPLOAD_S
+        return StartedUpload(known, await self._objects.sign_upload(known, expires_s), expires_s)
+
+    async def finish(self, owner: UserId, id_: str, wait_s: float = 0.0) -> File:
+        """Validate an upload and make it ready to be sent.
+
+        Dimensions and thumbnail of an image follow later; `wait_s` is how long to wait for them.
+        `is_processed` is true once they are final; if it is false, the same call checks again. The
+        file may be sent before: its messages keep the fields at the time of sending, and `get_link`
+        returns the current ones.
+
+        Guarantees:
+            Idempotent.
+            Cost: several calls to S3 and DynamoDB; one upload of an owner is validated at a time.
+
+        Raises:
+            NotFound: the owner has no such file.
+            Conflict: it is not uploaded yet.
+            BadRequest: the upload differs from the announced file.
+            RateLimited: too many uploads of the owner wait for validation.
+        """
+        async with self._checks.hold(owner):
+            file = await self._find_own(owner, id_)
+            await self._readers.get_reader(file.chat, owner)
+            if file.phase != "ready":
+                await self._objects.accept(file)
+                file = await self._mark_ready(file)
+                await self._objects.delete_upload(file)
+        if file.is_unreferenced:
+            file = await self._publish(file)
+        return file if file.is_processed else await self._wait_until_processed(file, wait_s)
+
+    async def _publish(self, file: File) -> File:
+        """Queue the media job of a ready file and publish the file to gateways.
+
+        A copy in Redis means that both are done: the job is queued first, so that a retry after a
+        crash queues it again.
+        """
+        (known,) = await self._files.find([file.id])
+        if known is not None:
+            return known
+        if not file.is_processed:
+            await self._jobs.add(file.id)
+        await self._files.put(file, self._clock.time(), is_update=False)
+        return file
+
+    async def _mark_ready(self, file: File) -> File:
+        is_image = file.type in RASTER_TYPES and file.size <= IMAGE_BYTES_MAX
+
+        def make_ready(known: File) -> File:
+            if known.phase == "ready":
+                return known
+            return dataclasses.replace(known, phase="ready", is_processed=not is_image)
+
+        ready = await self._rows.change_file(file.id, make_ready)
+        if ready is None:
+            raise NotFound(NO_SUCH_FILE)
+        return ready
+
+    async def _wait_until_processed(self, file: File, wait_s: float) -> File:
+        give_up = self._clock.monotonic() + wait_s
+        is_here = True  # in Redis, until a message references it
+        while not file.is_processed and self._clock.monotonic() < give_up:
+            await asyncio.sleep(POLL_S if is_here else ROW_POLL_S)
+            (known,) = await self._files.find([file.id])
+            is_here = known is not None
+            file = known or await self._rows.find_file(file.id) or file
+        return file
+
+    async def _find_own(self, owner: UserId, id_: str) -> File:
+        file = await self._rows.find_file(id_)
+        if file is None or file.owner != owner:
+            raise NotFound(NO_SUCH_FILE)
+        return file
+
+    async def get_link(self, reader: UserId, id_: str, *, seq: int | None, is_thumb: bool) -> Link:
+        """Return a URL from which `reader` may load a file, or its thumbnail.
+
+        `seq`: the message in which the reader sees the file; by default, the messages in the warm
+        tier. The owner of an unreferenced file may load it while they are a member of the chat.
+
+        Raises:
+            NotFound: the file or thumbnail does not exist, or this reader may not see it.
+        """
+        file = await self._rows.find_file(id_)
+        if file is None or file.phase != "ready" or (is_thumb and not file.has_thumb):
+            raise NotFound(NOTHING_TO_READ)
+        if not await self._is_visible(reader, file, seq):
+            raise NotFound(NOTHING_TO_READ)
+        lifetime_s = LINK_S
+        sign = self._objects.sign_thumb_link if is_thumb else self._objects.sign_link
+        return Link(await sign(file, lifetime_s), lifetime_s, file)
+
+    async def _is_visible(self, reader: UserId, file: File, seq: int | None) -> bool:
+        try:
+            if seq is None and file.is_unreferenced:
+                await self._readers.get_reader(file.chat, reader)
+                return reader == file.owner
+            seqs = sorted(file.seqs, reverse=True)[:SEQS_TRIED_MAX] if seq is None else [seq]
+            for one in seqs:
+                if await self._has_file(reader, file, one):
+                    return True
+        except NotFound:
+            return False  # not a member: do not reveal whether the file exists
+        return False
+
+    async def _has_file(self, reader: UserId, file: File, seq: int) -> bool:
+        """Return whether message `seq`, as visible to the reader now, has the file."""
+        if seq < 1:
+            return False
+        page = await self._pages.get_page(
+            reader, frames.History(id=0, chat=file.chat, after=seq - 1, limit=1)
+        )
+        messages = [codec.decode_message(raw) for raw in page.messages]
+        return any(
+            message.seq == seq and any(one.id == file.id for one in message.attachments)
+            for message in messages
+        )
+
+
+def _id_of(owner: UserId, chat: ChatId, key: str) -> str:
+    """Return the id of the file that `owner` requests with `key`; a retry has the same id."""
+    text = f"{owner}#{chat}#{key}"  # ids contain no '#'
+    return "f-" + hashlib.blake2b(text.encode(), digest_size=20).hexdigest()

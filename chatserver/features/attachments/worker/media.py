@@ -1,0 +1,280 @@
+"""Media worker: dimensions and thumbnails of uploaded images.
+
+::
+
+    {media}:jobs ─► job ─► read the image from S3 ─► child process ─► thumbnail to S3
+        │            │                                    │ broken, too large, too slow
+        ▼            └── lease, TRIES_MAX tries ──────────┴─► row of the file ─► Redis ─► finished
+    {media}:slow-jobs: images that need more than `FAST_CPU_S`, and images of heavy users
+
+Fair by user: an image that is not done after `FAST_CPU_S` is stopped and queued again in the slow
+lane, which has a slot of its own. So is every image of a user who has used `USER_CPU_S` within a
+minute. No image waits more than a few seconds behind the images of another user.
+
+Crash-safe: when the lease expires, another worker takes the job, and repeating it is harmless.
+After `TRIES_MAX` tries the file stays without a thumbnail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import signal
+import sys
+from typing import NamedTuple
+
+import structlog
+
+from chatserver.config import Attachments as Settings
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import UserId
+from chatserver.errors import ChatError, ClientError, Unavailable
+from chatserver.features.attachments.cold import THUMB_BYTES_MAX
+from chatserver.features.attachments.hot import Job, JobReader
+from chatserver.features.attachments.model import File
+from chatserver.features.attachments.service.uploads import IMAGE_BYTES_MAX
+from chatserver.process_runtime import die_with_parent
+from chatserver.telemetry.failpoints import failpoint
+from workers.container import WorkerContainer
+
+log = structlog.get_logger()
+
+IMAGE_PIXELS_MAX = 40_000_000  # larger images get no thumbnail
+THUMB_PX = 480  # longer side of a thumbnail
+THUMB_TIMEOUT_S = 10.0  # CPU time
+THUMBS_IN_FLIGHT_MAX = 1  # concurrent thumbnails of one worker
+
+TRIES_MAX = 3
+IDLE_MS = 1000
+LEASE_MORE_S = 20.0  # for S3 and DynamoDB, in addition to the child
+MESSAGE_BYTES_MAX = 300
+FAST_CPU_S = 2
+WAIT_FACTOR = 3  # wall time per CPU time: the child yields to other processes
+USER_CPU_S = 5.0
+USER_WINDOW_S = 60.0
+USERS_MAX = 10_000
+_STOPPED = (-signal.SIGXCPU, -signal.SIGKILL)  # by the CPU time limit
+
+
+class Thumb(NamedTuple):
+    """Dimensions of an image, and its thumbnail."""
+
+    width: int
+    height: int
+    content: bytes
+
+
+class TooSlow(Exception):
+    """An image exceeded its CPU time limit."""
+
+
+class UsageByUser:
+    """Time that this process spent on each user's images, in s; halved every `USER_WINDOW_S`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since = clock.monotonic()
+        self._spent: dict[UserId, float] = {}
+
+    def add(self, user: UserId, seconds: float) -> None:
+        """Add the time spent on an image."""
+        self._forget()
+        if len(self._spent) < USERS_MAX or user in self._spent:
+            self._spent[user] = self._spent.get(user, 0.0) + seconds
+
+    def is_heavy(self, user: UserId) -> bool:
+        """Return whether the user's next images belong in the slow lane."""
+        self._forget()
+        return self._spent.get(user, 0.0) >= USER_CPU_S
+
+    def _forget(self) -> None:
+        now = self._clock.monotonic()
+        windows = int((now - self._since) / USER_WINDOW_S)
+        if windows:
+            self._since = now
+            share = 0.5**windows
+            self._spent = {u: s * share for u, s in self._spent.items() if s * share > 0.1}
+
+
+class MediaWorker:
+    """A consumer of one lane."""
+
+    def __init__(
+        self, *, parts: WorkerContainer, name: str, usage: UsageByUser, is_slow: bool = False
+    ) -> None:
+        self._parts = parts
+        self._settings = parts.settings.attachments
+        self._jobs = parts.media_jobs
+        self._name = name
+        self._usage = usage
+        self._is_slow = is_slow
+
+    async def run(self) -> None:
+        """Process images until cancelled.
+
+        Raises:
+            Unavailable: a store is unavailable; run again.
+        """
+        lease_s = WAIT_FACTOR * THUMB_TIMEOUT_S + LEASE_MORE_S
+        async with self._jobs.reader(self._name, lease_s, is_slow=self._is_slow) as reader:
+            while True:
+                await self._run_one(reader)
+
+    async def _run_one(self, reader: JobReader) -> None:
+        job = await reader.claim(IDLE_MS)
+        if job is None:
+            return
+        if job.tries > TRIES_MAX:
+            log.warning("media.abandoned", file=job.file, tries=job.tries)
+            await self._store_result(job, None)
+            return
+        await self._process(job)
+
+    async def _process(self, job: Job) -> None:
+        file = await self._parts.files.find_file(job.file)
+        if file is None or file.is_processed or file.phase != "ready":
+            if file is not None:  # a crashed worker may not have published its result
+                await self._publish(file)
+            await self._jobs.finish(job)
+            return
+        failpoint("media.before_look")
+        if not self._is_slow and self._usage.is_heavy(file.owner):
+            await self._jobs.defer(job)
+            return
+        started = self._parts.clock.monotonic()
+        try:
+            thumb = await self._find_thumb(file)
+        except TooSlow:
+            if not self._is_slow:
+                await self._jobs.defer(job)
+                return
+            log.info("media.too_slow", file=file.id, limit_s=THUMB_TIMEOUT_S)
+            thumb = None
+        finally:
+            self._usage.add(file.owner, self._parts.clock.monotonic() - started)
+        if thumb is not None:
+            await self._parts.objects.put_thumb(file, thumb.content)
+        failpoint("media.before_conclusion")
+        if not await self._store_result(job, thumb):
+            await self._parts.objects.remove(file)  # it was removed meanwhile
+
+    async def _find_thumb(self, file: File) -> Thumb | None:
+        try:
+            content = await self._parts.objects.read(file, IMAGE_BYTES_MAX)
+        except ClientError as exc:  # it is missing or too large
+            log.warning("media.unreadable", file=file.id, why=exc.message)
+            return None
+        cpu_s = None if self._is_slow else FAST_CPU_S
+        return await make_thumb(content, self._settings, file.id, cpu_s)
+
+    async def _store_result(self, job: Job, thumb: Thumb | None) -> bool:
+        """Store and publish the result of a job; return False if the file is gone."""
+
+        def note(file: File) -> File:
+            if thumb is None:
+                return dataclasses.replace(file, is_processed=True)
+            return dataclasses.replace(
+                file,
+                is_processed=True,
+                has_thumb=True,
+                width=thumb.width,
+                height=thumb.height,
+            )
+
+        file = await self._parts.files.change_file(job.file, note)
+        failpoint("media.before_news")
+        if file is not None:
+            await self._publish(file)
+        await self._jobs.finish(job)
+        return file is not None
+
+    async def _publish(self, file: File) -> None:
+        await self._parts.sendable.put(file, self._parts.clock.time(), is_update=True)
+
+
+async def make_thumb(
+    content: bytes, settings: Settings, name: str, cpu_s: int | None = None
+) -> Thumb | None:
+    """Return the thumbnail that a child process makes of an image; None if it cannot.
+
+    Guarantees:
+        Bounded: in CPU time by `cpu_s` or `thumb_timeout_s`, in wall time by `WAIT_FACTOR` times as
+            much, in memory by `thumb_memory_bytes_max`.
+        The child has the lowest priority.
+        The child has no environment and exits with this process.
+        Cancellation: the child is stopped.
+
+    Raises:
+        TooSlow: the child exceeded its time limit.
+    """
+    limits = (IMAGE_PIXELS_MAX, THUMB_PX, settings.thumb_memory_bytes_max)
+    cpu_s = cpu_s or max(1, round(THUMB_TIMEOUT_S))
+    child = await asyncio.create_subprocess_exec(
+        *(
+            sys.executable,
+            "-I",
+            "-m",
+            "chatserver.features.attachments.worker.thumbnail",
+            *map(str, limits),
+            str(cpu_s),
+        ),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={},
+        start_new_session=True,  # see `thumbnail.lower_priority`
+        preexec_fn=die_with_parent(),
+    )
+    try:
+        async with asyncio.timeout(WAIT_FACTOR * cpu_s):
+            out, said = await child.communicate(content)
+    except TimeoutError:
+        raise TooSlow from None
+    except (BrokenPipeError, ConnectionResetError) as exc:
+        raise Unavailable(f"the child that looks at images went away: {exc}") from exc
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    if child.returncode in _STOPPED:
+        raise TooSlow
+    if child.returncode != 0:
+        why = said.decode(errors="replace")[:MESSAGE_BYTES_MAX]
+        log.info("media.no_image", file=name, code=child.returncode, why=why)
+        return None
+    return _parse(out)
+
+
+def _parse(out: bytes) -> Thumb | None:
+    """Return the child's result. It is validated, since the child has read an untrusted image."""
+    head, _, thumb = out.partition(b"\n")
+    try:
+        size = json.loads(head)
+        width, height = int(size["width"]), int(size["height"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    is_thumb = thumb[:4] == b"RIFF" and thumb[8:12] == b"WEBP" and len(thumb) <= THUMB_BYTES_MAX
+    if not is_thumb or not (0 < width < 2**31 and 0 < height < 2**31):
+        return None
+    return Thumb(width, height, thumb)
+
+
+async def run_media(parts: WorkerContainer, owner: str) -> None:
+    """Process images until cancelled: `thumbs_in_flight_max` at once, and one in the slow lane.
+
+    Raises:
+        Unavailable: a store is unavailable; run again.
+    """
+    count = THUMBS_IN_FLIGHT_MAX
+    usage = UsageByUser(parts.clock)
+    workers = [
+        MediaWorker(parts=parts, name=f"{owner}-{number}", usage=usage) for number in range(count)
+    ]
+    workers.append(MediaWorker(parts=parts, name=f"{owner}-slow", usage=usage, is_slow=True))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for number, worker in enumerate(workers):
+                group.create_task(worker.run(), name=f"media-{number}")
+    except* ChatError as failures:
+        raise failures.exceptions[0] from failures

@@ -1,0 +1,105 @@
+"""Sweep worker: removal of unsent uploads, and of files whose messages are deleted.
+
+Each such file has a due row (`chatserver.features.attachments.warm`). A file is removed in this
+order: its copy in Redis, its objects in S3, its rows. After a crash the due row still exists, and
+the next pass repeats the removal. So no object exists without rows; rows without objects exist only
+until the next pass.
+
+A message that references the file may be committed but not yet persisted. So a file that is due at
+t is removed only when everything committed before t + `settle_s` is persisted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from chatserver.errors import ChatError
+from chatserver.features.attachments.warm import SHARDS, Due
+from chatserver.hot.chats.backlog import Backlog
+from chatserver.hot.leases import Lease
+from chatserver.telemetry.failpoints import failpoint
+from workers.archive.body_sweep import BodySweeper
+from workers.container import WorkerContainer
+from workers.rounds import make_rounds
+
+log = structlog.get_logger()
+
+SETTLE_S = 60.0  # a message on its way to Redis may still use the file
+SWEEP_INTERVAL_S = 60.0
+
+PAGE_MAX = 100
+LEASE_S = 60.0
+
+
+class Sweeper:
+    """Periodic passes over the due rows; one process at a time holds the lease."""
+
+    def __init__(self, parts: WorkerContainer, owner: str) -> None:
+        self._parts = parts
+        self._settings = parts.settings.attachments
+        self._lease = Lease(
+            hot=parts.hot, partition=0, work="sweep", owner=owner, ttl_s=LEASE_S, clock=parts.clock
+        )
+
+    async def run(self) -> None:
+        """Sweep until cancelled.
+
+        Raises:
+            Unavailable: a store is unavailable; start again.
+        """
+        await make_rounds(self._lease, SWEEP_INTERVAL_S, self.sweep)
+
+    async def sweep(self) -> int:
+        """Remove all files that are due now, and return their number.
+
+        Guarantees:
+            Idempotent; concurrent passes are harmless.
+        """
+        before = await self._find_horizon()
+        count = 0
+        for shard in range(SHARDS):
+            while dues := await self._parts.files.list_due(shard, before, PAGE_MAX):
+                removed = [await self._remove(due) for due in dues]
+                count += sum(removed)
+                if 0 < self._lease.left_s() < LEASE_S / 2:
+                    await self._lease.claim()
+        if count:
+            log.info("sweep.removed", files=count)
+        return count
+
+    async def _find_horizon(self) -> int:
+        """Return the time before which due files may be removed."""
+        oldest = self._parts.clock.time()
+        for partition in range(self._parts.hot.keys.partitions):
+            entry = await Backlog(self._parts.hot, partition).find_oldest_ms()
+            if entry is not None:
+                oldest = min(oldest, entry / 1000)
+        return int(oldest - SETTLE_S)
+
+    async def _remove(self, due: Due) -> bool:
+        """Remove a file if it is still due, and in any case its due row."""
+        file = await self._parts.files.find_file(due.file)
+        if file is None or file.due != due.at:
+            await self._parts.files.delete_due(due)
+            return False
+        await self._parts.sendable.drop([file.id])
+        failpoint("sweep.before_objects")
+        await self._parts.objects.remove(file)
+        failpoint("sweep.before_rows")
+        return await self._parts.files.remove_file(file)
+
+
+async def run_sweep(parts: WorkerContainer, owner: str) -> None:
+    """Sweep until cancelled.
+
+    Raises:
+        Unavailable: a store is unavailable; start again.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(Sweeper(parts, owner).run(), name="sweep-files")
+            group.create_task(BodySweeper(parts, owner).run(), name="sweep-bodies")
+    except* ChatError as failures:
+        raise failures.exceptions[0] from None

@@ -1,0 +1,134 @@
+"""Thumbnail generation for one image, in an isolated process.
+
+Usage: ``python -m chatserver.features.attachments.worker.thumbnail PIXELS_MAX THUMB_PX MEMORY_BYTES
+CPU_S``. Standard input is an image. Standard output is a line of JSON (``width`` and ``height`` of
+the image in its display orientation), followed by the thumbnail. Any exit code other than 0 means
+that there is no thumbnail.
+
+The image is untrusted, and decoders have vulnerabilities. So the process has no secrets in its
+environment, cannot open files or sockets, is limited in memory and time, and uses only CPU time
+that no other process needs. An image whose header declares more than the allowed size is not
+decoded. The output is encoded from pixels: neither EXIF nor appended data of the image survives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
+SIDE_MAX = 65_536
+# A progressive JPEG is decoded once per scan; ten are usual. A few bytes can hold hundreds.
+SCANS_MAX = 20
+START_OF_SCAN = b"\xff\xda"
+QUALITY = 80
+ORIENTATION = 0x0112  # EXIF tag
+
+
+def make_thumb(content: bytes, pixels_max: int, thumb_px: int) -> tuple[int, int, bytes]:
+    """Return an image's width and height, and a thumbnail of it as WebP.
+
+    Raises:
+        ValueError: it has too many pixels, or a JPEG too many scans for its pixels.
+        Exception: any error of the decoder, for a broken image.
+    """
+    from PIL import Image, ImageOps
+
+    Image.MAX_IMAGE_PIXELS = pixels_max
+    with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        width, height = image.size
+        if width * height > pixels_max or max(width, height) > SIDE_MAX:
+            raise ValueError("too many pixels")
+        if image.format == "JPEG":
+            scans = content.count(START_OF_SCAN)
+            if scans > SCANS_MAX and width * height * scans > pixels_max * SCANS_MAX // 4:
+                raise ValueError("too many scans")
+        # Decode a JPEG at a fraction of its size, if that is sufficient.
+        image.draft("RGB", (thumb_px * 2, thumb_px * 2))
+        image.seek(0)
+        image.load()
+        orientation = image.getexif().get(ORIENTATION, 1)
+        small = image.convert("RGBA" if _has_alpha(image) else "RGB")
+        small.thumbnail((thumb_px, thumb_px))
+        small.info.clear()
+        if orientation != 1:
+            small.getexif()[ORIENTATION] = orientation
+            small = ImageOps.exif_transpose(small)
+        if orientation in (5, 6, 7, 8):
+            width, height = height, width
+        out = io.BytesIO()
+        plain = Image.new(small.mode, small.size)
+        plain.paste(small)
+        plain.save(out, "WEBP", quality=QUALITY)
+    return width, height, out.getvalue()
+
+
+def _has_alpha(image: object) -> bool:
+    mode = getattr(image, "mode", "")
+    info = getattr(image, "info", {})
+    return mode in {"RGBA", "LA", "PA"} or "transparency" in info
+
+
+def lower_priority() -> None:
+    """Run only when no other process needs the CPU; if that is not supported, at nice 19."""
+    os.nice(19)
+    with contextlib.suppress(AttributeError, OSError):  # Linux only
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    # If Linux shares the CPU among sessions (autogroup), the above applies only within one.
+    if os.getsid(0) == os.getpid():
+        with contextlib.suppress(OSError):
+            Path("/proc/self/autogroup").write_text("19")
+
+
+def limit(memory_bytes: int, cpu_s: int) -> None:
+    """Limit the resources of this process."""
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def preload_plugins() -> None:
+    """Make a thumbnail of each format, since the libraries load plugins at first use."""
+    from PIL import Image
+
+    for name in FORMATS:
+        sample = io.BytesIO()
+        picture = Image.new("RGB", (2, 2))
+        exif = picture.getexif()
+        exif[ORIENTATION] = 6
+        picture.save(sample, name, **({} if name == "GIF" else {"exif": exif}))
+        make_thumb(sample.getvalue(), 4, 1)
+
+
+def forbid_files() -> None:
+    """Prevent opening files or sockets, after the libraries are loaded."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+
+
+def main() -> int:
+    """Run the command; see the module docstring."""
+    pixels_max, thumb_px, memory_bytes, cpu_s = map(int, sys.argv[1:5])
+    lower_priority()
+    limit(memory_bytes, cpu_s)
+    preload_plugins()
+    content = sys.stdin.buffer.read()
+    forbid_files()
+    try:
+        width, height, thumb = make_thumb(content, pixels_max, thumb_px)
+    except Exception as exc:  # noqa: BLE001  a decoder may raise anything; report it to the caller
+        sys.stderr.write(f"{type(exc).__name__}: {exc}"[:300])
+        return 1
+    sys.stdout.buffer.write(json.dumps({"width": width, "height": height}).encode() + b"\n")
+    sys.stdout.buffer.write(thumb)
+    sys.stdout.buffer.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

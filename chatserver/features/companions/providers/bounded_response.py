@@ -1,0 +1,160 @@
+"""Model response with bounds: retries, deadlines and maximum length.
+
+::
+
+    ask ─► first delta? ── no: throttled, down, timeout ─► retry, `attempts_max` in all ─► raise
+              │ yes
+              ▼
+           deltas ─► finish   the model's own end
+              ├────► finish   `length`: longer than a response may be
+              └────► finish   `broken`, `late`: failed or timed out after the first delta
+
+Before the first delta nothing has been published, so a retry is safe. After it there is no retry:
+the partial text is kept, with the reason for its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncGenerator
+from typing import Literal
+
+import structlog
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.jitter import jittered
+from chatserver.domain.text import BodyBounds
+from chatserver.errors import ChatError, Unavailable
+from chatserver.features.companions.providers.interface import Ask, Delta, End, Finish, Provider
+
+log = structlog.get_logger()
+
+BACKOFF_S_MAX = 8.0
+BYTES_PER_TOKEN_MAX = 16  # above any model's average token size: a longer stream is cut
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pace:
+    """Timeouts in seconds, and retry limits, for a model call."""
+
+    first_delta_s: float
+    between_s: float
+    answer_s: float  # for the whole response, retries included
+    attempts_max: int
+    backoff_s: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ResponseEnd:
+    """Outcome of a response, and its tokens if the provider reported them."""
+
+    end: End | Literal["broken", "late"]
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+
+
+async def stream_response(
+    provider: Provider, ask: Ask, pace: Pace, bounds: BodyBounds, clock: Clock
+) -> AsyncGenerator[Delta | ResponseEnd]:
+    """Yield a model's response as deltas, followed by how it ended.
+
+    Guarantees:
+        Bounded: in time by `pace`, in length by `bounds` and `ask.answer_tokens_max`.
+        Failures before the first delta are retried, then raised; later ones are not raised.
+        Cancelling or closing the generator ends the call to the provider.
+
+    Raises:
+        Unavailable, Overloaded, ConfigError: as `Provider.stream`; no delta was yielded.
+    """
+    until = clock.monotonic() + pace.answer_s
+    room = RemainingLength(bounds, ask.answer_tokens_max)
+    async with contextlib.AsyncExitStack() as stack:
+        stream, piece = await _begin(provider, ask, pace, until, clock, stack)
+        while True:
+            if isinstance(piece, Finish):
+                yield ResponseEnd(piece.end, piece.tokens_in, piece.tokens_out)
+                return
+            text = room.take(piece.text)
+            if text:
+                yield Delta(text)
+            if room.is_full:
+                yield ResponseEnd("length")
+                return
+            try:
+                piece = await _next(stream, min(pace.between_s, until - clock.monotonic()))
+            except _Silent:
+                yield ResponseEnd("late")
+                return
+            except ChatError as exc:
+                log.warning("ai.broken", model=ask.model, error=exc.message)
+                yield ResponseEnd("broken")
+                return
+
+
+class _Silent(Unavailable):
+    """The model timed out."""
+
+
+async def _begin(
+    provider: Provider,
+    ask: Ask,
+    pace: Pace,
+    until: float,
+    clock: Clock,
+    stack: contextlib.AsyncExitStack,
+) -> tuple[AsyncGenerator[Delta | Finish], Delta | Finish]:
+    """Return a started stream and its first piece."""
+    backoff_s = pace.backoff_s
+    for left in reversed(range(pace.attempts_max)):
+        stream = provider.stream(ask)
+        try:
+            piece = await _next(stream, min(pace.first_delta_s, until - clock.monotonic()))
+        except Unavailable as exc:
+            await stream.aclose()
+            wait_s = jittered(backoff_s)
+            if not left or clock.monotonic() + wait_s >= until:
+                raise
+            log.info("ai.again", model=ask.model, error=exc.message, left=left)
+            await asyncio.sleep(wait_s)
+            backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
+        except BaseException:
+            await stream.aclose()
+            raise
+        else:
+            stack.push_async_callback(stream.aclose)
+            return stream, piece
+    raise AssertionError("the last try returns or raises")
+
+
+async def _next(stream: AsyncGenerator[Delta | Finish], wait_s: float) -> Delta | Finish:
+    try:
+        async with asyncio.timeout(max(0.0, wait_s)):
+            return await anext(stream)
+    except TimeoutError:
+        raise _Silent("the model did not answer in time") from None
+    except StopAsyncIteration:
+        raise Unavailable("the model's stream ended without an end") from None
+
+
+class RemainingLength:
+    """Remaining length of a response."""
+
+    def __init__(self, bounds: BodyBounds, tokens_max: int) -> None:
+        self._chars = bounds.chars_max
+        self._bytes = min(bounds.bytes_max, BYTES_PER_TOKEN_MAX * tokens_max)
+        self.is_full = False
+
+    def take(self, text: str) -> str:
+        """Return the part of `text` that fits, in whole characters."""
+        if len(text) > self._chars:
+            text, self.is_full = text[: self._chars], True
+        raw = text.encode("utf-8", "replace")
+        if len(raw) > self._bytes:
+            self.is_full = True
+            text = raw[: self._bytes].decode("utf-8", "ignore")
+            raw = text.encode()
+        self._chars -= len(text)
+        self._bytes -= len(raw)
+        return text

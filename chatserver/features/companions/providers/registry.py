@@ -1,0 +1,65 @@
+"""Registry of model providers, opened on first use."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from chatserver.config import Companions
+from chatserver.errors import ConfigError
+from chatserver.features.companions.providers.interface import Provider
+from chatserver.features.companions.providers.scripted import Scripted
+
+SCRIPTED_DELTA_MS = 50  # pace of the scripted model
+
+
+class Providers:
+    """Returns the provider that a persona names."""
+
+    def __init__(self, settings: Companions, stack: contextlib.AsyncExitStack) -> None:
+        self._settings = settings
+        self._stack = stack
+        self._open: dict[str, Provider] = {}
+        self._opening = asyncio.Lock()
+
+    async def get_provider(self, name: str) -> Provider:
+        """Return a provider; open it on first use.
+
+        Raises:
+            ConfigError: there is no provider of this name, or it is not configured.
+        """
+        found = self._open.get(name)
+        if found is None:
+            async with self._opening:
+                found = self._open.get(name)
+                if found is None:
+                    found = self._open[name] = await self._make(name)
+        return found
+
+    async def _make(self, name: str) -> Provider:
+        match name:
+            case "scripted":
+                return Scripted(SCRIPTED_DELTA_MS / 1000)
+            # Imported lazily: both SDKs are large, and most processes need neither.
+            case "openai":
+                try:
+                    from chatserver.features.companions.providers.openai_api import OpenAiApi
+                except ImportError as exc:
+                    raise ConfigError([f"openai: {exc}: install tierchat[ai]"]) from exc
+                api = OpenAiApi(self._settings)
+                self._stack.push_async_callback(api.close)
+                return api
+            case "bedrock":
+                from chatserver.features.companions.providers.bedrock import open_bedrock
+
+                return await self._stack.enter_async_context(open_bedrock(self._settings))
+            case _:
+                raise ConfigError([f"there is no provider of models {name}"])
+
+
+@contextlib.asynccontextmanager
+async def open_models(settings: Companions) -> AsyncIterator[Providers]:
+    """Open the provider registry; each provider connects with its first call."""
+    async with contextlib.AsyncExitStack() as stack:
+        yield Providers(settings, stack)

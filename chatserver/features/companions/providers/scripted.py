@@ -1,0 +1,109 @@
+"""Scripted model for development and tests: deterministic output at a fixed rate.
+
+The model name selects the rule, with a number where the rule takes one: ``story:40``.
+
+| model          | output                                                                  |
+|----------------|-------------------------------------------------------------------------|
+| ``echo``       | the user's last message                                                 |
+| ``story:N``    | N numbered words                                                        |
+| ``facts``      | the persona, the number of messages, and the first and last of them     |
+| ``endless``    | words without end                                                       |
+| ``refuse``     | nothing: the model refuses                                              |
+| ``throttle:N`` | throttled N times for each text, then as ``echo``                       |
+| ``down``       | an error: the provider is down                                          |
+| ``silent``     | nothing: the stream never yields                                        |
+| ``dies:N``     | N words, then the stream fails                                          |
+| ``stalls:N``   | N words, then the stream hangs                                          |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import itertools
+import re
+from collections.abc import AsyncGenerator, Iterator
+
+from chatserver.errors import ConfigError, Overloaded, Unavailable
+from chatserver.features.companions.providers.interface import Ask, Delta, Finish
+from chatserver.features.companions.providers.token_estimates import estimate_tokens
+
+NUMBER_MAX = 10_000
+SHOWN_CHARS = 60
+REMEMBERED_MAX = 10_000  # texts that were throttled
+_MODEL = re.compile(r"([a-z]+)(?::([0-9]{1,5}))?")
+_TAKES_NUMBER = {"story", "throttle", "dies", "stalls"}
+_RULES = {"echo", "facts", "endless", "refuse", "down", "silent", *_TAKES_NUMBER}
+
+
+class Scripted:
+    """Provider `scripted`."""
+
+    def __init__(self, delta_s: float) -> None:
+        self._delta_s = delta_s
+        self._throttled: collections.Counter[str] = collections.Counter()
+
+    async def stream(self, ask: Ask) -> AsyncGenerator[Delta | Finish]:
+        """See `Provider.stream`; the same request always has the same output."""
+        rule, number = _parse(ask.model)
+        last = ask.messages[-1].text
+        if rule == "throttle":
+            self._throttle(last, number)
+        if rule == "down":
+            raise Unavailable("scripted: is down")
+        if rule == "silent":
+            await asyncio.Event().wait()
+        if rule == "refuse":
+            yield Finish("refused", _count(ask), 0)
+            return
+        tokens_out = 0
+        for word in _words_of(rule, number, ask, last):
+            tokens_out += 1
+            if tokens_out > ask.answer_tokens_max and rule != "endless":
+                yield Finish("length", _count(ask), tokens_out - 1)
+                return
+            await asyncio.sleep(self._delta_s)
+            yield Delta(word)
+        if rule == "dies":
+            raise Unavailable("scripted: the stream died")
+        if rule == "stalls":
+            await asyncio.Event().wait()
+        yield Finish("done", _count(ask), tokens_out)
+
+    def _throttle(self, text: str, times: int) -> None:
+        if self._throttled[text] < times:
+            if len(self._throttled) > REMEMBERED_MAX:
+                self._throttled.clear()
+            self._throttled[text] += 1
+            raise Overloaded("scripted: too many requests")
+
+
+def _parse(model: str) -> tuple[str, int]:
+    match = _MODEL.fullmatch(model)
+    if (
+        match is None
+        or match[1] not in _RULES
+        or (match[2] is None) != (match[1] not in _TAKES_NUMBER)
+    ):
+        raise ConfigError([f"scripted: has no model {model}"])
+    return match[1], min(int(match[2] or 0), NUMBER_MAX)
+
+
+def _words_of(rule: str, number: int, ask: Ask, last: str) -> Iterator[str]:
+    match rule:
+        case "story" | "dies" | "stalls":
+            words: Iterator[str] = (f"word{n} " for n in range(1, number + 1))
+        case "endless":
+            words = (f"word{n} " for n in itertools.count(1))
+        case "facts":
+            first = ask.messages[0].text[:SHOWN_CHARS]
+            shown = f"from: {first} to: {last[-SHOWN_CHARS:]}"
+            text = f"{ask.system} {len(ask.messages)} messages, {shown}"
+            words = iter(re.findall(r"\s*\S+", text))
+        case _:
+            words = iter(re.findall(r"\s*\S+", f"You said: {last}"))
+    return words
+
+
+def _count(ask: Ask) -> int:
+    return estimate_tokens(ask.system) + sum(estimate_tokens(said.text) for said in ask.messages)

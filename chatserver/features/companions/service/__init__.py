@@ -1,0 +1,1 @@
+"""Use cases of companions and their sessions."""

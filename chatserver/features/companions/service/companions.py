@@ -1,0 +1,180 @@
+"""Companion management: create, update, delete, get and list.
+
+Operators manage companions with an API key of the right scope or on the command line. Every user
+may list them. A version is immutable: an update creates the next version, and existing sessions
+keep theirs until they are moved to another one.
+"""
+
+from __future__ import annotations
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.companion_ids import (
+    PREFIX,
+    CompanionId,
+    is_companion,
+    is_session_chat,
+    parse_companion_id,
+)
+from chatserver.domain.ids import ChatId, UserId, new_id
+from chatserver.domain.text import parse_name
+from chatserver.errors import BadRequest, NotFound, TooLarge
+from chatserver.features.companions.model import (
+    ANSWER_TOKENS_MAX,
+    CONTEXT_TOKENS_MAX,
+    CONTEXT_TOKENS_MIN,
+    MODEL_CHARS_MAX,
+    NAME_CHARS_MAX,
+    PROMPT_CHARS_MAX,
+    Changes,
+    Companion,
+    CompanionSession,
+)
+from chatserver.features.companions.warm.companions import CompanionRows
+from chatserver.features.companions.warm.sessions import SessionRows
+from chatserver.warm.chats.directory import Directory
+
+
+class Companions:
+    """Use cases of companion administrators and of users."""
+
+    def __init__(self, rows: CompanionRows, clock: Clock) -> None:
+        self._rows = rows
+        self._clock = clock
+
+    async def create(self, id_: str | None, wanted: Changes) -> Companion:
+        """Create a companion; an omitted id is generated.
+
+        Raises:
+            BadRequest, TooLarge: a field is missing or out of bounds.
+            Conflict: the id is or was in use.
+        """
+        companion = parse_companion_id(f"{PREFIX}{new_id().lower()}" if id_ is None else id_, "id")
+        checked = check(wanted)
+        if checked.name is None or checked.provider is None or checked.model is None:
+            raise BadRequest("name, provider, model: must be given")
+        base = Companion(companion, 0, "", "", checked.provider, "", 8_192, 1_024, 0)
+        made = checked.apply(base, self._now_ms())
+        _check_together(made)
+        await self._rows.create(made)
+        return made
+
+    async def update(
+        self, companion: CompanionId, wanted: Changes, before: int | None = None
+    ) -> Companion:
+        """Create the next version of a companion; `before` must be the newest one if given.
+
+        Raises:
+            BadRequest, TooLarge: a field is out of bounds, or nothing is to be changed.
+            NotFound: there is no such companion.
+            Conflict: the newest version is not `before`.
+        """
+        checked = check(wanted)
+        if checked == Changes():
+            raise BadRequest("companion: nothing is to be changed")
+        newest = await self._rows.get_newest(companion)
+        _check_together(checked.apply(newest, 0))
+        return await self._rows.update(companion, checked, self._now_ms(), before)
+
+    async def delete(self, companion: CompanionId) -> None:
+        """Delete a companion: no new sessions can start. Idempotent. Raises NotFound.
+
+        Existing messages remain. In active sessions users get a message that the companion is gone.
+        """
+        await self._rows.delete(companion, self._now_ms())
+
+    async def get(self, companion: CompanionId, version: int | None = None) -> Companion:
+        """Return a version, deleted or not; by default the newest one of a companion not deleted.
+
+        Raises:
+            NotFound: there is no such companion or version.
+        """
+        if version is None:
+            return await self._rows.get_newest(companion)
+        return await self._rows.get_companion(companion, version)
+
+    async def list_page(
+        self, after: CompanionId | None, limit: int
+    ) -> tuple[list[Companion], CompanionId | None]:
+        """Return a page of companions by id, and the id after which the next page starts."""
+        return await self._rows.list_page(limit=limit, after=after)
+
+    def _now_ms(self) -> int:
+        return int(self._clock.time() * 1000)
+
+
+class CompanionCatalog:
+    """Companions by version, and sessions by chat."""
+
+    def __init__(self, rows: CompanionRows, sessions: SessionRows, members: Directory) -> None:
+        self._rows = rows
+        self._sessions = sessions
+        self._members = members
+
+    async def get_companion(self, companion: CompanionId, version: int) -> Companion:
+        """Return a version of a companion, deleted or not. Consistent. Raises NotFound."""
+        return await self._rows.get_companion(companion, version)
+
+    async def find_session_by_chat(self, chat: ChatId) -> CompanionSession | None:
+        """Return the session of a chat, active or ended; None if the chat is not a session.
+
+        Guarantees:
+            Consistent, even if the index does not yet contain a session that just started.
+            Cost: nothing for other kinds of chats; a Query and a GetItem, rarely twice that.
+        """
+        if not is_session_chat(chat):
+            return None
+        found = await self._sessions.find_by_chat(chat)
+        if found is not None:
+            return found
+        try:
+            members = [member.user for member in await self._members.list_members(chat)]
+        except NotFound:
+            return None
+        companions = [member for member in members if is_companion(member)]
+        users = [member for member in members if not is_companion(member)]
+        if not companions or not users:
+            return None
+        companion = CompanionId(UserId(companions[0]))
+        return await self._sessions.find(UserId(users[0]), companion, chat)
+
+
+def check(wanted: Changes) -> Changes:
+    """Validate the fields of a version; return them with texts normalized for storage.
+
+    Raises:
+        BadRequest, TooLarge: a field is out of bounds.
+    """
+    for field, text, chars_max in (
+        ("name", wanted.name, NAME_CHARS_MAX),
+        ("prompt", wanted.prompt, PROMPT_CHARS_MAX),
+        ("model", wanted.model, MODEL_CHARS_MAX),
+    ):
+        if text is not None and len(text) > chars_max:
+            raise TooLarge(f"{field}: must be at most {chars_max} characters")
+    if wanted.model is not None and not (wanted.model.isascii() and wanted.model.isprintable()):
+        raise BadRequest("model: must be printable ASCII")
+    if wanted.model == "":
+        raise BadRequest("model: must not be empty")
+    _check_tokens("context_tokens_max", wanted.context_tokens_max, CONTEXT_TOKENS_MIN)
+    _check_tokens("answer_tokens_max", wanted.answer_tokens_max, 1, ANSWER_TOKENS_MAX)
+    return Changes(
+        name=None if wanted.name is None else parse_name(wanted.name),
+        prompt=None if wanted.prompt is None else wanted.prompt.strip(),
+        provider=wanted.provider,
+        model=wanted.model,
+        context_tokens_max=wanted.context_tokens_max,
+        answer_tokens_max=wanted.answer_tokens_max,
+    )
+
+
+def _check_tokens(
+    field: str, tokens: int | None, least: int, most: int = CONTEXT_TOKENS_MAX
+) -> None:
+    if tokens is not None and not least <= tokens <= most:
+        raise BadRequest(f"{field}: must be {least} to {most}")
+
+
+def _check_together(companion: Companion) -> None:
+    """Check that a response fits into the context together with its question."""
+    if companion.answer_tokens_max >= companion.context_tokens_max:
+        raise BadRequest("answer_tokens_max: must be less than context_tokens_max")

@@ -1,0 +1,313 @@
+"""Companion sessions: start, get, end, renew, change version, list.
+
+A session is an item in its own table and an ordinary chat of the user and the companion. The item
+is written first and is authoritative. If a process dies midway, the next access completes the work.
+
+::
+
+    create   item ─► chat in the directory ─► Redis ─► devices notified
+    end      change record ─► ended item, active item and "ended" in the chat's item
+             ─► Redis: chat version ─► devices notified
+
+A session without its chat gets one at the next read of the session or the next message to it
+(`SessionOpener.create_missing_chat`). If Redis has missed the end of a session, the repair worker
+(`workers.repair`) finds it by its change record, as it does for unfinished group changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.companion_ids import CompanionId, is_session_chat
+from chatserver.domain.ids import ChatId, Ref, UserId
+from chatserver.errors import Conflict, LostRace, NotFound
+from chatserver.features.companions.model import (
+    CHANGED,
+    NO_SESSION,
+    NO_SUCH_CHAT,
+    OVER,
+    Companion,
+    CompanionSession,
+    describe_active,
+    is_same_request,
+    session_chat_id,
+)
+from chatserver.features.companions.service.companions import CompanionCatalog
+from chatserver.features.companions.warm.companions import CompanionRows
+from chatserver.features.companions.warm.sessions import SessionRows
+from chatserver.hot.bus.remote_delivery import RemoteDelivery
+from chatserver.hot.chats.membership import HotMembership
+from chatserver.hot.users.inbox import Inboxes
+from chatserver.protocol import codec, frames
+from chatserver.service.chats.chat_creator import ChatCreator
+from chatserver.service.membership.propagation import MembershipPropagation
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.chats.directory import Directory
+
+HOLD_S = 20.0  # after this time the repair worker may complete the change
+TRIES_MAX = 4
+
+Token = Mapping[str, str | int]
+
+
+class Opened(NamedTuple):
+    """A session and its chat."""
+
+    session: CompanionSession
+    info: frames.ChatInfo
+
+
+class CompanionSessions:
+    """Use cases of sessions. One instance per process with access to the warm tier."""
+
+    def __init__(
+        self,
+        *,
+        rows: SessionRows,
+        companions: CompanionRows,
+        catalog: CompanionCatalog,
+        chat_creator: ChatCreator,
+        change_records: HotMembership,
+        propagation: MembershipPropagation,
+        inboxes: Inboxes,
+        delivery: RemoteDelivery,
+        clock: Clock,
+    ) -> None:
+        self._rows = rows
+        self._companions = companions
+        self._catalog = catalog
+        self._chat_creator = chat_creator
+        self._change_records = change_records
+        self._propagation = propagation
+        self._inboxes = inboxes
+        self._delivery = delivery
+        self._clock = clock
+
+    async def create(self, user: UserId, companion: CompanionId, ref: Ref) -> Opened:
+        """Start a session with the newest version of a companion.
+
+        Guarantees:
+            Idempotent by `ref` while the session is the active one.
+            Of concurrent requests, one starts a session and the others are refused.
+
+        Raises:
+            NotFound: there is no such companion.
+            Conflict: there is an active session; the error contains its chat.
+        """
+        persona = await self._companions.get_newest(companion)
+        wanted = self._make(user, persona, ref)
+        try:
+            await self._rows.create(wanted)
+        except Conflict:
+            active = await self._rows.find_active(user, companion)
+            if active is None:
+                raise LostRace(CHANGED) from None
+            if not is_same_request(active.chat, wanted.chat):
+                raise Conflict(describe_active(active)) from None
+            wanted = active
+        failpoint("sessions.before_chat")
+        return await self._open(wanted)
+
+    async def get(self, user: UserId, companion: CompanionId) -> Opened:
+        """Return the active session with a companion; create its chat if it is missing.
+
+        Raises:
+            NotFound: there is no active session.
+        """
+        return await self._open(await self._get_active(user, companion))
+
+    async def delete(
+        self, user: UserId, companion: CompanionId, chat: ChatId | None = None
+    ) -> CompanionSession:
+        """End the active session with a companion; with `chat`, only if it is that one.
+
+        Guarantees:
+            After the return no message is committed in its chat; existing messages stay readable.
+            Idempotent if `chat` is given.
+
+        Raises:
+            NotFound: there is no active session, or `chat` is not a session of this user and
+            companion.
+            Conflict: another request ended it at the same moment.
+        """
+        for number in range(TRIES_MAX):
+            active = await self._rows.find_active(user, companion)
+            if chat is not None and (active is None or active.chat != chat):
+                old = await self._rows.find_old(user, companion, chat)
+                if old is None:
+                    raise NotFound(NO_SUCH_CHAT)
+                await self._close(old)
+                return old
+            if active is None:
+                raise NotFound(NO_SESSION)
+            record = await self._prepare_end(active)
+            try:
+                old = await self._rows.delete(active, self._now_ms())
+            except Conflict:
+                await self._change_records.end(record)
+                if not await self._is_worth_another_try(active, number, is_named=chat is not None):
+                    raise
+            else:
+                failpoint("sessions.before_close")
+                await self._close(old)
+                await self._change_records.end(record)
+                return old
+        raise LostRace(CHANGED)
+
+    async def renew(self, user: UserId, companion: CompanionId, ref: Ref) -> Opened:
+        """Atomically end the active session and start another with the newest version.
+
+        Guarantees:
+            Idempotent by `ref` while the new session is the active one.
+            There is exactly one active session at any moment.
+
+        Raises:
+            NotFound: there is no active session, or the companion was deleted.
+            Conflict: another request ended it at the same moment.
+        """
+        persona = await self._companions.get_newest(companion)
+        for number in range(TRIES_MAX):
+            active = await self._get_active(user, companion)
+            following = self._make(user, persona, ref)
+            if is_same_request(active.chat, following.chat):
+                return await self._open(active)
+            record = await self._prepare_end(active)
+            try:
+                await self._rows.renew(active, following)
+            except Conflict:
+                await self._change_records.end(record)
+                if not await self._is_worth_another_try(active, number):
+                    raise
+            else:
+                failpoint("sessions.before_close")
+                await self._propagation.finish(active.chat)
+                await self._change_records.end(record)
+                failpoint("sessions.before_chat")
+                return await self._open(following)
+        raise LostRace(CHANGED)
+
+    async def update_version(
+        self, user: UserId, chat: ChatId, version: int | None = None
+    ) -> CompanionSession:
+        """Change the companion version that responds in a session; by default to the newest.
+
+        Guarantees:
+            Idempotent.
+
+        Raises:
+            NotFound: the chat is not a session of the user, or there is no such version.
+            Conflict: the session is no longer active.
+        """
+        found = await self._catalog.find_session_by_chat(chat)
+        if found is None or found.user != user:
+            raise NotFound(NO_SUCH_CHAT)
+        if not found.is_active:
+            raise Conflict(OVER)
+        if version is None:
+            version = (await self._companions.get_newest(found.companion)).version
+        else:
+            await self._companions.get_companion(found.companion, version)
+        return await self._rows.update_version(found, version)
+
+    async def list_page(
+        self, user: UserId, companion: CompanionId | None, place: Token | None, limit: int
+    ) -> tuple[list[CompanionSession], Token | None]:
+        """Return a page of a user's sessions and the start of the next page.
+
+        Without `companion`: active sessions first, then ended ones grouped by companion, by time.
+        With `companion`: the active session first, then ended ones, newest first.
+        """
+        if companion is None:
+            page = await self._rows.list_all(user, limit=limit, start=place)
+            return page.items, page.next
+        first: list[CompanionSession] = []
+        if place is None:
+            active = await self._rows.find_active(user, companion)
+            first = [] if active is None else [active]
+        # An empty start token stands for the position before the first ended session.
+        start = place or None
+        if len(first) == limit:
+            page = await self._rows.list_old(user, companion, limit=1, start=start)
+            return first, {} if page.items else None
+        page = await self._rows.list_old(user, companion, limit=limit - len(first), start=start)
+        return [*first, *page.items], page.next
+
+    async def _get_active(self, user: UserId, companion: CompanionId) -> CompanionSession:
+        active = await self._rows.find_active(user, companion)
+        if active is None:
+            raise NotFound(NO_SESSION)
+        return active
+
+    def _make(self, user: UserId, persona: Companion, ref: Ref) -> CompanionSession:
+        chat = session_chat_id(user, persona.id, ref, self._clock.time())
+        return CompanionSession(user, persona.id, chat, persona.version, self._now_ms())
+
+    async def _open(self, session: CompanionSession) -> Opened:
+        """Ensure that the session's chat exists and that the user's devices are notified."""
+        persona = await self._companions.get_companion(session.companion, session.ai_version)
+        info = await self._chat_creator.open_companion_chat(
+            session.chat, session.user, session.companion, persona.name
+        )
+        body = codec.chat_event_body(info)
+        places = await self._inboxes.append_event(
+            [session.user], session.chat, body, is_listed=True
+        )
+        for place in places:
+            if place.appended:
+                self._delivery.nudge(place.user, place.seq, place.gateways)
+        return Opened(session, info)
+
+    async def _prepare_end(self, active: CompanionSession) -> str:
+        """Ensure that the chat exists and record that it may be ended; return the record's name."""
+        persona = await self._companions.get_companion(active.companion, active.ai_version)
+        await self._chat_creator.open_companion_chat(
+            active.chat, active.user, active.companion, persona.name
+        )
+        return await self._change_records.begin(active.chat, HOLD_S)
+
+    async def _is_worth_another_try(
+        self, read: CompanionSession, number: int, *, is_named: bool = False
+    ) -> bool:
+        """Return whether the session is still active and only its version changed."""
+        active = await self._rows.find_active(read.user, read.companion)
+        return number < TRIES_MAX - 1 and (
+            is_named or (active is not None and active.chat == read.chat)
+        )
+
+    async def _close(self, old: CompanionSession) -> None:
+        await self._propagation.finish(old.chat)
+
+    def _now_ms(self) -> int:
+        return int(self._clock.time() * 1000)
+
+
+class SessionOpener:
+    """Creates the missing chat of a session."""
+
+    def __init__(
+        self,
+        *,
+        catalog: CompanionCatalog,
+        companions: CompanionRows,
+        directory: Directory,
+        clock: Clock,
+    ) -> None:
+        self._catalog = catalog
+        self._companions = companions
+        self._directory = directory
+        self._clock = clock
+
+    async def create_missing_chat(self, chat: ChatId) -> bool:
+        """Create the chat of an interrupted session start; False if it is not a session."""
+        if not is_session_chat(chat):
+            return False
+        session = await self._catalog.find_session_by_chat(chat)
+        if session is None:
+            return False
+        persona = await self._companions.get_companion(session.companion, session.ai_version)
+        await self._directory.create_session_chat(
+            chat, session.user, session.companion, persona.name, self._clock.time()
+        )
+        return True

@@ -1,0 +1,1 @@
+"""Background jobs of companions: responses and calls of gateways."""

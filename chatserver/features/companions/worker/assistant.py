@@ -1,0 +1,310 @@
+"""Assistant worker: responds to messages for AI companions. See docs/assistant.md, decision 0033.
+
+::
+
+    backlog ─► pending sessions ({pN}:asked) ─► begin: message to answer ─► `responder` ─► end
+      │ this worker, at once             ▲         │ killed: restarted for the same message
+      └ persist worker, before its trim ─┘         └ a tier is down: retried later
+
+One worker, the lease holder, handles the sessions of a partition. It creates the responses of
+different sessions concurrently and those of one session sequentially. Messages that arrive during a
+response wait; the next response answers all of them and refers to the last one.
+
+Crash-safe at any point: a session stays pending in Redis until its response is committed, and the
+message's reference prevents a second commit. Devices see the response restart with a new turn id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+
+import structlog
+
+from chatserver.domain.ids import ChatId, GatewayId
+from chatserver.domain.jitter import jittered
+from chatserver.errors import ChatError, ClientError, CorruptData, NotFound, Unavailable
+from chatserver.features.companions.hot.pending_responses import PendingResponses, StartedResponse
+from chatserver.features.companions.hot.response_stream import Deltas
+from chatserver.features.companions.hot.token_budget import TokenBudgets
+from chatserver.features.companions.model import CompanionSession
+from chatserver.features.companions.providers.registry import Providers, open_models
+from chatserver.features.companions.worker.memory import SessionMemory
+from chatserver.features.companions.worker.responder import (
+    Again,
+    LeaseLost,
+    Responder,
+    ResponderContext,
+    get_pace,
+)
+from chatserver.hot.bus.remote_delivery import RemoteDelivery
+from chatserver.hot.chats.amendments import Hidden
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.group_commit import PartitionedCommit
+from chatserver.hot.chats.large_chats import LargeChatSubscriptions
+from chatserver.hot.chats.membership import HotMembership, MemberCheck
+from chatserver.hot.leases import Lease
+from chatserver.service.history.service import History
+from chatserver.service.history.views import Views
+from chatserver.service.messaging.service import Messaging
+from chatserver.telemetry import metrics
+from chatserver.telemetry.failpoints import failpoint
+from workers.container import WorkerContainer
+from workers.partitions import run_partitions
+
+log = structlog.get_logger()
+
+LEASE_S = 10.0
+
+READ_MAX = 100  # backlog entries; one holds up to redis.batch_max messages
+WAIT_MS = 250  # without new entries: poll interval for sessions that are due again
+UNKNOWN_TRIES_MAX = 8  # for a chat whose id looks like a session but has none
+AGAIN_S = 0.5
+AGAIN_S_MAX = 30.0
+BROKEN_TRIES_MAX = 5  # for failures caused by a bug in this server
+
+
+class ResponseSlots:
+    """Number of responses in progress in this process, across partitions."""
+
+    def __init__(self, turns_max: int) -> None:
+        self._max = turns_max
+        self.count = 0
+
+    @property
+    def room(self) -> int:
+        """Number of responses that may still be started."""
+        return self._max - self.count
+
+
+class AssistantWorker:
+    """Responds in the sessions of one partition."""
+
+    def __init__(
+        self,
+        *,
+        parts: WorkerContainer,
+        context: ResponderContext,
+        running: ResponseSlots,
+        partition: int,
+        owner: str,
+    ) -> None:
+        self._parts = parts
+        self._context = context
+        self._running = running
+        self._lease_s = LEASE_S
+        self._lease = Lease(
+            hot=parts.hot,
+            partition=partition,
+            work="assistant",
+            owner=owner,
+            ttl_s=self._lease_s,
+            clock=parts.clock,
+        )
+        self._pending = PendingResponses(parts.hot, partition)
+        self._tasks: dict[ChatId, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Respond until cancelled; release the lease on exit.
+
+        Raises:
+            Unavailable: Redis became unavailable; start the worker again.
+        """
+        async with self._lease.given_back():
+            try:
+                while True:
+                    if not await self._lease.hold():
+                        await self._stop_all()
+                        await asyncio.sleep(jittered(self._lease_s / 5))
+                        continue
+                    await self._work()
+            finally:
+                await self._stop_all()
+                await self._pending.close()
+
+    async def _stop_all(self) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _work(self) -> None:
+        at = await self._pending.get_checkpoint()
+        while await self._lease.hold():
+            entries = await self._pending.list_after(at, READ_MAX)
+            if entries:
+                await self._pending.record(entries)
+                failpoint("assistant.after_note")
+                at = entries[-1].id
+            await self._start_due()
+            if len(entries) < READ_MAX:
+                await self._pending.wait_after(at, WAIT_MS)
+
+    async def _start_due(self) -> None:
+        """Start the sessions that are due, up to the process limit."""
+        room = self._running.room
+        if room <= 0:
+            return
+        now_ms = await self._now_ms()
+        for chat in await self._pending.list_due(now_ms, room + len(self._tasks)):
+            if chat not in self._tasks and self._running.room > 0:
+                self._running.count += 1
+                task = asyncio.create_task(self._process_session(chat), name=f"session-{chat}")
+                self._tasks[chat] = task
+                task.add_done_callback(functools.partial(self._remove_task, chat))
+
+    def _remove_task(self, chat: ChatId, _: asyncio.Task[None]) -> None:
+        self._running.count -= 1
+        del self._tasks[chat]
+
+    async def _process_session(self, chat: ChatId) -> None:
+        """Process a session until nothing is pending."""
+        try:
+            while True:
+                started = await self._pending.start(self._lease, chat)
+                if started is None or not await self._process_step(started):
+                    return
+        except ChatError as exc:  # Redis failed: the session is due again later
+            log.warning("assistant.failed", chat=chat, error=exc.message)
+
+    async def _process_step(self, started: StartedResponse) -> bool:
+        """Process one step of a session and record it; return whether more is pending."""
+        try:
+            await self._step(started)
+        except Again as exc:
+            await self._postpone(started, exc.wait_s)
+            return False
+        except LeaseLost:
+            return False
+        except Unavailable as exc:
+            log.warning("assistant.again", chat=started.chat, error=exc.message)
+            await self._postpone(started, min(AGAIN_S * 2 ** min(started.tries, 10), AGAIN_S_MAX))
+            return False
+        except Exception:
+            log.exception("assistant.crashed", chat=started.chat)
+            if started.tries < BROKEN_TRIES_MAX:
+                await self._postpone(started, AGAIN_S * 2**started.tries)
+                return False
+            # It would fail forever; the session continues with its next message.
+            await self._give_up(started)
+        return await self._pending.finish(started)
+
+    async def _give_up(self, started: StartedResponse) -> None:
+        """Send the user a failure message if possible. Raises Unavailable."""
+        with contextlib.suppress(ClientError, CorruptData):
+            session = await self._context.catalog.find_session_by_chat(started.chat)
+            if session is not None and started.seq:
+                await self._responder_for(session, started).give_up()
+
+    def _responder_for(self, session: CompanionSession, started: StartedResponse) -> Responder:
+        return Responder(
+            context=self._context,
+            pending=self._pending,
+            session=session,
+            started=started,
+            is_held=lambda: self._lease.left_s() > 0,
+        )
+
+    async def _postpone(self, started: StartedResponse, wait_s: float) -> None:
+        metrics.TURNS.labels("again").inc()
+        due_ms = await self._now_ms() + int(jittered(wait_s) * 1000)
+        await self._pending.postpone(started, due_ms)
+
+    async def _now_ms(self) -> int:
+        """Return the Redis time, the clock of the due times in the queue."""
+        hot = self._parts.hot
+        return await hot.time_ms(hot.keys.asked(self._lease.partition))
+
+    async def _step(self, started: StartedResponse) -> None:
+        was_dropped = False
+        if started.changed:  # first, because an erased user's session may no longer exist
+            was_dropped = await self._context.session_memory.forget(started.chat, started.changed)
+        session = await self._context.catalog.find_session_by_chat(started.chat)
+        if session is None:
+            if started.tries < UNKNOWN_TRIES_MAX:
+                raise Unavailable("the session is not known, or not yet")
+            log.warning("assistant.no_session", chat=started.chat)
+            return
+        if started.seq:
+            await self._responder_for(session, started).run()
+        elif was_dropped:
+            await self._rebuild(session)
+
+    async def _rebuild(self, session: CompanionSession) -> None:
+        try:
+            persona = await self._context.catalog.get_companion(
+                session.companion, session.ai_version
+            )
+        except NotFound:
+            return
+        if session.is_active and not persona.is_deleted:
+            await self._context.session_memory.rebuild(session, persona)
+
+
+def build_context(parts: WorkerContainer, providers: Providers) -> ResponderContext:
+    """Build the dependencies for creating responses."""
+    settings, hot, clock = parts.settings, parts.hot, parts.clock
+    nobody = GatewayId("-")  # a worker has no sessions and no mailbox
+    poster, chat_log = RemoteDelivery(parts.postman, nobody), ChatLog(hot)
+    body, pages = settings.chats.body_bounds, settings.chats.page_bounds
+    members = MemberCheck(hot, parts.audiences)
+    history = History(
+        log=chat_log,
+        older=parts.older,
+        members=members,
+        clock=clock,
+        views=Views(chat_log, Hidden(hot)),
+        pages=pages,
+    )
+    budgets = TokenBudgets(hot, settings.companions)
+    return ResponderContext(
+        settings=settings,
+        clock=clock,
+        catalog=parts.companions.catalog,
+        providers=providers,
+        history=history,
+        messaging=Messaging(
+            commits=PartitionedCommit(hot, nobody),
+            audiences=parts.audiences,
+            inboxes=parts.inboxes,
+            undelivered=parts.settling,
+            devices=poster,
+            large_chats=LargeChatSubscriptions(hot, nobody, settings.gateway.online_ttl_s),
+            expires_s_max=settings.gateway.expires_s_max,
+            clock=clock,
+            body_bounds=body,
+        ),
+        references=HotMembership(hot),
+        budgets=budgets,
+        deltas=Deltas(hot),
+        inboxes=parts.inboxes,
+        poster=poster,
+        session_memory=SessionMemory(
+            settings=settings,
+            clock=clock,
+            pace=get_pace(settings),
+            providers=providers,
+            summaries=parts.summaries,
+            history=history,
+            budgets=budgets,
+        ),
+    )
+
+
+async def run_assistant(parts: WorkerContainer, owner: str) -> None:
+    """Respond for all partitions until cancelled.
+
+    Raises:
+        Unavailable: Redis is unavailable as a whole; start the worker again.
+    """
+    running = ResponseSlots(parts.settings.companions.responses_max)
+    async with open_models(parts.settings.companions) as providers:
+        context = build_context(parts, providers)
+
+        async def answer(partition: int) -> None:
+            await AssistantWorker(
+                parts=parts, context=context, running=running, partition=partition, owner=owner
+            ).run()
+
+        await run_partitions(parts.hot, "assistant", answer)

@@ -1,0 +1,234 @@
+"""Session memory: a summary of the oldest messages that no longer fit into the model context.
+
+A summary records the range of messages it covers. When one of them is edited or deleted, for
+everyone or for one user, the summary is dropped before the next response and rebuilt from the
+current messages. Deleted content is therefore never sent to a model again.
+
+Summaries are created after a response, so they do not delay it. If one fails, the next response
+retries it; until then the oldest messages are omitted from the context.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+import structlog
+
+from chatserver.config import Settings
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import ChatId, Seq
+from chatserver.domain.text import clean_body
+from chatserver.errors import ChatError, RateLimited
+from chatserver.features.companions.hot.token_budget import TokenBudgets
+from chatserver.features.companions.model import Companion, CompanionSession, Memory
+from chatserver.features.companions.providers.bounded_response import (
+    Pace,
+    ResponseEnd,
+    stream_response,
+)
+from chatserver.features.companions.providers.interface import Ask, Delta, ModelMessage
+from chatserver.features.companions.providers.registry import Providers
+from chatserver.features.companions.providers.token_estimates import cut_to_tokens, estimate_tokens
+from chatserver.features.companions.warm.summaries import Summaries
+from chatserver.features.companions.worker.prompt_context import (
+    PromptMessage,
+    build_prompt_messages,
+    choose_old,
+    compute_room,
+)
+from chatserver.protocol import codec, frames
+from chatserver.service.history.service import History
+from chatserver.telemetry import metrics
+from chatserver.telemetry.failpoints import failpoint
+
+log = structlog.get_logger()
+
+SUMMARY_TOKENS_MAX = 600  # of the summary of older messages
+
+SUMMARY_S_MAX = 60.0  # for one summary, all parts included; the session is blocked meanwhile
+PAGES_MAX = 10  # pages of history below the newest page; older messages are ignored
+PARTS_MAX = 20  # model calls for one summary
+PART_TOKENS_MIN = 256
+WORDS_PER_TOKEN = 0.6
+SUMMARIZE = (
+    "You keep the memory of a conversation between a user and an assistant. Write down, in the "
+    "language of the conversation, what the assistant has to know of it later: facts about the "
+    "user, what was agreed, what is still open. At most {words} words, and nothing but that."
+)
+BEFORE = "What you wrote down so far:\n{text}\n\nWhat was said since:\n"
+
+
+class SessionMemory:
+    """Creates, reads and drops session summaries."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        clock: Clock,
+        pace: Pace,
+        providers: Providers,
+        summaries: Summaries,
+        history: History,
+        budgets: TokenBudgets,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._pace = pace
+        self._providers = providers
+        self._summaries = summaries
+        self._history = history
+        self._budgets = budgets
+
+    async def find(self, chat: ChatId) -> Memory | None:
+        """Return the stored summary of a session."""
+        return await self._summaries.find(chat)
+
+    async def forget(self, chat: ChatId, changed: int) -> bool:
+        """Drop the summary if it covers messages at or after `changed`; return whether it did.
+
+        Guarantees:
+            Idempotent.
+        """
+        memory = await self._summaries.find(chat)
+        if memory is None or changed > memory.upto:
+            return False
+        await self._summaries.drop(chat)
+        metrics.SUMMARIES.labels("dropped").inc()
+        log.info("assistant.summary_dropped", chat=chat, changed=changed)
+        return True
+
+    async def rebuild(self, session: CompanionSession, persona: Companion) -> None:
+        """Rebuild the summary if the session is long enough. Guarantees as `update`."""
+        ask = frames.History(0, session.chat, limit=self._settings.companions.context_messages_max)
+        try:
+            page = await self._history.get_page(session.user, ask)
+            memory = await self._summaries.find(session.chat)
+        except ChatError as exc:
+            log.warning("assistant.summary_failed", chat=session.chat, error=exc.message)
+            return
+        said = build_prompt_messages(map(codec.decode_message, page.messages), session.companion)
+        await self.update(session, persona, said, memory)
+
+    async def update(
+        self,
+        session: CompanionSession,
+        persona: Companion,
+        said: Sequence[PromptMessage],
+        memory: Memory | None,
+    ) -> None:
+        """Summarize the oldest messages if the unsummarized ones use too much of the context.
+
+        `said` is the newest page of the session.
+
+        Guarantees:
+            Never raises if a model or a tier fails; nothing has changed in that case.
+            Bounded by `SUMMARY_S_MAX`, `PAGES_MAX` and the user's remaining tokens.
+        """
+        messages_max = self._settings.companions.context_messages_max
+        old = choose_old(said, memory, compute_room(persona, memory), messages_max)
+        if not old:
+            return
+        try:
+            async with asyncio.timeout(SUMMARY_S_MAX):
+                await self._budgets.check(session.user, session.chat)
+                old = [*await self._read_before(session, said[0].seq, memory), *old]
+                await self._summarize(session, persona, old, memory)
+        except RateLimited:
+            return
+        except (ChatError, TimeoutError) as exc:
+            metrics.SUMMARIES.labels("failed").inc()
+            log.warning("assistant.summary_failed", chat=session.chat, error=str(exc))
+
+    async def _read_before(
+        self, session: CompanionSession, first: int, memory: Memory | None
+    ) -> list[PromptMessage]:
+        """Return the messages between the summary and the newest page; usually empty."""
+        upto = 0 if memory is None else memory.upto
+        found: list[PromptMessage] = []
+        for _ in range(PAGES_MAX):
+            if first <= upto + 1:
+                break
+            ask = frames.History(0, session.chat, before=first, limit=frames.PAGE_MAX)
+            page = await self._history.get_page(session.user, ask)
+            messages = [codec.decode_message(json) for json in page.messages]
+            if not messages:
+                break
+            first = messages[0].seq
+            found = [*build_prompt_messages(messages, session.companion), *found]
+        return [one for one in found if one.seq > upto]
+
+    async def _summarize(
+        self,
+        session: CompanionSession,
+        persona: Companion,
+        old: Sequence[PromptMessage],
+        memory: Memory | None,
+    ) -> None:
+        """Summarize the previous summary and `old`, up to `PARTS_MAX` parts."""
+        text = "" if memory is None else memory.text
+        upto, spent = 0, 0
+        room = max(PART_TOKENS_MIN, persona.context_tokens_max // 2)
+        parts = split_parts(old, room)[:PARTS_MAX]
+        try:
+            for part in parts:
+                text, tokens = await self._reserve(persona, text, part)
+                upto, spent = part[-1].seq, spent + tokens
+        finally:
+            # Tokens of completed parts are charged even if a later part fails.
+            if spent:
+                with contextlib.suppress(ChatError):
+                    await self._budgets.settle(session.user, session.chat, "", spent)
+        failpoint("assistant.before_summary")
+        first = old[0].seq if memory is None else memory.first
+        rev = 1 if memory is None else memory.rev + 1
+        if text and await self._summaries.put(
+            session.chat, Memory(Seq(first), Seq(upto), text, rev)
+        ):
+            metrics.SUMMARIES.labels("written").inc()
+
+    async def _reserve(
+        self, persona: Companion, before: str, part: Sequence[PromptMessage]
+    ) -> tuple[str, int]:
+        """Return a summary of `before` and `part`, and the number of tokens used."""
+        tokens_max = SUMMARY_TOKENS_MAX
+        words = int(tokens_max * WORDS_PER_TOKEN)
+        lines = "\n".join(f"{one.role}: {one.text}" for one in part)
+        question = (BEFORE.format(text=before) if before else "") + lines
+        ask = Ask(
+            persona.model,
+            SUMMARIZE.format(words=words),
+            (ModelMessage("user", question),),
+            tokens_max,
+        )
+        bounds = self._settings.chats.body_bounds
+        provider = await self._providers.get_provider(persona.provider)
+        text, how = "", ResponseEnd("broken")
+        async with contextlib.aclosing(
+            stream_response(provider, ask, self._pace, bounds, self._clock)
+        ) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Delta):
+                    text += piece.text
+                else:
+                    how = piece
+        text = cut_to_tokens(clean_body(text, bounds).strip(), tokens_max)
+        if how.end not in ("done", "length") or not text:
+            raise ChatError(f"the model ended a summary with {how.end}")
+        tokens_in = how.tokens_in or estimate_tokens(ask.system) + estimate_tokens(question)
+        return text, tokens_in + (how.tokens_out or estimate_tokens(text))
+
+
+def split_parts(said: Sequence[PromptMessage], room: int) -> list[list[PromptMessage]]:
+    """Split messages into parts of at most `room` tokens; a longer message is its own part."""
+    parts: list[list[PromptMessage]] = []
+    left = 0
+    for one in said:
+        if not parts or one.tokens > left:
+            parts.append([])
+            left = room
+        parts[-1].append(one)
+        left -= one.tokens
+    return parts

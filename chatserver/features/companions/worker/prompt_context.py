@@ -1,0 +1,142 @@
+"""Model context of a session: the persona, the summary and the newest messages that fit.
+
+Pure functions. The messages come from a page of the chat's history as its user sees it. Deleted
+messages, failed responses and entries that are not messages are left out. A response is placed
+directly after the message it answers, even if the user wrote more messages in between.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from chatserver.features.companions.model import Companion, Memory
+from chatserver.features.companions.providers.interface import ModelMessage, Role
+from chatserver.features.companions.providers.token_estimates import cut_to_tokens, estimate_tokens
+from chatserver.protocol.entry_rules import is_message
+from chatserver.protocol.frames import Message
+
+ROOM_TOKENS_MIN = 64  # minimum for messages, regardless of the prompt's length
+REMEMBERED = "\n\nThis was said before, in short:\n"
+FULL_SHARE = 0.75  # of the context; above it the oldest messages are summarized
+KEPT_SHARE = 0.4  # of the context; kept verbatim when the rest is summarized
+KEPT_MIN = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PromptMessage:
+    """A message in the form that is sent to a model."""
+
+    seq: int
+    role: Role
+    text: str
+    reply_to: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Estimated number of tokens."""
+        return estimate_tokens(self.text)
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Sort key that places a response after the message it answers."""
+        return (self.reply_to or self.seq, int(self.reply_to > 0), self.seq)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Context:
+    """Model input and its estimated number of tokens."""
+
+    system: str
+    messages: tuple[ModelMessage, ...]
+    tokens: int
+
+
+def build_prompt_messages(messages: Iterable[Message], companion: str) -> list[PromptMessage]:
+    """Return the messages of a session as utterances, in the order given."""
+    found = []
+    for message in messages:
+        if not is_message(message) or message.deleted:
+            continue
+        if message.ai is not None and message.ai.end == "failed":
+            continue  # explains to the user why there is no response
+        text = message.body or "".join(f"[file: {file.name}]" for file in message.attachments)
+        if not text.strip():
+            continue
+        if message.sender == companion:
+            found.append(PromptMessage(message.seq, "assistant", text, message.reply_to or 0))
+        else:
+            found.append(PromptMessage(message.seq, "user", text))
+    return found
+
+
+def compute_room(persona: Companion, memory: Memory | None) -> int:
+    """Return the number of tokens left for messages, after the prompt and the response."""
+    used = estimate_tokens(persona.prompt) + persona.answer_tokens_max
+    if memory is not None:
+        used += estimate_tokens(REMEMBERED + memory.text)
+    return max(ROOM_TOKENS_MIN, persona.context_tokens_max - used)
+
+
+def build_context(
+    persona: Companion, memory: Memory | None, said: Sequence[PromptMessage], seq: int
+) -> Context | None:
+    """Return the model input for the message at `seq`; None if there is no question.
+
+    Guarantees:
+        The message at `seq` is included, truncated if necessary, then the newest others that fit.
+        The roles alternate, and the user is first.
+    """
+    upto = 0 if memory is None else memory.upto
+    asked = [one for one in said if one.seq > upto and (one.role == "assistant" or one.seq <= seq)]
+    # Responses to later messages are not part of this message's context.
+    asked = sorted((one for one in asked if one.reply_to < seq), key=lambda one: one.order)
+    if not asked or asked[-1].role == "assistant":
+        return None  # every message since the last response was deleted
+    room = compute_room(persona, memory)
+    chosen: list[PromptMessage] = []
+    for one in reversed(asked):
+        tokens = one.tokens
+        if tokens > room and not chosen:
+            one = dataclasses.replace(one, text=cut_to_tokens(one.text, room))
+            tokens = room
+        if tokens > room:
+            break
+        room -= tokens
+        chosen.append(one)
+    chosen.reverse()
+    messages = _merge_roles(chosen)
+    system = persona.prompt + (REMEMBERED + memory.text if memory is not None else "")
+    tokens = estimate_tokens(system) + sum(estimate_tokens(each.text) for each in messages)
+    return Context(system, messages, tokens)
+
+
+def _merge_roles(said: Sequence[PromptMessage]) -> tuple[ModelMessage, ...]:
+    """Merge consecutive messages of one role; drop everything before the first user message."""
+    turns: list[ModelMessage] = []
+    for one in said:
+        if turns and turns[-1].role == one.role:
+            turns[-1] = ModelMessage(one.role, f"{turns[-1].text}\n\n{one.text}")
+        elif turns or one.role == "user":
+            turns.append(ModelMessage(one.role, one.text))
+    return tuple(turns)
+
+
+def choose_old(
+    said: Sequence[PromptMessage], memory: Memory | None, room: int, messages_max: int
+) -> list[PromptMessage]:
+    """Return the oldest unsummarized messages to summarize; empty while everything fits."""
+    upto = 0 if memory is None else memory.upto
+    open_ = [one for one in said if one.seq > upto]
+    tokens, count = sum(one.tokens for one in open_), len(open_)
+    if tokens <= room * FULL_SHARE and count <= messages_max * FULL_SHARE:
+        return []
+    old: list[PromptMessage] = []
+    for one in open_:
+        if count <= KEPT_MIN:
+            break
+        if tokens <= room * KEPT_SHARE and count <= messages_max * KEPT_SHARE:
+            break
+        old.append(one)
+        tokens, count = tokens - one.tokens, count - 1
+    return old

@@ -1,0 +1,384 @@
+"""AI response: from the user's message to the companion's committed message.
+
+::
+
+    persona, memory, one page of history ─► reserve tokens ─► model ─► deltas ─► devices
+                                                │ none left      │ stop, end, failure
+                                                ▼                ▼
+                                      message with the reason  one message, deterministic ref
+
+Every response ends with a message from the companion: the full response, a partial one, or the
+reason for the failure. There are two exceptions: the user stopped the response before it began, or
+deleted the question. The message's `ref` is derived from the chat and the seq of the answered
+message. If two workers respond to the same message, one commits and the other gets a conflict.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import structlog
+
+from chatserver.config import Settings
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import Ref, new_id
+from chatserver.domain.jitter import jittered
+from chatserver.domain.text import clean_body
+from chatserver.errors import (
+    ChatError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    RateLimited,
+    Unavailable,
+)
+from chatserver.features.companions.hot.pending_responses import PendingResponses, StartedResponse
+from chatserver.features.companions.hot.response_stream import Deltas
+from chatserver.features.companions.hot.token_budget import TokenBudgets, TooManyResponses
+from chatserver.features.companions.model import Companion, CompanionSession, Memory
+from chatserver.features.companions.providers.bounded_response import (
+    Pace,
+    ResponseEnd,
+    stream_response,
+)
+from chatserver.features.companions.providers.interface import Ask
+from chatserver.features.companions.providers.registry import Providers
+from chatserver.features.companions.providers.token_estimates import estimate_tokens
+from chatserver.features.companions.service.companions import CompanionCatalog
+from chatserver.features.companions.worker.memory import SessionMemory
+from chatserver.features.companions.worker.prompt_context import (
+    Context,
+    PromptMessage,
+    build_context,
+    build_prompt_messages,
+)
+from chatserver.features.companions.worker.response_publisher import ResponsePublisher
+from chatserver.hot.bus.remote_delivery import RemoteDelivery
+from chatserver.hot.chats.membership import HotMembership
+from chatserver.hot.users.inbox import Inboxes
+from chatserver.protocol import codec, frames
+from chatserver.service.history.service import History
+from chatserver.service.messaging.service import Draft, Messaging
+from chatserver.telemetry import metrics
+from chatserver.telemetry.failpoints import failpoint
+
+log = structlog.get_logger()
+
+FIRST_DELTA_S = 30.0  # a model must start its response in this time
+BETWEEN_S = 20.0  # longest pause of a model
+ATTEMPTS_MAX = 3  # of a model that has returned nothing yet
+BACKOFF_S = 0.5  # first pause; each next one is longer
+FLUSH_MS = 100  # deltas are joined for this time, except the first one
+JOIN_S = 120  # other devices can read a finished response for this time
+
+WATCH_S = 0.2  # poll interval for stop requests and for the user's gateways
+COMMIT_TRIES_MAX = 6
+COMMIT_S_MAX = 10.0
+TTL_SPARE_S = 60.0
+
+FAILED = {
+    "unavailable": "Sorry, I cannot answer right now. Please try again in a while.",
+    "overloaded": "Sorry, I am asked too much right now. Please try again in a while.",
+    "internal": "Sorry, I cannot answer: I am not set up properly. Whoever runs this server has "
+    "to look at it.",
+    "not_found": "This companion is not there any more.",
+}
+REFUSED = "I cannot answer that."
+NOTHING = "I have nothing to say to that."
+
+
+class Again(Exception):  # control flow, not an error
+    """The response must be retried after `wait_s` seconds."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(f"again in {wait_s:g} s")
+        self.wait_s = wait_s
+
+
+class LeaseLost(Unavailable):
+    """Another worker holds the lease of this partition."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ResponderContext:
+    """Dependencies for creating responses."""
+
+    settings: Settings
+    clock: Clock
+    catalog: CompanionCatalog
+    providers: Providers
+    history: History
+    messaging: Messaging
+    references: HotMembership
+    budgets: TokenBudgets
+    deltas: Deltas
+    inboxes: Inboxes
+    poster: RemoteDelivery
+    session_memory: SessionMemory
+
+
+class _SessionPage(NamedTuple):
+    """A page of the session, the stored summary, and the model context built from both."""
+
+    messages: list[PromptMessage]
+    memory: Memory | None
+    context: Context
+
+
+class Responder:
+    """Creates one response. `is_held` returns whether this worker still holds the lease."""
+
+    def __init__(
+        self,
+        *,
+        context: ResponderContext,
+        pending: PendingResponses,
+        session: CompanionSession,
+        started: StartedResponse,
+        is_held: Callable[[], bool],
+    ) -> None:
+        self._context = context
+        self._settings = context.settings.companions
+        self._pending = pending
+        self._session = session
+        self._started = started
+        self._is_held = is_held
+        self._response_id = new_id()
+        self._ref = Ref(f"ai-{started.seq}")
+
+    async def run(self) -> None:
+        """Create and commit the response.
+
+        Guarantees:
+            Idempotent: a message gets one response, regardless of how many workers run this and how
+            often.
+            Cancellation: safe; a worker restarts the response later.
+            Cost: one page of history, regardless of the length of the session.
+
+        Raises:
+            Again: the user has too many responses in progress.
+            Unavailable: a tier is down; nothing was committed, or the outcome is unknown.
+        """
+        session = self._session
+        place = (session.chat, session.companion, self._ref)
+        if await self._context.references.find_digest(*place) is not None:
+            metrics.TURNS.labels("none").inc()
+            return  # answered by a worker that died before recording it
+        persona = await self._find_persona()
+        if persona is None:
+            await self._fail("", "not_found", FAILED["not_found"])
+            return
+        loaded = await self._load(persona)
+        if loaded is None:
+            metrics.TURNS.labels("none").inc()
+            return
+        reserved = loaded.context.tokens + persona.answer_tokens_max
+        user, chat = session.user, session.chat
+        try:
+            await self._context.budgets.reserve(user, chat, self._response_id, reserved)
+        except TooManyResponses as exc:
+            raise Again((exc.retry_after_ms or 0) / 1000) from exc
+        except RateLimited as exc:
+            await self._fail(persona.model, exc.code, f"Sorry, {exc.message}.")
+            return
+        spent = await self._respond(persona, loaded.context)
+        await self._context.budgets.settle(user, chat, self._response_id, spent)
+        failpoint("assistant.after_settle")
+        await self._context.session_memory.update(session, persona, loaded.messages, loaded.memory)
+
+    async def give_up(self) -> None:
+        """Commit a message that reports an internal failure. Guarantees and errors as `run`."""
+        await self._fail("", "internal", FAILED["internal"])
+
+    async def _find_persona(self) -> Companion | None:
+        session = self._session
+        try:
+            found = await self._context.catalog.get_companion(session.companion, session.ai_version)
+        except NotFound:
+            return None
+        return None if found.is_deleted else found
+
+    async def _load(self, persona: Companion) -> _SessionPage | None:
+        session, limit = self._session, self._settings.context_messages_max
+        memory, page = await asyncio.gather(
+            self._context.session_memory.find(session.chat),
+            # The user's own view: messages deleted only for this user are not sent to the model.
+            self._context.history.get_page(
+                session.user, frames.History(0, session.chat, limit=limit)
+            ),
+        )
+        messages = [codec.decode_message(json) for json in page.messages]
+        if messages and messages[0].seq > self._started.seq:
+            # So many newer messages exist that the question is on an older page.
+            ask = frames.History(0, session.chat, before=self._started.seq + 1, limit=limit)
+            page = await self._context.history.get_page(session.user, ask)
+            messages = [codec.decode_message(json) for json in page.messages]
+        said = build_prompt_messages(messages, session.companion)
+        context = build_context(persona, memory, said, self._started.seq)
+        return None if context is None else _SessionPage(said, memory, context)
+
+    # Model
+
+    async def _respond(self, persona: Companion, context: Context) -> int:
+        """Stream the model's response and commit it; return the number of tokens used."""
+        settings = self._settings
+        publisher = ResponsePublisher(
+            deltas=self._context.deltas,
+            inboxes=self._context.inboxes,
+            delivery=self._context.poster,
+            session=self._session,
+            seq=self._started.seq,
+            response_id=self._response_id,
+            flush_s=FLUSH_MS / 1000,
+        )
+        said = await self._find_streamed_text() if self._started.is_stopped else ""
+        await publisher.start(settings.response_timeout_s + TTL_SPARE_S)
+        if said:
+            publisher.append(said)
+        failpoint("assistant.after_begin")
+        metrics.TURNS_RUNNING.inc()
+        try:
+            how = await self._stream(persona, context, publisher)
+            publisher.flush()
+            failpoint("assistant.before_commit")
+            ai = await self._commit_response(persona, context, publisher.text, how)
+        except BaseException:
+            publisher.cancel()
+            raise
+        finally:
+            metrics.TURNS_RUNNING.dec()
+        failpoint("assistant.after_commit")
+        await publisher.end(ai.end, JOIN_S)
+        metrics.TURNS.labels(ai.end).inc()
+        metrics.TURN_TOKENS.labels("in").inc(ai.tokens_in)
+        metrics.TURN_TOKENS.labels("out").inc(ai.tokens_out)
+        return ai.tokens_in + ai.tokens_out
+
+    async def _find_streamed_text(self) -> str:
+        """Return the text that a failed worker had streamed when the user stopped it."""
+        found = await self._context.deltas.find(self._session.chat)
+        return found.text if found is not None and found.seq == self._started.seq else ""
+
+    async def _stream(
+        self, persona: Companion, context: Context, publisher: ResponsePublisher
+    ) -> ResponseEnd | ChatError | None:
+        """Return how the stream ended or why it did not start; None if the user stopped it."""
+        if self._started.is_stopped:
+            return None
+        generation = asyncio.create_task(
+            self._generate(persona, context, publisher),
+            name=f"response-{self._session.chat}",
+        )
+        stop_request = asyncio.create_task(
+            self._wait_for_stop(publisher), name=f"stop-{self._session.chat}"
+        )
+        try:
+            await asyncio.wait({generation, stop_request}, return_when=asyncio.FIRST_COMPLETED)
+            return generation.result() if generation.done() else None
+        finally:
+            for task in (generation, stop_request):
+                task.cancel()
+            await asyncio.gather(generation, stop_request, return_exceptions=True)
+
+    async def _generate(
+        self, persona: Companion, context: Context, publisher: ResponsePublisher
+    ) -> ResponseEnd | ChatError:
+        clock, began = self._context.clock, self._context.clock.monotonic()
+        ask = Ask(persona.model, context.system, context.messages, persona.answer_tokens_max)
+        bounds = self._context.settings.chats.body_bounds
+        try:
+            provider = await self._context.providers.get_provider(persona.provider)
+            pieces = stream_response(provider, ask, get_pace(self._context.settings), bounds, clock)
+            async with contextlib.aclosing(pieces):
+                async for piece in pieces:
+                    if isinstance(piece, ResponseEnd):
+                        return piece
+                    if publisher.index == 0:
+                        metrics.FIRST_DELTA.observe(clock.monotonic() - began)
+                    publisher.append(piece.text)
+                    failpoint("assistant.mid_answer")
+        except ChatError as exc:
+            log.warning("assistant.no_answer", companion=persona.id, error=exc.message)
+            return exc
+        raise AssertionError("generation ends with Spoken")
+
+    async def _wait_for_stop(self, publisher: ResponsePublisher) -> None:
+        """Return when the user requests a stop."""
+        while True:
+            with contextlib.suppress(Unavailable):  # Redis is down: the response continues
+                if await self._pending.is_stopped(self._started):
+                    return
+            await publisher.refresh_gateways()
+            await asyncio.sleep(WATCH_S)
+
+    # Message
+
+    async def _commit_response(
+        self, persona: Companion, context: Context, text: str, how: ResponseEnd | ChatError | None
+    ) -> frames.Ai:
+        """Commit the response text; return the `ai` field of the message."""
+        if isinstance(how, ChatError):
+            code = how.code if how.code in FAILED else "internal"
+            ai = frames.Ai(persona.model, "failed", code=code)
+            await self._commit(FAILED[code], ai)
+            return ai
+        body = clean_body(text, self._context.settings.chats.body_bounds)
+        tokens_in = None if how is None else how.tokens_in
+        tokens_out = None if how is None else how.tokens_out
+        ai = frames.Ai(
+            persona.model,
+            "stopped" if how is None else how.end,
+            context.tokens if tokens_in is None else tokens_in,
+            (estimate_tokens(text) if text else 0) if tokens_out is None else tokens_out,
+        )
+        if body.strip():
+            await self._commit(body, ai)
+        elif how is not None:
+            await self._commit(REFUSED if how.end == "refused" else NOTHING, ai)
+        return ai
+
+    async def _fail(self, model: str, code: str, words: str) -> None:
+        """Commit a message that explains why there is no response."""
+        await self._commit(words, frames.Ai(model, "failed", code=code))
+        metrics.TURNS.labels("failed").inc()
+
+    async def _commit(self, body: str, ai: frames.Ai) -> None:
+        """Commit the companion's message under the ref derived from the answered message."""
+        session = self._session
+        frame = frames.Send(0, session.chat, self._ref, body, reply_to=self._started.seq)
+        wait_s = 0.1
+        for left in reversed(range(COMMIT_TRIES_MAX)):
+            if not self._is_held():
+                raise LeaseLost("another worker has the lease")
+            try:
+                async with asyncio.timeout(COMMIT_S_MAX):
+                    await self._context.messaging.send(Draft(session.companion, frame, ai=ai))
+            except Conflict:
+                return  # already answered by another worker, with a different text
+            except (Forbidden, NotFound) as exc:
+                # The session has ended or the user blocks the companion: drop the response.
+                log.info("assistant.not_wanted", chat=session.chat, why=exc.message)
+                return
+            except (Unavailable, TimeoutError) as exc:
+                if not left:
+                    raise Unavailable(f"answer: not committed: {exc}") from exc
+                await asyncio.sleep(jittered(wait_s))
+                wait_s = min(2 * wait_s, 2.0)
+            else:
+                return
+
+
+def get_pace(settings: Settings) -> Pace:
+    """Return the timeouts and retry limits for model calls."""
+    assistant = settings.companions
+    return Pace(
+        FIRST_DELTA_S,
+        BETWEEN_S,
+        assistant.response_timeout_s,
+        ATTEMPTS_MAX,
+        BACKOFF_S,
+    )

@@ -1,0 +1,138 @@
+"""Publisher of a response in progress: streams its text to the user's devices.
+
+::
+
+    delta ─► first: at once; later: batched for `flush_ms` ─► stored in Redis ─► signal to gateways
+                                                             (for late joiners)
+
+A delta is stored before it is published, on the same connection. Signals are best effort: a device
+that detects a gap in `index` joins again. The user's gateways are looked up periodically, not for
+each delta.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from msgspec import UNSET
+
+from chatserver.domain.ids import GatewayId, Seq
+from chatserver.errors import ChatError
+from chatserver.features.companions.hot.response_stream import DELTAS_MAX, Deltas
+from chatserver.features.companions.model import CompanionSession
+from chatserver.hot.bus.remote_delivery import RemoteDelivery
+from chatserver.hot.users.inbox import Inboxes
+from chatserver.protocol import codec, frames
+
+
+class ResponsePublisher:
+    """One response in progress."""
+
+    def __init__(
+        self,
+        *,
+        deltas: Deltas,
+        inboxes: Inboxes,
+        delivery: RemoteDelivery,
+        session: CompanionSession,
+        seq: Seq,
+        response_id: str,
+        flush_s: float,
+    ) -> None:
+        self._deltas = deltas
+        self._inboxes = inboxes
+        self._delivery = delivery
+        self._session = session
+        self._seq = seq
+        self._response_id = response_id
+        self._flush_s = flush_s
+        self._gateways: tuple[GatewayId, ...] = ()
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._buffer: list[str] = []
+        self._streamed: list[str] = []
+        self._flushed_at = 0.0
+        self.index = 0
+
+    @property
+    def text(self) -> str:
+        """Text of the response so far."""
+        return "".join(self._streamed)
+
+    async def start(self, ttl_s: float) -> None:
+        """Start the response and signal it. Raises Unavailable."""
+        await self._deltas.begin(self._session.chat, self._response_id, self._seq, ttl_s)
+        await self.refresh_gateways()
+        self._signal("")
+
+    async def refresh_gateways(self) -> None:
+        """Refresh the user's gateways."""
+        with contextlib.suppress(ChatError):  # retried at the next refresh
+            (self._gateways,) = await self._inboxes.list_gateways([self._session.user])
+
+    def append(self, text: str) -> None:
+        """Add a delta."""
+        self._streamed.append(text)
+        self._buffer.append(text)
+        if self._timer is not None:
+            return
+        due = self._flushed_at + self._flush_s
+        if due <= self._loop.time():
+            self._flush()
+        else:
+            self._timer = self._loop.call_at(due, self._flush)
+
+    def _flush(self) -> None:
+        self._timer = None
+        if self.index >= DELTAS_MAX - 2:
+            return  # the rest is sent when the response ends
+        self._send()
+
+    def _send(self) -> None:
+        text = "".join(self._buffer)
+        self._buffer.clear()
+        if text:
+            self._flushed_at = self._loop.time()
+            self.index += 1
+            self._deltas.append(self._session.chat, self.index, text)
+            self._signal(text)
+
+    def flush(self) -> None:
+        """Flush the buffered text; no delta may follow."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._send()
+
+    async def end(self, how: str, ttl_s: float) -> None:
+        """Signal how the response ended; best effort.
+
+        The message itself is delivered as an event.
+        """
+        self.flush()
+        self.index += 1
+        with contextlib.suppress(ChatError):
+            await self._deltas.end(self._session.chat, self.index, how, ttl_s)
+        self._signal("", how)
+
+    def cancel(self) -> None:
+        """Cancel the pending flush."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _signal(self, text: str, end: str | None = None) -> None:
+        if not self._gateways:
+            return
+        frame = frames.AiSignal(
+            "ai.delta",
+            self._session.chat,
+            self._session.companion,
+            self._response_id,
+            self._seq,
+            self.index,
+            text,
+            UNSET if end is None else end,
+        )
+        self._delivery.signal(self._session.user, codec.encode(frame), self._gateways)

@@ -1,0 +1,73 @@
+"""RPC handlers for gateway calls about companions and sessions; see `workers.rpc`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import assert_never
+
+import msgspec
+
+from chatserver.auth.page_cursors import Cursors
+from chatserver.domain.companion_ids import CompanionId, parse_companion_id
+from chatserver.domain.ids import ChatId, Ref, UserId
+from chatserver.features.companions.frames import describe_companion, describe_session, list_name
+from chatserver.hot.bus import rpc
+from workers.container import WorkerContainer
+
+Call = (
+    rpc.ListCompanions
+    | rpc.BeginSession
+    | rpc.GetSession
+    | rpc.EndSession
+    | rpc.MoveSession
+    | rpc.ListSessions
+)
+
+
+async def handle_companion_call(parts: WorkerContainer, call: Call) -> msgspec.Struct:
+    """Run a gateway's call and return the reply.
+
+    Raises:
+        ChatError: the call failed.
+    """
+    sessions = parts.companion_sessions
+    match call:
+        case rpc.ListCompanions():
+            after = None if call.after is None else parse_companion_id(call.after, "after")
+            found, following = await parts.companions.companions.list_page(after, call.limit)
+            return rpc.CompanionsPage([describe_companion(each) for each in found], following)
+        case rpc.ListSessions():
+            return await _list_sessions(parts, call)
+        case rpc.BeginSession():
+            begin = sessions.renew if call.is_renewal else sessions.create
+            opened = await begin(UserId(call.user), _companion(call.companion), Ref(call.ref))
+            return rpc.OpenedSession(describe_session(opened.session), opened.info)
+        case rpc.GetSession():
+            opened = await sessions.get(UserId(call.user), _companion(call.companion))
+            return rpc.OpenedSession(describe_session(opened.session), opened.info)
+        case rpc.EndSession():
+            chat = None if call.chat is None else ChatId(call.chat)
+            old = await sessions.delete(UserId(call.user), _companion(call.companion), chat)
+            return rpc.OpenedSession(describe_session(old))
+        case rpc.MoveSession():
+            moved = await sessions.update_version(
+                UserId(call.user), ChatId(call.chat), call.version
+            )
+            return rpc.OpenedSession(describe_session(moved))
+        case _ as never:
+            assert_never(never)
+
+
+async def _list_sessions(parts: WorkerContainer, call: rpc.ListSessions) -> rpc.SessionsPage:
+    cursors = Cursors(parts.settings.auth.secret)
+    user = UserId(call.user)
+    companion = None if call.companion is None else _companion(call.companion)
+    what = list_name(user, companion)
+    place: Mapping[str, str] | None = cursors.open(what, call.after, dict[str, str])
+    found, following = await parts.companion_sessions.list_page(user, companion, place, call.limit)
+    sealed = None if following is None else cursors.seal(what, following)
+    return rpc.SessionsPage([describe_session(each) for each in found], sealed)
+
+
+def _companion(text: str) -> CompanionId:
+    return parse_companion_id(text)

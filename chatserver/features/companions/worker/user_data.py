@@ -1,0 +1,41 @@
+"""A user's companion sessions and responses, for data export and erasure."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from chatserver.domain.ids import UserId
+from chatserver.features.companions.model import CompanionSession
+from chatserver.protocol.frames import Message
+from workers.container import WorkerContainer
+
+SESSIONS_PAGE = 100
+ENTRIES_PAGE = 100
+
+
+async def iter_sessions(parts: WorkerContainer, user: UserId) -> AsyncIterator[CompanionSession]:
+    """Yield all sessions of a user, active ones first."""
+    start = None
+    while True:
+        page = await parts.companions.session_rows.list_all(user, limit=SESSIONS_PAGE, start=start)
+        for session in page.items:
+            yield session
+        start = page.next
+        if start is None:
+            return
+
+
+async def iter_answers(
+    parts: WorkerContainer, session: CompanionSession
+) -> AsyncIterator[list[Message]]:
+    """Yield all entries that the companion wrote in a session, page by page, from every tier.
+
+    Entries that exist only in Redis are not included: wait until they are persisted.
+    """
+    after = 0
+    while True:
+        entries = await parts.older.list_after(session.chat, after, ENTRIES_PAGE)
+        if not entries:
+            return
+        after = entries[-1].seq
+        yield [entry for entry in entries if entry.sender == session.companion]

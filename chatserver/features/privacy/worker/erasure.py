@@ -1,0 +1,329 @@
+"""Erasure worker: stepwise deletion of a user's data, with a receipt.
+
+::
+
+    sessions ─► chats ─► messages ─► companions ─► files ─► exports ─► reports ─► social ─► traces
+                                                                     check ◄─ keys ◄─ rows ◄─┘
+
+Each completed step is a line of the job's receipt. Crash-safe: the next worker continues with the
+first step that is not recorded, and every step is idempotent. A line counts the items found by the
+attempt that completed the step. No data of the user can reappear meanwhile: the user's row is a
+tombstone before the first step, and after the second one no chat accepts messages from the user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.errors import Conflict, NotFound, Unavailable
+from chatserver.features.companions.worker.user_data import iter_answers, iter_sessions
+from chatserver.features.privacy.model import Done
+from chatserver.features.privacy.warm.jobs import EXPORT_PREFIX
+from chatserver.features.privacy.warm.user_data import FILE_PREFIX, REPORTED_PREFIX
+from chatserver.features.privacy.worker.jobs import (
+    LEASE_S,
+    ClaimedJob,
+    JobWorker,
+    wait_until_persisted,
+)
+from chatserver.features.social.worker.user_data import SocialData
+from chatserver.protocol import frames
+from chatserver.service.messaging.message_erasure import has_text
+from chatserver.telemetry.failpoints import failpoint
+from workers.container import WorkerContainer
+
+log = structlog.get_logger()
+
+RECEIPT_DAYS = 365  # how long a receipt is kept
+
+SETTLE_S = 10.0  # an erasure waits for work in progress
+
+CHATS_PAGE = 100
+PASSES_MAX = 8
+REMOVE_TRIES_MAX = 5
+REWRITE_TRIES_MAX = 20
+DAY_S = 86_400
+LEAVE_REF = "erase-leave"
+REDIS, DIRECTORY, MESSAGES, BUCKET = "Redis", "DynamoDB directory", "DynamoDB messages", "S3"
+SESSIONS = "DynamoDB chat_session"
+TIERS = f"{REDIS}, {MESSAGES}"
+
+
+class Erasure:
+    """The erasure of one user."""
+
+    def __init__(self, parts: WorkerContainer, claimed: ClaimedJob) -> None:
+        self._parts = parts
+        self._private = parts.private
+        self._settings = parts.settings.privacy
+        self._claimed = claimed
+        self._user = UserId(claimed.job.user)
+        self._steps: dict[str, Callable[[], Awaitable[list[Done]]]] = {
+            "sessions": self._end_sessions,
+            "chats": self._leave_chats,
+            "messages": self._erase_messages,
+            "companions": self._erase_companions,
+            "files": self._remove_files,
+            "exports": self._remove_exports,
+            "reports": self._blank_reports,
+            "social": SocialData(parts, self._user).erase,
+            "traces": self._remove_traces,
+            "rows": self._remove_rows,
+            "keys": self._remove_keys,
+            "check": self._check,
+        }
+
+    async def run(self) -> None:
+        """Run the steps that are not completed yet.
+
+        Raises:
+            Unavailable: a store is unavailable, or data keeps reappearing; continue later.
+            JobLost: another worker has the job.
+        """
+        lines = list(self._claimed.job.steps)
+        done = {line.step for line in lines}
+        for number, (name, step) in enumerate(self._steps.items(), 1):
+            if name in done:
+                continue
+            failpoint(f"erasure.before_{name}")
+            lines += await step()
+            failpoint(f"erasure.after_{name}")
+            progress = 100 * number // len(self._steps)
+            await self._claimed.update(steps=lines, progress=progress, why="")
+        expires_at = int(self._parts.clock.time()) + RECEIPT_DAYS * DAY_S
+        await self._claimed.finish(state="done", progress=100, expires_at=expires_at, why="")
+
+    # the steps
+
+    async def _end_sessions(self) -> list[Done]:
+        user, step = self._user, "sessions"
+        devices = await self._private.closing.close(user)
+        password = await self._private.accounts.remove_credential(user)
+        pushes = await self._parts.subscriptions.remove_all(user, self._parts.clock.time())
+        return [
+            Done(step, DIRECTORY, "name and what the user said of himself", 1),
+            Done(step, DIRECTORY, "passwords", int(password)),
+            Done(step, f"{DIRECTORY}, {REDIS}", "logins ended", devices),
+            Done(step, DIRECTORY, "push subscriptions", pushes),
+        ]
+
+    async def _leave_chats(self) -> list[Done]:
+        """Leave groups, and close direct chats for new messages."""
+        groups = directs = 0
+        start = None
+        while True:
+            page = await self._parts.directory.list_memberships(
+                self._user, limit=CHATS_PAGE, start=start
+            )
+            for chat, _ in page.items:
+                if chat.kind == "group":
+                    groups += await self._leave(ChatId(chat.chat))
+                else:
+                    directs += 1
+                    await self._end_direct(ChatId(chat.chat))
+            start = page.next
+            if start is None:
+                break
+        return [
+            Done("chats", f"{DIRECTORY}, {REDIS}", "groups left", groups),
+            Done("chats", f"{DIRECTORY}, {REDIS}", "direct chats closed, kept for others", directs),
+        ]
+
+    async def _leave(self, chat: ChatId) -> bool:
+        try:
+            await self._parts.membership.change(self._user, frames.Leave(0, chat, LEAVE_REF))
+        except NotFound:
+            return False  # already left: the index is behind
+        return True
+
+    async def _end_direct(self, chat: ChatId) -> None:
+        # Like a block by the user, which nobody can remove after the erasure.
+        await self._private.blocks.mark_chat(chat, self._user, is_blocked=True)
+        await self._parts.turnover.apply_write_policy(await self._parts.directory.get_chat(chat))
+        await self._private.rows.strip_membership(chat, self._user)
+
+    async def _erase_messages(self) -> list[Done]:
+        """Delete the user's messages until no more are found.
+
+        The index of senders is eventually consistent, so the last scan is `settle_s` after the
+        first.
+        """
+        began = self._parts.clock.monotonic()
+        await wait_until_persisted(self._parts)
+        for number in range(PASSES_MAX):
+            found, places = await self._erase_once(number)
+            if number == 0:
+                passed_s = self._parts.clock.monotonic() - began
+                await asyncio.sleep(max(0.0, SETTLE_S - passed_s))
+            await wait_until_persisted(self._parts)
+            if found == 0 and number > 0:
+                chats = await self._rewrite_archive()
+                return [
+                    Done("messages", TIERS, "messages whose text is gone", places),
+                    Done("messages", BUCKET, "chats whose archive has none of it", chats),
+                ]
+        raise Unavailable("texts of the user keep coming")
+
+    async def _erase_once(self, number: int) -> tuple[int, int]:
+        """Delete the texts found; return their number, and the number of all messages found."""
+        found = places = 0
+        async for page in self._private.said.iter_entries(self._user):
+            for entry in page:
+                places += entry.kind not in frames.ENTRY_KINDS
+                # An edit is deleted with its message; later passes find edits without one.
+                if not has_text(entry) or (entry.kind == "edit" and number == 0):
+                    continue
+                found += 1
+                is_gone = await self._private.eraser.erase(self._user, entry)
+                if not is_gone and number > 1:
+                    # Gone from Redis, still in DynamoDB: no pending change will delete it.
+                    rev = max(entry.rev, entry.seq) + 1
+                    await self._parts.message_changes.blank(entry.chat, entry.ts, rev)
+                failpoint("erasure.in_messages")
+        return found, places
+
+    async def _rewrite_archive(self) -> int:
+        """Remove deleted messages from the archive objects; return the number of chats."""
+        chats = await self._private.said.list_chats(self._user)
+        for chat in chats:
+            await self._rewrite_chat(chat)
+            failpoint("erasure.in_archive")
+        return len(chats)
+
+    async def _rewrite_chat(self, chat: ChatId) -> None:
+        for left in reversed(range(REWRITE_TRIES_MAX)):
+            try:
+                await self._parts.archiver.fold(chat)
+                return
+            except Conflict as exc:  # the archive worker is processing it, too
+                if not left:
+                    raise Unavailable(exc.message) from exc
+                await asyncio.sleep(0.1)
+
+    async def _erase_companions(self) -> list[Done]:
+        """Delete the companions' messages to the user, which nobody else received.
+
+        Summaries are deleted as well; the rows of the sessions are kept until `_check`.
+        """
+        answers = sessions = 0
+        async for session in iter_sessions(self._parts, self._user):
+            sessions += 1
+            async for page in iter_answers(self._parts, session):
+                for entry in page:
+                    if has_text(entry):
+                        answers += await self._private.eraser.erase(session.companion, entry)
+        await wait_until_persisted(self._parts)
+        async for session in iter_sessions(self._parts, self._user):
+            await self._parts.summaries.drop(session.chat)
+            await self._rewrite_chat(session.chat)
+        return [
+            Done("companions", TIERS, "answers of companions whose text is gone", answers),
+            Done("companions", SESSIONS, "sessions with companions", sessions),
+        ]
+
+    async def _remove_files(self) -> list[Done]:
+        names = await self._private.rows.list_names(self._user, FILE_PREFIX)
+        for name in names:
+            await self._remove_file(name)
+        return [Done("files", f"{BUCKET}, {DIRECTORY}, {REDIS}", "files", len(names))]
+
+    async def _remove_file(self, name: str) -> None:
+        await self._parts.sendable.drop([name])
+        for _ in range(REMOVE_TRIES_MAX):
+            file = await self._parts.files.find_file(name)
+            if file is None:
+                await self._private.rows.remove_row(self._user, FILE_PREFIX + name)
+                return
+            await self._parts.objects.remove(file)
+            failpoint("erasure.in_files")
+            if await self._parts.files.remove_file(file):
+                return
+        raise Unavailable(f"file {name}: others keep changing it")
+
+    async def _remove_exports(self) -> list[Done]:
+        names = await self._private.rows.list_names(self._user, EXPORT_PREFIX)
+        for name in names:
+            job = await self._private.jobs.find(name)
+            if job is not None:
+                await self._private.jobs.delete_waiting(job)
+                await self._private.jobs.delete(name, job.expires_at)
+                if job.state == "running":
+                    # Its worker fails to renew the lease, and uploads no more.
+                    wait_s = job.until_ms / 1000 - self._parts.clock.time()
+                    await asyncio.sleep(max(0.0, min(wait_s, LEASE_S)))
+            await self._private.exports.remove(name)
+            await self._private.rows.remove_row(self._user, EXPORT_PREFIX + name)
+        return [Done("exports", f"{BUCKET}, {DIRECTORY}", "exports", len(names))]
+
+    async def _blank_reports(self) -> list[Done]:
+        names = await self._private.rows.list_names(self._user, REPORTED_PREFIX)
+        for name in names:
+            await self._private.rows.blank_report(name, self._user)
+        return [Done("reports", DIRECTORY, "reports, of which the reporter's id stays", len(names))]
+
+    async def _remove_traces(self) -> list[Done]:
+        return [
+            Done("traces", REDIS, what, count)
+            for what, count in (await self._delete_from_redis()).items()
+        ]
+
+    async def _delete_from_redis(self) -> dict[str, int]:
+        traces, user = self._private.traces, self._user
+        chats = [session.chat async for session in iter_sessions(self._parts, user)]
+        return {
+            "pushes in mailboxes": await traces.remove_mail(user, SETTLE_S, chats),
+            "calls of gateways": await traces.remove_calls(user),
+            "events of webhooks, dead letters too": await traces.remove_events(user, chats),
+            "messages that could not be persisted": await traces.remove_dead_letters(user, chats),
+            "stored answers": await self._private.answers.remove_all(user),
+        }
+
+    async def _remove_rows(self) -> list[Done]:
+        count = await self._private.rows.remove_rows(self._user)
+        return [Done("rows", DIRECTORY, "rows: devices, blocks and what else was left", count)]
+
+    async def _remove_keys(self) -> list[Done]:
+        count = await self._private.traces.remove_keys(self._user)
+        return [Done("keys", REDIS, "keys", count)]
+
+    async def _check(self) -> list[Done]:
+        """Scan again, after the operations in progress at the start have finished."""
+        webhooks = self._parts.settings.webhooks
+        told_s = webhooks.timeout_s if webhooks.events_url is not None else 0.0
+        for _ in range(PASSES_MAX):
+            await asyncio.sleep(max(SETTLE_S, told_s))
+            found, _ = await self._erase_once(1)
+            found += sum((await self._delete_from_redis()).values())
+            found += sum(done.count for done in await SocialData(self._parts, self._user).erase())
+            found += await self._private.rows.remove_rows(self._user)
+            await self._private.traces.remove_keys(self._user)
+            if found == 0:
+                await self._rewrite_archive()
+                await self._private.rows.remove_trails(self._user)
+                # Last, because they point to the messages of companions.
+                await self._parts.companions.session_rows.remove_all(self._user)
+                return [Done("check", f"{TIERS}, {DIRECTORY}", "found by another look", 0)]
+            await wait_until_persisted(self._parts)
+        raise Unavailable("something of the user keeps coming back")
+
+
+def make_erasure_worker(parts: WorkerContainer, owner: str) -> JobWorker:
+    """Return the job worker for erasures."""
+
+    async def erase(claimed: ClaimedJob) -> None:
+        await Erasure(parts, claimed).run()
+
+    return JobWorker(parts=parts, owner=owner, kind="erasure", work=erase, tries_max=None)
+
+
+async def run_erasures(parts: WorkerContainer, owner: str) -> None:
+    """Run erasures until cancelled.
+
+    Raises:
+        Unavailable: a store is unavailable; start again.
+    """
+    await make_erasure_worker(parts, owner).run()

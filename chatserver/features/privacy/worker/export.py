@@ -1,0 +1,291 @@
+"""Export worker: builds ZIPs of users' data and uploads them to S3.
+
+It waits until the warm tier has all committed messages, then builds and uploads the ZIP.
+Crash-safe: the next worker starts again, and its ZIP replaces the one that the first worker
+uploaded. A ZIP is removed when it expires, and when its user is erased.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import structlog
+
+from chatserver.cold.client import ObjectMissing
+from chatserver.domain.ids import UserId
+from chatserver.errors import ChatError, NotFound
+from chatserver.features.attachments.model import File
+from chatserver.features.attachments.worker.sweep import SWEEP_INTERVAL_S
+from chatserver.features.companions.frames import describe_session
+from chatserver.features.companions.worker.user_data import iter_answers, iter_sessions
+from chatserver.features.privacy.warm.user_data import FILE_PREFIX, REPORTED_PREFIX
+from chatserver.features.privacy.worker.export_zip import ExportZip, open_zip
+from chatserver.features.privacy.worker.jobs import (
+    ClaimedJob,
+    JobLost,
+    JobWorker,
+    wait_until_persisted,
+)
+from chatserver.features.social.worker.user_data import SocialData
+from chatserver.protocol.entry_rules import is_message
+from chatserver.protocol.frames import Message
+from chatserver.telemetry.failpoints import failpoint
+from workers.container import WorkerContainer
+
+log = structlog.get_logger()
+
+EXPORT_BYTES_MAX = 5_368_709_120  # of one ZIP file
+
+EXPORT_ATTEMPTS_MAX = 5
+
+DAY_S = 86_400
+CHATS_PAGE = 100
+BLOCKS_PAGE = 1_000
+README = """\
+This is a copy of what you have here.
+
+profile.json     your account: name, what you say of yourself, whom you block, what you reported,
+                 and where you want to be notified
+devices.jsonl    where you are logged in with a password; one line each
+chats.jsonl      the chats that you are in, your role, and how far you have read them
+messages.jsonl   what you sent, in all chats, as it is now; what you deleted has no text any more,
+                 and what has expired is not there
+sessions.jsonl   your sessions with AI companions, each with its chat, and, if there is one, with
+                 the summary of the messages `first` to `upto` by which the companion remembers it
+answers.jsonl    what companions said to you there
+following.jsonl  whom you follow, and followers.jsonl who follows you
+posts.jsonl      what you posted
+likes.jsonl      which posts you like, and whose they are
+attachments/     your files, named for their ids; attachments.jsonl says what each is
+
+Times are in milliseconds since 1970 (UTC), `ts` in microseconds. Files that end in .jsonl have one
+JSON object in each line. What others wrote is theirs, and not in here.
+"""
+
+
+class ExportWorker:
+    """Builds exports, and removes expired ones."""
+
+    def __init__(self, parts: WorkerContainer) -> None:
+        self._parts = parts
+        self._private = parts.private
+        self._settings = parts.settings.privacy
+
+    async def make(self, claimed: ClaimedJob) -> None:
+        """Build and upload the export of a job.
+
+        Raises:
+            TooLarge: it would exceed the size limit.
+            NotFound: the user no longer exists.
+            Unavailable: a store is unavailable; retry.
+            JobLost: another worker has the job, or its user is erased.
+        """
+        job = claimed.job
+        await wait_until_persisted(self._parts)
+        async with open_zip(EXPORT_BYTES_MAX) as archive:
+            await self._write(archive, claimed)
+            failpoint("export.before_upload")
+            content, size = await archive.finish()
+            await claimed.update(progress=90)
+            await self._private.exports.put(job.id, content, size)
+        failpoint("export.after_upload")
+        expires_at = int(self._parts.clock.time()) + self._settings.export_days * DAY_S
+        try:
+            await claimed.finish(
+                state="ready", progress=100, size=size, expires_at=expires_at, why=""
+            )
+        except JobLost:
+            if await self._private.jobs.find(job.id) is None:
+                await self._private.exports.remove(job.id)  # its user is erased
+            raise
+
+    async def _write(self, archive: ExportZip, claimed: ClaimedJob) -> None:
+        user = UserId(claimed.job.user)
+        await archive.put_text("README.txt", README.encode())
+        await archive.put_text("profile.json", msgspec.json.encode(await self._profile_of(user)))
+        await archive.put_lines("devices.jsonl", self._iter_devices(user))
+        await archive.put_lines("chats.jsonl", self._iter_chats(user))
+        await claimed.update(progress=10)
+        await archive.put_lines("messages.jsonl", self._iter_messages(user))
+        await archive.put_lines("sessions.jsonl", self._iter_sessions(user))
+        await archive.put_lines("answers.jsonl", self._iter_answers(user))
+        await self._write_social(archive, user)
+        failpoint("export.after_messages")
+        await claimed.update(progress=50)
+        files = await self._list_files(user)
+        await archive.put_lines(
+            "attachments.jsonl", _one_page([_file_line(each) for each in files])
+        )
+        for number, file in enumerate(files, 1):
+            await self._put_file(archive, file)
+            await claimed.update(progress=50 + 40 * number // len(files))
+
+    async def _write_social(self, archive: ExportZip, user: UserId) -> None:
+        data = SocialData(self._parts, user)
+        await archive.put_lines("following.jsonl", data.iter_edges(is_follower=False))
+        await archive.put_lines("followers.jsonl", data.iter_edges(is_follower=True))
+        await archive.put_lines("posts.jsonl", data.iter_posts())
+        await archive.put_lines("likes.jsonl", data.iter_likes())
+
+    async def _profile_of(self, user: UserId) -> dict[str, Any]:
+        record = await self._private.accounts.find_user(user)
+        if record is None or record.erased_ms is not None:
+            raise NotFound("user: does not exist")
+        blocks = await self._private.blocks.list_blocks(user, None, BLOCKS_PAGE)
+        devices = await self._parts.subscriptions.list_of(user, self._parts.clock.time())
+        reports = await self._private.rows.list_names(user, REPORTED_PREFIX)
+        credential = await self._private.accounts.find_credential(user)
+        return {
+            "user": user,
+            "name": record.name,
+            "about": record.about,
+            "created": record.created_ms,
+            "password_changed": None if credential is None else credential.changed_ms,
+            "blocks": [{"user": each.user, "since": each.since} for each in blocks],
+            "reports": [await self._report_line(user, each) for each in reports],
+            "push_subscriptions": [
+                {"kind": each.kind, "target": each.target, "created": each.created_ms}
+                for each in devices
+            ],
+            "social": await SocialData(self._parts, user).get_profile(),
+        }
+
+    async def _report_line(self, user: UserId, reported: str) -> dict[str, Any]:
+        chat, _, seq = reported.partition("#")
+        reason = await self._private.rows.find_reason(reported, user)
+        return {"chat": chat, "seq": int(seq), "reason": reason}
+
+    async def _iter_devices(self, user: UserId) -> AsyncIterator[list[Any]]:
+        yield [
+            {
+                "device": each.login,
+                "name": each.name,
+                "created": each.created_ms,
+                "seen": each.seen_ms,
+                "ended": each.ended_ms,
+            }
+            for each in await self._private.accounts.list_logins(user)
+        ]
+
+    async def _iter_chats(self, user: UserId) -> AsyncIterator[list[Any]]:
+        start = None
+        while True:
+            page = await self._parts.directory.list_memberships(user, limit=CHATS_PAGE, start=start)
+            yield [
+                {
+                    "chat": chat.chat,
+                    "kind": chat.kind,
+                    "name": chat.name,
+                    "role": member.role,
+                    "joined": member.joined,
+                    "read": member.read,
+                    "received": member.received,
+                    "deleted_for_me": list(member.hidden),
+                    "earlier_periods": [list(period) for period in member.periods],
+                }
+                for chat, member in page.items
+            ]
+            start = page.next
+            if start is None:
+                return
+
+    async def _iter_messages(self, user: UserId) -> AsyncIterator[list[Any]]:
+        now_s = self._parts.clock.time()
+
+        def is_there(entry: Message) -> bool:
+            return is_message(entry) and (entry.expires_at is None or entry.expires_at > now_s)
+
+        async for page in self._private.said.iter_entries(user):
+            yield [entry for entry in page if is_there(entry)]
+
+    async def _iter_sessions(self, user: UserId) -> AsyncIterator[list[Any]]:
+        async for session in iter_sessions(self._parts, user):
+            line = msgspec.to_builtins(describe_session(session))
+            memory = await self._parts.summaries.find(session.chat)
+            if memory is not None:
+                kept = {"first": memory.first, "upto": memory.upto, "summary": memory.text}
+                line["memory"] = kept
+            yield [line]
+
+    async def _iter_answers(self, user: UserId) -> AsyncIterator[list[Any]]:
+        async for session in iter_sessions(self._parts, user):
+            async for page in iter_answers(self._parts, session):
+                yield [entry for entry in page if is_message(entry)]
+
+    async def _list_files(self, user: UserId) -> list[File]:
+        names = await self._private.rows.list_names(user, FILE_PREFIX)
+        found = [await self._parts.files.find_file(name) for name in names]
+        return [file for file in found if file is not None and file.phase == "ready"]
+
+    async def _put_file(self, archive: ExportZip, file: File) -> None:
+        pieces = self._parts.objects.iter_pieces(file)
+        try:
+            await archive.put_pieces(_path_of(file), pieces)
+        except ObjectMissing:
+            log.warning("export.file_gone", file=file.id)
+
+    async def remove_old(self) -> int:
+        """Remove expired ZIPs; return their number. Idempotent."""
+        jobs = self._private.jobs
+        over = await jobs.list_kept_before(int(self._parts.clock.time()))
+        for id_, expires_at in over:
+            await self._private.exports.remove(id_)
+            await jobs.delete(id_, expires_at)
+        return len(over)
+
+
+def _path_of(file: File) -> str:
+    # Users chose the names: keep only characters that no unpacker treats as a path.
+    name = re.sub(r"[^\w.() -]", "_", file.name).strip(". ")[-100:]
+    return f"attachments/{file.id}-{name}" if name else f"attachments/{file.id}"
+
+
+def _file_line(file: File) -> dict[str, Any]:
+    return {
+        "id": file.id,
+        "file": _path_of(file),
+        "name": file.name,
+        "type": file.type,
+        "size": file.size,
+        "sha256": file.sha256,
+        "chat": file.chat,
+        "created": file.created * 1000,
+        "messages": sorted(file.seqs),
+    }
+
+
+async def _one_page(lines: list[Any]) -> AsyncIterator[list[Any]]:
+    yield lines
+
+
+def make_export_worker(parts: WorkerContainer, owner: str) -> JobWorker:
+    """Return the job worker for exports."""
+    tries_max = EXPORT_ATTEMPTS_MAX
+    return JobWorker(
+        parts=parts, owner=owner, kind="export", work=ExportWorker(parts).make, tries_max=tries_max
+    )
+
+
+async def run_exports(parts: WorkerContainer, owner: str) -> None:
+    """Build exports and remove expired ones, until cancelled.
+
+    Raises:
+        Unavailable: a store is unavailable; start again.
+    """
+    worker, interval_s = ExportWorker(parts), SWEEP_INTERVAL_S
+
+    async def remove_old() -> None:
+        while True:
+            await worker.remove_old()
+            await asyncio.sleep(interval_s)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(make_export_worker(parts, owner).run(), name="exports")
+            group.create_task(remove_old(), name="old-exports")
+    except* ChatError as failures:
+        raise failures.exceptions[0] from failures

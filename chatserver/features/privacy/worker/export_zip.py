@@ -1,0 +1,86 @@
+"""ZIP of an export, built in a temporary file of bounded size.
+
+Compression runs in a thread. The file has no name, so it is deleted when the process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+import zipfile
+from collections.abc import AsyncIterator, Iterator
+from typing import IO, Any
+
+import msgspec
+
+from chatserver.errors import TooLarge
+
+
+class ExportZip:
+    """A ZIP that is being written; created by `open_zip`."""
+
+    def __init__(self, file: IO[bytes], bytes_max: int) -> None:
+        self._file = file
+        self._zip = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, allowZip64=True)
+        self._bytes_max = bytes_max
+
+    async def put_text(self, name: str, content: bytes) -> None:
+        """Write a whole file."""
+        await asyncio.to_thread(self._zip.writestr, name, content)
+        self._check()
+
+    async def put_lines(self, name: str, pages: AsyncIterator[list[Any]]) -> int:
+        """Write pages of items as JSON Lines; return the number of items."""
+        count = 0
+        with self._entry(name, zipfile.ZIP_DEFLATED) as entry:
+            async for page in pages:
+                lines = b"".join(msgspec.json.encode(each) + b"\n" for each in page)
+                await asyncio.to_thread(entry.write, lines)
+                count += len(page)
+                self._check()
+        return count
+
+    async def put_pieces(self, name: str, pieces: AsyncIterator[bytes]) -> None:
+        """Write a file in pieces, uncompressed, since most uploads are already compressed."""
+        with self._entry(name, zipfile.ZIP_STORED) as entry:
+            async for piece in pieces:
+                await asyncio.to_thread(entry.write, piece)
+                self._check()
+
+    @contextlib.contextmanager
+    def _entry(self, name: str, how: int) -> Iterator[IO[bytes]]:
+        info = zipfile.ZipInfo(name)
+        info.compress_type = how
+        with self._zip.open(info, "w", force_zip64=True) as entry:
+            yield entry
+
+    def _check(self) -> None:
+        if self._file.tell() > self._bytes_max:
+            raise TooLarge(
+                f"it would have more than {self._bytes_max:,} bytes, which is all that is allowed"
+            )
+
+    def close(self) -> None:
+        """Stop writing; the ZIP may be incomplete."""
+        with contextlib.suppress(ValueError, OSError):
+            self._zip.close()
+
+    async def finish(self) -> tuple[IO[bytes], int]:
+        """Complete the ZIP; return its file, at the start, and its size."""
+        await asyncio.to_thread(self._zip.close)
+        size = self._file.tell()
+        self._check()
+        self._file.seek(0)
+        return self._file, size
+
+
+@contextlib.asynccontextmanager
+async def open_zip(bytes_max: int) -> AsyncIterator[ExportZip]:
+    """Open a new ZIP, which is deleted at the end of the block."""
+    with tempfile.TemporaryFile() as file:
+        archive = ExportZip(file, bytes_max)
+        try:
+            yield archive
+        finally:
+            archive.close()

@@ -1,0 +1,184 @@
+"""Job worker for exports and erasures: claims a job, renews its lease, and retries after a crash.
+
+::
+
+    waiting jobs ─► claim for `lease_s` ─► work, lease renewed meanwhile ─► finish
+                        ▲                      │ store unavailable           │
+                        └── later, any worker ─┴── error in the work ────────┴─► failed, with reason
+
+A worker that was killed holds its job for at most `lease_s`. A worker that was suspended for longer
+is cancelled at its next renewal, and its writes to the job are rejected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from chatserver.domain.jitter import jittered
+from chatserver.errors import ChatError, ClientError, Unavailable
+from chatserver.features.privacy.model import Job, Kind
+from chatserver.hot.chats.backlog import Backlog
+from workers.container import WorkerContainer
+
+log = structlog.get_logger()
+
+LEASE_S = 60.0  # a job of a dead worker is claimed after this time
+POLL_S = 2.0
+
+BACKOFF_S_MAX = 60.0
+FAILED_KEPT_S = 30 * 86_400
+PERSISTED_POLL_S = 0.1
+PERSISTED_S_MAX = 60.0
+
+
+class JobLost(Unavailable):
+    """Another worker has the job now."""
+
+
+class ClaimedJob:
+    """A job that this worker has leased, as long as it renews the lease."""
+
+    def __init__(self, parts: WorkerContainer, job: Job) -> None:
+        self.job = job
+        self._parts = parts
+        self._rows = parts.private.jobs
+        self._hold_ms = int(LEASE_S * 1000)
+
+    def now_ms(self) -> int:
+        """Return the current time."""
+        return int(self._parts.clock.time() * 1000)
+
+    async def update(self, **changes: Any) -> None:
+        """Update the job and renew its lease. Raises JobLost."""
+        now_ms = self.now_ms()
+        changes |= {"until_ms": now_ms + self._hold_ms, "changed_ms": now_ms}
+        if not await self._rows.update(self.job, **changes):
+            raise JobLost(f"job {self.job.id}: another worker has it")
+
+    async def renew_lease(self) -> None:
+        """Renew the lease until cancelled. Raises JobLost."""
+        while True:
+            await asyncio.sleep(self._hold_ms / 3000)
+            await self.update()
+
+    async def finish(self, **changes: Any) -> None:
+        """Store the final state of the job. Raises JobLost."""
+        if not await self._rows.finish(self.job, **changes, changed_ms=self.now_ms()):
+            raise JobLost(f"job {self.job.id}: another worker has it, or it is gone")
+
+    async def fail(self, why: str) -> None:
+        """Mark the job as failed, with a reason. Raises JobLost."""
+        expires_at = self.now_ms() // 1000 + FAILED_KEPT_S
+        await self.finish(state="failed", why=why[:500], expires_at=expires_at)
+
+    async def release(self) -> None:
+        """Release the job, so that another worker can claim it at once."""
+        await self._rows.update(self.job, until_ms=0)
+
+    async def postpone(self, why: str) -> None:
+        """Release the job for a retry after a delay that grows with the number of tries."""
+        pause_s = jittered(min(BACKOFF_S_MAX, 0.5 * 2 ** min(self.job.tries, 10)))
+        until_ms = self.now_ms() + int(pause_s * 1000)
+        await self._rows.update(self.job, until_ms=until_ms, why=why[:500])
+
+
+class JobWorker:
+    """Runs jobs of one kind, one at a time. `tries_max` None: unlimited tries."""
+
+    def __init__(
+        self,
+        *,
+        parts: WorkerContainer,
+        owner: str,
+        kind: Kind,
+        work: Callable[[ClaimedJob], Awaitable[None]],
+        tries_max: int | None,
+    ) -> None:
+        self._parts = parts
+        self._owner = owner
+        self._kind: Kind = kind
+        self._work = work
+        self._tries_max = tries_max
+
+    async def run(self) -> None:
+        """Run jobs until cancelled.
+
+        Raises:
+            Unavailable: the directory is unavailable; start again.
+        """
+        while True:
+            if not await self.step():
+                await asyncio.sleep(jittered(POLL_S))
+
+    async def step(self) -> bool:
+        """Claim and run one job; return False if none is available."""
+        rows = self._parts.private.jobs
+        for id_ in await rows.list_waiting(self._kind):
+            now_ms = int(self._parts.clock.time() * 1000)
+            job = await rows.claim(id_, self._owner, now_ms, int(LEASE_S * 1000))
+            if job is not None:
+                await self._run_job(ClaimedJob(self._parts, job))
+                return True
+        return False
+
+    async def _run_job(self, claimed: ClaimedJob) -> None:
+        job = claimed.job
+        log.info("job.started", kind=job.kind, user=job.user, tries=job.tries)
+        if self._tries_max is not None and job.tries > self._tries_max:
+            why = job.why or "it could not be made"
+            await claimed.fail(f"{why}; ask again, or tell who runs this")
+            return
+        try:
+            async with _lease_renewed(claimed):
+                await self._work(claimed)
+        except asyncio.CancelledError:
+            with contextlib.suppress(ChatError):  # the lease expires by itself
+                await claimed.release()
+            raise
+        except JobLost as exc:
+            log.warning("job.lost", kind=job.kind, user=job.user, why=exc.message)
+        except ClientError as exc:
+            if self._tries_max is None:
+                await claimed.postpone(exc.message)
+            else:
+                await claimed.fail(exc.message)
+            log.warning("job.failed", kind=job.kind, user=job.user, why=exc.message)
+        except ChatError as exc:
+            await claimed.postpone(exc.message)
+            log.warning("job.postponed", kind=job.kind, user=job.user, why=exc.message)
+        else:
+            log.info("job.finished", kind=job.kind, user=job.user)
+
+
+@contextlib.asynccontextmanager
+async def _lease_renewed(claimed: ClaimedJob) -> AsyncIterator[None]:
+    """Renew the lease of a job during the block; cancel the block if the lease is lost."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            renewal = group.create_task(claimed.renew_lease(), name=f"keep-{claimed.job.id}")
+            yield
+            renewal.cancel()
+    except* ChatError as failures:
+        raise failures.exceptions[0] from None
+
+
+async def wait_until_persisted(parts: WorkerContainer) -> None:
+    """Wait until the warm tier has everything that was committed before the call.
+
+    Raises:
+        Unavailable: it takes longer than `PERSISTED_S_MAX`.
+    """
+    backlogs = [Backlog(parts.hot, number) for number in range(parts.hot.keys.partitions)]
+    newest = [await backlog.get_newest() for backlog in backlogs]
+    try:
+        async with asyncio.timeout(PERSISTED_S_MAX):
+            for backlog, entry in zip(backlogs, newest, strict=True):
+                while not await backlog.is_persisted(entry):  # noqa: ASYNC110  # another process does it
+                    await asyncio.sleep(PERSISTED_POLL_S)
+    except TimeoutError:
+        raise Unavailable("messages wait to be persisted for too long") from None

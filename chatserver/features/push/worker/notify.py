@@ -1,0 +1,195 @@
+"""Push worker: notifies absent members of new messages. See docs/push.md and decision 0020.
+
+::
+
+    backlog ─► chats with new messages ─► {pN}:due, after `notify.delay_s` ─► `dispatcher`
+             (separate reader with the checkpoint `told`)
+
+Pushes add no work to the hot path. This worker reads the backlog a second time and groups it by
+chat, so a thousand messages of one chat are one unit of work. Persisted entries stay in the backlog
+until this worker has read them, for at most a minute.
+
+Crash-safe at any point: one script advances `told` and records the due chats, a chat that was taken
+becomes due again unless it was finished, and each push is claimed in Redis before it is sent. A
+push may therefore be lost in a crash but is never sent twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import structlog
+
+from chatserver.domain.ids import ChatId, Seq
+from chatserver.errors import ChatError, CorruptData, NotFound
+from chatserver.features.push.hot import Due, DueChats, PushState
+from chatserver.features.push.model import Notice, Subscription
+from chatserver.features.push.providers.registry import open_providers
+from chatserver.features.push.providers.sender import PushSender
+from chatserver.features.push.worker.dispatcher import FRESH_S, Progress, PushDispatcher
+from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry
+from chatserver.hot.leases import Lease
+from chatserver.telemetry.failpoints import failpoint
+from workers.container import WorkerContainer
+from workers.partitions import run_partitions
+
+log = structlog.get_logger()
+
+POLL_MS = 500
+
+LEASE_S = 6.0
+READ_MAX = 100  # backlog entries; one holds up to redis.batch_max messages
+CHATS_AT_ONCE = 200
+CHAT_S_MAX = 30.0
+HOLD_S = 45.0  # longer than a chat may take: no other worker takes it until then
+STOP_S = 3.0
+_CHAT_AT = len(b'"chat":"')  # every entry begins with this
+
+
+class NotifyWorker:
+    """Push worker of one partition."""
+
+    def __init__(
+        self, *, parts: WorkerContainer, dispatcher: PushDispatcher, partition: int, owner: str
+    ) -> None:
+        self._parts = parts
+        self._settings = parts.settings.notify
+        self._dispatcher = dispatcher
+        self._lease = Lease(
+            hot=parts.hot,
+            partition=partition,
+            work="notify",
+            owner=owner,
+            ttl_s=LEASE_S,
+            clock=parts.clock,
+        )
+        self._chats = DueChats(parts.hot, self._lease)
+        self._dispatches: set[asyncio.Task[None]] = set()
+        self._recorded_at = 0.0
+
+    async def run(self) -> None:
+        """Read the backlog and dispatch pushes until cancelled; release the lease on exit.
+
+        Raises:
+            Unavailable: Redis became unavailable; start the worker again.
+        """
+        async with self._lease.given_back():
+            try:
+                while True:
+                    if await self._lease.hold():
+                        await self.read_backlog()
+                        await self.dispatch_due()
+                    await asyncio.sleep(POLL_MS / 1000)
+            finally:
+                for task in list(self._dispatches):
+                    task.cancel()
+
+    async def read_backlog(self) -> None:
+        """Record the chats with messages committed since the last checkpoint."""
+        hot, at = self._parts.hot, await self._chats.get_checkpoint()
+        while True:
+            entries = await self._chats.list_after(at, READ_MAX)
+            now = self._parts.clock.monotonic()
+            # Also written periodically without entries; otherwise trimming stops waiting for this
+            # reader.
+            if not entries and now - self._recorded_at < LEASE_S:
+                return
+            at = entries[-1].id if entries else at
+            # Redis time, because message times come from Redis.
+            now_ms = await hot.time_ms(hot.keys.backlog(self._lease.partition)) if entries else 0
+            firsts = self._firsts_of(entries, now_ms)
+            if not await self._chats.record(at, firsts, self._settings.delay_s):
+                return
+            self._recorded_at = now
+            if entries:
+                failpoint("notify.after_note")
+            if len(entries) < READ_MAX or not await self._lease.hold():
+                return
+
+    def _firsts_of(self, entries: list[BacklogEntry], now_ms: int) -> dict[ChatId, Seq]:
+        """Return the chats with new entries that may be messages, and the first seq of each."""
+        oldest = (now_ms - FRESH_S * 1000) * 1000
+        firsts: dict[bytes, Seq] = {}
+        for entry in entries:
+            if not isinstance(entry, CommitEntry):
+                continue
+            for message in entry.messages:
+                if message.target_ts == 0 and message.ts > oldest:
+                    tail = message.tail
+                    chat = tail[_CHAT_AT : tail.find(b'"', _CHAT_AT)]
+                    firsts.setdefault(chat, message.seq)
+        return {ChatId(chat.decode()): seq for chat, seq in firsts.items()}
+
+    async def dispatch_due(self) -> None:
+        """Start dispatching the chats that are due, up to `CHATS_AT_ONCE`."""
+        room = CHATS_AT_ONCE - len(self._dispatches)
+        if room <= 0:
+            return
+        for due in await self._chats.claim_due(room, HOLD_S):
+            task = asyncio.create_task(self._dispatch(due), name=f"push-{due.chat}")
+            self._dispatches.add(task)
+            task.add_done_callback(self._dispatches.discard)
+
+    async def _dispatch(self, due: Due) -> None:
+        try:
+            async with asyncio.timeout(CHAT_S_MAX):
+                progress = await self._dispatcher.dispatch(due)
+        except (NotFound, CorruptData) as exc:
+            log.warning("notify.chat_skipped", chat=due.chat, error=exc.message)
+            progress = Progress(Seq(2**53))
+        except (ChatError, TimeoutError) as exc:
+            log.warning("notify.failed", chat=due.chat, error=str(exc) or "timed out")
+            return  # the chat is due again in `HOLD_S`
+        with contextlib.suppress(ChatError):
+            await self._chats.finish(due, progress.next_seq, progress.again_s)
+
+
+async def run_notify(parts: WorkerContainer, owner: str) -> None:
+    """Dispatch pushes for all partitions until cancelled; idle without a push provider.
+
+    Raises:
+        ConfigError: a key of a push provider is invalid.
+        Unavailable: Redis is unavailable as a whole; start the worker again.
+    """
+    push_state, settings = PushState(parts.hot), parts.settings
+    subscriptions = parts.subscriptions
+
+    async def claim(subscription: Subscription, notice: Notice, is_retry: bool) -> bool:
+        return await push_state.claim(
+            subscription.user, subscription.id, notice.chat, notice.seq, is_retry=is_retry
+        )
+
+    async def forget(subscription: Subscription, until_ms: int) -> None:
+        try:
+            await subscriptions.remove(subscription.user, subscription.id, until_ms=until_ms)
+        except ChatError as exc:
+            log.info("notify.not_removed", subscription=subscription.id, error=exc.message)
+
+    async with open_providers(settings, parts.clock) as providers:
+        if not providers:
+            log.info("notify.off")
+            await asyncio.Event().wait()
+        sender = PushSender(
+            providers=providers,
+            clock=parts.clock,
+            claim=claim,
+            gone=forget,
+        )
+        dispatcher = PushDispatcher(
+            parts=parts,
+            push_state=push_state,
+            subscriptions=subscriptions,
+            quiet=parts.muted_chats,
+            sender=sender,
+        )
+
+        async def notify(partition: int) -> None:
+            await NotifyWorker(
+                parts=parts, dispatcher=dispatcher, partition=partition, owner=owner
+            ).run()
+
+        try:
+            await run_partitions(parts.hot, "notify", notify)
+        finally:
+            await sender.close(STOP_S)

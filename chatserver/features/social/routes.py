@@ -1,0 +1,339 @@
+"""HTTP routes of profiles, follows, posts, likes and timelines."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, delete, get, patch, post, put
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody, PathParameter, QueryParameter
+from msgspec import UNSET, Meta, UnsetType
+
+from chatserver.api.container import ApiContainer
+from chatserver.api.idempotency import read_key
+from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.request_bodies import PathId
+from chatserver.api.security import Actor, user_or_key
+from chatserver.domain.ids import UserId
+from chatserver.errors import NotFound
+from chatserver.features.attachments.routes import FileLink, NewAttachment, Upload
+from chatserver.features.attachments.service.sendable import attachment_of
+from chatserver.features.attachments.service.uploads import Link
+from chatserver.features.social.model import (
+    POST_CHARS_MAX,
+    POST_PATTERN,
+    PostId,
+    PostRef,
+    parse_post_id,
+)
+from chatserver.features.social.service.pictures import space_of
+from chatserver.features.social.service.social import FollowPage, PostView
+from chatserver.protocol import frames
+
+READ, WRITE = user_or_key("social:read"), user_or_key("social:write")
+Start = dict[str, str | int]
+
+Thumb = Annotated[
+    int, QueryParameter(ge=0, le=1, required=False, description="1: the thumbnail instead")
+]
+
+
+class UserProfile(msgspec.Struct, frozen=True):
+    """A user. `avatar`: id of a picture; `followed` by the caller; `follows` the caller."""
+
+    user: str
+    name: str | None
+    about: str | None
+    avatar: str | None
+    followers: int
+    following: int
+    posts: int
+    followed: bool
+    follows: bool
+
+
+class Follower(msgspec.Struct, frozen=True):
+    """A user in a list, and since when, in milliseconds since 1970."""
+
+    user: str
+    name: str | None
+    since: int
+
+
+class Picture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An uploaded picture, by its id."""
+
+    image: frames.Id
+
+
+def page_of_people(parts: ApiContainer, place: str, found: FollowPage) -> Page[Follower]:
+    """Encode a page of users."""
+    items = [Follower(each.user, each.name, each.since_ms) for each in found.items]
+    following = None if found.next is None else parts.cursors.seal(place, dict(found.next))
+    return Page(items, following)
+
+
+def link_of(link: Link) -> FileLink:
+    """Encode a file link."""
+    return FileLink(link.url, link.expires_s, attachment_of(link.file), link.file.is_processed)
+
+
+def social_people_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    """Return the routes of profiles and follow edges."""
+    return [*_profiles(parts), *_pictures(parts), *_edges(parts), *_following(parts)]
+
+
+def _profiles(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    @get("/v1/users/{user:str}", opt={"rule": READ})
+    async def get_profile(user: PathId, actor: Actor) -> UserProfile:
+        """Get a user's public profile with the numbers of followers, followed users and posts."""
+        found = await parts.social.graph.get_profile(actor, UserId(user))
+        info, counts = found.info, found.counts
+        return UserProfile(
+            user=info.user,
+            name=info.name,
+            about=info.about,
+            avatar=info.avatar,
+            followers=counts.followers,
+            following=counts.following,
+            posts=counts.posts,
+            followed=found.is_followed,
+            follows=found.is_following,
+        )
+
+    return [get_profile]
+
+
+def _pictures(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    @get("/v1/users/{user:str}/avatar", opt={"rule": READ})
+    async def get_avatar(user: PathId, actor: Actor, thumb: Thumb = 0) -> FileLink:
+        """Get a URL of a user's avatar."""
+        graph = parts.social.graph
+        return link_of(await graph.get_avatar_link(actor, UserId(user), is_thumb=thumb == 1))
+
+    @put("/v1/me/avatar", status_code=204, opt={"rule": WRITE})
+    async def put_avatar(data: JSONBody[Picture], actor: Actor) -> None:
+        """Set the caller's avatar to a picture uploaded with `POST /v1/me/attachments`."""
+        await parts.social.graph.put_avatar(actor, data.image)
+
+    @delete("/v1/me/avatar", status_code=204, opt={"rule": WRITE})
+    async def delete_avatar(actor: Actor) -> None:
+        """Remove the caller's avatar."""
+        await parts.social.graph.put_avatar(actor, None)
+
+    # No stored idempotency response: a retry must get a form that is still valid.
+    @post("/v1/me/attachments", opt={"rule": WRITE, "takes_key": True})
+    async def begin_picture(
+        data: JSONBody[NewAttachment], actor: Actor, request: Request[Any, Any, Any]
+    ) -> Upload:
+        """Start uploading a picture for an avatar or a post; continue as for chat attachments."""
+        begun = await parts.uploads.begin(
+            actor, space_of(actor), data.name, data.type, data.size, data.sha256, read_key(request)
+        )
+        if begun.form is None:
+            return Upload(begun.file.id, None, {}, 0)
+        return Upload(begun.file.id, begun.form.url, begun.form.fields, begun.expires_s)
+
+    return [get_avatar, put_avatar, delete_avatar, begin_picture]
+
+
+def _edges(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    @get("/v1/users/{user:str}/followers", opt={"rule": READ})
+    async def list_followers(
+        user: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[Follower]:
+        """List the followers of a user, by id."""
+        place = f"followers of {user} for {actor}"
+        start = parts.cursors.open(place, cursor, Start)
+        found = await parts.social.graph.list_followers(actor, UserId(user), start, limit)
+        return page_of_people(parts, place, found)
+
+    @get("/v1/users/{user:str}/following", opt={"rule": READ})
+    async def list_following(
+        user: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[Follower]:
+        """List the users that a user follows, by id."""
+        place = f"following of {user} for {actor}"
+        start = parts.cursors.open(place, cursor, Start)
+        found = await parts.social.graph.list_following(actor, UserId(user), start, limit)
+        return page_of_people(parts, place, found)
+
+    return [list_followers, list_following]
+
+
+def _following(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    @put("/v1/me/following/{user:str}", status_code=204, opt={"rule": WRITE})
+    async def follow(user: PathId, actor: Actor) -> None:
+        """Follow a user: their future posts appear in the caller's timeline."""
+        await parts.social.graph.follow(actor, UserId(user))
+
+    @delete("/v1/me/following/{user:str}", status_code=204, opt={"rule": WRITE})
+    async def unfollow(user: PathId, actor: Actor) -> None:
+        """Unfollow a user."""
+        await parts.social.graph.unfollow(actor, UserId(user))
+
+    return [follow, unfollow]
+
+
+PathPost = Annotated[str, PathParameter(pattern=POST_PATTERN)]
+Content = Annotated[str, Meta(min_length=1, max_length=POST_CHARS_MAX)]
+
+
+class PostInfo(msgspec.Struct, frozen=True):
+    """A post. `name` is its author's, `image` the id of a picture; times in ms since 1970.
+
+    `likes` is the number of likes, updated with a short delay; `liked`: the caller likes the post.
+    """
+
+    id: str
+    user: str
+    name: str | None
+    content: str
+    image: str | None
+    created: int
+    edited: int | None
+    likes: int
+    liked: bool
+
+
+class NewPost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A new post. `image` is the id of a picture, see `POST /v1/me/attachments`."""
+
+    content: Content
+    image: frames.Id | None = None
+
+
+class PostChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Fields of a post to change; a null `image` removes the picture."""
+
+    content: Content | UnsetType = UNSET
+    image: frames.Id | UnsetType | None = UNSET
+
+
+def _shown(seen: PostView) -> PostInfo:
+    post = seen.post
+    return PostInfo(
+        id=post.id,
+        user=post.author,
+        name=seen.name,
+        content=post.content,
+        image=post.image,
+        created=post.created_ms,
+        edited=post.edited_ms,
+        likes=seen.likes,
+        liked=seen.is_liked,
+    )
+
+
+def social_posts_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    """Return the routes of posts, likes and timelines."""
+    return [
+        *_post_routes(parts),
+        *_own_post_routes(parts),
+        *_like_routes(parts),
+        *_timeline_routes(parts),
+    ]
+
+
+def _post_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    graph = parts.social.graph
+
+    @get("/v1/users/{user:str}/posts", opt={"rule": READ})
+    async def list_posts(
+        user: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[PostInfo]:
+        """List the posts of a user, newest first."""
+        place = f"posts of {user} for {actor}"
+        start = parts.cursors.open(place, cursor, Start)
+        found = await graph.list_posts(actor, UserId(user), start, limit)
+        following = None if found.next is None else parts.cursors.seal(place, dict(found.next))
+        return Page([_shown(each) for each in found.items], following)
+
+    @get("/v1/users/{user:str}/posts/{post:str}", opt={"rule": READ})
+    async def get_post(user: PathId, post: PathPost, actor: Actor) -> PostInfo:
+        """Get a post."""
+        return _shown(await graph.get_post(actor, UserId(user), parse_post_id(post)))
+
+    @get("/v1/users/{user:str}/posts/{post:str}/image", opt={"rule": READ})
+    async def get_post_image(
+        user: PathId, post: PathPost, actor: Actor, thumb: Thumb = 0
+    ) -> FileLink:
+        """Get a URL of a post's picture."""
+        link = await graph.get_image_link(
+            actor, UserId(user), parse_post_id(post), is_thumb=thumb == 1
+        )
+        return link_of(link)
+
+    return [list_posts, get_post, get_post_image]
+
+
+def _own_post_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    graph = parts.social.graph
+
+    @post("/v1/me/posts", opt={"rule": WRITE, "creates": True})
+    async def create_post(data: JSONBody[NewPost], actor: Actor) -> PostInfo:
+        """Create a post; it appears in the timelines of the caller's followers."""
+        return _shown(await graph.create_post(actor, data.content, data.image))
+
+    @patch("/v1/me/posts/{post:str}", opt={"rule": WRITE})
+    async def edit_post(post: PathPost, data: JSONBody[PostChanges], actor: Actor) -> PostInfo:
+        """Edit a post of the caller; timelines show the new version."""
+        given = {"content": data.content, "image": data.image}
+        changes = {name: text for name, text in given.items() if not isinstance(text, UnsetType)}
+        if not changes:
+            return _shown(await graph.get_post(actor, actor, parse_post_id(post)))
+        return _shown(await graph.edit_post(actor, parse_post_id(post), changes))
+
+    @delete("/v1/me/posts/{post:str}", status_code=204, opt={"rule": WRITE})
+    async def delete_post(post: PathPost, actor: Actor) -> None:
+        """Delete a post of the caller, with its likes."""
+        await graph.delete_post(actor, parse_post_id(post))
+
+    return [create_post, edit_post, delete_post]
+
+
+def _like_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    graph = parts.social.graph
+
+    @get("/v1/users/{user:str}/posts/{post:str}/likes", opt={"rule": READ})
+    async def list_likes(
+        user: PathId, post: PathPost, actor: Actor, limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[Follower]:
+        """List the users who like a post, by id."""
+        place = f"likes of {post} for {actor}"
+        start = parts.cursors.open(place, cursor, Start)
+        post_ref = PostRef(parse_post_id(post), user)
+        found = await graph.list_likes(actor, post_ref, start, limit)
+        return page_of_people(parts, place, found)
+
+    @put("/v1/users/{user:str}/posts/{post:str}/like", status_code=204, opt={"rule": WRITE})
+    async def like(user: PathId, post: PathPost, actor: Actor) -> None:
+        """Like a post. The count is updated within seconds."""
+        await graph.like(actor, PostRef(parse_post_id(post), user))
+
+    @delete("/v1/users/{user:str}/posts/{post:str}/like", status_code=204, opt={"rule": WRITE})
+    async def unlike(user: PathId, post: PathPost, actor: Actor) -> None:
+        """Remove the caller's like from a post."""
+        await graph.unlike(actor, PostRef(parse_post_id(post), user))
+
+    return [list_likes, like, unlike]
+
+
+def _timeline_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    @get("/v1/users/{user:str}/timeline", opt={"rule": READ})
+    async def read_timeline(
+        user: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[PostInfo]:
+        """Read the caller's timeline: posts of followed users and own posts, newest first."""
+        if user != actor:
+            raise NotFound("timeline: only one's own can be read")
+        place = f"timeline of {actor}"
+        start = parts.cursors.open(place, cursor, list[str])
+        before = None if start is None else PostRef(PostId(start[0]), start[1])
+        found, after = await parts.social.timelines.read(actor, before, limit)
+        following = None if after is None else [after.post, after.author]
+        items = [_shown(each) for each in found]
+        return Page(items, None if following is None else parts.cursors.seal(place, following))
+
+    return [read_timeline]

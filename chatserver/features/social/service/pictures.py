@@ -1,0 +1,118 @@
+"""Profile and post pictures, stored as attachments in a private space of their owner.
+
+An attachment belongs to a chat (decision 0019). A user's pictures belong to a space that only this
+user can access and that has no messages; its id is derived from the user's, like a direct chat's.
+Pictures are uploaded like any attachment. Each use, by a post or as an avatar, is recorded as a
+number in place of message seqs; the file is deleted with its last use.
+
+A picture is read only through its post or its user: access to those implies access to the picture.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Final
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.domain.membership import NOT_A_MEMBER, Reader
+from chatserver.errors import BadRequest, NotFound
+from chatserver.features.attachments.cold import Files
+from chatserver.features.attachments.hot import SendableFiles
+from chatserver.features.attachments.model import (
+    NO_SUCH_FILE,
+    RASTER_TYPES,
+    File,
+    check_sendable,
+    with_message,
+    without_message,
+)
+from chatserver.features.attachments.service.uploads import LINK_S, NOTHING_TO_READ, Link
+from chatserver.features.attachments.warm import Attachments
+from chatserver.hot.chats.membership import MemberCheck
+
+AVATAR: Final = "avatar"  # use of a user's own picture
+
+
+def space_of(user: UserId) -> ChatId:
+    """Return the id of a user's picture space; no chat has this id."""
+    return ChatId("s-" + hashlib.blake2b(user.encode(), digest_size=20).hexdigest())
+
+
+class SpaceReaders:
+    """Grants users access to their own picture space; delegates for chats."""
+
+    def __init__(self, chats: MemberCheck) -> None:
+        self._chats = chats
+
+    async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
+        """Return what a user may read. Raises NotFound."""
+        if not chat.startswith("s-"):
+            return await self._chats.get_reader(chat, user)
+        if chat != space_of(user):
+            raise NotFound(NOT_A_MEMBER)
+        return Reader(Seq(1), Seq(0))
+
+
+class SocialFiles:
+    """Use cases of pictures."""
+
+    def __init__(
+        self,
+        *,
+        rows: Attachments,
+        sendable: SendableFiles,
+        objects: Files,
+        clock: Clock,
+    ) -> None:
+        self._rows = rows
+        self._sendable = sendable
+        self._objects = objects
+        self._clock = clock
+
+    async def add_use(self, owner: UserId, file: str, use: str) -> None:
+        """Record a use of a user's picture. Idempotent.
+
+        Raises:
+            NotFound: there is no such file in the user's space.
+            Conflict: the file is not uploaded yet.
+            BadRequest: the file is not a picture.
+        """
+        known = await self._rows.find_file(file)
+        if known is None or not known.seqs:
+            known = check_sendable(known, owner, space_of(owner), self._clock.time())
+        if known.owner != owner or known.chat != space_of(owner):
+            raise NotFound(NO_SUCH_FILE)
+        if known.type not in RASTER_TYPES:
+            raise BadRequest(f"image: must be one of {', '.join(sorted(RASTER_TYPES))}")
+        await self._change(file, lambda each: with_message(each, number_of(use), None))
+
+    async def remove_use(self, file: str | None, use: str) -> None:
+        """Remove a use of a picture. Idempotent."""
+        if file is not None:
+            now_s = self._clock.time()
+            await self._change(file, lambda each: without_message(each, number_of(use), now_s))
+
+    async def _change(self, file: str, change: Callable[[File], File]) -> None:
+        changed = await self._rows.change_file(file, change)
+        if changed is not None:
+            await self._sendable.put(changed, self._clock.time(), is_update=True)
+
+    async def get_link(self, file: str | None, *, is_thumb: bool) -> Link:
+        """Return a signed URL of a picture; the caller must have checked read access.
+
+        Raises:
+            NotFound: there is no picture, or it was deleted.
+        """
+        found = None if file is None else await self._rows.find_file(file)
+        if found is None or found.phase != "ready" or (is_thumb and not found.has_thumb):
+            raise NotFound(NOTHING_TO_READ)
+        lifetime_s = LINK_S
+        sign = self._objects.sign_thumb_link if is_thumb else self._objects.sign_link
+        return Link(await sign(found, lifetime_s), lifetime_s, found)
+
+
+def number_of(use: str) -> int:
+    """Return the number that represents a use in an attachment."""
+    return int.from_bytes(hashlib.blake2b(use.encode(), digest_size=6).digest(), "big") + 1

@@ -1,0 +1,383 @@
+"""Social graph use cases: profiles, follows, posts and likes.
+
+::
+
+    follow ─► no block in either direction ─► both edges and both counts, in one transaction
+    post   ─► post, count and job, in one transaction ─► `timeline_worker` ─► rows, signals
+    like   ─► room in the queue? ─► edge ─► post still exists? ─► queue ─► `like_counter`
+
+Every authenticated user may see the profiles, followers and posts of every other user, unless one
+of the two blocks the other. In that case the request fails with Forbidden.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import UserId
+from chatserver.errors import ChatError, NotFound
+from chatserver.features.attachments.service.uploads import Link
+from chatserver.features.social.hot import LikeQueue
+from chatserver.features.social.model import (
+    Counts,
+    GraphEdge,
+    Info,
+    Post,
+    PostId,
+    PostIds,
+    PostRef,
+    check_other,
+    parse_content,
+)
+from chatserver.features.social.service.pictures import AVATAR, SocialFiles
+from chatserver.features.social.warm.graph import SocialGraph
+from chatserver.features.social.warm.likes import SocialLikes
+from chatserver.features.social.warm.posts import SocialPosts
+from chatserver.features.social.warm.profiles import SocialProfiles
+from chatserver.service.moderation.block_policy import BlockPolicy
+
+NO_POST = "post: there is no such post"
+Start = Mapping[str, str | int]  # start of a page; opaque here
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rows:
+    """DynamoDB repositories of the social graph."""
+
+    profiles: SocialProfiles
+    graph: SocialGraph
+    posts: SocialPosts
+    likes: SocialLikes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Profile:
+    """A user as seen by a viewer."""
+
+    info: Info
+    counts: Counts
+    is_followed: bool  # by the viewer
+    is_following: bool  # follows the viewer
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PostView:
+    """A post as seen by a viewer, with the author's name, the like count and the viewer's like."""
+
+    post: Post
+    name: str | None
+    likes: int
+    is_liked: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FollowEntry:
+    """A user in a list, with their name and since when (ms) they are in it."""
+
+    user: str
+    name: str | None
+    since_ms: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FollowPage:
+    """A page of users and the start of the next page."""
+
+    items: list[FollowEntry]
+    next: Start | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PostViewPage:
+    """A page of posts and the start of the next page."""
+
+    items: list[PostView]
+    next: Start | None
+
+
+class Social:
+    """Use cases of the social graph. `wake_workers` wakes up the timeline workers."""
+
+    def __init__(
+        self,
+        *,
+        rows: Rows,
+        queue: LikeQueue,
+        block_policy: BlockPolicy,
+        pictures: SocialFiles,
+        wake_workers: Callable[[], Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        self._rows = rows
+        self._queue = queue
+        self._block_policy = block_policy
+        self._pictures = pictures
+        self._wake_workers = wake_workers
+        self._clock = clock
+        self._ids = PostIds(clock)
+
+    # Users
+
+    async def get_profile(self, viewer: UserId, user: UserId) -> Profile:
+        """Return a user's profile with counts, and which of the two follows the other.
+
+        Raises:
+            NotFound: there is no such user.
+            Forbidden: one of the two blocks the other.
+        """
+        await self._require(viewer, user)
+        graph = self._rows.graph
+        (info, counts), mine, theirs = await asyncio.gather(
+            self._rows.profiles.find_profile(user),
+            graph.find_followed(viewer, [user]),
+            graph.find_followed(user, [viewer]),
+        )
+        shown = info or await self._rows.profiles.make_info(user)
+        return Profile(shown, counts, user in mine, viewer in theirs)
+
+    async def follow(self, user: UserId, other: UserId) -> None:
+        """Follow a user.
+
+        Guarantees:
+            Idempotent. Atomic: both edges and both counts are written, or nothing is.
+
+        Raises:
+            BadRequest: both are the same user.
+            NotFound: there is no such user.
+            Forbidden: one of the two blocks the other.
+            Conflict: the user follows the maximum number of users.
+            Unavailable: the follow may or may not have been written.
+        """
+        check_other(user, other)
+        await self._require_user(other)
+        await self._rows.graph.follow(user, other, self._now_ms())
+
+    async def unfollow(self, user: UserId, other: UserId) -> None:
+        """Unfollow a user. Idempotent; their posts disappear from the user's timeline."""
+        check_other(user, other)
+        await self._rows.graph.unfollow(user, other)
+
+    async def list_followers(
+        self, viewer: UserId, user: UserId, start: Start | None, limit: int
+    ) -> FollowPage:
+        """Return a page of a user's followers, by id. Raises as `get_profile`."""
+        await self._require(viewer, user)
+        page = await self._rows.graph.list_followers(user, start, limit)
+        return await self._build_follow_page(page.items, page.next)
+
+    async def list_following(
+        self, viewer: UserId, user: UserId, start: Start | None, limit: int
+    ) -> FollowPage:
+        """Return a page of the users that a user follows, by id. Raises as `get_profile`."""
+        await self._require(viewer, user)
+        page = await self._rows.graph.list_following(user, start, limit)
+        return await self._build_follow_page(page.items, page.next)
+
+    async def _build_follow_page(
+        self, edges: Sequence[GraphEdge], following: Start | None
+    ) -> FollowPage:
+        infos = await self._rows.profiles.list_infos([edge.user for edge in edges])
+        items = [
+            FollowEntry(
+                edge.user, infos[edge.user].name if edge.user in infos else None, edge.since_ms
+            )
+            for edge in edges
+        ]
+        return FollowPage(items, following)
+
+    # Posts
+
+    async def create_post(self, author: UserId, content: str, image: str | None) -> PostView:
+        """Create a post.
+
+        Guarantees:
+            Atomic: a stored post reaches the timelines even if this process crashes.
+
+        Raises:
+            BadRequest, TooLarge: the text or the picture is not allowed.
+            NotFound: the author has no such picture.
+            Unavailable: the post may have been created.
+        """
+        post = Post(self._ids.next(), author, parse_content(content), self._now_ms(), image)
+        if image is not None:
+            await self._pictures.add_use(author, image, post.id)
+        await self._rows.posts.create_post(post)
+        await self._notify_workers()
+        return (await self.see(author, [post]))[0]
+
+    async def edit_post(
+        self, author: UserId, id_: PostId, changes: Mapping[str, str | None]
+    ) -> PostView:
+        """Change the text or the picture of a post; timelines show the new version. Idempotent.
+
+        Raises:
+            NotFound: the author has no such post, or no such picture.
+            BadRequest, TooLarge: the text is not allowed.
+        """
+        wanted = dict(changes)
+        if (content := wanted.get("content")) is not None:
+            wanted["content"] = parse_content(content)
+        image = wanted.get("image")
+        if image is not None:
+            await self._rows.posts.get_post(author, id_)
+            await self._pictures.add_use(author, image, id_)
+        before, after = await self._rows.posts.edit_post(author, id_, wanted, self._now_ms())
+        if before.image != after.image:
+            await self._pictures.remove_use(before.image, id_)
+        return (await self.see(author, [after]))[0]
+
+    async def delete_post(self, author: UserId, id_: PostId) -> None:
+        """Delete a post. It is invisible after the return; its likes are removed asynchronously.
+
+        Raises:
+            NotFound: the author has no such post.
+            Unavailable: the post may have been deleted.
+        """
+        post = await self._rows.posts.get_post(author, id_)
+        if not await self._rows.posts.delete_post(author, id_, self._now_ms()):
+            raise NotFound(NO_POST)
+        await self._pictures.remove_use(post.image, id_)
+        await self._notify_workers()
+
+    async def get_post(self, viewer: UserId, author: UserId, id_: PostId) -> PostView:
+        """Return a post.
+
+        Raises:
+            NotFound: there is no such post.
+            Forbidden: one of the two blocks the other.
+        """
+        await self._require_together(viewer, author)
+        return (await self.see(viewer, [await self._rows.posts.get_post(author, id_)]))[0]
+
+    async def list_posts(
+        self, viewer: UserId, author: UserId, start: Start | None, limit: int
+    ) -> PostViewPage:
+        """Return a page of a user's posts, newest first. Raises as `get_profile`."""
+        await self._require(viewer, author)
+        page = await self._rows.posts.list_posts(author, start, limit)
+        return PostViewPage(await self.see(viewer, page.items), page.next)
+
+    async def see(self, viewer: UserId, posts: Sequence[Post]) -> list[PostView]:
+        """Return posts as seen by a viewer, in order. Cost: three calls for up to 100."""
+        if not posts:
+            return []
+        ids = [post.id for post in posts]
+        infos, counts, liked = await asyncio.gather(
+            self._rows.profiles.list_infos({post.author for post in posts}),
+            self._rows.likes.get_counts(ids),
+            self._rows.likes.find_liked(viewer, ids),
+        )
+        return [
+            PostView(
+                post,
+                infos[post.author].name if post.author in infos else None,
+                counts[post.id],
+                post.id in liked,
+            )
+            for post in posts
+        ]
+
+    # Pictures
+
+    async def put_avatar(self, user: UserId, file: str | None) -> None:
+        """Set or remove a user's avatar. Idempotent.
+
+        Raises:
+            NotFound: the user has no such picture.
+            BadRequest: the file is not a picture.
+        """
+        await self._require_user(user)
+        if file is not None:
+            await self._pictures.add_use(user, file, AVATAR)
+        before = await self._rows.profiles.put_avatar(user, file)
+        if before != file:
+            await self._pictures.remove_use(before, AVATAR)
+
+    async def get_avatar_link(self, viewer: UserId, user: UserId, *, is_thumb: bool) -> Link:
+        """Return a URL of a user's avatar. Raises as `get_profile`; NotFound if there is none."""
+        profile = await self.get_profile(viewer, user)
+        return await self._pictures.get_link(profile.info.avatar, is_thumb=is_thumb)
+
+    async def get_image_link(
+        self, viewer: UserId, author: UserId, id_: PostId, *, is_thumb: bool
+    ) -> Link:
+        """Return a URL of a post's picture. Raises as `get_post`; NotFound if there is none."""
+        await self._require_together(viewer, author)
+        post = await self._rows.posts.get_post(author, id_)
+        return await self._pictures.get_link(post.image, is_thumb=is_thumb)
+
+    # Likes
+
+    async def like(self, user: UserId, post_ref: PostRef) -> None:
+        """Like a post. The count follows within `FLUSH_S`.
+
+        Guarantees:
+            Idempotent. If the like cannot be queued because Redis is down, it is rolled back. A
+            crash at this moment leaves a count that is off by one until the next audit.
+
+        Raises:
+            NotFound: there is no such post.
+            Forbidden: one of the two blocks the other.
+            Overloaded: the queue of uncounted likes is full.
+            Unavailable: the like may or may not have been written.
+        """
+        await self._require_together(user, UserId(post_ref.author))
+        await self._rows.posts.get_post(post_ref.author, post_ref.post)
+        await self._queue.check_room(post_ref.post)
+        if not await self._rows.likes.like(user, post_ref, self._now_ms()):
+            return
+        try:
+            # A concurrent deletion removes only the likes that exist then, possibly not this one.
+            await self._rows.posts.get_post(post_ref.author, post_ref.post)
+            await self._queue.add(post_ref.post, 1)
+        except ChatError:
+            await self._rows.likes.unlike(user, post_ref)
+            raise
+
+    async def unlike(self, user: UserId, post_ref: PostRef) -> None:
+        """Remove a like; also from a deleted post. Guarantees and errors as `like`."""
+        await self._queue.check_room(post_ref.post)
+        if not await self._rows.likes.unlike(user, post_ref):
+            return
+        try:
+            await self._queue.add(post_ref.post, -1)
+        except ChatError:
+            await self._rows.likes.like(user, post_ref, self._now_ms())
+            raise
+
+    async def list_likes(
+        self, viewer: UserId, post_ref: PostRef, start: Start | None, limit: int
+    ) -> FollowPage:
+        """Return a page of the users who like a post, by id. Raises as `get_post`."""
+        await self._require_together(viewer, UserId(post_ref.author))
+        await self._rows.posts.get_post(post_ref.author, post_ref.post)
+        page = await self._rows.likes.list_likes(post_ref.post, start, limit)
+        return await self._build_follow_page(page.items, page.next)
+
+    # Shared checks
+
+    async def _require(self, viewer: UserId, user: UserId) -> None:
+        await self._require_together(viewer, user)
+        if viewer != user:
+            await self._require_user(user)
+
+    async def _require_together(self, viewer: UserId, user: UserId) -> None:
+        if viewer != user:
+            await self._block_policy.require_unblocked(viewer, [user])
+
+    async def _require_user(self, user: UserId) -> None:
+        info, _ = await self._rows.profiles.find_profile(user)
+        if info is None:
+            await self._rows.profiles.make_info(user)
+
+    async def _notify_workers(self) -> None:
+        try:
+            await self._wake_workers()
+        except ChatError:
+            return  # workers poll a little later
+
+    def _now_ms(self) -> int:
+        return int(self._clock.time() * 1000)

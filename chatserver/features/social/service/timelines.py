@@ -1,0 +1,142 @@
+"""Timeline reads.
+
+::
+
+    rows of the timeline ──────────┐ newest first
+    posts of followed authors with ├──► merge ──► still followed? ──► current posts
+    too many followers (merged) ───┘                └── no: omitted     └── deleted: row removed
+
+Rows refer to posts and do not contain them. A page is full if there is more, except when the limit
+on its work is reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from chatserver.config import Timeline as Settings
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import UserId
+from chatserver.features.social.model import Post, PostId, PostRef, first_post_id
+from chatserver.features.social.service.social import PostView, Social
+from chatserver.features.social.warm.fanouts import Fanouts
+from chatserver.features.social.warm.graph import SocialGraph
+from chatserver.features.social.warm.posts import SocialPosts
+from chatserver.features.social.warm.timelines import SocialTimelines
+
+MERGED_MAX = 50  # authors whose posts are merged for one reader
+
+ROUNDS_MAX: Final = 10
+CHUNK_MIN: Final = 50
+MERGED_KNOWN_S: Final = 5.0
+DAY_S: Final = 86_400
+
+
+class Timelines:
+    """Use case of reading a timeline."""
+
+    def __init__(
+        self,
+        *,
+        lines: SocialTimelines,
+        posts: SocialPosts,
+        graph: SocialGraph,
+        merged: Fanouts,
+        social: Social,
+        settings: Settings,
+        clock: Clock,
+    ) -> None:
+        self._lines = lines
+        self._posts = posts
+        self._graph = graph
+        self._merged = merged
+        self._social = social
+        self._settings = settings
+        self._clock = clock
+        self._known: tuple[float, list[str]] = (float("-inf"), [])
+
+    async def read(
+        self, user: UserId, before: PostRef | None, limit: int
+    ) -> tuple[list[PostView], PostRef | None]:
+        """Return a page of a user's timeline, newest first, and the start of the next page.
+
+        It contains the posts of the users they follow, and their own.
+
+        Guarantees:
+            No post appears twice, on one page or on two. Posts are current: deleted ones, and those
+            of users who are no longer followed, are omitted.
+            Cost: a Query, one more for each merged author, and three to five BatchGetItem.
+        """
+        merged = await self._list_merged(user)
+        found: list[Post] = []
+        for _ in range(ROUNDS_MAX):
+            size = max(limit + 1 - len(found), CHUNK_MIN)
+            lines, is_more = await self._list_lines(user, merged, before, size)
+            for post in await self._load(user, lines):
+                if len(found) == limit:
+                    return await self._social.see(user, found), PostRef(
+                        found[-1].id, found[-1].author
+                    )
+                found.append(post)
+            if not is_more:
+                return await self._social.see(user, found), None
+            before = lines[-1] if lines else before
+        return await self._social.see(user, found), before
+
+    async def _load(self, user: UserId, lines: list[PostRef]) -> list[Post]:
+        """Return the posts of timeline entries, in order, without deleted and unfollowed ones."""
+        if not lines:
+            return []
+        posts, followed = await asyncio.gather(
+            self._posts.find_posts(lines),
+            self._graph.find_followed(user, {post_ref.author for post_ref in lines}),
+        )
+        gone = [post_ref for post_ref in lines if post_ref not in posts]
+        if gone:
+            await self._lines.remove_entries(user, gone)
+        seen = followed | {user}
+        return [
+            posts[post_ref] for post_ref in lines if post_ref in posts and post_ref.author in seen
+        ]
+
+    async def _list_lines(
+        self, user: UserId, merged: list[str], before: PostRef | None, size: int
+    ) -> tuple[list[PostRef], bool]:
+        """Return the next entries of all sources, newest first, and whether there may be more."""
+        after = self._oldest()
+        own, *others = await asyncio.gather(
+            self._lines.list_entries(user, before, self._clock.time(), size),
+            *(self._list_of(author, before, after, size) for author in merged),
+        )
+        sources: list[tuple[list[PostRef], bool]] = [own, *others]
+        found = {post_ref for lines, _ in sources for post_ref in lines}
+        # Entries below the end of an unfinished page may not be the next ones.
+        ends = [lines[-1] for lines, is_more in sources if is_more and lines]
+        if not ends and any(is_more for _, is_more in sources):
+            return [], False
+        lowest = max(ends) if ends else None
+        lines = sorted((each for each in found if lowest is None or each >= lowest), reverse=True)
+        return lines, bool(ends)
+
+    async def _list_of(
+        self, author: str, before: PostRef | None, after: PostId, size: int
+    ) -> tuple[list[PostRef], bool]:
+        # Posts of the same instant sort by author: this author's may be before or after `before`.
+        upto = None if before is None else before.post
+        ids = await self._posts.list_before(author, upto, after, size)
+        return [PostRef(id_, author) for id_ in ids], len(ids) == size
+
+    async def _list_merged(self, user: UserId) -> list[str]:
+        """Return the followed authors whose posts are merged, at most `merged_max`."""
+        at, authors = self._known
+        if self._clock.monotonic() >= at + MERGED_KNOWN_S:
+            authors = await self._merged.list_merged(self._oldest())
+            self._known = self._clock.monotonic(), authors
+        if not authors:
+            return []
+        followed = await self._graph.find_followed(user, authors)
+        return sorted(followed)[:MERGED_MAX]
+
+    def _oldest(self) -> PostId:
+        return first_post_id(self._clock.time() - self._settings.days * DAY_S)

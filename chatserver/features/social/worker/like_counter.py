@@ -1,0 +1,131 @@
+"""Like counter: coalesces the likes of a few seconds into one write per post.
+
+::
+
+    {pN}:likes ─► coalesce by post ─► ADD, unless an entry is already counted ─► trim the queue
+                                        │ partly counted: a worker crashed here
+                                        └─► add the rest
+
+One worker, the lease holder, counts a partition. It may crash at any point, and two workers may
+overlap for a moment. The count stores the last queue entry it includes, so no entry counts twice.
+The queue is trimmed only after counting, so no entry is missed. An entry waits for half of
+`flush_s` and for the writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from chatserver.domain.jitter import jittered
+from chatserver.errors import ChatError
+from chatserver.features.social.hot import LikeBatches, LikeEntry, get_age_s
+from chatserver.features.social.model import PostId
+from chatserver.hot.leases import Lease
+from chatserver.telemetry import metrics
+from chatserver.telemetry.failpoints import failpoint
+from workers.container import WorkerContainer
+from workers.partitions import run_partitions
+
+log = structlog.get_logger()
+
+FLUSH_S = 2.0  # longest delay of a like count
+
+BATCH_MAX = 5000  # likes counted at once
+WRITES_IN_FLIGHT_MAX = 16
+LEASE_S = 10.0
+
+
+class CountersWorker:
+    """Counts the likes of one partition."""
+
+    def __init__(self, parts: WorkerContainer, partition: int, owner: str) -> None:
+        self._clock = parts.clock
+        self._likes = parts.social.likes
+        self._queue = LikeBatches(parts.hot, partition)
+        self._lag = metrics.COUNTERS_LAG.labels(str(partition))
+        lease_s = LEASE_S
+        self._lease = Lease(
+            hot=parts.hot,
+            partition=partition,
+            work="counters",
+            owner=owner,
+            ttl_s=lease_s,
+            clock=parts.clock,
+        )
+
+    async def run(self) -> None:
+        """Count until cancelled.
+
+        Raises:
+            Unavailable: a store became unavailable; start the worker again.
+        """
+        async with self._lease.given_back():
+            while True:
+                if not await self._lease.claim():
+                    await asyncio.sleep(jittered(LEASE_S / 5))
+                    continue
+                while await self.step():
+                    await self._lease.claim()
+                await asyncio.sleep(min(FLUSH_S, LEASE_S) / 2)
+
+    async def step(self) -> bool:
+        """Count up to `batch_max` queued likes; return whether there may be more.
+
+        Guarantees:
+            Repeatable: entries that are already counted are not counted again.
+        """
+        waiting = await self._queue.list_waiting(BATCH_MAX)
+        self._lag.set(get_age_s(waiting[0], self._clock.time()) if waiting else 0.0)
+        if not waiting:
+            return False
+        slots = asyncio.Semaphore(WRITES_IN_FLIGHT_MAX)
+
+        async def count(post: PostId, entries: list[LikeEntry]) -> None:
+            async with slots:
+                await self._count_post(post, entries)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for post, entries in group_by_post(waiting).items():
+                    group.create_task(count(post, entries), name="count-likes")
+        except* ChatError as failures:
+            raise failures.exceptions[0] from failures
+        failpoint("counters.before_trim")
+        await self._queue.forget(waiting[-1])
+        metrics.LIKES_COUNTED.inc(len(waiting))
+        return len(waiting) == BATCH_MAX
+
+    async def _count_post(self, post: PostId, entries: list[LikeEntry]) -> None:
+        while entries:
+            failpoint("counters.before_write")
+            change = sum(entry.change for entry in entries)
+            metrics.LIKE_WRITES.inc()
+            done = await self._likes.add_likes(post, change, entries[0].place, entries[-1].place)
+            failpoint("counters.after_write")
+            if done.outcome != "known":
+                return  # counted, or the post was deleted
+            entries = [entry for entry in entries if entry.place > done.upto]
+
+
+def group_by_post(entries: Sequence[LikeEntry]) -> dict[PostId, list[LikeEntry]]:
+    """Group entries by post, in order."""
+    found: dict[PostId, list[LikeEntry]] = {}
+    for entry in entries:
+        found.setdefault(entry.post, []).append(entry)
+    return found
+
+
+async def run_counters(parts: WorkerContainer, owner: str) -> None:
+    """Count likes of all partitions until cancelled.
+
+    Raises:
+        Unavailable: the hot tier is unavailable as a whole; start the worker again.
+    """
+
+    async def count(partition: int) -> None:
+        await CountersWorker(parts, partition, owner).run()
+
+    await run_partitions(parts.hot, "counters", count)

@@ -1,0 +1,176 @@
+"""Timeline worker: fans posts out to the timelines of followers, page by page.
+
+::
+
+    job ─► a page of followers ─► their rows ─► signals to those online ─► checkpoint ─┐
+                 ▲                                                                     │
+                 └────────────── until there are no more ── then delete the job ◄──────┘
+
+A job is written in the same transaction as its post, so none is lost. One worker, the lease holder,
+processes the jobs of a shard. It may crash at any point; the next one resumes after the checkpoint.
+A repeated page writes the same rows, so every follower gets each post exactly once.
+
+Authors with more than `fanout_followers_max` followers use fan-out on read: their posts are only
+recorded for merging at read time. The first `fanout_followers_max` followers still get a signal if
+they are online.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from chatserver.domain.ids import UserId
+from chatserver.domain.jitter import jittered
+from chatserver.errors import ChatError, NotFound
+from chatserver.features.social.hot import PostWakeUp
+from chatserver.features.social.warm.fanouts import SHARDS, Job
+from chatserver.hot.leases import Lease
+from chatserver.protocol import codec, frames
+from chatserver.telemetry import metrics
+from chatserver.telemetry.failpoints import failpoint
+from workers.container import WorkerContainer
+
+log = structlog.get_logger()
+
+PAGE = 500  # followers between two checkpoints
+WRITES_IN_FLIGHT_MAX = 8  # concurrent batches of 25 rows
+POLL_S = 0.1
+LOOK_S = 5.0  # without a notification
+LEASE_S = 10.0
+
+JOBS_MAX: Final = 50  # per poll
+LIKES_PAGE: Final = 500
+SIGNALS_S_MAX: Final = 240.0  # older posts send no signal; clocks may differ by two minutes
+
+
+class TimelineWorker:
+    """Processes the jobs of one shard."""
+
+    def __init__(self, parts: WorkerContainer, shard: int, owner: str) -> None:
+        self._parts = parts
+        self._social = parts.social
+        self._settings = parts.settings.timeline
+        self._clock = parts.clock
+        self._shard = shard
+        partition = shard % parts.hot.keys.partitions
+        work, lease_s = f"timeline-{shard}", LEASE_S
+        self._lease = Lease(
+            hot=parts.hot,
+            partition=partition,
+            work=work,
+            owner=owner,
+            ttl_s=lease_s,
+            clock=parts.clock,
+        )
+        self._wake_up, self._seen = PostWakeUp(parts.hot), -1
+        self._poll_at = 0.0
+
+    async def run(self) -> None:
+        """Process jobs until cancelled.
+
+        Raises:
+            Unavailable: a store became unavailable; start the worker again.
+        """
+        async with self._lease.given_back():
+            while True:
+                if not await self._lease.hold():
+                    await asyncio.sleep(jittered(LEASE_S / 5))
+                    continue
+                if await self._is_due() and await self.step():
+                    self._poll_at = 0.0
+                else:
+                    await asyncio.sleep(POLL_S)
+
+    async def _is_due(self) -> bool:
+        """Return whether there may be jobs: after a wake-up or when a poll is due."""
+        version = await self._wake_up.read()
+        now = self._clock.monotonic()
+        if version == self._seen and now < self._poll_at:
+            return False
+        self._seen, self._poll_at = version, now + LOOK_S
+        return True
+
+    async def step(self) -> bool:
+        """Process the pending jobs; False if there were none."""
+        jobs = await self._social.fanouts.list_jobs(self._shard, JOBS_MAX)
+        for job in jobs:
+            await self._lease.hold()
+            if job.kind == "gone":
+                await self._remove_likes(job)
+            else:
+                await self._fan_out(job)
+            await self._social.fanouts.finish(job)
+        return bool(jobs)
+
+    async def _remove_likes(self, job: Job) -> None:
+        while await self._social.likes.remove_some(job.post_ref, LIKES_PAGE) == LIKES_PAGE:
+            await self._lease.hold()
+
+    async def _fan_out(self, job: Job) -> None:
+        author = job.post_ref.author
+        try:
+            await self._social.posts.get_post(author, job.post_ref.post)
+        except NotFound:
+            return  # the post or its author was deleted
+        _, counts = await self._social.profiles.find_profile(author)
+        followers_max = self._settings.fanout_followers_max
+        # A started fan-out continues as it began, because some followers have the post.
+        is_merged = job.place is None and counts.followers > followers_max
+        if is_merged:
+            await self._social.fanouts.put_merged(job.post_ref)
+        if job.place is None:
+            await self._write(job, [author])  # users see their own posts in their timeline
+        version, place = 0, job.place
+        while not is_merged or version < followers_max:
+            page = await self._social.graph.list_followers_after(author, place, PAGE)
+            if page:
+                failpoint("timeline.before_page")
+                if not is_merged:
+                    await self._write(job, page)
+                failpoint("timeline.after_page")
+                await self._signal_online(job, page)
+                version, place = version + len(page), page[-1]
+                if not is_merged:
+                    await self._social.fanouts.save_checkpoint(job, place)
+                failpoint("timeline.after_note")
+                await self._lease.hold()
+            if len(page) < PAGE:
+                break
+        metrics.TIMELINE_LAG.observe(max(0.0, self._clock.time() - job.created_ms / 1000))
+
+    async def _write(self, job: Job, users: Sequence[str]) -> None:
+        ttl = job.created_ms // 1000 + self._settings.days * 86_400
+        in_flight_max = WRITES_IN_FLIGHT_MAX
+        await self._social.timelines.put_entries(users, job.post_ref, ttl, in_flight_max)
+        metrics.TIMELINE_LINES.inc(len(users))
+
+    async def _signal_online(self, job: Job, users: Sequence[str]) -> None:
+        """Signal followers who are online; best effort."""
+        if self._clock.time() - job.created_ms / 1000 > SIGNALS_S_MAX:
+            return
+        frame = codec.encode(frames.PostSignal("post", job.post_ref.author, job.post_ref.post))
+        names = [UserId(user) for user in users]
+        for user, gateways in zip(
+            names, await self._parts.inboxes.list_gateways(names), strict=True
+        ):
+            if gateways:
+                self._social.poster.signal(user, frame, gateways)
+
+
+async def run_timeline(parts: WorkerContainer, owner: str) -> None:
+    """Process the jobs of all shards until cancelled.
+
+    Raises:
+        Unavailable: a store became unavailable; start the worker again.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            for shard in range(SHARDS):
+                worker = TimelineWorker(parts, shard, owner)
+                group.create_task(worker.run(), name=f"timeline-{shard}")
+    except* ChatError as failures:
+        raise failures.exceptions[0] from failures

@@ -1,0 +1,131 @@
+"""A user's social data: export and erasure.
+
+Erasure uses the ordinary operations: edges are removed with both counts, posts are deleted with
+theirs, likes go through the queue. After a crash at any point the graph is consistent, and a repeat
+completes the erasure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from chatserver.domain.ids import UserId
+from chatserver.features.privacy.model import Done
+from chatserver.features.social.hot import LikeQueue
+from chatserver.features.social.model import Post
+from chatserver.features.social.warm.likes import parse_link
+from chatserver.features.social.warm.rows import LIKED_PREFIX
+from chatserver.telemetry.failpoints import failpoint
+from workers.container import WorkerContainer
+
+STEP = "social"
+TABLE, QUEUE = "DynamoDB social", "DynamoDB social, Redis"
+POSTS_PAGE = 100
+
+
+class SocialData:
+    """Social data of one user."""
+
+    def __init__(self, parts: WorkerContainer, user: UserId) -> None:
+        self._parts = parts
+        self._social = parts.social
+        self._user = user
+
+    # Erasure
+
+    async def erase(self) -> list[Done]:
+        """Erase all social data of the user; return what was found. Idempotent.
+
+        Raises:
+            Unavailable: a store became unavailable; run it again.
+        """
+        edges = await self._end_edges()
+        posts = await self._delete_posts()
+        likes = await self._end_likes()
+        lines = await self._social.timelines.remove_all(self._user)
+        await self._social.fanouts.remove_author(self._user)
+        rows = await self._social.profiles.remove(self._user)
+        return [
+            Done(STEP, TABLE, "followed users and followers", edges),
+            Done(STEP, TABLE, "posts", posts),
+            Done(STEP, QUEUE, "likes", likes),
+            Done(STEP, TABLE, "lines of the timeline", lines),
+            Done(STEP, TABLE, "profile and counts", rows),
+        ]
+
+    async def _end_edges(self) -> int:
+        graph, count = self._social.graph, 0
+        async for page in graph.iter_edges(self._user, is_follower=False):
+            for edge in page:
+                count += await graph.unfollow(self._user, edge.user)
+        failpoint("erasure.in_social")
+        async for page in graph.iter_edges(self._user, is_follower=True):
+            for edge in page:
+                count += await graph.unfollow(edge.user, self._user)
+        return count
+
+    async def _delete_posts(self) -> int:
+        count, now_ms = 0, int(self._parts.clock.time() * 1000)
+        async for page in self._iter_posts():
+            for post in page:
+                count += await self._social.posts.delete_post(self._user, post.id, now_ms)
+        return count
+
+    async def _end_likes(self) -> int:
+        queue, count = LikeQueue(self._parts.hot), 0
+        for name in await self._parts.private.rows.list_names(self._user, LIKED_PREFIX):
+            post_ref = parse_link(name)
+            await queue.check_room(post_ref.post)
+            if await self._social.likes.unlike(self._user, post_ref):
+                await queue.add(post_ref.post, -1)
+                count += 1
+        return count
+
+    # Export
+
+    async def get_profile(self) -> dict[str, Any]:
+        """Return the avatar and the counts."""
+        info, counts = await self._social.profiles.find_profile(self._user)
+        return {
+            "avatar": None if info is None else info.avatar,
+            "followers": counts.followers,
+            "following": counts.following,
+            "posts": counts.posts,
+        }
+
+    async def iter_edges(self, *, is_follower: bool) -> AsyncIterator[list[Any]]:
+        """Yield the followed users, or the followers, page by page."""
+        graph = self._social.graph
+        async for page in graph.iter_edges(self._user, is_follower=is_follower):
+            yield [{"user": edge.user, "since": edge.since_ms} for edge in page]
+
+    async def iter_posts(self) -> AsyncIterator[list[Any]]:
+        """Yield the user's posts, page by page."""
+        async for page in self._iter_posts():
+            yield [
+                {
+                    "id": post.id,
+                    "content": post.content,
+                    "image": post.image,
+                    "created": post.created_ms,
+                    "edited": post.edited_ms,
+                }
+                for post in page
+            ]
+
+    async def iter_likes(self) -> AsyncIterator[list[Any]]:
+        """Yield the posts that the user likes."""
+        names = await self._parts.private.rows.list_names(self._user, LIKED_PREFIX)
+        lines = [parse_link(name) for name in names]
+        yield [{"post": post_ref.post, "of": post_ref.author} for post_ref in lines]
+
+    async def _iter_posts(self) -> AsyncIterator[list[Post]]:
+        start = None
+        while True:
+            page = await self._social.posts.list_posts(self._user, start, POSTS_PAGE)
+            if page.items:
+                yield page.items
+            start = page.next
+            if start is None:
+                return

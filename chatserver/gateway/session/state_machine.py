@@ -1,0 +1,258 @@
+"""State machine of one session: its stages, the events that change them, and the device's position.
+
+::
+
+    NEW ──HELLO──► OPENING ──WELCOME──► WELCOMED ──GO_LIVE──► LIVE ──RECOVER──► RECOVERING
+                                        ▲      │              ▲ ▲                ▲   │   │
+                                        └──────┘              │ └────ABANDON─────│───┘   │
+                                        SNAPSHOT              │                  └───────┤
+                                                              └─────────GO_LIVE──────────┘ SNAPSHOT
+
+    every stage ──CLOSE──► CLOSED, which ignores all later events: tasks of an ended session may
+    still be running.
+
+What the server may send, by stage:
+
+========== =======================================================================================
+NEW        `bye`
+OPENING    `welcome`, `bye`
+WELCOMED   `reset` or `too_long`, refusals of requests held too long, `bye`
+LIVE       events, signals, `stored`, chat summaries, responses, `bye`
+RECOVERING `reset` or `too_long`, `stored`, responses, `bye`
+CLOSED     nothing
+========== =======================================================================================
+
+Client frames are processed in NEW (`hello` only) and in LIVE while they are not held.
+
+Invariants (promise P4): the device's epoch changes only with a frame that says so, `welcome` or a
+snapshot (`reset`, `too_long`). An event is sent only in LIVE, in the device's epoch, and as the
+device's last seq plus one. No I/O and no clock: `session` and `command_handler` do the work.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from chatserver.domain.ids import Epoch, Seq
+
+
+class Stage(enum.Enum):
+    """Stage of a session."""
+
+    NEW = "new"  # waits for `hello`
+    OPENING = "opening"  # `hello` is being checked
+    WELCOMED = "welcomed"  # `welcome` was sent; a snapshot may follow
+    LIVE = "live"  # events are sent
+    RECOVERING = "recovering"  # a snapshot is being read; events wait
+    CLOSED = "closed"
+
+
+class Event(enum.Enum):
+    """What changes the stage of a session."""
+
+    HELLO = "hello"  # the client sent a `hello` that may be valid
+    WELCOME = "welcome"  # `welcome` was sent
+    GO_LIVE = "go_live"  # delivery starts at the device's position
+    RECOVER = "recover"  # the device's position is no longer valid: a snapshot is being read
+    SNAPSHOT = "snapshot"  # `reset` or `too_long` was sent and gives the device a new position
+    ABANDON = "abandon"  # no snapshot can be read now: the device keeps its position
+    CLOSE = "close"  # `bye` was sent, or the connection was lost
+
+
+TRANSITIONS = {
+    (Stage.NEW, Event.HELLO): Stage.OPENING,
+    (Stage.OPENING, Event.WELCOME): Stage.WELCOMED,
+    (Stage.WELCOMED, Event.SNAPSHOT): Stage.WELCOMED,
+    (Stage.WELCOMED, Event.GO_LIVE): Stage.LIVE,
+    (Stage.LIVE, Event.RECOVER): Stage.RECOVERING,
+    (Stage.LIVE, Event.ABANDON): Stage.LIVE,
+    (Stage.RECOVERING, Event.SNAPSHOT): Stage.RECOVERING,
+    (Stage.RECOVERING, Event.GO_LIVE): Stage.LIVE,
+    (Stage.RECOVERING, Event.ABANDON): Stage.LIVE,
+} | {(stage, Event.CLOSE): Stage.CLOSED for stage in Stage}
+
+
+class ForbiddenTransition(RuntimeError):
+    """An event in a stage that does not allow it: a bug in the shell around the state machine."""
+
+
+class Verdict(enum.Enum):
+    """Handling of an event that arrived for a device."""
+
+    SEND = "send"
+    DROP = "drop"  # the device already has it, or reads it from the inbox later
+    GAP = "gap"  # an earlier event is missing: read the inbox
+
+
+LIVE, SEND = Stage.LIVE, Verdict.SEND  # looked up once: `offer` runs for every push
+
+
+class DeviceCursor:
+    """The last inbox seq sent to a device, and the newest one known to exist.
+
+    Within an epoch, `seq` never decreases.
+    """
+
+    __slots__ = ("epoch", "head", "seq")
+
+    def __init__(self, epoch: Epoch, seq: Seq) -> None:
+        self.epoch = epoch
+        self.seq = self.head = seq
+
+    @property
+    def is_behind(self) -> bool:
+        """True if events exist that were not sent to the device."""
+        return self.seq < self.head
+
+
+class SessionState:
+    """State of one session.
+
+    Methods named after an `Event` apply it. They return False, and change nothing, once the session
+    has ended.
+
+    Raises:
+        ForbiddenTransition: `TRANSITIONS` has no entry for the stage and the event.
+    """
+
+    __slots__ = (
+        "cursor",
+        "is_held",
+        "is_looking_up",
+        "requests_pending",
+        "seen_head",
+        "sends_unacked",
+        "stage",
+    )
+
+    def __init__(self) -> None:
+        self.stage = Stage.NEW
+        # Replaced, not changed, whenever a snapshot or a failed one moves the position: a task that
+        # holds an older cursor knows that it is outdated.
+        self.cursor = DeviceCursor(Epoch(""), Seq(0))
+        self.seen_head = Seq(0)  # the newest seq that arrived while the session was not live
+        self.is_held = False  # client frames wait
+        self.is_looking_up = False  # a send waits for a lookup, and later frames wait for it
+        self.sends_unacked = 0
+        self.requests_pending = 0
+
+    # stages
+
+    def hello(self) -> bool:
+        self.is_held = True
+        return self._apply(Event.HELLO)
+
+    def welcome(self, epoch: Epoch, seq: Seq) -> bool:
+        """`(epoch, seq)`: the device's own position, or the one that `welcome` gives it."""
+        return self._apply(Event.WELCOME) and self._move_to(epoch, seq)
+
+    def snapshot(self, epoch: Epoch, seq: Seq) -> bool:
+        return self._apply(Event.SNAPSHOT) and self._move_to(epoch, seq)
+
+    def go_live(self, head: Seq) -> bool:
+        """`head`: the inbox head when the position was determined; later events were noticed."""
+        if not self._apply(Event.GO_LIVE):
+            return False
+        self.cursor.head = max(self.cursor.seq, head, self.seen_head)
+        self.seen_head = Seq(0)
+        return True
+
+    def recover(self) -> bool:
+        if not self._apply(Event.RECOVER):
+            return False
+        self.seen_head, self.is_held = Seq(0), True
+        return True
+
+    def abandon(self) -> bool:
+        """Events of other epochs are forgotten; the next comparison with the inbox finds more."""
+        self.seen_head = Seq(0)
+        return self._apply(Event.ABANDON) and self._move_to(self.cursor.epoch, self.cursor.seq)
+
+    def close(self) -> bool:
+        return self._apply(Event.CLOSE)
+
+    def _apply(self, event: Event) -> bool:
+        if self.stage is Stage.CLOSED:
+            return False
+        target = TRANSITIONS.get((self.stage, event))
+        if target is None:
+            raise ForbiddenTransition(f"{event.value} in stage {self.stage.value}")
+        self.stage = target
+        return True
+
+    def _move_to(self, epoch: Epoch, seq: Seq) -> bool:
+        self.cursor = DeviceCursor(epoch, seq)
+        return True
+
+    @property
+    def is_open(self) -> bool:
+        """True from an accepted hello until the end."""
+        return self.stage is not Stage.NEW and self.stage is not Stage.CLOSED
+
+    @property
+    def is_welcomed(self) -> bool:
+        """True once `welcome` was sent, until the end."""
+        return self.is_open and self.stage is not Stage.OPENING
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a client request is unanswered."""
+        return self.sends_unacked > 0 or self.requests_pending > 0
+
+    # events for the device
+
+    def offer(self, epoch: Epoch, seq: Seq) -> Verdict:
+        """Return how to handle inbox event `seq`; SEND also moves the cursor to it."""
+        if self.stage is not LIVE:
+            self.seen_head = max(self.seen_head, seq)
+            return Verdict.DROP
+        cursor = self.cursor
+        if seq == cursor.seq + 1 and epoch == cursor.epoch:
+            cursor.seq = seq
+            if seq > cursor.head:
+                cursor.head = seq
+            return SEND
+        if epoch != cursor.epoch:
+            return Verdict.GAP
+        if seq <= cursor.seq:
+            return Verdict.DROP
+        if seq > cursor.head:
+            cursor.head = seq
+        return Verdict.GAP
+
+    def notice(self, seq: Seq) -> bool:
+        """Record that the inbox has grown to `seq`; return True if the session must read it."""
+        if self.stage is not LIVE:
+            self.seen_head = max(self.seen_head, seq)
+            return False
+        if seq <= self.cursor.head:
+            return False
+        self.cursor.head = seq
+        return True
+
+    def is_current(self, cursor: DeviceCursor, epoch: Epoch) -> bool:
+        """Return whether `cursor` is the device's position, in the hot tier's epoch `epoch`.
+
+        In another epoch, the inbox has other events at the same seqs: the device must start over.
+        """
+        return self.stage is LIVE and cursor is self.cursor and cursor.epoch == epoch
+
+    def can_report_stored(self, epoch: Epoch) -> bool:
+        """Return whether the device can interpret a stored position of `epoch`.
+
+        In another epoch, it would take lost messages for stored ones and drop them.
+        """
+        return self.stage in (LIVE, Stage.RECOVERING) and self.cursor.epoch == epoch
+
+    # frames of the client
+
+    def hold(self) -> None:
+        """Let client frames wait until `release` succeeds."""
+        self.is_held = True
+
+    def release(self) -> bool:
+        """Stop holding frames; return False if the session is not live, or a lookup is pending."""
+        if self.stage is not LIVE or self.is_looking_up:
+            return False
+        self.is_held = False
+        return True

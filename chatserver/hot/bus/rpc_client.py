@@ -1,0 +1,229 @@
+"""Client side of the gateways' remote procedure calls to warm-tier workers; see `rpc`.
+
+Data: ``{rpc}:calls`` (stream, bounded): calls that `rpc_queue` reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId, new_id
+from chatserver.domain.membership_periods import Periods
+from chatserver.errors import (
+    BadRequest,
+    ChatError,
+    Conflict,
+    CorruptData,
+    Forbidden,
+    NotFound,
+    Overloaded,
+    RateLimited,
+    TooLarge,
+    Unavailable,
+)
+from chatserver.hot.bus import rpc
+from chatserver.hot.bus.mailbox import Answer
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.replies import translate_reply_error
+from chatserver.hot.redis.wire import Reply
+from chatserver.protocol import frames
+from chatserver.protocol import webhook_messages as hooks
+
+CALLS_MAX = 10_000
+WAITING_MAX = 2_000
+
+# Accepted while Redis is full: reads, and operations that protect a user.
+_NEEDED_WHEN_FULL = (
+    rpc.LoadUser, rpc.LoadKeys, rpc.LoadChat, rpc.LoadFile, rpc.ReadHistory, rpc.FindPeriods,
+    rpc.Block, rpc.ListBlocks, rpc.Report, rpc.ListCompanions, rpc.GetSession, rpc.ListSessions,
+)  # fmt: skip
+
+_ERRORS: dict[str, type[ChatError]] = {
+    error.code: error
+    for error in (
+        BadRequest,
+        TooLarge,
+        Forbidden,
+        NotFound,
+        Conflict,
+        RateLimited,
+        Unavailable,
+        Overloaded,
+    )
+}
+
+
+class WarmCalls:
+    """Client side of the gateway. Bound: `WAITING_MAX` pending calls; beyond it `Overloaded`."""
+
+    def __init__(self, hot: HotClient, gateway: GatewayId, timeout_s: float) -> None:
+        self._hot = hot
+        self._gateway = gateway
+        self._timeout_s = timeout_s
+        self._waiting: dict[str, asyncio.Future[Answer]] = {}
+        hot.on_epoch.append(self._give_up)
+
+    def _give_up(self) -> None:
+        """Fail every pending call: Redis has a new epoch and may have lost calls or results."""
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(Unavailable("warm tier: Redis was restarted, try again"))
+
+    def answered(self, answer: Answer) -> None:
+        """Handle a result from the mailbox; a result without a pending call is dropped."""
+        future = self._waiting.get(answer.call)
+        if future is not None and not future.done():
+            future.set_result(answer)
+
+    async def load_user(self, user: UserId) -> None:
+        """See `LoadUser`."""
+        await self._call(rpc.LoadUser(user))
+
+    async def load_keys(self) -> bytes:
+        """See `LoadKeys`."""
+        return await self._call(rpc.LoadKeys())
+
+    async def load_chat(self, chat: ChatId) -> None:
+        """See `LoadChat`."""
+        await self._call(rpc.LoadChat(chat))
+
+    async def open_direct(
+        self, user: UserId, other: UserId, *, is_host: bool = False
+    ) -> frames.ChatInfo:
+        """See `OpenDirect`."""
+        payload = await self._call(rpc.OpenDirect(user, other, is_host))
+        return msgspec.msgpack.decode(payload, type=frames.ChatInfo)
+
+    async def create_chat(
+        self,
+        user: UserId,
+        ref: Ref,
+        members: Sequence[UserId],
+        name: str | None,
+        *,
+        is_host: bool = False,
+    ) -> frames.ChatInfo:
+        """See `CreateChat`."""
+        operation = rpc.CreateChat(user, ref, list(members), name, is_host)
+        return msgspec.msgpack.decode(await self._call(operation), type=frames.ChatInfo)
+
+    async def change_chat(self, user: UserId, change: frames.AnyChange) -> frames.ChatInfo:
+        """See `ChangeChat`."""
+        payload = await self._call(rpc.ChangeChat(user, change))
+        return msgspec.msgpack.decode(payload, type=frames.ChatInfo)
+
+    async def read_run(
+        self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
+    ) -> rpc.HistoryRun:
+        """See `ReadHistory`."""
+        payload = await self._call(rpc.ReadHistory(chat, before, after, limit, ts))
+        return msgspec.msgpack.decode(payload, type=rpc.HistoryRun)
+
+    async def find_periods(self, chat: ChatId, user: UserId) -> Periods:
+        """See `FindPeriods`."""
+        payload = await self._call(rpc.FindPeriods(chat, user))
+        return msgspec.msgpack.decode(payload, type=Periods)
+
+    async def load_file(self, file: str) -> bytes:
+        """See `LoadFile`."""
+        return await self._call(rpc.LoadFile(file))
+
+    async def block(self, user: UserId, other: UserId, *, is_blocked: bool) -> None:
+        """See `Block`."""
+        await self._call(rpc.Block(user, other, is_blocked))
+
+    async def list_blocks(
+        self, user: UserId, after: str | None, limit: int
+    ) -> tuple[list[frames.BlockedUser], str | None]:
+        """See `ListBlocks`."""
+        payload = await self._call(rpc.ListBlocks(user, after, limit))
+        page = msgspec.msgpack.decode(payload, type=rpc.BlocksPage)
+        return page.blocked, page.next
+
+    async def list_invitations(
+        self, user: UserId, after: str | None, limit: int
+    ) -> tuple[list[frames.InvitationInfo], str | None]:
+        """See `ListInvitations`."""
+        payload = await self._call(rpc.ListInvitations(user, after, limit))
+        page = msgspec.msgpack.decode(payload, type=rpc.InvitationsPage)
+        return page.invitations, page.next
+
+    async def decline_invitation(self, user: UserId, chat: ChatId) -> None:
+        """See `DeclineInvitation`."""
+        await self._call(rpc.DeclineInvitation(user, chat))
+
+    async def report(self, user: UserId, chat: ChatId, seq: int, reason: str) -> None:
+        """See `Report`."""
+        await self._call(rpc.Report(user, chat, seq, reason))
+
+    async def list_companions(
+        self, after: str | None, limit: int
+    ) -> tuple[list[frames.CompanionInfo], str | None]:
+        """See `ListCompanions`."""
+        payload = await self._call(rpc.ListCompanions(after, limit))
+        page = msgspec.msgpack.decode(payload, type=rpc.CompanionsPage)
+        return page.companions, page.next
+
+    async def list_sessions(
+        self, user: UserId, companion: str | None, after: str | None, limit: int
+    ) -> tuple[list[frames.SessionInfo], str | None]:
+        """See `ListSessions`."""
+        payload = await self._call(rpc.ListSessions(user, companion, after, limit))
+        page = msgspec.msgpack.decode(payload, type=rpc.SessionsPage)
+        return page.sessions, page.next
+
+    async def ask_session(
+        self, operation: rpc.BeginSession | rpc.GetSession | rpc.EndSession | rpc.MoveSession
+    ) -> rpc.OpenedSession:
+        """Send an operation on one session; see the operations."""
+        return msgspec.msgpack.decode(await self._call(operation), type=rpc.OpenedSession)
+
+    async def ask(self, question: hooks.BeforeSend) -> hooks.Verdict:
+        """See `Ask`."""
+        payload = await self._call(rpc.Ask(question), self._hot.keys.hook_calls())
+        return msgspec.msgpack.decode(payload, type=hooks.Verdict)
+
+    async def _call(self, operation: rpc.AnyOperation, key: str | None = None) -> bytes:
+        if len(self._waiting) >= WAITING_MAX:
+            raise Overloaded("too many requests wait for the warm tier", retry_after_ms=1000)
+        call = rpc.Call(
+            new_id(),
+            self._gateway,
+            rpc.payer_of(operation),
+            int(self._timeout_s * 1000),
+            operation,
+        )
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[call.id] = future
+
+        def on_reply(reply: Reply) -> None:
+            if isinstance(reply, Exception) and not future.done():
+                error = translate_reply_error(reply)
+                is_full = isinstance(error, Overloaded)
+                future.set_exception(
+                    error if is_full else Unavailable(f"warm tier: not asked: {reply}")
+                )
+
+        key = key or self._hot.keys.rpc_calls()
+        is_needed = isinstance(operation, _NEEDED_WHEN_FULL)
+        send = self._hot.post if is_needed else self._hot.send
+        send(on_reply, "XADD", key, "MAXLEN", "~", CALLS_MAX, "*", "c", rpc.encode_call(call))
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                answer = await future
+        except TimeoutError:
+            raise Unavailable(
+                f"the warm tier did not answer within {self._timeout_s:g} s; "
+                "is 'chatserver worker rpc' running?"
+            ) from None
+        finally:
+            self._waiting.pop(call.id, None)
+        if answer.code:
+            kind = _ERRORS.get(answer.code, CorruptData)
+            error = kind(answer.payload.decode(), retry_after_ms=answer.retry_after_ms)
+            error.temporary = answer.is_temporary
+            raise error
+        return answer.payload

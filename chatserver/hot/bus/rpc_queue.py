@@ -1,0 +1,120 @@
+"""Worker side of the gateways' remote procedure calls; see `rpc`.
+
+Data: ``{rpc}:calls`` (stream, bounded), read by one consumer group of all `rpc` workers. Webhook
+calls have a stream and workers of their own.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from typing import Any
+
+import msgspec
+import redis.exceptions
+import structlog
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import GatewayId
+from chatserver.errors import ChatError, Unavailable
+from chatserver.hot.bus import rpc
+from chatserver.hot.bus.mailbox import Answer, MailboxWriter
+from chatserver.hot.redis.client import HotClient
+
+log = structlog.get_logger()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TakenCall:
+    """A call received by a worker, and its deadline on the worker's monotonic clock."""
+
+    call: rpc.Call
+    until_s: float
+
+
+def stopping() -> Unavailable:
+    """Return the error for a call that was received but not started."""
+    return Unavailable("the worker was stopped; try again", retry_after_ms=100)
+
+
+class CallQueue:
+    """Worker side of the calls."""
+
+    def __init__(
+        self, *, hot: HotClient, consumer: str, clock: Clock, key: str | None = None
+    ) -> None:
+        self._hot = hot
+        self._clock = clock
+        self._key = key or hot.keys.rpc_calls()
+        self._consumer = consumer
+        self._mailbox_writer = MailboxWriter(hot)
+
+    async def iter_calls(self) -> AsyncGenerator[TakenCall]:
+        """Yield calls as they arrive, each to one worker. A call past its budget is failed instead.
+
+        Calls that were read but not yielded when the generator closes fail with a retryable error.
+
+        Raises:
+            Unavailable: the connection to Redis failed; start again.
+        """
+        taken = collections.deque[TakenCall]()
+        client = self._hot.blocking_client(self._key)
+        try:
+            await self._hot.create_group(self._key, rpc.GROUP)
+            while True:
+                read = client.xreadgroup(
+                    rpc.GROUP, self._consumer, {self._key: ">"}, count=50, block=1000, noack=True
+                )
+                reply: Any = await self._hot.within(read)
+                for _, entries in reply or ():
+                    asked_at = self._clock.monotonic()
+                    seconds, micros = await self._hot.within(client.time())
+                    now_ms = seconds * 1000 + micros // 1000
+                    taken.extend(self._decode(entries, asked_at, now_ms))
+                while taken:
+                    yield taken.popleft()
+        except (redis.exceptions.RedisError, OSError) as exc:
+            raise Unavailable(f"redis at {self._hot.name}: {exc}") from exc
+        finally:
+            for each in taken:
+                self.fail(each.call, stopping())
+            await client.aclose()
+
+    def _decode(
+        self, entries: Iterable[tuple[bytes, dict[bytes, bytes]]], asked_at: float, now_ms: int
+    ) -> Iterator[TakenCall]:
+        for name, fields in entries:
+            payload = fields.get(b"c", b"")
+            try:
+                call = rpc.decode_call(payload)
+            except msgspec.MsgspecError as exc:
+                log.error("rpc.call_not_known", entry=name.decode(), error=str(exc))
+                with contextlib.suppress(msgspec.MsgspecError):
+                    head = rpc.decode_head(payload)
+                    self.fail(head, Unavailable("the worker does not know this call; is it old?"))
+                continue
+            age_ms = max(0, now_ms - int(name.partition(b"-")[0]))
+            taken = TakenCall(call, asked_at + (call.budget_ms - age_ms) / 1000)
+            if age_ms >= call.budget_ms:
+                self.drop(taken)
+            else:
+                yield taken
+
+    def drop(self, taken: TakenCall) -> None:
+        """Fail a call that waited longer than its budget."""
+        operation = type(taken.call.operation).__name__
+        log.warning("rpc.call_expired", operation=operation, budget_ms=taken.call.budget_ms)
+        self.fail(taken.call, Unavailable("the call waited too long for an rpc worker; try again"))
+
+    def answer(self, call: rpc.Call, payload: bytes) -> None:
+        """Send the result of a call."""
+        self._mailbox_writer.post(GatewayId(call.gateway), Answer(call.id, "", payload))
+
+    def fail(self, call: rpc.CallHead, error: ChatError) -> None:
+        """Send the error of a call."""
+        answer = Answer(
+            call.id, error.code, error.message.encode(), error.temporary, error.retry_after_ms
+        )
+        self._mailbox_writer.post(GatewayId(call.gateway), answer)

@@ -1,0 +1,65 @@
+#!lua flags=allow-oom
+-- Notifies users of a large-chat transition: the chat is large for them from now on, or no longer.
+-- Appends one entry to each inbox, so that every device receives it at the same position. A repeat
+-- does nothing, and neither does a transition older than the last one. Transitions recorded in an
+-- earlier epoch are ignored: the chat may become large again at another seq.
+--
+-- key seqs       hash     user to newest inbox seq
+-- key where      hash     user to gateways, comma separated
+-- arg inbox_max  integer  events kept per inbox
+-- arg chat_id    string
+-- arg version    integer  version of the chat at the transition
+-- arg is_large   string   "1": large from now on; empty: no longer large
+-- arg epoch      string   epoch of the transition
+-- item key box    hash    user state: chats and marks
+-- item key inbox  stream  entry id "<seq>-0"
+-- item key large  hash    large chat to "inbox seq:since", with ":until" appended after the end;
+--                         after ";" the earlier periods, the newest 8, so that a device that was
+--                         offline for several of them finds its own
+-- item arg user   string
+-- item arg since  integer chat seq above which the transition applies
+-- item arg field  string  field of the inbox entry: "!", or the chat for one of its entries
+-- item arg value  bytes   value of the inbox entry
+--
+-- returns a flat list; for each item appended, inbox_seq, gateways
+local call, format = redis.call, string.format
+local inbox_max, chat_id, version, is_large = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4] == '1'
+local epoch = ARGV[5]
+local time = call('TIME')
+local now = format('%.0f', time[1] * 1000000 + time[2])
+local out, n, a = {}, 0, 6
+for k = 3, #KEYS, 3 do
+  local user, since = ARGV[a], ARGV[a + 1]
+  local seq = tonumber(call('HGET', KEYS[1], user) or 0)
+  local box = call('HMGET', KEYS[k], 'l:' .. chat_id, 'c:' .. chat_id)
+  local appended = 0
+  local had_version, had_epoch = string.match(box[1] or '0 ', '^(%d+) (.*)$')
+  if had_epoch < epoch or had_epoch == epoch and tonumber(version) > tonumber(had_version) then
+    seq, appended = seq + 1, 1
+    call('XADD', KEYS[k + 1], format('%d-0', seq), ARGV[a + 2], ARGV[a + 3])
+    call('HSET', KEYS[1], user, format('%d', seq))
+    call('HSET', KEYS[k], 'l:' .. chat_id, version .. ' ' .. epoch)
+    if not box[2] then call('HSET', KEYS[k], 'c:' .. chat_id, is_large and now or '0') end
+    local times = {}
+    -- data from the directory (load_user.lua) has no epoch, and is kept
+    local old = (had_epoch == '' or had_epoch == epoch) and call('HGET', KEYS[k + 2], chat_id)
+    for time in string.gmatch(old or '', '[^;]+') do
+      if #times < 8 then times[#times + 1] = time end
+    end
+    local place = format('%d:%s', seq, since)
+    if not is_large then
+      local had, had_until = string.match(times[1] or '', '^%d+:(%d+):?(%d*)$')
+      if had and had_until == '' then table.remove(times, 1) else had = since end
+      place = format('%d:%s:%s', seq, had, since)
+    end
+    table.insert(times, 1, place)
+    call('HSET', KEYS[k + 2], chat_id, table.concat(times, ';'))
+    if seq > inbox_max then
+      call('XTRIM', KEYS[k + 1], 'MINID', format('%d-0', seq - inbox_max + 1))
+    end
+  end
+  out[n + 1], out[n + 2], out[n + 3] = appended, seq, call('HGET', KEYS[2], user) or ''
+  n = n + 3
+  a = a + 4
+end
+return out

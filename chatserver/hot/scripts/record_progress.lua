@@ -1,0 +1,14 @@
+#!lua flags=allow-oom
+-- Records how far chats are persisted beyond the checkpoint; only for the holder of the lease.
+--
+-- key lease       hash    owner, token
+-- key progress    hash    chat to the seq up to which it is persisted; removed by `move_checkpoint`
+-- arg token       integer fencing token of the caller
+-- item arg chat   string
+-- item arg upto   integer
+--
+-- returns 1, or 0 if the caller no longer holds the lease
+local call = redis.call
+if call('HGET', KEYS[1], 'token') ~= ARGV[1] then return 0 end
+for a = 2, #ARGV, 2 do call('HSET', KEYS[2], ARGV[a], ARGV[a + 1]) end
+return 1

@@ -1,0 +1,183 @@
+"""Direct messages: rate, latency at half of that rate, and CPU cost.
+
+One gateway process and Redis share one core; the load generator has another. Each run starts new
+servers and measures, in this order: memory of idle sessions, the closed-loop rate of messages acked
+and delivered, latencies of an open loop at half of that rate, and the rate of the gateway's
+connection class with an echo application on the same core. Every message is checked for loss,
+duplication and order. With `--with-persist` a second rate is measured while the persist worker
+runs. Figures never fail the command: exit code 1 means that a message was lost or wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+
+from chatserver.dev.servers import Server
+from chatserver.loadtest.bench import direct_report, server_stack
+from chatserver.loadtest.bench.cpu_usage import Cores, wait_for_idle_cores
+from chatserver.loadtest.bench.direct_pairs import Pair, closed_loop, open_loop, open_pairs
+from chatserver.loadtest.bench.echo import measure_echo
+from chatserver.loadtest.bench.idle_sessions import measure_idle_sessions
+from chatserver.loadtest.bench.run_options import (
+    no_garbage_collection,
+    prepare_process,
+    profiled,
+    run_options,
+)
+from chatserver.loadtest.bench.session import RunFindings
+
+PERSIST_START_S = 30
+
+
+@click.command(help=(__doc__ or "").replace("\n\n", "\n\n\b\n", 1))
+@click.option("--pairs", default=200, show_default=True, help="Direct chats of two sessions each.")
+@click.option("--window", default=8, show_default=True, help="Messages in flight in each pair.")
+@click.option("--frame-bytes", default=200, show_default=True, help="JSON size of one `send`.")
+@click.option("--idle-sessions", default=2000, show_default=True, help="0: do not measure them.")
+@click.option("--open-rate", type=float, help="Of the open loop; default: half of the closed.")
+@click.option(
+    "--appendfsync",
+    type=click.Choice(["off", "no", "everysec", "always"]),
+    default="everysec",
+    show_default=True,
+    help="Of Redis; `off` writes no append-only file.",
+)
+@click.option("--aof-rewrite", is_flag=True, help="Let Redis rewrite its append-only file.")
+@click.option("--with-persist", is_flag=True, help="Measure again with the persist worker.")
+@click.option(
+    "--target", type=click.Choice(["gateway", "stub"]), default="gateway", show_default=True
+)
+@click.option(
+    "--fault", type=click.Choice(["lose", "repeat", "swap"]), help="Fault of the stub server."
+)
+@click.option("--retries", default=0, help="Disturbed runs that are repeated at most.")
+@run_options
+def direct(**options: Any) -> None:
+    prepare_process(options["load_core"])
+    load_average = os.getloadavg()
+    runs: list[dict[str, Any]] = []
+    discarded: list[str] = []
+    while len(runs) < options["runs"]:
+        wait_for_idle_cores(options["calm"])
+        with tempfile.TemporaryDirectory() as folder:
+            run = uvloop.run(_run(len(runs), options, Path(folder)))
+        click.echo(direct_report.line(len(runs) + 1, run), err=True)
+        # A run with a violation is kept even if disturbed; refused sends are not a violation.
+        is_useless = direct_report.is_disturbed(run) and run["violations"].keys() <= {"refused"}
+        if is_useless and len(discarded) < options["retries"]:
+            discarded.append(direct_report.line(len(runs) + 1, run))
+        else:
+            runs.append(run)
+    result = direct_report.build(options, runs, discarded, load_average)
+    if options["out"] is not None:
+        options["out"].write_text(direct_report.to_json(result))
+    click.echo(direct_report.table(result))
+    sys.exit(1 if result["violations"] else 0)
+
+
+async def _run(number: int, options: dict[str, Any], folder: Path) -> dict[str, Any]:
+    placement = server_stack.Placement(
+        options["server_core"],
+        options["load_core"],
+        options["appendfsync"],
+        options["aof_rewrite"],
+    )
+    findings = RunFindings()
+    result: dict[str, Any] = {}
+    with contextlib.ExitStack() as exits:
+        if options["target"] == "stub":
+            running = server_stack.stub_stack(placement, folder, options["fault"])
+        else:
+            running = server_stack.chat_stack(placement, folder)
+        stack = exits.enter_context(running)
+        cores = Cores(placement.server_core, placement.load_core, stack.pids())
+        result["redis_version"] = direct_report.redis_version(stack)
+        if options["idle_sessions"] and options["target"] == "gateway":
+            result["idle"] = await measure_idle_sessions(stack, options["idle_sessions"], findings)
+        pairs = await open_pairs(stack, options["pairs"], options["frame_bytes"], findings)
+        with no_garbage_collection():
+            await _measure_loops(number, options, stack, pairs, cores, result)
+            if options["profile"] is not None and number == 0:
+                window, seconds = options["window"], options["seconds"]
+                async with profiled(cores.pids["gateway"], seconds, options["profile"]):
+                    await closed_loop(pairs, cores, window, 1, seconds)
+            if options["with_persist"]:
+                with server_stack.worker("persist", placement, folder, stack.env) as persist:
+                    result["with_persist"] = await _with_persist(options, persist, pairs, cores)
+        for pair in pairs:
+            pair.close()
+    result["echo"] = await _measure_echo(options, placement, folder, findings)
+    result["violations"] = findings.violations()
+    result["examples"] = findings.examples
+    result["slow_frames"] = findings.slow_frames
+    return result
+
+
+async def _measure_loops(
+    number: int,
+    options: dict[str, Any],
+    stack: server_stack.Stack,
+    pairs: list[Pair],
+    cores: Cores,
+    result: dict[str, Any],
+) -> None:
+    warmup_s, seconds = options["warmup"], options["seconds"]
+    direct_report.reset_redis_stats(stack)
+    closed = await closed_loop(pairs, cores, options["window"], warmup_s, seconds)
+    result["closed"] = closed
+    result["redis_commands"] = direct_report.redis_commands(stack)
+    rate = options["open_rate"] or closed["per_second"] / 2
+    result["open"] = await open_loop(pairs, cores, rate, warmup_s, seconds, seed=number)
+
+
+async def _with_persist(
+    options: dict[str, Any], persist: Server, pairs: list[Pair], cores: Cores
+) -> dict[str, Any]:
+    """Measure the rate while the persist worker, on the load core, writes to DynamoDB."""
+    pids = {**cores.pids, "persist": server_stack.pid_of(persist)}
+    all_cores = Cores(cores.server_core, cores.load_core, pids)
+    begin, before = time.perf_counter(), _stored(pairs)
+    give_up = begin + PERSIST_START_S
+    while _stored(pairs) == before and time.perf_counter() < give_up:  # noqa: ASYNC110  polling
+        await asyncio.sleep(0.1)
+    begin, before = time.perf_counter(), _stored(pairs)
+    figures = await closed_loop(
+        pairs, all_cores, options["window"], options["warmup"], options["seconds"]
+    )
+    stored = _stored(pairs) - before
+    return {**figures, "stored_per_second": round(stored / (time.perf_counter() - begin))}
+
+
+def _stored(pairs: list[Pair]) -> int:
+    """Return how many messages were reported to the senders as stored."""
+    return sum(pair.sender.stored_upto for pair in pairs)
+
+
+async def _measure_echo(
+    options: dict[str, Any], placement: server_stack.Placement, folder: Path, findings: RunFindings
+) -> dict[str, Any]:
+    port = server_stack.free_port()
+    module = ["chatserver.loadtest.bench.echo_server", "--port", str(port)]
+    launch = server_stack.module_launch("echo", module, port, folder / "echo")
+    with server_stack.running(launch, placement.server_core) as server:
+        pids = {"echo": server_stack.pid_of(server), "load": os.getpid()}
+        return await measure_echo(
+            port,
+            Cores(placement.server_core, placement.load_core, pids),
+            findings,
+            connections=options["pairs"],
+            window=options["window"],
+            frame_bytes=options["frame_bytes"],
+            warmup_s=options["warmup"],
+            seconds=options["seconds"],
+        )

@@ -1,0 +1,248 @@
+"""Pairs of users in direct chats, loaded in a closed loop (rate) or an open loop (latency)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from array import array
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+from chatserver.loadtest import wire
+from chatserver.loadtest.arrival_schedule import Pacer, schedule
+from chatserver.loadtest.bench.cpu_usage import Cores, cpu_costs, sample_rate
+from chatserver.loadtest.bench.server_stack import Stack
+from chatserver.loadtest.bench.session import (
+    FIRST_NUMBER,
+    RunFindings,
+    Session,
+    open_sessions,
+)
+
+_OPENED_AT_ONCE = 32
+
+
+def body_for(chat: str, frame_bytes: int) -> str:
+    """Return a body that makes the whole JSON of a `send` exactly `frame_bytes` long.
+
+    Raises:
+        ValueError: the frame is longer without any body.
+    """
+    empty = _send_json(chat, str(FIRST_NUMBER), str(FIRST_NUMBER), "")
+    room = frame_bytes - len(empty)
+    if room < 1:
+        raise ValueError(f"a send frame takes at least {len(empty) + 1} bytes")
+    words = "the quick brown fox jumps over the lazy dog "
+    return (words * (room // len(words) + 1))[:room]
+
+
+def _send_json(chat: str, number: str, ref: str, body: str) -> bytes:
+    return (
+        f'{{"type":"send","id":{number},"chat":"{chat}","ref":"{ref}","body":{json.dumps(body)}}}'
+    ).encode()
+
+
+class Pair:
+    """Sends numbered messages from one session and waits for them at the other.
+
+    A message is done when the sender has its ack and the receiver has its event. In a closed loop
+    `window` messages are in flight: each one that is done is followed by the next.
+    """
+
+    def __init__(self, sender: Session, receiver: Session, findings: RunFindings) -> None:
+        self.sender = sender
+        self.receiver = receiver
+        self.sent = 0
+        self.window = 0
+        self.intended: list[float] = []  # due times of the open loop, since `start_recording`
+        self._findings = findings
+        self._form = b""
+
+    def use_chat(self, chat: str, frame_bytes: int) -> None:
+        """Set the chat and build its frame, of which only the number changes."""
+        body = body_for(chat, frame_bytes)
+        payload = _send_json(chat, "{number}", "{number}", body)
+        # The frame's head depends on the final length, so it is copied from a frame of that length.
+        sized = wire.client_frame(_send_json(chat, str(FIRST_NUMBER), str(FIRST_NUMBER), body))
+        head = sized[: len(sized) - frame_bytes]
+        self._form = (head + payload).replace(b"%", b"%%").replace(b"{number}", b"%d")
+        self.sender.expect(chat, self.sender.user, body)
+        self.receiver.expect(chat, self.sender.user, body)
+
+    @property
+    def done(self) -> int:
+        return min(self.sender.acked, self.receiver.evented)
+
+    @property
+    def is_quiet(self) -> bool:
+        """True if nothing is in flight, the sender's own event included."""
+        return self.sent == self.sender.acked == self.receiver.evented == self.sender.evented
+
+    def start_window(self, window: int) -> None:
+        self.window = window
+        self.sender.on_progress = self.receiver.on_progress = self.refill
+        self.refill()
+
+    def stop_window(self) -> None:
+        self.sender.on_progress = self.receiver.on_progress = None
+
+    def refill(self) -> None:
+        """Send as many messages as were completed since, in one write."""
+        acked, delivered = self.sender.acked, self.receiver.evented
+        upto = (acked if acked < delivered else delivered) + self.window
+        sent = self.sent
+        if upto <= sent:
+            return
+        form = self._form
+        if upto == sent + 1:
+            number = FIRST_NUMBER + sent
+            self.sender.transport.write(form % (number, number))
+        else:
+            numbers = range(FIRST_NUMBER + sent, FIRST_NUMBER + upto)
+            self.sender.transport.write(b"".join([form % (n, n) for n in numbers]))
+        self.sent = upto
+
+    def start_recording(self) -> None:
+        """Start the open loop: record the time of each message from now on."""
+        self.intended = []
+        for session in (self.sender, self.receiver):
+            session.ack_at, session.event_at = [], []
+            session.is_recording = True
+
+    def stop_recording(self) -> None:
+        self.sender.is_recording = self.receiver.is_recording = False
+
+    def send_one(self, intended: float) -> None:
+        self.intended.append(intended)
+        number = FIRST_NUMBER + self.sent
+        self.sent += 1
+        self.sender.transport.write(self._form % (number, number))
+
+    def report_missing(self) -> None:
+        for what, count in (
+            ("ack", self.sender.acked),
+            ("event at the receiver", self.receiver.evented),
+            ("event at the sender", self.sender.evented),
+        ):
+            if count < self.sent:
+                text = f"{self.sender.user}: {self.sent - count} of {self.sent}: no {what}"
+                self._findings.note("lost", text)
+
+    def close(self) -> None:
+        self.sender.close()
+        self.receiver.close()
+
+
+async def open_pairs(
+    stack: Stack, count: int, frame_bytes: int, findings: RunFindings
+) -> list[Pair]:
+    """Return pairs of users, each with an open direct chat without messages."""
+    senders = await open_sessions(stack, [f"s{n:05}" for n in range(count)], findings, Session)
+    receivers = await open_sessions(stack, [f"r{n:05}" for n in range(count)], findings, Session)
+    slots = asyncio.Semaphore(_OPENED_AT_ONCE)
+
+    async def open_chat(pair: Pair) -> None:
+        async with slots:
+            answer = await pair.sender.request("open_direct", user=pair.receiver.user)
+            if answer["type"] != "ok":
+                raise RuntimeError(f"open_direct: {answer}")
+            pair.use_chat(answer["chat"]["chat"], frame_bytes)
+
+    pairs = [Pair(s, r, findings) for s, r in zip(senders, receivers, strict=True)]
+    await asyncio.gather(*map(open_chat, pairs))
+    # Opening a chat is itself an event in both inboxes; it was received before the pong.
+    await asyncio.gather(*(s.ping() for s in (*senders, *receivers)))
+    return pairs
+
+
+async def closed_loop(
+    pairs: Sequence[Pair], cores: Cores, window: int, warmup_s: float, seconds: float
+) -> dict[str, Any]:
+    """Measure the rate of messages acked and delivered, with `window` in flight in each pair."""
+    for pair in pairs:
+        pair.start_window(window)
+    figures = await sample_rate(lambda: sum(p.done for p in pairs), cores, warmup_s, seconds)
+    for pair in pairs:
+        pair.stop_window()
+    await drain(pairs)
+    return {"window": window, **figures}
+
+
+async def open_loop(
+    pairs: Sequence[Pair], cores: Cores, rate: float, warmup_s: float, seconds: float, seed: int
+) -> dict[str, Any]:
+    """Measure latencies at a rate that is independent of the server's speed.
+
+    Due times are a Poisson process, fixed before the first message is sent. Latency counts from the
+    due time, so that a server or generator that falls behind is visible.
+    """
+    due, order = schedule(rate, warmup_s + seconds, len(pairs), seed)
+    for pair in pairs:
+        pair.start_recording()
+    begin = perf_counter() + 0.1
+    lateness = array("d")
+    pacer = Pacer(
+        due, begin, lambda index, at: pairs[order[index]].send_one(at), on_late=lateness.append
+    )
+    measured_from = begin + warmup_s
+    await asyncio.sleep(0.1 + warmup_s)
+    before, at, first = cores.snapshot(), perf_counter(), sum(p.done for p in pairs)
+    await pacer.finished
+    after, elapsed = cores.snapshot(), perf_counter() - at
+    count = sum(p.done for p in pairs) - first
+    await drain(pairs)
+    for pair in pairs:
+        pair.stop_recording()
+    acked: list[float] = []
+    delivered: list[float] = []
+    for pair in pairs:
+        for times, into in ((pair.sender.ack_at, acked), (pair.receiver.event_at, delivered)):
+            into.extend(
+                at - intended
+                for intended, at in zip(pair.intended, times, strict=False)
+                if intended >= measured_from
+            )
+    costs = cpu_costs(before, after, elapsed, count)
+    late = [s for s, d in zip(lateness, due, strict=True) if d >= warmup_s]
+    return {
+        "asked_per_second": round(rate),
+        "seconds": round(elapsed, 3),
+        "messages": len(acked),
+        "ack_ms": percentiles_ms(acked),
+        "delivered_ms": percentiles_ms(delivered),
+        "sent_late_ms": percentiles_ms(late),  # the generator's own share
+        **costs,
+    }
+
+
+async def drain(pairs: Sequence[Pair], deadline_s: float = 15) -> None:
+    """Wait until every sent message was received; report missing and duplicate ones."""
+    until = perf_counter() + deadline_s
+    while perf_counter() < until:
+        if all(pair.is_quiet for pair in pairs):
+            break
+        await asyncio.sleep(0.02)
+    for pair in pairs:
+        pair.report_missing()
+    # After the pong, everything that the server wrote before it was read, duplicates included.
+    await asyncio.gather(*(s.ping() for p in pairs for s in (p.sender, p.receiver)))
+
+
+def percentiles_ms(values: Sequence[float]) -> dict[str, float | None]:
+    """Return the usual percentiles, in milliseconds (nearest rank)."""
+    ranked = sorted(values)
+    if not ranked:  # all sends were refused
+        return dict.fromkeys(("p50", "p90", "p99", "p999", "max"))
+
+    def at(share: float) -> float:
+        index = min(len(ranked) - 1, max(0, -(-int(len(ranked) * share * 1000) // 1000) - 1))
+        return round(ranked[index] * 1000, 3)
+
+    return {
+        "p50": at(0.5),
+        "p90": at(0.9),
+        "p99": at(0.99),
+        "p999": at(0.999),
+        "max": round(ranked[-1] * 1000, 3),
+    }

@@ -1,0 +1,111 @@
+"""The gateway's connection class with an echo application.
+
+The gateway itself echoes nothing, so its protocol engine is tested and benchmarked here: the real
+`Connection`, `Host` and `Receiver` interfaces, and an application that echoes what it receives.
+Text echoes under `chat.v1`, binary under `chat.v1.msgpack`, whose messages need not be msgpack.
+
+    python -m chatserver.loadtest.bench.echo_server --port 9001
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import uvloop
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+
+from chatserver import config
+from chatserver.domain.ids import DeviceId, GatewayId, UserId
+from chatserver.gateway.transport.connection import Connection
+
+
+class EchoConnection(Connection):
+    """A connection whose binary messages skip msgpack."""
+
+    __slots__ = ()
+
+    def _packed_message(self, payload: bytes) -> None:
+        self._ws.send_binary(payload)
+        self._write_library()
+
+
+class EchoReceiver:
+    """Echoes each message."""
+
+    user = UserId("")
+    device = DeviceId("")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def received(self, payload: bytes) -> None:
+        self._connection.send_text(payload)
+
+    def lost(self) -> None:
+        """Do nothing."""
+
+    def dropped_slow(self, waiting_bytes: int) -> None:
+        """Do nothing."""
+
+
+class EchoHost:
+    """The `Host` of echo connections."""
+
+    def __init__(self, settings: config.Gateway) -> None:
+        self.settings = settings
+        self.gateway = GatewayId("echo")
+        self.slow: set[Connection] = set()
+        self._dirty: list[Connection] = []
+
+    def connected(self, connection: Connection) -> None:
+        """Do nothing."""
+
+    def answer_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
+        return False
+
+    def address_of(self, peer: str, request: Request) -> str:
+        return peer
+
+    def opened(self, connection: Connection) -> EchoReceiver:
+        return EchoReceiver(connection)
+
+    def gone(self, connection: Connection) -> None:
+        """Do nothing."""
+
+    def flush_soon(self, connection: Connection) -> None:
+        """Coalesce the writes to a socket in one event loop iteration, as the gateway does."""
+        if not self._dirty:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._dirty.append(connection)
+
+    def _flush(self) -> None:
+        dirty, self._dirty = self._dirty, []
+        for connection in dirty:
+            connection.flush()
+
+
+@contextlib.asynccontextmanager
+async def open_echo(settings: config.Gateway, port: int = 0) -> AsyncIterator[int]:
+    """Serve on loopback until the block ends; yield the port."""
+    host = EchoHost(settings)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: EchoConnection(host), "127.0.0.1", port, backlog=1024)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+async def serve(port: int) -> None:
+    async with open_echo(config.Gateway(), port):
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, required=True)
+    uvloop.run(serve(parser.parse_args().port))

@@ -1,0 +1,77 @@
+"""Memory of an idle session, in the gateway and in Redis.
+
+Some sessions are opened first, so that one-time allocations are not counted. Resident memory is
+then read before and after the idle sessions are opened (one user each), once it no longer grows,
+and the difference is divided by their number. Redis reports its own memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+import redis as redis_py
+import uvloop
+
+from chatserver.loadtest.bench.run_options import prepare_process
+from chatserver.loadtest.bench.server_stack import Placement, Stack, chat_stack
+from chatserver.loadtest.bench.session import RunFindings, Session, open_sessions
+from chatserver.loadtest.machine import rss_bytes
+
+_FIRST_SESSIONS = 100
+
+
+async def measure_idle_sessions(stack: Stack, count: int, findings: RunFindings) -> dict[str, Any]:
+    """Return the memory of each of `count` idle sessions in the gateway and in Redis."""
+    first = await open_sessions(
+        stack, [f"w{n:05}" for n in range(_FIRST_SESSIONS)], findings, Session
+    )
+    before, redis_before = await _settled_rss(stack), _redis_bytes(stack)
+    idle = await open_sessions(stack, [f"i{n:05}" for n in range(count)], findings, Session)
+    await asyncio.gather(*(session.ping() for session in idle))
+    after, redis_after = await _settled_rss(stack), _redis_bytes(stack)
+    for session in (*first, *idle):
+        session.close()
+    return {
+        "sessions": count,
+        "gateway_rss_before_kb": before // 1024,
+        "gateway_rss_after_kb": after // 1024,
+        "gateway_kb_per_session": round((after - before) / 1024 / count, 2),
+        "redis_kb_per_session": round((redis_after - redis_before) / 1024 / count, 2),
+    }
+
+
+async def _settled_rss(stack: Stack) -> int:
+    """Return the gateway's resident memory once two readings agree."""
+    pid = stack.pids()["gateway"]
+    last = -1
+    while (now := rss_bytes(pid)) != last:
+        last = now
+        await asyncio.sleep(0.5)
+    return now
+
+
+def _redis_bytes(stack: Stack) -> int:
+    if stack.redis is None:
+        return 0
+    with redis_py.Redis(port=stack.redis.port) as client:
+        return int(client.info("memory")["used_memory"])
+
+
+@click.command()
+@click.option("--sessions", default=5000, show_default=True, type=click.IntRange(1))
+@click.option("--server-core", default=0, show_default=True)
+@click.option("--load-core", default=1, show_default=True)
+def idle(sessions: int, server_core: int, load_core: int) -> None:
+    """Measure the memory of an idle session."""
+    prepare_process(load_core)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        chat_stack(Placement(server_core, load_core), Path(folder)) as stack,
+    ):
+        figures = uvloop.run(measure_idle_sessions(stack, sessions, RunFindings()))
+    click.echo(json.dumps(figures, indent=2))

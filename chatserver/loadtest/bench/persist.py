@@ -1,0 +1,157 @@
+"""Persist worker: the rate at which it empties a backlog, its CPU cost, and its memory.
+
+A backlog of direct messages is written to a real Redis in the format of the commit. One worker
+process then runs on a core of its own, and is measured from its first checkpoint to its last.
+Against the stub, the worker itself is the limit; against the DynamoDB API server of the development
+environment, that server is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import redis as redis_py
+import uvloop
+
+from chatserver import config
+from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY, dynamodb_launch, redis_launch
+from chatserver.domain.ids import UserId, direct_chat_id, new_id
+from chatserver.hot.redis.factory import open_hot
+from chatserver.hot.redis.keys import Keys
+from chatserver.loadtest.bench.server_stack import (
+    Placement,
+    free_port,
+    module_launch,
+    pid_of,
+    running,
+    worker,
+)
+from chatserver.loadtest.machine import cpu_s, rss_bytes
+from chatserver.protocol import codec, frames
+from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.schema.provisioning import apply_tables
+
+_CHATS = 200
+_BODY = "x" * 90
+_IN_ENTRY = 64  # messages of one commit call under load
+_SAMPLE_S = 0.25
+_STUCK_S = 60.0
+
+
+@contextlib.contextmanager
+def _dynamodb(against: str, folder: Path, core: int) -> Iterator[str]:
+    port = free_port()
+    launch = (
+        module_launch(
+            "stub", ["chatserver.loadtest.bench.dynamodb_stub", "--port", str(port)], port, folder
+        )
+        if against == "stub"
+        else dynamodb_launch(folder / "dynamodb", port)
+    )
+    with running(launch, core):
+        yield f"http://127.0.0.1:{port}"
+
+
+def fill(client: redis_py.Redis, keys: Keys, count: int) -> None:
+    """Write a backlog in the format of `accept.lua`, evenly over the chats."""
+    pairs = [(UserId(f"a{n}"), UserId(f"b{n}")) for n in range(_CHATS)]
+    chats = [(direct_chat_id(*pair), *pair) for pair in pairs]
+    now_us, done = int(time.time() * 1e6), 0
+    pipe = client.pipeline(transaction=False)
+    while done < count:
+        fields: list[bytes] = [b"g", b"load"]
+        for n in range(done, min(done + _IN_ENTRY, count)):
+            chat, sender, receiver = chats[n % _CHATS]
+            seq, ts = 1 + n // _CHATS, now_us + n
+            message = frames.Message(seq, ts, chat, new_id(), sender, f"load-{n}", "text", _BODY)
+            fields += [b"%d:%d" % (seq, ts), receiver.encode() + b"\n" + codec.tail_of(message)]
+        done = min(done + _IN_ENTRY, count)
+        pipe.execute_command("XADD", keys.backlog(0), "*", *fields)  # type: ignore[no-untyped-call]
+        if len(pipe) >= 100:
+            pipe.execute()
+    pipe.hincrby(keys.checkpoint(0), "waiting", count)
+    pipe.execute()
+
+
+async def _prepare(settings: config.Redis, warm: config.Warm, against: str, count: int) -> Keys:
+    async with open_hot(settings) as hot:
+        keys = hot.keys
+    if against != "stub":
+        async with open_dynamodb(warm) as dynamodb:
+            await apply_tables(dynamodb, warm, poll_s=0.1)
+    with redis_py.Redis.from_url(settings.url) as client:
+        fill(client, keys, count)
+    return keys
+
+
+def measure(against: str, count: int, core: int, other: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as exits:
+        folder = Path(name)
+        redis = exits.enter_context(
+            running(redis_launch(folder / "redis", free_port(), appendonly="no"), other)
+        )
+        endpoint = exits.enter_context(_dynamodb(against, folder, other))
+        url = f"redis://{redis.launch.address}/0"
+        warm = config.Warm(
+            endpoint=endpoint, region=REGION, access_key=ACCESS_KEY, secret_key=SECRET_KEY
+        )
+        keys = uvloop.run(_prepare(config.Redis(url=url), warm, against, count))
+        env = {
+            "CHAT_REDIS_URL": url,
+            "CHAT_WARM_ENDPOINT": endpoint,
+            "CHAT_WARM_REGION": REGION,
+            "CHAT_WARM_ACCESS_KEY": ACCESS_KEY,
+            "CHAT_WARM_SECRET_KEY": SECRET_KEY,
+            "CHAT_TELEMETRY_LEVEL": "warning",
+        }
+        server = exits.enter_context(worker("persist", Placement(other, core, "no"), folder, env))
+        client = exits.enter_context(contextlib.closing(redis_py.Redis.from_url(url)))
+        return _measure_worker(client, keys.checkpoint(0), pid_of(server), count)
+
+
+def _measure_worker(
+    client: redis_py.Redis, checkpoint: str, pid: int, count: int
+) -> dict[str, Any]:
+    """Sample the worker until the backlog is empty."""
+    samples: list[tuple[float, int, int]] = []  # time, messages left, resident bytes
+    moved_at = time.monotonic()
+    while not samples or samples[-1][1] > 0:
+        assert time.monotonic() - moved_at < _STUCK_S, "the worker makes no progress"
+        left = int(client.hget(checkpoint, "waiting") or 0)
+        if left < count and (not samples or left < samples[-1][1]):
+            moved_at = time.monotonic()
+            samples.append((moved_at, left, rss_bytes(pid)))
+        time.sleep(_SAMPLE_S)  # polling: there is no notification
+    took_s = samples[-1][0] - samples[0][0]
+    fifth = max(1, len(samples) // 5)
+    return {
+        "messages": count,
+        "messages_per_second": round((samples[0][1] - samples[-1][1]) / took_s),
+        "cpu_us_per_message": round(cpu_s(pid) * 1e6 / count, 1),
+        "rss_mb_first_fifth": round(max(sample[2] for sample in samples[:fifth]) / 2**20, 1),
+        "rss_mb_last_fifth": round(max(sample[2] for sample in samples[-fifth:]) / 2**20, 1),
+    }
+
+
+@click.command(help=__doc__)
+@click.option("--messages", default=500_000, show_default=True, type=click.IntRange(10_000))
+@click.option("--against", type=click.Choice(["stub", "dynamodb"]), default="stub")
+@click.option("--runs", default=3, show_default=True, type=click.IntRange(1, 20))
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path))
+def persist(messages: int, against: str, runs: int, out: Path | None) -> None:
+    found = []
+    for run in range(runs):
+        found.append(measure(against, messages, core=0, other=1))
+        click.echo(f"run {run + 1}: {json.dumps(found[-1])}")
+    medians = {name: statistics.median(each[name] for each in found) for name in found[0]}
+    click.echo(json.dumps({"against": against, "runs": runs, "median": medians}, indent=2))
+    if out is not None:
+        out.write_text(json.dumps({"against": against, "runs": found, "median": medians}))

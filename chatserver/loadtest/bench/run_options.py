@@ -1,0 +1,66 @@
+"""Options and process setup that the benchmarks share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import resource
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+FILES_MAX = 65_536
+
+_OPTIONS = (
+    click.option("--seconds", default=5.0, show_default=True, help="Of each measurement."),
+    click.option("--warmup", default=2.0, show_default=True, help="Seconds before it."),
+    click.option("--runs", default=3, show_default=True, help="The result is their median."),
+    click.option("--server-core", default=0, show_default=True),
+    click.option("--load-core", default=1, show_default=True),
+    click.option("--calm", default=0.0, help="Seconds to wait at most for idle cores."),
+    click.option("--profile", type=Path, help="Write a py-spy profile of the gateway."),
+    click.option("--out", type=Path, help="Write all figures as JSON."),
+)
+
+
+def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of all benchmarks that load a gateway."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def prepare_process(load_core: int) -> None:
+    """Move this process to the load core and raise its limit of open files."""
+    os.sched_setaffinity(0, {load_core})
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, FILES_MAX)), hard))
+
+
+@contextlib.contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Disable garbage collection, which would be measured as latency of the server."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@contextlib.asynccontextmanager
+async def profiled(pid: int, seconds: float, out: Path | None) -> AsyncIterator[None]:
+    """Profile a process while the block runs, if `out` is set."""
+    if out is None:
+        yield
+        return
+    command = ["py-spy", "record", "--pid", str(pid), "--format", "raw", "--rate", "500"]
+    command += ["--native", "--duration", str(int(seconds)), "--output", str(out)]
+    process = await asyncio.create_subprocess_exec(*command)
+    yield
+    await process.wait()

@@ -1,0 +1,180 @@
+"""Benchmarked processes, started on free ports in a temporary folder, each on a fixed core.
+
+The gateway and Redis share the server core. The DynamoDB API server and the workers run on the load
+core, so that they take no time from the gateway. All children end with this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from chatserver.dev.servers import (
+    ACCESS_KEY,
+    HOST,
+    REGION,
+    SECRET_KEY,
+    Fsync,
+    Launch,
+    Server,
+    dynamodb_launch,
+    redis_launch,
+)
+
+Appendfsync = Literal["off", "no", "everysec", "always"]
+_CLI = "tests.support.cli"
+BACKLOG_MAX = 20_000_000  # nothing empties the backlog while the persist worker is off
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Placement:
+    """The cores of the processes, and Redis's persistence."""
+
+    server_core: int
+    load_core: int
+    appendfsync: Appendfsync = "everysec"
+    has_aof_rewrite: bool = False
+
+
+@dataclasses.dataclass(slots=True)
+class Stack:
+    """A running gateway, or the stub server in its place, and the Redis behind it."""
+
+    gateway: Server
+    redis: Server | None
+    env: dict[str, str]
+    secret: str
+
+    def pids(self) -> dict[str, int]:
+        """Return role → process: those on the server core, and this one."""
+        pids = {"gateway": pid_of(self.gateway), "load": os.getpid()}
+        if self.redis is not None:
+            pids["redis"] = pid_of(self.redis)
+        return pids
+
+
+@contextlib.contextmanager
+def on_core(core: int) -> Iterator[None]:
+    """Start children on a core: a child inherits the affinity of its parent."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextlib.contextmanager
+def running(launch: Launch, core: int) -> Iterator[Server]:
+    server = Server(launch)
+    try:
+        with on_core(core):
+            server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+def module_launch(
+    name: str, arguments: list[str], port: int, folder: Path, env: dict[str, str] | None = None
+) -> Launch:
+    """Run a Python module as a server; it is ready when it accepts connections."""
+    argv = [sys.executable, "-m", *arguments]
+    return Launch(name, argv, port, folder, lambda: is_accepting(port), env or {})
+
+
+@contextlib.contextmanager
+def stub_stack(placement: Placement, folder: Path, fault: str | None) -> Iterator[Stack]:
+    """Run the stub server alone, to measure the load generator itself."""
+    port = free_port()
+    arguments = ["chatserver.loadtest.stub_server", "--port", str(port)]
+    if fault is not None:
+        arguments += ["--fault", fault]
+    launch = module_launch("gateway", arguments, port, folder)
+    with running(launch, placement.server_core) as server:
+        yield Stack(server, None, {}, secrets.token_hex(32))
+
+
+@contextlib.contextmanager
+def chat_stack(placement: Placement, folder: Path) -> Iterator[Stack]:
+    """Run Redis, the DynamoDB API server with its tables, the `rpc` worker and one gateway."""
+    with contextlib.ExitStack() as exits:
+        redis = exits.enter_context(running(_redis(placement, folder), placement.server_core))
+        dynamodb = exits.enter_context(
+            running(dynamodb_launch(folder / "dynamodb", free_port()), placement.load_core)
+        )
+        port, secret = free_port(), secrets.token_hex(32)
+        env = {
+            "CHAT_REDIS_URL": f"redis://{redis.launch.address}/0",
+            "CHAT_REDIS_BACKLOG_MAX": str(BACKLOG_MAX),
+            "CHAT_GATEWAY_HOST": HOST,
+            "CHAT_GATEWAY_PORT": str(port),
+            "CHAT_AUTH_SECRET": secret,
+            "CHAT_WARM_ENDPOINT": dynamodb.endpoint,
+            "CHAT_WARM_REGION": REGION,
+            "CHAT_WARM_ACCESS_KEY": ACCESS_KEY,
+            "CHAT_WARM_SECRET_KEY": SECRET_KEY,
+            "CHAT_TELEMETRY_LEVEL": "warning",
+            # The limits are checked as always, and never reached.
+            **{
+                f"CHAT_LIMITS_{kind}_{what}": "1000000"
+                for kind in ("SENDS", "REQUESTS", "CONNECTIONS", "FAILURES")
+                for what in ("BURST", "PER_S")
+            },
+            "CHAT_LIMITS_MEMORY": "1000000000/s burst 1000000000",
+        }
+        command = [sys.executable, "-m", _CLI, "tables", "apply", "--no-bucket"]
+        whole_env = {**os.environ, **env}
+        subprocess.run(command, env=whole_env, check=True, stdout=subprocess.DEVNULL)  # noqa: S603  fixed
+        exits.enter_context(worker("rpc", placement, folder, env))
+        launch = module_launch("gateway", [_CLI, "gateway"], port, folder / "gateway", env)
+        gateway = exits.enter_context(running(launch, placement.server_core))
+        yield Stack(gateway, redis, env, secret)
+
+
+def worker(
+    role: str, placement: Placement, folder: Path, env: dict[str, str]
+) -> contextlib.AbstractContextManager[Server]:
+    """Run a worker on the load core. It has no port, so it counts as ready at once."""
+    argv = [sys.executable, "-m", _CLI, "worker", role]
+    launch = Launch(role, argv, free_port(), folder / role, lambda: True, env)
+    return running(launch, placement.load_core)
+
+
+def _redis(placement: Placement, folder: Path) -> Launch:
+    fsync: Fsync = "no" if placement.appendfsync == "off" else placement.appendfsync
+    launch = redis_launch(folder / "redis", free_port(), appendonly=fsync)
+    if placement.appendfsync == "no":
+        launch.argv.extend(["--appendonly", "yes"])
+    if not placement.has_aof_rewrite:
+        # A rewrite forks Redis, and the child would run on the same core.
+        launch.argv.extend(["--auto-aof-rewrite-percentage", "0"])
+    return launch
+
+
+def pid_of(server: Server) -> int:
+    assert server.process is not None
+    return server.process.pid
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def is_accepting(port: int) -> bool:
+    try:
+        socket.create_connection((HOST, port), 1).close()
+    except OSError:
+        return False
+    return True

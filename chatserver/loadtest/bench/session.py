@@ -1,0 +1,332 @@
+"""Chat session of the benchmarks: checks every frame without decoding it.
+
+The next `ack` and the next `event` are known in advance: seqs are contiguous and references are
+counted. Each frame is therefore compared with its expected bytes. A frame that differs is decoded
+and classified: lost, duplicate, out of order, or of another type. A run without errors decodes only
+a sample.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, TypeVar
+
+from pydantic import SecretStr
+
+from chatserver.auth.tokens import Tokens
+from chatserver.config import Auth
+from chatserver.dev.servers import HOST
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import UserId
+from chatserver.loadtest import connection, wire
+from chatserver.loadtest.bench.server_stack import Stack
+from chatserver.loadtest.checker import Findings
+from chatserver.protocol.frames import SUBPROTOCOL
+
+# Message numbers, used as request id and as `ref`: of fixed width, so that offsets are known.
+FIRST_NUMBER = 1_000_000_000
+ANSWER_TIMEOUT_S = 30
+_DIGITS = 10
+_MID_CHARS = 26  # a ULID
+_TS_CHARS = 16  # microseconds since 1970, until the year 2286
+_ACK_FORM = b'{"type":"ack","id":%d,"ref":"%d","mid":"'
+_ACK_TAIL = b',"dup":false,"durability":"hot"}'
+_SAMPLE_MASK = 1023  # one event in 1,024 is decoded and checked as a whole
+_E, _A = ord("e"), ord("a")  # first byte of the `type` of an event and of an ack
+_SETUPS_IN_FLIGHT = 32  # opening a chat costs the warm tier several calls
+_TOKEN_LIFETIME_S = 3000
+
+
+class RunFindings(Findings):
+    """Violations of a benchmark run, and counts that qualify them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow_frames = 0  # not an error, but the fast path does not know the server's format
+        self.refused = 0  # sends answered with an error; later messages have other numbers
+
+    def violations(self) -> dict[str, int]:
+        """Return the counts by kind.
+
+        If sends were refused, loss and order cannot be checked, and only that is reported.
+        """
+        if self.refused:
+            return {"refused": self.refused}
+        return {kind: count for kind, count in self.counts.items() if count}
+
+
+class Connection(connection.Connection):
+    """A connection to a server on this machine; an unexpected disconnect is a violation."""
+
+    def __init__(self, name: str, findings: RunFindings) -> None:
+        super().__init__(name)
+        self.findings = findings
+
+    async def connect(self, port: int, subprotocol: str | None = None) -> None:
+        """Open the connection and upgrade it. Raises BadHandshake."""
+        await self.open_to(wire.Address(HOST, port), subprotocol)
+
+    def ended(self, failure: ConnectionError, *, is_wanted: bool) -> None:
+        if not is_wanted:
+            self.findings.note("closed", str(failure))
+
+
+class Session(Connection):
+    """A user's session.
+
+    `acked` and `evented` count the messages of the chat whose ack and whose event was received in
+    order. `on_progress` runs after each read that advanced one of them.
+    """
+
+    def __init__(self, user: str, findings: RunFindings) -> None:
+        super().__init__(user, findings)
+        self.user = user
+        self.acked = 0
+        self.evented = 0
+        self.ack_at: list[float] = []
+        self.event_at: list[float] = []
+        self.is_recording = False
+        self.stored_upto = 0
+        self.on_progress: Callable[[], None] | None = None
+        self._waiting: dict[int | str, asyncio.Future[dict[str, Any]]] = {}
+        self._next_id = 1
+        self._epoch = ""
+        self._inbox_seq = 0
+        self._last_ts = 0
+        self._is_hot = False
+        self._chat = self._sender = self._body = ""
+        self._event_form = self._event_tail = b""
+        self._number_at = 0
+
+    # setup
+
+    async def hello(self, token: str) -> dict[str, Any]:
+        """Authenticate; the inbox is followed from the position in `welcome`."""
+        frame = {"type": "hello", "v": 1, "token": token, "device": f"{self.user}-d"}
+        welcome = await self._request("welcome", frame)
+        if welcome["type"] != "welcome":
+            raise ConnectionRefusedError(f"{self.user}: {welcome}")
+        self._epoch = welcome["epoch"]
+        self._inbox_seq = welcome["seq"]
+        return welcome
+
+    async def request(self, type_: str, **fields: Any) -> dict[str, Any]:
+        """Send a request and return its answer; an `error` is counted as a violation too."""
+        self._next_id += 1
+        return await self._request(self._next_id, {"type": type_, "id": self._next_id, **fields})
+
+    async def ping(self) -> None:
+        """Wait for a pong: everything that the server wrote before has then been read."""
+        await self._wait("pong", wire.client_frame(b"load", wire.PING))
+
+    async def _request(self, key: int | str, frame: dict[str, Any]) -> dict[str, Any]:
+        payload = json.dumps(frame, separators=(",", ":")).encode()
+        return await self._wait(key, wire.client_frame(payload))
+
+    async def _wait(self, key: int | str, output: bytes) -> dict[str, Any]:
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[key] = future
+        self.transport.write(output)
+        return await asyncio.wait_for(future, ANSWER_TIMEOUT_S)
+
+    def expect(self, chat: str, sender: str, body: str) -> None:
+        """Expect messages of `sender` in `chat`, which has none yet."""
+        self._chat, self._sender, self._body = chat, sender, body
+        self._event_form = (
+            f'{{"type":"event","epoch":"{self._epoch}","seq":%d,"kind":"message","chat":"{chat}",'
+            f'"cs":%d,"message":{{"seq":%d,"ts":'
+        ).encode()
+        between = f',"chat":"{chat}","mid":"{"":<{_MID_CHARS}}","sender":"{sender}","ref":"'
+        self._number_at = _TS_CHARS + len(between)
+        self._event_tail = f'","kind":"text","body":{json.dumps(body)}}}}}'.encode()
+        self._is_hot = True
+
+    def ended(self, failure: ConnectionError, *, is_wanted: bool) -> None:
+        super().ended(failure, is_wanted=is_wanted)
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(failure)
+
+    # the hot path
+
+    def data_received(self, data: bytes) -> None:
+        acked, evented = self.acked, self.evented
+        super().data_received(data)
+        if self.acked == acked and self.evented == evented:
+            return
+        if self.is_recording:
+            now = perf_counter()
+            self.ack_at.extend([now] * (self.acked - acked))
+            self.event_at.extend([now] * (self.evented - evented))
+        if self.on_progress is not None:
+            self.on_progress()
+
+    def read_frames(self, data: bytes) -> int:
+        end = len(data)
+        pos = 0
+        while end - pos >= 4:
+            if data[pos + 1] == 126 and data[pos] == wire.TEXT:
+                start = pos + 4
+                stop = start + (data[pos + 2] << 8 | data[pos + 3])
+                if stop > end:
+                    return pos
+                if self._is_hot:
+                    kind = data[start + 9]
+                    if kind == _E and self._is_next_event(data, start, stop):
+                        self.evented += 1
+                        self._inbox_seq += 1
+                        if not self.evented & _SAMPLE_MASK:
+                            self._inspect(data[start:stop])
+                        pos = stop
+                        continue
+                    if kind == _A and self._is_next_ack(data, start, stop):
+                        self.acked += 1
+                        pos = stop
+                        continue
+            else:
+                found = wire.find_payload(data, pos)
+                if found is None or found[1] > end:
+                    return pos
+                start, stop = found
+            self._handle_slowly(data[pos], data[start:stop])
+            pos = stop
+        # Only control frames are shorter than four bytes.
+        while (found := wire.find_payload(data, pos)) is not None and found[1] <= end:
+            self._handle_slowly(data[pos], data[found[0] : found[1]])
+            pos = found[1]
+        return pos
+
+    def _is_next_event(self, data: bytes, start: int, stop: int) -> bool:
+        """Compare a frame, except its timestamp and message id, with the expected event."""
+        cs = self.evented + 1
+        form = self._event_form % (self._inbox_seq + 1, cs, cs)
+        at = start + len(form) + self._number_at
+        return (
+            data.startswith(form, start)
+            and data[at : at + _DIGITS] == b"%d" % (FIRST_NUMBER + self.evented)
+            and data.endswith(self._event_tail, start, stop)
+            and stop == at + _DIGITS + len(self._event_tail)
+        )
+
+    def _is_next_ack(self, data: bytes, start: int, stop: int) -> bool:
+        number = FIRST_NUMBER + self.acked
+        form = _ACK_FORM % (number, number)
+        seq = b'","seq":%d,"ts":' % (self.acked + 1)
+        return (
+            data.startswith(form, start)
+            and data.startswith(seq, start + len(form) + _MID_CHARS)
+            and data.endswith(_ACK_TAIL, start, stop)
+        )
+
+    def _inspect(self, payload: bytes) -> None:
+        """Decode an event that matched, to check the comparison itself."""
+        message = json.loads(payload)["message"]
+        number = str(FIRST_NUMBER + self.evented - 1)
+        expected = (self._chat, self._sender, number, self._body, self.evented)
+        got = tuple(message[name] for name in ("chat", "sender", "ref", "body", "seq"))
+        if got != expected:
+            self.findings.note("mismatched", f"{self.user}: {got!r}, expected {expected!r}")
+        if message["ts"] <= self._last_ts:
+            self.findings.note(
+                "disordered", f"{self.user}: ts {message['ts']} after {self._last_ts}"
+            )
+        self._last_ts = message["ts"]
+
+    # the slow path
+
+    def _handle_slowly(self, first_byte: int, payload: bytes) -> None:
+        match first_byte:
+            case wire.TEXT:
+                self._handle_text(json.loads(payload))
+            case wire.PING:
+                self.transport.write(wire.client_frame(payload, wire.PONG))
+            case wire.PONG:
+                self._resolve("pong", {})
+            case wire.CLOSE:
+                self.findings.note("closed", f"{self.user}: {payload!r}")
+            case _:
+                self.findings.note("mismatched", f"{self.user}: first byte {first_byte:#x}")
+
+    def _handle_text(self, frame: dict[str, Any]) -> None:
+        match frame["type"]:
+            case "event":
+                self._handle_event(frame)
+            case "ack":
+                self._handle_ack(frame)
+            case "stored":
+                self.stored_upto = max(self.stored_upto, frame["upto"])
+            case "signal":
+                pass
+            case "error" if frame.get("id", 0) >= FIRST_NUMBER:
+                self.findings.refused += 1
+                self.findings.examples.append(f"refused: {self.user}: {frame}")
+            case "error" | "bye":
+                self.findings.note(frame["type"], f"{self.user}: {frame}")
+                self._resolve(frame.get("id", "welcome"), frame)
+            case _:
+                self._resolve(frame.get("id", "welcome"), frame)
+
+    def _handle_event(self, frame: dict[str, Any]) -> None:
+        seq = frame["seq"]
+        if seq <= self._inbox_seq:
+            self.findings.note("duplicate", f"{self.user}: inbox seq {seq} after {self._inbox_seq}")
+            return
+        if seq > self._inbox_seq + 1:
+            self.findings.note("lost", f"{self.user}: inbox seq {seq} after {self._inbox_seq}")
+        self._inbox_seq = seq
+        if frame["kind"] != "message" or not self._is_hot:
+            return
+        self.findings.slow_frames += 1
+        message = frame["message"]
+        if (message["chat"], message["sender"]) != (self._chat, self._sender):
+            self.findings.note("mismatched", f"{self.user}: {frame}")
+            return
+        if message["body"] != self._body:
+            self.findings.note("mismatched", f"{self.user}: another body: {frame}")
+        self._check_position("event", self.evented, frame["cs"] - 1, message["ref"])
+        self.evented = max(self.evented, frame["cs"])
+
+    def _handle_ack(self, frame: dict[str, Any]) -> None:
+        self.findings.slow_frames += 1
+        if frame["dup"] or frame["durability"] != "hot":
+            self.findings.note("mismatched", f"{self.user}: {frame}")
+        self._check_position("ack", self.acked, frame["seq"] - 1, frame["ref"])
+        self.acked = max(self.acked, frame["seq"])
+
+    def _check_position(self, what: str, expected: int, position: int, ref: str) -> None:
+        number = int(ref) - FIRST_NUMBER
+        text = f"{self.user}: {what} at {position}, expected {expected}, message {number}"
+        if position < expected:
+            self.findings.note("duplicate", text)
+        elif position > expected:
+            self.findings.note("lost", text)
+        if number != position:
+            self.findings.note("disordered", text)
+
+    def _resolve(self, key: int | str, frame: dict[str, Any]) -> None:
+        future = self._waiting.pop(key, None)
+        if future is not None and not future.done():
+            future.set_result(frame)
+
+
+AnySession = TypeVar("AnySession", bound=Session)
+
+
+async def open_sessions(
+    stack: Stack, users: list[str], findings: RunFindings, kind: type[AnySession]
+) -> list[AnySession]:
+    """Return an authenticated session of each user."""
+    slots = asyncio.Semaphore(_SETUPS_IN_FLIGHT)
+    tokens = Tokens(Auth(secret=SecretStr(stack.secret)), SystemClock())
+
+    async def open_one(user: str) -> AnySession:
+        async with slots:
+            session = kind(user, findings)
+            await session.connect(stack.gateway.port, SUBPROTOCOL)
+            await session.hello(tokens.mint(UserId(user), _TOKEN_LIFETIME_S))
+            return session
+
+    return list(await asyncio.gather(*map(open_one, users)))

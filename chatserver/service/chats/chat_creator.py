@@ -1,0 +1,181 @@
+"""Creation of direct chats, groups and companion chats.
+
+A chat is written to the directory first and loaded into Redis second. If the process dies in
+between, the next call completes it: both steps are idempotent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.companion_ids import CompanionId
+from chatserver.domain.ids import ChatId, Ref, UserId, derived_chat_id, direct_chat_id
+from chatserver.domain.membership import NOT_A_MEMBER, Role, is_large_after
+from chatserver.domain.moderation import BLOCKED
+from chatserver.errors import BadRequest, Forbidden, NotFound
+from chatserver.protocol import frames
+from chatserver.service.chats.chat_loader import ChatLoader
+from chatserver.service.membership.change_records import ChangeRecord, encode_record
+from chatserver.service.membership.invitations import Invitations
+from chatserver.service.moderation.block_policy import BlockPolicy
+from chatserver.warm.chats.directory import Directory
+
+
+class ChatCreator:
+    """Creates chats. A group of more than `fanout_members_max` members is a large chat."""
+
+    def __init__(
+        self,
+        *,
+        directory: Directory,
+        loader: ChatLoader,
+        block_policy: BlockPolicy,
+        invitations: Invitations,
+        clock: Clock,
+        members_max: int = frames.MEMBERS_MAX,
+        fanout_members_max: int = frames.MEMBERS_MAX,
+    ) -> None:
+        self._directory = directory
+        self._loader = loader
+        self._block_policy = block_policy
+        self._invitations = invitations
+        self._clock = clock
+        self._members_max = members_max
+        self._fanout_members_max = fanout_members_max
+
+    async def open_direct(
+        self, user: UserId, other: UserId, *, is_host: bool = False
+    ) -> frames.ChatInfo:
+        """Return the direct chat of two users, and create it if needed.
+
+        The chat is listed for `user` immediately, and for `other` from the first message on. With
+        `is_host` (the host application), limits on new chats do not apply.
+
+        Raises:
+            NotFound: there is no such user.
+            BadRequest: the user has reached the limit of direct chats.
+            RateLimited: the user has reached the daily limit of new chats with strangers.
+            Forbidden: one blocks the other, and there is no chat yet.
+        """
+        chat = direct_chat_id(user, other)
+        # In parallel: each call can be delayed by bulk writes.
+        known, is_blocked, (exists, is_listed) = await asyncio.gather(
+            self._directory.find_known([other]),
+            self._block_policy.is_blocked(user, other),
+            self._directory.find_direct(chat, user),
+        )
+        _require_known([other], known)
+        if is_blocked and not exists:
+            raise Forbidden(BLOCKED)
+        if not is_listed and not is_host:
+            await self._invitations.require_direct_chat_quota(user)
+            if not exists:
+                await self._invitations.require_contact(user, other)
+        if not exists:
+            await self._directory.create_direct(chat, user, other, self._clock.time())
+            # A block made after the check above found no chat row to mark.
+            await self._block_policy.mark_new_chat(chat, user, other)
+        elif not is_listed:
+            await self._directory.list_direct(chat, user)
+        await self._loader.load_chat(chat)
+        return frames.ChatInfo(chat, "direct", sorted((user, other)), blocked=is_blocked)
+
+    async def create_chat(
+        self,
+        user: UserId,
+        ref: Ref,
+        members: Sequence[UserId],
+        name: str | None,
+        *,
+        is_host: bool = False,
+    ) -> frames.ChatInfo:
+        """Create a group; the same creator and `ref` return the same group.
+
+        Members to whom the user is a stranger are invited, not added, unless the host application
+        is the caller (`is_host`).
+
+        Raises:
+            BadRequest: the group would exceed the member limit.
+            NotFound: a member does not exist; the message names the first such member.
+            NotFound: the group already exists, and the user has left it.
+            Conflict: `ref` was used before for another group.
+            Forbidden: a member blocks the creator, or the other way round.
+        """
+        if len(members) + 1 > self._members_max:
+            raise BadRequest(f"members: must be at most {self._members_max}, you included")
+        _require_known(members, await self._directory.find_known(members))
+        await self._block_policy.require_unblocked(user, members)
+        chat = derived_chat_id(user, ref)
+        strangers = await self._invitations.find_strangers(user, members, is_host=is_host)
+        invited = [member for member in members if member in strangers]
+        members = [member for member in members if member not in strangers]
+        await self._invitations.require_group_quota([user, *members])
+        first = None
+        if is_large_after(len(members) + 1, self._fanout_members_max, was_large=False):
+            first = encode_record(ChangeRecord(user, ref, "", transition="up"))
+        record = await self._directory.create_group(
+            chat, user, members, name, self._clock.time(), first, invited
+        )
+        await self._loader.load_chat(chat)
+        if invited:
+            await self._invitations.invite(user, chat, name, "member", invited)
+        if record.version > 1:
+            return await self._describe_changed(chat, user)
+        everybody: list[str] = [user, *members]
+        return frames.ChatInfo(
+            chat,
+            "group",
+            everybody[: frames.MEMBERS_SHOWN_MAX] if record.large else everybody,
+            name,
+            len(everybody),
+            {user: "owner"},
+            large=record.large > 0,
+            invited=[str(each) for each in invited],
+        )
+
+    async def _describe_changed(self, chat: ChatId, user: UserId) -> frames.ChatInfo:
+        """Return the current state of an existing group, if its creator is still a member."""
+        record, members = await self._directory.get_chat_with_members(chat)
+        roles: dict[str, Role] = {
+            member.user: member.role for member in members if member.role != "member"
+        }
+        names = [member.user for member in members]
+        if user not in names:
+            raise NotFound(NOT_A_MEMBER)
+        return frames.ChatInfo(
+            chat,
+            "group",
+            names[: frames.MEMBERS_SHOWN_MAX],
+            record.name,
+            len(names),
+            roles,
+            record.joining,
+            record.history,
+            large=record.large > 0,
+        )
+
+    async def open_companion_chat(
+        self, chat: ChatId, user: UserId, companion: CompanionId, name: str
+    ) -> frames.ChatInfo:
+        """Return the chat of a user and an AI companion, and create it if needed. Idempotent."""
+        try:
+            record, _ = await self._directory.get_chat_with_members(chat)
+        except NotFound:
+            record = await self._directory.create_session_chat(
+                chat, user, companion, name, self._clock.time()
+            )
+        await self._loader.load_chat(chat)
+        members: list[str] = sorted((user, companion))
+        is_ended = record.ended_ms is not None
+        return frames.ChatInfo(
+            chat, "companion", members, record.name, len(members), ended=is_ended
+        )
+
+
+def _require_known(users: Sequence[UserId], known: Collection[str]) -> None:
+    """Raise NotFound for the first of `users` that has no account."""
+    for user in users:
+        if user not in known:
+            raise NotFound(f"{user}: there is no such user")

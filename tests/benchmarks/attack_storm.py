@@ -1,0 +1,313 @@
+"""A bystander in a storm of four attacks at once, beside a calm period of the same length.
+
+    python -m tests.benchmarks.attack_storm [--calm 50] [--storm 60] [--half-open 3000]
+
+Starts Redis, DynamoDB, S3, a gateway, an API and workers with the default limits. A process of its
+own then holds half-open requests at the API and the gateway from 30 addresses, guesses an account's
+password 110 times in parallel from 110 networks, has 32 users create groups of 256 without end, and
+has two users turn progressive JPEGs into thumbnails. Meanwhile a bystander sends messages, reads
+history, logs in and opens direct chats at a fixed rate. Prints the latency of each, calm and in the
+storm. It exits with 1 if an answer was wrong; latencies never gate.
+
+In reality attackers have machines of their own. Here they share the cores of the servers, so their
+process has a low priority: what is measured is the work that they cause, not the work that they do.
+The bystander has a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import json
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from chatserver import config
+from chatserver.cold.bucket import apply_bucket
+from chatserver.cold.client import open_s3
+from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY, Server, ministack_launch
+from chatserver.process_runtime import die_with_parent
+from tests.benchmarks.attackers import CREATES, Targets
+from tests.support.rawchat import Failed
+from tests.support.servers.processes import free_port
+from tests.support.stack import Stack, open_stack
+
+PASSWORD = "correct horse battery"
+WORKERS = (("persist", "repair"), ("rpc",), ("media",))
+PEERS = 600
+OPENERS = 12
+MEMBERS = 255
+RATES = {"send": 20.0, "history": 10.0, "open_direct": 5.0, "login": 2.0}  # per second
+RATIO_WANTED = 3.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """Duration and size of a storm."""
+
+    # Long enough that the 99th percentile is not the maximum.
+    calm_s: float = 50
+    storm_s: float = 60
+    half_open: int = 3000
+    images: int = 15  # of each painter
+
+
+@dataclasses.dataclass
+class Result:
+    """Latencies in seconds by phase and request, wrong answers, and what the attackers did."""
+
+    latencies: dict[str, dict[str, list[float]]] = dataclasses.field(default_factory=dict)
+    wrong: list[str] = dataclasses.field(default_factory=list)
+    attacks: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+class Bystander:
+    """A user who does what users do, at a fixed rate.
+
+    Several users take turns, because one would exceed its rate limits.
+    """
+
+    def __init__(self, stack: Stack, api: Server, result: Result) -> None:
+        self.user = "bystander"
+        self._device = stack.chat_of(self.user)
+        self._openers = [stack.chat_of(f"{self.user}-{number}") for number in range(OPENERS)]
+        self._api = api
+        self._result = result
+        self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30))
+        self._messages, self._peers, self._turns = (itertools.count() for _ in range(3))
+        names = (self.user, f"{self.user}-0")
+        self._logins = [{"user": name, "password": PASSWORD} for name in names]
+        self.chat = ""
+
+    async def start(self) -> None:
+        """Register, connect and open a chat."""
+        url = f"{self._api.endpoint}/v1/auth/register"
+        for login in self._logins:
+            async with self._http.post(url, json=login) as answer:
+                assert answer.status == 201, await answer.text()
+                login["device_token"] = (await answer.json())["device_token"]
+        for device in (self._device, *self._openers):
+            await device.start()
+        self.chat = (await self._device.ask("open_direct", user="friend"))["chat"]["chat"]
+        await self._device.say(self.chat, "hello")
+
+    async def stop(self) -> None:
+        """Disconnect."""
+        for device in (self._device, *self._openers):
+            await device.stop()
+        await self._http.close()
+
+    async def run(self, phase: str, seconds: float) -> None:
+        """Do everything for a while; record latencies and wrong answers."""
+        actions: dict[str, Callable[[], Awaitable[None]]] = {
+            "send": self._send,
+            "history": self._read,
+            "open_direct": self._open,
+            "login": self._log_in,
+        }
+        latencies: dict[str, list[float]] = {name: [] for name in actions}
+        self._result.latencies[phase] = latencies
+        await asyncio.gather(
+            *(
+                self._repeat(phase, name, action, seconds, latencies[name])
+                for name, action in actions.items()
+            )
+        )
+
+    async def _repeat(
+        self,
+        phase: str,
+        name: str,
+        action: Callable[[], Awaitable[None]],
+        seconds: float,
+        latencies: list[float],
+    ) -> None:
+        begun = time.perf_counter()
+        for number in range(int(seconds * RATES[name])):
+            # One after the other; a slow answer delays the next request, and counts from there.
+            await asyncio.sleep(max(0.0, begun + number / RATES[name] - time.perf_counter()))
+            started = time.perf_counter()
+            if started > begun + seconds:
+                return
+            try:
+                await action()
+            except (Failed, AssertionError, TimeoutError, aiohttp.ClientError) as exc:
+                self._result.wrong.append(f"{phase} {name}: {exc!r}"[:300])
+            latencies.append(time.perf_counter() - started)
+
+    async def _send(self) -> None:
+        ack = await self._device.say(self.chat, f"message {next(self._messages)}")
+        assert ack["type"] == "ack", ack
+
+    async def _read(self) -> None:
+        page = await self._device.ask("history", chat=self.chat, limit=50)
+        assert page["type"] == "page" and page["messages"], page
+
+    async def _open(self) -> None:
+        # A new chat each time; opening one again costs next to nothing.
+        number = next(self._peers)
+        opener = self._openers[number % OPENERS]
+        answer = await opener.ask("open_direct", user=f"peer-{number % PEERS}")
+        assert answer["type"] == "ok", answer
+
+    async def _log_in(self) -> None:
+        url = f"{self._api.endpoint}/v1/auth/login"
+        login = self._logins[next(self._turns) % len(self._logins)]
+        async with self._http.post(url, json=login) as answer:
+            granted = await answer.json()
+            assert answer.status == 200, granted
+            login["device_token"] = granted.get("device_token", login["device_token"])
+
+
+def _limits() -> dict[str, str]:
+    """Return the default limits, which stacks of tests do not have."""
+    defaults = config.Limits().model_dump()
+    return {f"CHAT_LIMITS_{name}".upper(): str(value) for name, value in defaults.items()}
+
+
+@contextlib.asynccontextmanager
+async def _open_servers(folder: Path, env: dict[str, str]) -> AsyncIterator[tuple[Stack, Server]]:
+    s3 = Server(ministack_launch(folder / "s3", free_port(), service="s3"))
+    try:
+        s3.start()
+        cold = {
+            "endpoint": s3.endpoint,
+            "bucket": "storm",
+            "access_key": ACCESS_KEY,
+            "secret_key": SECRET_KEY,
+            "call_timeout_s": "30",
+        }
+        settings = config.Cold.model_validate(cold)
+        async with open_s3(settings) as store:
+            await apply_bucket(store, settings)
+        variables = {f"CHAT_COLD_{name}".upper(): value for name, value in cold.items()}
+        all_variables = {**_limits(), **variables, **env}
+        with open_stack(folder, workers=WORKERS, fsync="everysec", env=all_variables) as stack:
+            yield stack, stack.start_api(CHAT_AUTH_COOKIE_SECURE="false")
+    finally:
+        s3.kill()
+
+
+async def run_storm(folder: Path, size: Size, **env: str) -> Result:
+    """Measure a bystander before and in a storm."""
+    result = Result()
+    async with _open_servers(folder, env) as (stack, api):
+        members = [f"member-{number}" for number in range(MEMBERS)]
+        hostile = [f"hostile-{number}" for number in range(CREATES)]
+        peers = [f"peer-{number}" for number in range(PEERS)]
+        groups = (["friend", "victim", *hostile], members, peers)
+        await asyncio.gather(*(stack.add_users(group) for group in groups))
+        bystander = Bystander(stack, api, result)
+        try:
+            await bystander.start()
+            target = Targets(
+                api=api.port,
+                gateway=stack.port,
+                victim="victim",
+                half_open=size.half_open,
+                tokens={user: stack.token(user) for user in hostile},
+                members=members,
+                images=size.images,
+            )
+            async with _attacker(target) as (begin, end):
+                await bystander.run("calm", size.calm_s)
+                await begin()
+                await bystander.run("storm", size.storm_s)
+                result.attacks = await end()
+        finally:
+            await bystander.stop()
+    return result
+
+
+@contextlib.asynccontextmanager
+async def _attacker(
+    target: Targets,
+) -> AsyncIterator[tuple[Callable[[], Awaitable[None]], Callable[[], Awaitable[Any]]]]:
+    """Run the attackers' process; the value begins the storm, and ends it and counts it."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.benchmarks.attackers",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+        start_new_session=True,  # see `attackers.lower_priority`
+        preexec_fn=die_with_parent(),
+    )
+    stdin, stdout = process.stdin, process.stdout
+    assert stdin is not None and stdout is not None
+
+    async def begin() -> None:
+        stdin.write(b"begin\n")
+        await stdin.drain()
+
+    async def end() -> Any:
+        stdin.close()
+        return json.loads(await stdout.readline())
+
+    try:
+        stdin.write(msgspec.json.encode(target) + b"\n")
+        assert await stdout.readline() == b"prepared\n", "the attackers ended"
+        yield begin, end
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def quantile(values: list[float], share: float) -> float:
+    """Return a quantile of some latencies, in milliseconds."""
+    ordered = sorted(values) or [float("nan")]
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000
+
+
+def table(result: Result) -> str:
+    """Return the latencies as a table, with the storm's p99 as a multiple of the calm one."""
+    lines = [
+        "| request | count | calm p50 | calm p99 | storm p50 | storm p99 | p99 ratio |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, calm in result.latencies["calm"].items():
+        storm = result.latencies["storm"][name]
+        ratio = quantile(storm, 0.99) / quantile(calm, 0.99)
+        cells = [quantile(each, share) for each in (calm, storm) for share in (0.5, 0.99)]
+        verdict = "" if ratio < RATIO_WANTED else f" (more than {RATIO_WANTED:.0f})"
+        lines.append(
+            f"| {name} | {len(calm)}, {len(storm)} | "
+            + " | ".join(f"{cell:.1f} ms" for cell in cells)
+            + f" | {ratio:.1f}{verdict} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--calm", type=float, default=Size.calm_s, help="seconds")
+    parser.add_argument("--storm", type=float, default=Size.storm_s, help="seconds")
+    parser.add_argument("--half-open", type=int, default=Size.half_open)
+    options = parser.parse_args()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 65_536)), hard))
+    size = Size(options.calm, options.storm, options.half_open)
+    with tempfile.TemporaryDirectory(prefix="chatserver-storm-") as folder:
+        result = asyncio.run(run_storm(Path(folder), size))
+    out = [table(result), "", f"attacks: {json.dumps(result.attacks)}"]
+    out += [f"wrong: {line}" for line in result.wrong[:20]]
+    sys.stdout.write("\n".join(out) + "\n")
+    sys.exit(1 if result.wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

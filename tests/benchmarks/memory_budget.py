@@ -1,0 +1,271 @@
+"""Memory that one hostile user can occupy in Redis in a day.
+
+    python -m tests.benchmarks.memory_budget
+
+Each kind of request is repeated against a real Redis until a day's budget is charged: the burst and
+86,400 seconds of refill, as if the bucket's clock had been advanced. Requests go through the use
+cases of a gateway, so that what is charged afterwards is what the product charges. Messages are
+persisted at once (DynamoDB is healthy), so the backlog is empty at the end. Prints, for each kind,
+how many requests that is, what was charged, and how much more memory Redis uses, with the inboxes
+of all recipients. Exits with 1 if one leaves more than 20 MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import redis
+
+from chatserver import config
+from chatserver.dev.servers import Server, redis_launch
+from chatserver.domain.access.caller import CALLER
+from chatserver.domain.ids import Ref, derived_chat_id, new_id
+from chatserver.domain.text import BODY_CHARS_MAX
+from chatserver.hot.bus.idempotent_answers import Answer, Answers
+from chatserver.hot.redis.factory import open_hot
+from chatserver.protocol import frames
+from chatserver.protocol.memory_costs import ANSWER_BYTES, MARK_BYTES
+from chatserver.service.chats.service import READ_MARKS_MEMBERS_MAX
+from tests.benchmarks.memory_requests import HOSTILE, LONG_REF, Day
+from tests.integration.hot.support import patient
+from tests.support.servers.processes import free_port, redis_url_of
+
+DAY_S = 86_400
+DAY_BYTES_MAX = 20_000_000
+GROUP = 256  # members, the most of a chat with inboxes
+LONG = "😀" * BODY_CHARS_MAX  # 16,000 bytes
+GROWING = "\U0001d160" * (BODY_CHARS_MAX // 3)  # normalized, each is three characters
+
+
+def day_budget(limits: config.Limits) -> int:
+    """Return how many bytes a user may be charged in a day."""
+    return int(limits.memory.burst + limits.memory.per_s * DAY_S)
+
+
+Way = Callable[[Day, int], Awaitable[None]]
+
+
+def messages(body: str, members: int = 2, **more: Any) -> Way:
+    """Return the sending of messages, a thousand a chat, so that no log is trimmed."""
+    at_once = 1 if len(body) > 1000 or members > 2 else 50
+
+    async def spend(day: Day, budget: int) -> None:
+        while day.charged < budget:
+            if members == 2:
+                chats = [await day.new_direct()]
+            else:  # two with the same members: in turn, each inbox entry names its chat
+                chat, others = await day.new_group(members)
+                chats = [chat, (await day.new_group(members, others))[0]]
+            for number in range(1000 // at_once):
+                await day.say(chats[number % len(chats)], body, at_once, **more)
+                day.count += at_once
+                if day.charged >= budget:
+                    break
+
+    return spend
+
+
+async def react_to_own(day: Day, budget: int) -> None:
+    """React to each of the user's own short messages."""
+    chat = await day.new_direct()
+    for number in itertools.count():
+        await day.say(chat, "hello")
+        await day.change(frames.React(1, chat, 2 * number + 1, new_id() + LONG_REF, "👨‍👩‍👧‍👦"))
+        day.count += 1
+        if day.charged >= budget:
+            return
+
+
+def reactions(members: int) -> Way:
+    """Return reactions to the longest messages of somebody else, a hundred a chat."""
+
+    async def spend(day: Day, budget: int) -> None:
+        while day.charged < budget:
+            chat, others = await day.new_group(members)
+            for _ in range(100):
+                await day.say_as_others(chat, others[0], LONG, 1)
+            for seq in range(1, 101):
+                await day.change(frames.React(1, chat, seq, new_id() + LONG_REF, "👨‍👩‍👧‍👦"))
+                day.count += 1
+                if day.charged >= budget:
+                    return
+
+    return spend
+
+
+async def edit(day: Day, budget: int) -> None:
+    """Edit own short messages into the longest ones."""
+    chat, seq = await day.new_direct(), 1
+    while day.charged < budget:
+        await day.say(chat, "hello")
+        seq = 1 + await day.change(frames.Edit(1, chat, seq, new_id() + LONG_REF, LONG))
+        day.count += 1
+
+
+async def hide(day: Day, budget: int) -> None:
+    """Delete messages of others for oneself, as many as one may in each chat."""
+    while day.charged < budget:
+        chat, others = await day.new_group(3)
+        await day.say_as_others(chat, others[0], "hello", 500)
+        for seq in range(1, 501):
+            await day.change(frames.Delete(1, chat, seq, new_id() + LONG_REF, "me"))
+            day.count += 1
+            if day.charged >= budget:
+                return
+
+
+async def mark(day: Day, budget: int) -> None:
+    """Mark each message of others as read where the most members learn of it."""
+    while day.charged < budget:
+        chat, others = await day.new_group(READ_MARKS_MEMBERS_MAX)
+        await day.say_as_others(chat, others[0], "hello", 1000)
+        for seq in range(1, 1001):
+            day.charged += MARK_BYTES
+            await day.chats.mark(HOSTILE, frames.Mark(chat, 1, seq))
+            day.count += 1
+            if day.charged >= budget:
+                break
+        await day.persist()
+
+
+async def open_directs(day: Day, budget: int) -> None:
+    """Open direct chats with new contacts, and send one message to each."""
+    while day.charged < budget:
+        await day.say(await day.new_direct(), "hello")
+        day.count += 1
+
+
+def groups(members: int) -> Way:
+    """Return the creation of groups whose members were in no chat before."""
+
+    async def spend(day: Day, budget: int) -> None:
+        while day.charged < budget:
+            await day.new_group(members)
+            day.count += 1
+
+    return spend
+
+
+def invitations(size: int) -> Way:
+    """Return the growth of groups, twice by so many members who were in no chat before."""
+
+    async def spend(day: Day, budget: int) -> None:
+        while day.charged < budget:
+            chat, _ = await day.new_group(3)
+            for version in (2, 3):
+                users = day.contacts(size)
+                frame = frames.Invite(1, chat, new_id() + LONG_REF, list(users))
+                await day.change_group(chat, version, users, frame, is_new=True)
+                day.count += 1
+
+    return spend
+
+
+async def set_roles(day: Day, budget: int) -> None:
+    """Change a role again and again, where the most members learn of it."""
+    chat, others = await day.new_group(GROUP)
+    for version in itertools.count(2):
+        frame = frames.SetRole(1, chat, new_id() + LONG_REF, others[0], "admin")
+        await day.change_group(chat, version, others[:1], frame, is_new=False)
+        day.count += 1
+        if day.charged >= budget:
+            return
+
+
+def idle_chats(members: int) -> Way:
+    """Return the reading of chats that have left Redis."""
+
+    async def spend(day: Day, budget: int) -> None:
+        CALLER.set(HOSTILE)
+        while day.charged < budget:
+            chat = derived_chat_id(HOSTILE, Ref(new_id()))
+            await day.read_again(chat, day.contacts(members - 1))
+            day.count += 1
+
+    return spend
+
+
+async def keep_answers(day: Day, budget: int) -> None:
+    """Send HTTP requests with an idempotency key: their answers are kept."""
+    answers = Answers(day.hot)
+    for _ in range(budget // ANSWER_BYTES + 1):
+        name = derived_chat_id(HOSTILE, Ref(new_id()))[:22]
+        ack = frames.Ack(0, new_id(), new_id(), 1, 1_795_000_000_000_000, False, "hot")
+        answer = Answer(new_id()[:22], 201, "application/json", msgspec.json.encode(ack))
+        await answers.put(name, answer, HOSTILE)
+        day.charged += ANSWER_BYTES
+        day.count += 1
+
+
+WAYS: dict[str, Way] = {
+    "messages of 5 bytes": messages("hello"),
+    "messages of 16 KB": messages(LONG),
+    "messages of 5 KB that grow": messages(GROWING),
+    "messages that expire": messages("hello", expires_s=86_400),
+    "messages to 256 members": messages("hello", GROUP),
+    "16 KB to 256 members": messages(LONG, GROUP),
+    "messages and reactions": react_to_own,
+    "reactions to 16 KB": reactions(3),
+    "reactions in 256 members": reactions(GROUP),
+    "edits of 16 KB": edit,
+    "deletions for oneself": hide,
+    "read marks to 32 members": mark,
+    "direct chats": open_directs,
+    "groups of 20": groups(20),
+    "groups of 256": groups(GROUP),
+    "invitations of 8": invitations(8),
+    "invitations of 99": invitations(frames.INVITE_MAX),
+    "roles in 256 members": set_roles,
+    "idle direct chats": idle_chats(2),
+    "idle groups of 256": idle_chats(GROUP),
+    "HTTP answers": keep_answers,
+}
+
+
+async def measure(url: str, way: str, budget: int) -> tuple[int, int, int]:
+    """Spend a budget; return how many requests it was, what was charged, and what Redis took."""
+    redis.Redis.from_url(url).flushall()
+    async with open_hot(patient(url)) as hot:
+        day = Day(hot)
+        await WAYS[way](day, 1)  # Redis has the scripts, and its tables
+        day.charged = day.count = day.others_bytes = 0
+        before = await day.used_bytes()
+        await WAYS[way](day, budget)
+        return day.count, day.charged, await day.used_bytes() - before - day.others_bytes
+
+
+def main() -> int:
+    """Measure every way; 1 if one leaves more than 20 MB."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--budget", type=int, default=day_budget(config.Limits()))
+    parser.add_argument("ways", nargs="*", default=list(WAYS), help="all, unless named")
+    given = parser.parse_args()
+    worst = 0
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(redis_launch(Path(folder), free_port()))
+        server.start()
+        try:
+            sys.stdout.write(f"{'way':28}{'requests':>10}{'charged MB':>12}{'Redis MB':>10}\n")
+            for way in given.ways:
+                count, charged, taken = asyncio.run(
+                    measure(redis_url_of(server), way, given.budget)
+                )
+                worst = max(worst, taken)
+                row = f"{way:28}{count:>10}{charged / 1e6:>12.1f}{taken / 1e6:>10.1f}\n"
+                sys.stdout.write(row)
+                sys.stdout.flush()
+        finally:
+            server.stop()
+    return 0 if worst <= DAY_BYTES_MAX else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,259 @@
+"""The requests of a hostile user, as `tests.benchmarks.memory_budget` repeats them.
+
+They go through the use cases of a gateway on a real Redis: what is charged before a request is what
+the gateway charges for its frame, and what is charged afterwards is what the use case charges. In
+place of DynamoDB chats are opened with the members that they are created with.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from chatserver.domain.ids import (
+    ID_CHARS_MAX,
+    ChatId,
+    GatewayId,
+    Mid,
+    Ref,
+    UserId,
+    derived_chat_id,
+    direct_chat_id,
+    new_id,
+)
+from chatserver.domain.membership_changes import ChangeEntry, MembershipChange
+from chatserver.domain.messages import PendingDraft
+from chatserver.errors import ChatError
+from chatserver.hot.bus.mailbox import MailboxWriter
+from chatserver.hot.chats.amendments import Amendments, Hidden
+from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.chat_loader import HotChatLoader
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.group_commit import PartitionedCommit
+from chatserver.hot.chats.membership import HotMembership
+from chatserver.hot.chats.undelivered import UndeliveredChats
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.users.inbox import Inboxes
+from chatserver.protocol import codec, frames
+from chatserver.protocol.memory_costs import (
+    cost_of,
+    cost_of_membership_change,
+    cost_of_send,
+)
+from chatserver.service.chats.service import Chats
+from chatserver.service.messaging.amendments import MessageAmendments
+from chatserver.service.messaging.service import Messaging, deliver_to_all
+from tests.support.servers.processes import eventually
+
+GATEWAY = GatewayId("gw-here")
+HOSTILE = UserId("h" * ID_CHARS_MAX)
+LONG_REF = "r" * (ID_CHARS_MAX - 26)
+NAME = "名" * 80
+
+
+def contact(number: int) -> UserId:
+    """Return another user, whose id is as long as one may be."""
+    return UserId(f"{number:0>{ID_CHARS_MAX}}")
+
+
+class Nobody:
+    """Devices, subscriptions and answers: nobody is online, and every send succeeds."""
+
+    def __init__(self) -> None:
+        self.acked_count = 0
+
+    def ignore(self, *_: Any, **__: Any) -> None:
+        """Take a notification."""
+
+    push = nudge = publish = nudge_channel = signal = signal_channel = ignore
+
+    def acked(self, *_: Any, **__: Any) -> None:
+        """Count a committed message."""
+        self.acked_count += 1
+
+    def refused(self, draft: PendingDraft, error: ChatError) -> None:
+        """Fail: a measurement with refused requests is none."""
+        raise AssertionError(error)
+
+    async def list_gateways(self, chat: ChatId) -> list[GatewayId]:
+        """Return no gateway."""
+        return []
+
+
+class Day:
+    """The requests of one user, and what they are charged.
+
+    `charged` is the hostile user's account; `others_bytes` is what messages of others take.
+    """
+
+    def __init__(self, hot: HotClient) -> None:
+        self.charged = 0
+        self.count = 0
+        self.others_bytes = 0
+        self.hot = hot
+        self.opening = HotChatLoader(hot)
+        self.inboxes = Inboxes(hot)
+        self.membership = HotMembership(hot)
+        self.audiences = Audiences(hot, self._load, self._charge)
+        self._numbers = itertools.count()
+        self._closed: dict[ChatId, tuple[str, tuple[UserId, ...]]] = {}
+        nobody: Any = Nobody()
+        postman, log, warm = MailboxWriter(hot), ChatLog(hot), self
+        self.nobody = nobody
+        self.messaging = Messaging(
+            commits=PartitionedCommit(hot, GATEWAY),
+            audiences=self.audiences,
+            inboxes=self.inboxes,
+            undelivered=UndeliveredChats(hot, postman),
+            devices=nobody,
+            large_chats=nobody,
+            charge=self._charge,
+        )
+        self.amending = MessageAmendments(
+            commits=Amendments(hot, GATEWAY),
+            hidden=Hidden(hot),
+            audiences=self.audiences,
+            log=log,
+            warm=warm,  # type: ignore[arg-type]  # every message is in Redis
+            messaging=self.messaging,
+            inboxes=self.inboxes,
+            devices=nobody,
+            charge=self._charge,
+        )
+        self.chats = Chats(
+            inboxes=self.inboxes,
+            audiences=self.audiences,
+            log=log,
+            older=warm,  # type: ignore[arg-type]  # not read
+            directory=warm,  # type: ignore[arg-type]  # chats are opened only
+            load_user=warm.load_user,
+            devices=nobody,
+            charge=self._charge,
+        )
+
+    def _charge(self, user: str, size_bytes: int) -> None:
+        if user == HOSTILE:
+            self.charged += max(0, size_bytes)
+
+    def contacts(self, count: int) -> list[UserId]:
+        """Return so many users who were not there before."""
+        return [contact(next(self._numbers)) for _ in range(count)]
+
+    # what the warm tier does
+
+    async def _load(self, chat: ChatId) -> None:
+        await self._open(chat, *self._closed[chat])
+
+    async def _open(self, chat: ChatId, kind: str, users: Sequence[UserId]) -> None:
+        members = dict.fromkeys(users, ("member", 1))
+        assert await self.opening.open_chat(chat, kind, NAME, 1, members, (0, 0), ())
+
+    async def open_direct(self, user: UserId, other: UserId, **_: object) -> frames.ChatInfo:
+        """Open a direct chat."""
+        chat = direct_chat_id(user, other)
+        await self._open(chat, "direct", (user, other))
+        return frames.ChatInfo(chat, "direct", sorted((user, other)))
+
+    async def create_chat(
+        self, user: UserId, ref: Ref, members: list[UserId], name: str | None, **_: object
+    ) -> frames.ChatInfo:
+        """Open a group."""
+        chat, users = derived_chat_id(user, ref), [user, *members]
+        await self._open(chat, "group", users)
+        return frames.ChatInfo(chat, "group", list(users), name, len(users), {user: "owner"})
+
+    async def persist(self) -> None:
+        """Deliver what was sent, and empty the backlog."""
+        await self.messaging.drain()
+        keys = self.hot.keys
+        await self.hot.call("DEL", keys.backlog(0), keys.checkpoint(0))
+
+    # requests
+
+    async def new_direct(self) -> ChatId:
+        """Open a direct chat with a new contact."""
+        (other,) = self.contacts(1)
+        frame = frames.OpenDirect(1, other)
+        self.charged += cost_of(frame, len(msgspec.json.encode(frame)))
+        return ChatId((await self.chats.open_direct(HOSTILE, other)).chat)
+
+    async def new_group(
+        self, members: int, others: list[UserId] | None = None
+    ) -> tuple[ChatId, list[UserId]]:
+        """Create a group of new contacts, or of `others`, with the longest name."""
+        others = self.contacts(members - 1) if others is None else others
+        frame = frames.CreateChat(1, new_id(), list(others), NAME)
+        self.charged += cost_of(frame, len(msgspec.json.encode(frame)))
+        info = await self.chats.create_chat(HOSTILE, frame)
+        return ChatId(info.chat), others
+
+    async def say(
+        self, chat: ChatId, body: str, count: int = 1, sender: UserId = HOSTILE, **more: Any
+    ) -> None:
+        """Send messages, each with a reference of full length."""
+        wanted = self.nobody.acked_count + count
+        for _ in range(count):
+            frame = frames.Send(1, chat, new_id() + LONG_REF, body, **more)
+            if sender == HOSTILE:
+                self.charged += cost_of_send(frame, len(msgspec.json.encode(frame)))
+            self.messaging.submit(sender, frame, self.nobody)
+        await eventually(lambda: self.nobody.acked_count >= wanted, 30)
+        await self.persist()
+
+    async def say_as_others(self, chat: ChatId, sender: UserId, body: str, count: int) -> None:
+        """Have somebody else send messages; what they take is not the hostile user's."""
+        before = await self.used_bytes()
+        await self.say(chat, body, count, sender)
+        self.others_bytes += await self.used_bytes() - before
+
+    async def used_bytes(self) -> int:
+        """Return the memory that Redis uses."""
+        info = await self.hot.call("INFO", "memory")
+        lines = dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
+        return int(lines["used_memory"])
+
+    async def change(self, frame: frames.Edit | frames.React | frames.Delete) -> int:
+        """Edit, delete or react; return the seq of the entry."""
+        self.charged += cost_of(frame, len(msgspec.json.encode(frame)))
+        ack = await self.amending.change(HOSTILE, frame)
+        await self.persist()
+        return ack.seq
+
+    async def change_group(
+        self, chat: ChatId, version: int, users: Sequence[UserId], frame: Any, *, is_new: bool
+    ) -> None:
+        """Change members of a group, as a worker does once the directory has it."""
+        self.charged += cost_of(frame, len(msgspec.json.encode(frame)))
+        entries = []
+        for user in users:
+            entry = frames.Message(
+                0, 0, chat, new_id(), HOSTILE, new_id() + LONG_REF, "member", "",
+                user=user, role="member",
+            )  # fmt: skip
+            entries.append(ChangeEntry(user, "member", is_new, codec.tail_of(entry)))
+        ref, mid = Ref(new_id() + LONG_REF), Mid(new_id())
+        made = MembershipChange(
+            chat, version, NAME, "joined", HOSTILE, ref, mid, "0123abcd", entries
+        )
+        assert await self.membership.apply(made)
+        audience = await self.audiences.get_fresh(chat)
+        members = list(audience.users)
+        shown = list(map(str, members))[: frames.MEMBERS_SHOWN_MAX]
+        info = frames.ChatInfo(chat, "group", shown, NAME, len(members))
+        if is_new:
+            body = codec.chat_event_body(info)
+            await self.inboxes.append_event(list(users), chat, body, is_listed=True)
+        await deliver_to_all(self.inboxes, self.nobody, audience, audience.top)
+        settling = UndeliveredChats(self.hot, MailboxWriter(self.hot))
+        await settling.settle([(chat, audience.top)])
+        await self.hot.call("DEL", self.hot.keys.turnover(chat))
+        self.charged += cost_of_membership_change(frame, info)
+        await self.persist()
+
+    async def read_again(self, chat: ChatId, others: Sequence[UserId]) -> None:
+        """Read a chat that was idle for so long that it left Redis."""
+        self._closed[chat] = ("group", (HOSTILE, *others))
+        await self.audiences.get_for_member(chat, HOSTILE)

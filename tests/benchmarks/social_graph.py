@@ -1,0 +1,306 @@
+"""Cost and duration of likes and timeline fan-outs of the social graph.
+
+    python -m tests.benchmarks.social_graph [--likes 10000] [--followers 20000]
+
+Runs on a real Redis and the DynamoDB API server of the development environment, both empty.
+
+*Likes*: many users like one post, once by service calls as fast as this process makes them, and
+once as a burst: the edges exist already, and the likes enter the queue within seconds. The counters
+worker runs meanwhile. The result has the writes to the post's count and their units as the server
+reports them; a count without a queue needs one write per like.
+
+*Fan-out*: one post of a user with many followers. Once uninterrupted: time, rows, units. Once by
+worker processes, the first of which is killed in the middle: rows written before and again, and a
+check that every follower has the post exactly once.
+
+Writes docs/performance/social.json and prints it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+
+from chatserver import config
+from chatserver.api.social_container import make_social
+from chatserver.config import Settings
+from chatserver.dev.servers import Server, dynamodb_launch, redis_launch
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import UserId
+from chatserver.features.social import like_counter, timeline_worker
+from chatserver.features.social.hot import LikeQueue
+from chatserver.features.social.model import Post, PostIds, PostRef
+from chatserver.features.social.warm import rows as social
+from chatserver.features.social.warm.fanouts import SHARDS, shard_of
+from chatserver.features.social.worker.like_counter import run_counters
+from chatserver.features.social.worker.timeline_fanout import TimelineWorker
+from chatserver.hot.users.blocks import Blocks
+from chatserver.service.moderation.block_policy import BlockPolicy
+from chatserver.warm.chats.moderation import Moderation
+from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
+from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
+from chatserver.warm.schema.provisioning import apply_tables
+from tests.integration.warm.support import settings_for
+from tests.integration.workers.support import variables_of
+from tests.support.servers.processes import free_port, redis_url_of
+from workers.container import WorkerContainer, open_worker_parts
+
+OUT = Path(__file__).parents[2] / "docs" / "performance" / "social.json"
+AUTHOR = "star"
+BURST_S = 4.0
+IN_FLIGHT = 64
+_WRITES = ("put_item", "update_item", "delete_item", "transact_write_items", "batch_write_item")
+
+
+class Meter:
+    """Sums write units by table, and the writes of counts, of all calls of a client."""
+
+    def __init__(self, client: DynamoClient) -> None:
+        self.units: collections.Counter[str] = collections.Counter()
+        self.count_writes = 0
+        self.count_units = 0.0
+        self._call_once = client.call_once
+        client.call_once = self._count  # type: ignore[method-assign]  # a measurement, no product
+
+    async def _count(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        if operation not in _WRITES:
+            return await self._call_once(operation, request)
+        request = {**request, "ReturnConsumedCapacity": "TOTAL"}
+        answer = await self._call_once(operation, request)
+        used = answer.get("ConsumedCapacity", [])
+        used = used if isinstance(used, list) else [used]
+        for each in used:
+            self.units[each["TableName"].rpartition("_")[2]] += each["CapacityUnits"]
+        key = request.get("Key", {}).get("PK", {}).get("S", "")
+        if operation == "update_item" and key.endswith("#likecount"):
+            self.count_writes += 1
+            self.count_units += used[0]["CapacityUnits"]
+        return answer
+
+
+async def _put_all(client: DynamoClient, table: str, items: Iterator[Item]) -> None:
+    slots = asyncio.Semaphore(8)
+
+    async def put(some: Sequence[Item]) -> None:
+        async with slots:
+            await put_items(client, table, some)
+
+    async with asyncio.TaskGroup() as group:
+        batch: list[Item] = []
+        for item in items:
+            batch.append(item)
+            if len(batch) == WRITES_MAX:
+                group.create_task(put(batch))
+                batch = []
+        if batch:
+            group.create_task(put(batch))
+
+
+async def _post(parts: WorkerContainer, ids: PostIds) -> Post:
+    post = Post(ids.next(), AUTHOR, "hello", int(time.time() * 1000))
+    await parts.social.posts.create_post(post)
+    return post
+
+
+async def measure_likes(
+    parts: WorkerContainer, client: DynamoClient, meter: Meter, likes: int
+) -> dict[str, Any]:
+    """Have so many users like one post, twice; see the module."""
+    found: dict[str, Any] = {"likes": likes, "flush_s": like_counter.FLUSH_S}
+    rows = Moderation(client, parts.settings.warm)
+    made = make_social(
+        parts.settings, SystemClock(), parts.hot, client, parts.social.graph,
+        BlockPolicy(rows, Blocks(parts.hot)), parts.objects, parts.sendable,
+    )  # fmt: skip
+    users = [UserId(f"fan{number:06d}") for number in range(likes)]
+    worker = asyncio.create_task(run_counters(parts, "load"))
+
+    async def like(post: Post, mine: list[UserId]) -> None:
+        while mine:
+            await made.graph.like(mine.pop(), PostRef(post.id, post.author))
+
+    async def use(post: Post) -> None:
+        left = users[:]
+        await asyncio.gather(*(like(post, left) for _ in range(IN_FLIGHT)))
+
+    async def burst(post: Post) -> None:
+        queue, began = LikeQueue(parts.hot, likes + 1), time.monotonic()
+        for number in range(likes):
+            await queue.add(post.id, 1)
+            ahead_s = number * BURST_S / likes - (time.monotonic() - began)
+            if ahead_s > 0.01:
+                await asyncio.sleep(ahead_s)
+
+    for name, work in (("use case", use), ("burst", burst)):
+        post = await _post(parts, PostIds(SystemClock()))
+        if work is burst:
+            table = client_table(parts)
+            edges = (
+                social.row_key(social.likelist_key(post.id), social.user_key(user))
+                | {"at": {"N": "1"}}
+                for user in users
+            )
+            await _put_all(client, table, edges)
+        began = time.monotonic()
+        meter.count_writes, meter.count_units = 0, 0.0
+        meter.units.clear()
+        await work(post)
+        liked_s = time.monotonic() - began
+        while (await parts.social.likes.get_counts([post.id]))[post.id] < likes:
+            await asyncio.sleep(0.05)
+        counted_s = time.monotonic() - began
+        assert await parts.social.likes.count_likes(post.id) == likes
+        found[name] = {
+            "liked_in_s": round(liked_s, 2),
+            "counted_after_the_last_s": round(counted_s - liked_s, 2),
+            "count_writes": meter.count_writes,
+            "count_write_units": meter.count_units,
+            "likes_a_count_write": round(likes / meter.count_writes, 1),
+            "write_units_in_all": dict(meter.units),
+        }
+    worker.cancel()
+    await asyncio.wait([worker])
+    return found
+
+
+def client_table(parts: WorkerContainer) -> str:
+    """Return the name of table `social`."""
+    return parts.settings.warm.table_prefix + "social"
+
+
+async def measure_fan_out(
+    parts: WorkerContainer, client: DynamoClient, meter: Meter, followers: int
+) -> dict[str, Any]:
+    """Bring one post to so many timelines, twice; see the module."""
+    users = [f"follower{number:06d}" for number in range(followers)]
+    edges = (
+        social.row_key(social.follower_key(AUTHOR), social.user_key(user)) | {"since": {"N": "1"}}
+        for user in users
+    )
+    await _put_all(client, client_table(parts), edges)
+    meter.units.clear()
+    await _post(parts, PostIds(SystemClock()))
+    spent = dict(meter.units)
+    meter.units.clear()
+    began = time.monotonic()
+    for shard in range(SHARDS):
+        await TimelineWorker(parts, shard, "load").step()
+    whole_s = time.monotonic() - began
+    found: dict[str, Any] = {
+        "followers": followers,
+        "page": timeline_worker.PAGE,
+        "uninterrupted": {
+            "seconds": round(whole_s, 2),
+            "rows_a_second": round(followers / whole_s),
+            "write_units_of_the_post": spent,
+            "write_units_of_the_fan_out": dict(meter.units),
+        },
+    }
+    post = await _post(parts, PostIds(SystemClock()))
+    pages = -(-followers // timeline_worker.PAGE)
+    began = time.monotonic()
+    code = await asyncio.to_thread(_run_worker, parts, f"timeline.after_page:kill:{pages // 2}")
+    died_s = time.monotonic() - began
+    assert code == -9, code
+    at_death = await _count_lines(client, parts, post, users)
+    shard = shard_of(post.id)
+    (job,) = await parts.social.fanouts.list_jobs(shard, 1)
+    meter.units.clear()
+    await asyncio.sleep(timeline_worker.LEASE_S)
+    began = time.monotonic()
+    await TimelineWorker(parts, shard, "second").step()
+    rest_s = time.monotonic() - began
+    rows = await _count_lines(client, parts, post, users)
+    noted = 0 if job.place is None else users.index(job.place) + 1
+    assert rows == followers, rows
+    found["killed"] = {
+        "rows_when_it_died": at_death,
+        "followers_noted_as_done": noted,
+        "rows_written_again": at_death - noted,
+        "seconds_until_it_died": round(died_s, 2),
+        "seconds_of_the_rest": round(rest_s, 2),
+        "followers_with_the_post": rows,
+        "write_units_of_the_rest": dict(meter.units),
+    }
+    return found
+
+
+def _run_worker(parts: WorkerContainer, failpoint: str) -> int:
+    more = {"CHAT_FAILPOINT": failpoint}
+    more["CHAT_TIMELINE_FANOUT_FOLLOWERS_MAX"] = "1000000"
+    command = [sys.executable, "-m", "chatserver.cli.main", "worker", "timeline"]
+    env = {**os.environ, **variables_of(parts), **more}
+    return subprocess.run(command, env=env, timeout=600, check=False).returncode
+
+
+async def _count_lines(
+    client: DynamoClient, parts: WorkerContainer, post: Post, users: Sequence[str]
+) -> int:
+    """Return how many of the users have the post in their timelines."""
+    line = social.line_key(PostRef(post.id, post.author))
+    slots, found = asyncio.Semaphore(8), 0
+
+    async def count(some: Sequence[str]) -> None:
+        nonlocal found
+        keys = [social.row_key(social.timeline_key(user), line) for user in some]
+        request = {"RequestItems": {client_table(parts): {"Keys": keys}}}
+        async with slots:
+            answer = await client.call("batch_get_item", request)
+        found += len(answer["Responses"][client_table(parts)])
+
+    async with asyncio.TaskGroup() as group:
+        for at in range(0, len(users), 100):
+            group.create_task(count(users[at : at + 100]))
+    return found
+
+
+async def _run(redis_url: str, endpoint: str, likes: int, followers: int) -> dict[str, Any]:
+    warm = settings_for(endpoint)
+    settings = Settings(
+        redis=config.Redis(url=redis_url),
+        warm=warm,
+        timeline=config.Timeline(fanout_followers_max=followers),
+    )
+    async with open_dynamodb(warm) as client:
+        await apply_tables(client, warm, poll_s=0.01)
+    async with open_worker_parts(settings) as parts:
+        client = parts.social.graph._table.client
+        meter = Meter(client)
+        fan_out = await measure_fan_out(parts, client, meter, followers)
+        return {"likes": await measure_likes(parts, client, meter, likes), "fan_out": fan_out}
+
+
+@click.command()
+@click.option("--likes", default=10_000, show_default=True)
+@click.option("--followers", default=20_000, show_default=True)
+@click.option("--out", type=Path, default=OUT, show_default=True)
+def main(likes: int, followers: int, out: Path) -> None:
+    """Measure, write and print."""
+    with tempfile.TemporaryDirectory() as folder:
+        redis = Server(redis_launch(Path(folder) / "redis", free_port(), appendonly="no")).start()
+        dynamodb = Server(dynamodb_launch(Path(folder) / "dynamodb", free_port())).start()
+        try:
+            work = _run(redis_url_of(redis), dynamodb.endpoint, likes, followers)
+            found = uvloop.run(work)
+        finally:
+            dynamodb.kill()
+            redis.kill()
+    text = json.dumps({"benchmark": "social graph", **found}, indent=1) + "\n"
+    out.write_text(text, encoding="utf-8")
+    sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main()

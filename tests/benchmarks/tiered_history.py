@@ -1,0 +1,147 @@
+"""A chat of 50,000 messages over the three tiers, read end to end while workers move it.
+
+    python -m tests.benchmarks.tiered_history [--old 40000] [--recent 9000] [--out F.json]
+
+The oldest part is written to DynamoDB with old timestamps and moves to S3 while it is read. The
+next part stays in DynamoDB; the newest is committed in Redis between the reads. The persist worker
+and the archive worker are separate processes; this process reads, as `worker rpc` does. Each read
+checks each message: contiguous seq, exactly once, its own text. Pages of 50, by the tier they name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+
+from chatserver import config
+from chatserver.cold.bucket import apply_bucket
+from chatserver.cold.client import open_s3
+from chatserver.dev.servers import (
+    ACCESS_KEY,
+    REGION,
+    SECRET_KEY,
+    dynamodb_launch,
+    ministack_launch,
+    redis_launch,
+)
+from chatserver.loadtest.bench.server_stack import Placement, free_port, running, worker
+from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.schema.provisioning import apply_tables
+from tests.support.threetiers import LongChat, Walk, history_of, walk
+from workers.container import open_worker_parts
+
+_BUCKET = "tiers"
+_RETENTION_S = 3600
+
+
+def figures_of(walks: list[Walk]) -> dict[str, Any]:
+    """Return what pages of each tier took, in milliseconds."""
+    found: dict[str, Any] = {}
+    for tier in ("hot", "warm", "cold"):
+        ms = sorted(took_s * 1000 for one in walks for took_s in one.seconds.get(tier, ()))
+        if len(ms) < 2:
+            found[tier] = {"pages": len(ms)}
+            continue
+        cuts = statistics.quantiles(ms, n=100, method="inclusive")
+        found[tier] = {"pages": len(ms), "p50_ms": round(cuts[49], 1), "p99_ms": round(cuts[98], 1)}
+    return found
+
+
+async def measure(settings: config.Settings, start: Any, sizes: tuple[int, int, int]) -> Any:
+    """Return the figures. `start` runs the workers."""
+    old, recent, hot = sizes
+    async with open_dynamodb(settings.warm) as dynamodb, open_s3(settings.cold) as store:
+        await apply_tables(dynamodb, settings.warm, poll_s=0.1)
+        await apply_bucket(store, settings.cold)
+    async with open_worker_parts(settings) as parts:
+        chat, history = LongChat(parts, old, recent), history_of(parts)
+        began = time.monotonic()
+        await chat.prepare()
+        filled_s = time.monotonic() - began
+        moving: list[Walk] = []
+        still: list[Walk] = []
+        with contextlib.ExitStack() as exits:
+            start(exits)
+            began = time.monotonic()
+            is_down = True
+            while (top := (await parts.manifests.get_top(chat.chat)).seq) < old:
+                await chat.talk(50)
+                moving.append(await walk(history, chat, is_down=is_down))
+                is_down = not is_down
+                click.echo(f"moved {top} of {old}: {dict(moving[-1].pages)}", err=True)
+            archived_s = time.monotonic() - began
+            while chat.head < old + recent + hot:
+                await chat.talk(50)
+            for is_down in (True, False) * 3:
+                still.append(await walk(history, chat, is_down=is_down))
+                click.echo(f"at rest: {dict(still[-1].pages)}", err=True)
+    return {
+        "messages": chat.head,
+        "filled_s": round(filled_s, 1),
+        "archived_while_read_s": round(archived_s, 1),
+        "walks_while_it_moves": len(moving),
+        "messages_read": sum(one.messages for one in moving + still),
+        "pages_while_it_moves": figures_of(moving),
+        "pages_at_rest": figures_of(still),
+    }
+
+
+@click.command()
+@click.option("--old", default=40_000, show_default=True, type=click.IntRange(100))
+@click.option("--recent", default=9_000, show_default=True, type=click.IntRange(100))
+@click.option("--hot", default=1_000, show_default=True, type=click.IntRange(50))
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path))
+def main(old: int, recent: int, hot: int, out: Path | None) -> None:
+    """Measure, and print the figures as JSON."""
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as exits:
+        folder = Path(name)
+        redis = exits.enter_context(
+            running(redis_launch(folder / "redis", free_port(), appendonly="no"), 1)
+        )
+        dynamodb = exits.enter_context(running(dynamodb_launch(folder / "d", free_port()), 1))
+        s3 = exits.enter_context(
+            running(ministack_launch(folder / "s3", free_port(), service="s3"), 1)
+        )
+        keys = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY, "region": REGION}
+        settings = config.Settings(
+            redis=config.Redis(url=f"redis://{redis.launch.address}/0"),
+            warm=config.Warm(endpoint=dynamodb.endpoint, **keys),
+            cold=config.Cold(endpoint=s3.endpoint, bucket=_BUCKET, **keys),
+            archive=config.Archive(retention_s=_RETENTION_S),
+        )
+        env = {
+            "CHAT_REDIS_URL": settings.redis.url,
+            "CHAT_WARM_ENDPOINT": dynamodb.endpoint,
+            "CHAT_COLD_ENDPOINT": s3.endpoint,
+            "CHAT_COLD_BUCKET": _BUCKET,
+            **{
+                f"CHAT_{section}_{name.upper()}": value
+                for section in ("WARM", "COLD")
+                for name, value in keys.items()
+            },
+            "CHAT_ARCHIVE_RETENTION_S": str(_RETENTION_S),
+            "CHAT_ARCHIVE_SWEEP_INTERVAL_S": "0.5",
+            "CHAT_TELEMETRY_LEVEL": "warning",
+        }
+
+        def start(stack: contextlib.ExitStack) -> None:
+            for role in ("persist", "archive"):
+                options = Placement(1, 1, "no")
+                stack.enter_context(worker(role, options, folder, env))
+
+        found = uvloop.run(measure(settings, start, (old, recent, hot)))
+    click.echo(json.dumps(found, indent=2))
+    if out is not None:
+        out.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""The screen of the terminal client: keys in, messages out."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from chatserver.client.terminal.conversation import Conversation
+from chatserver.client.terminal.conversation_link import Link, State
+from chatserver.client.terminal.screen_chat import CHARS_MAX, ScreenChat, sendable_lines
+
+
+class FakeLink:
+    """A link that records what it is told to send."""
+
+    state, note = State.ONLINE, ""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.typed: list[bool] = []
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    def send(self, body: str) -> None:
+        self.sent.append(body)
+
+    def typing(self, *, is_on: bool) -> None:
+        self.typed.append(is_on)
+
+    def mark_read(self) -> None:
+        pass
+
+
+async def typed(*pieces: str) -> FakeLink:
+    """Type keys, then leave."""
+    link = FakeLink()
+    with create_pipe_input() as keys, create_app_session(keys, DummyOutput()):
+        chat = ScreenChat("ws://none", cast("Link", None), Conversation("bob"))  # type: ignore[arg-type]
+        chat._link = cast(Link, link)
+        for piece in (*pieces, "\x03"):
+            keys.send_text(piece)
+        async with asyncio.timeout(60):
+            await chat.run()
+    return link
+
+
+@pytest.mark.parametrize(
+    ("keys", "sent"),
+    [
+        ("h\u00e9llo \u20ac\r", ["h\u00e9llo \u20ac"]),
+        ("one\rtwo\r", ["one", "two"]),
+        ("\r  \r", []),
+        ("abc\x7f\r", ["ab"]),
+        ("abc\x1b[D\x1b[DX\r", ["aXbc"]),
+        ("abc\x01X\x05Y\r", ["XabcY"]),
+        ("one two\x17\r", ["one "]),
+        ("\x1b[200~one\ntwo\n\x1b[201~\r", ["one", "two"]),  # a paste
+    ],
+)
+async def test_keys_edit_the_line_and_enter_sends_it(keys: str, sent: list[str]) -> None:
+    """The usual keys do the usual things, and an empty message cannot be sent by mistake."""
+    assert (await typed(keys)).sent == sent
+
+
+async def test_typing_is_reported_while_there_is_a_text() -> None:
+    """Once per burst, and again when the line is empty."""
+    assert (await typed("ab", "\r")).typed == [True, False]
+
+
+@given(st.text(alphabet=st.characters() | st.sampled_from("\x1b[D\x7f\x00\t\r")))
+def test_any_text_gives_printable_messages(text: str) -> None:
+    """No paste puts a control character into a message, or makes an empty one."""
+    for line in sendable_lines(text):
+        assert line.strip()
+        assert line.replace("\t", "").isprintable()
+    assert sendable_lines("x" * (CHARS_MAX + 10)) == ["x" * CHARS_MAX]

@@ -1,0 +1,342 @@
+"""The session state machine: every stage and event, and what a device may be sent (promise P4)."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chatserver.domain.ids import Epoch, Seq
+from chatserver.gateway.session.state_machine import (
+    TRANSITIONS,
+    Event,
+    ForbiddenTransition,
+    SessionState,
+    Stage,
+    Verdict,
+)
+
+HERE, BEFORE = Epoch("E2"), Epoch("E1")
+
+APPLY: dict[Event, Callable[[SessionState], bool]] = {
+    Event.HELLO: SessionState.hello,
+    Event.WELCOME: lambda state: state.welcome(HERE, Seq(4)),
+    Event.GO_LIVE: lambda state: state.go_live(Seq(4)),
+    Event.RECOVER: SessionState.recover,
+    Event.SNAPSHOT: lambda state: state.snapshot(HERE, Seq(4)),
+    Event.ABANDON: SessionState.abandon,
+    Event.CLOSE: SessionState.close,
+}
+PATHS = {
+    Stage.NEW: [],
+    Stage.OPENING: [Event.HELLO],
+    Stage.WELCOMED: [Event.HELLO, Event.WELCOME],
+    Stage.LIVE: [Event.HELLO, Event.WELCOME, Event.GO_LIVE],
+    Stage.RECOVERING: [Event.HELLO, Event.WELCOME, Event.GO_LIVE, Event.RECOVER],
+    Stage.CLOSED: [Event.CLOSE],
+}
+
+
+def state_in(stage: Stage) -> SessionState:
+    """Return a session in a stage."""
+    state = SessionState()
+    for event in PATHS[stage]:
+        APPLY[event](state)
+    assert state.stage is stage
+    return state
+
+
+def live_state(seq: int, head: int | None = None) -> SessionState:
+    """Return a live session whose device is at `seq`."""
+    state = SessionState()
+    state.hello()
+    state.welcome(HERE, Seq(seq))
+    state.go_live(Seq(seq if head is None else head))
+    return state
+
+
+# transitions
+
+
+@pytest.mark.parametrize(("stage", "event"), list(itertools.product(Stage, Event)))
+def test_event_in_a_stage_follows_the_table_or_is_forbidden(stage: Stage, event: Event) -> None:
+    """Every pair of stage and event either moves as the table says, or changes nothing."""
+    state = state_in(stage)
+    target = TRANSITIONS.get((stage, event))
+
+    if stage is Stage.CLOSED:
+        assert not APPLY[event](state)
+        assert state.stage is Stage.CLOSED
+    elif target is None:
+        before = state.cursor
+        with pytest.raises(ForbiddenTransition, match=f"{event.value} in stage {stage.value}"):
+            APPLY[event](state)
+        assert (state.stage, state.cursor) == (stage, before)
+    else:
+        assert APPLY[event](state)
+        assert state.stage is target
+
+
+@pytest.mark.parametrize(
+    ("stage", "is_open", "is_welcomed"),
+    [
+        (Stage.NEW, False, False),
+        (Stage.OPENING, True, False),
+        (Stage.WELCOMED, True, True),
+        (Stage.LIVE, True, True),
+        (Stage.RECOVERING, True, True),
+        (Stage.CLOSED, False, False),
+    ],
+)
+def test_stage_decides_whether_the_session_is_open_and_welcomed(
+    stage: Stage, is_open: bool, is_welcomed: bool
+) -> None:
+    """A session is registered while it is open, and requests get responses once it is welcomed."""
+    state = state_in(stage)
+
+    assert (state.is_open, state.is_welcomed) == (is_open, is_welcomed)
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_only_a_live_session_is_sent_events(stage: Stage) -> None:
+    """The next event of the device's own epoch is sent in one stage only."""
+    state = state_in(stage)
+    following = Seq(state.cursor.seq + 1)
+
+    verdict = state.offer(state.cursor.epoch, following)
+
+    assert (verdict is Verdict.SEND) == (stage is Stage.LIVE)
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_stored_positions_are_reported_only_in_the_epoch_of_the_device(stage: Stage) -> None:
+    """A device in another epoch would take lost messages for stored ones."""
+    state = state_in(stage)
+
+    assert state.can_report_stored(HERE) == (stage in (Stage.LIVE, Stage.RECOVERING))
+    assert not state.can_report_stored(BEFORE)
+
+
+# frames of the client
+
+
+def test_frames_are_held_from_hello_until_the_session_is_live() -> None:
+    """Requests are answered after `welcome`, in the order in which they arrived."""
+    state = SessionState()
+
+    assert not state.is_held
+    state.hello()
+    assert state.is_held
+    assert not state.release()
+    state.welcome(HERE, Seq(0))
+    assert not state.release()
+    state.go_live(Seq(0))
+    assert state.release()
+    assert not state.is_held
+
+
+def test_frames_are_held_while_a_snapshot_is_read_or_a_lookup_is_pending() -> None:
+    """A later frame never overtakes one that waits."""
+    state = live_state(0)
+    state.release()
+
+    state.recover()
+    assert state.is_held
+    state.abandon()
+    state.is_looking_up = True
+    assert not state.release()
+    state.is_looking_up = False
+    assert state.release()
+
+
+# the device's position
+
+
+def test_events_that_arrive_while_a_session_opens_are_read_from_the_inbox() -> None:
+    """What cannot be sent yet is not lost: the session is behind when it goes live."""
+    state = SessionState()
+    state.hello()
+    state.welcome(HERE, Seq(4))
+
+    assert state.offer(HERE, Seq(5)) is Verdict.DROP
+    assert not state.notice(Seq(6))
+    state.go_live(Seq(4))
+
+    assert state.cursor.is_behind
+    assert state.cursor.head == 6
+
+
+def test_abandoned_snapshot_leaves_the_device_where_it_was() -> None:
+    """Tasks that hold the older cursor stop, and events of other epochs are forgotten."""
+    state = live_state(4, head=9)
+    before = state.cursor
+    state.recover()
+    state.offer(BEFORE, Seq(50))
+
+    state.abandon()
+
+    assert (state.cursor.epoch, state.cursor.seq, state.cursor.head) == (HERE, 4, 4)
+    assert not state.is_current(before, HERE)
+    assert state.is_current(state.cursor, HERE)
+    assert not state.is_current(state.cursor, BEFORE)
+
+
+def test_event_of_another_epoch_is_a_gap_and_moves_nothing() -> None:
+    """A seq means nothing outside its epoch."""
+    state = live_state(4)
+
+    assert state.offer(BEFORE, Seq(5)) is Verdict.GAP
+    assert (state.cursor.seq, state.cursor.head, state.cursor.is_behind) == (4, 4, False)
+
+
+@pytest.mark.parametrize(
+    ("seq", "verdict", "head"),
+    [
+        (5, Verdict.SEND, 5),
+        (4, Verdict.DROP, 4),
+        (1, Verdict.DROP, 4),
+        (6, Verdict.GAP, 6),
+        (99, Verdict.GAP, 99),
+    ],
+)
+def test_offer_sends_only_the_next_seq(seq: int, verdict: Verdict, head: int) -> None:
+    """An older event was sent already; a newer one leaves a gap to read."""
+    state = live_state(4)
+
+    assert state.offer(HERE, Seq(seq)) is verdict
+    assert state.cursor.head == head
+
+
+def test_device_that_starts_behind_is_behind_until_it_has_everything() -> None:
+    """A returning device gets all that it missed."""
+    state = live_state(4, head=6)
+
+    assert state.cursor.is_behind
+    state.offer(HERE, Seq(5))
+    assert state.cursor.is_behind
+    state.offer(HERE, Seq(6))
+    assert not state.cursor.is_behind
+
+
+@dataclasses.dataclass
+class Device:
+    """A session as it uses its state: pushes are offered, gaps are read from the inbox."""
+
+    state: SessionState
+    sent: list[int] = dataclasses.field(default_factory=list)
+
+    def push(self, epoch: Epoch, seq: int) -> None:
+        """Offer an event."""
+        if self.state.offer(epoch, Seq(seq)) is Verdict.SEND:
+            self.sent.append(seq)
+
+    def read(self, inbox_head: int, limit: int) -> None:
+        """Offer a page of the inbox."""
+        at = self.state.cursor.seq
+        for seq in range(at + 1, min(inbox_head, at + limit) + 1):
+            self.push(HERE, seq)
+
+
+pushes = st.tuples(st.just("push"), st.integers(0, 40))
+strangers = st.tuples(st.just("other epoch"), st.integers(0, 40))
+reads = st.tuples(st.just("read"), st.integers(1, 5))
+
+
+@given(st.integers(0, 10), st.lists(st.one_of(pushes, pushes, strangers, reads), max_size=60))
+def test_any_interleaving_of_pushes_and_pages_sends_each_event_once_in_order(
+    start: int, steps: list[tuple[str, int]]
+) -> None:
+    """Duplicates, gaps, late pushes and inbox pages in any order give start + 1, start + 2 …"""
+    device = Device(live_state(start))
+    newest = start
+    for step, number in steps:
+        if step == "push":
+            newest = max(newest, number)
+            device.push(HERE, number)
+        elif step == "other epoch":
+            device.push(BEFORE, number)
+        else:
+            device.read(newest, number)
+        cursor = device.state.cursor
+        assert cursor.seq <= cursor.head <= newest
+        assert device.sent == list(range(start + 1, cursor.seq + 1))
+
+    while device.state.cursor.is_behind:
+        device.read(newest, 3)
+
+    assert device.sent == list(range(start + 1, newest + 1))
+
+
+@given(st.permutations(range(1, 13)))
+def test_pushes_in_any_order_lose_nothing(order: list[int]) -> None:
+    """Whatever order pushes arrive in, what they could not send is known to be missing."""
+    device = Device(live_state(0))
+
+    for seq in order:
+        device.push(HERE, seq)
+    is_behind, sent_before = device.state.cursor.is_behind, len(device.sent)
+    device.read(12, 12)
+
+    assert is_behind == (sent_before < 12)
+    assert device.sent == list(range(1, 13))
+
+
+# every sequence of calls
+
+epochs = st.sampled_from([BEFORE, HERE])
+seqs = st.integers(0, 5)
+calls = st.one_of(
+    st.tuples(st.sampled_from([Event.HELLO, Event.RECOVER, Event.ABANDON]), epochs, seqs),
+    st.tuples(st.sampled_from([Event.WELCOME, Event.SNAPSHOT, Event.GO_LIVE]), epochs, seqs),
+    st.tuples(st.just("offer"), epochs, seqs),
+    st.tuples(st.just("offer next"), epochs, seqs),
+    st.tuples(st.just(Event.CLOSE), epochs, seqs),
+)
+
+
+@settings(max_examples=500)
+@given(st.lists(calls, max_size=40))
+def test_no_sequence_of_calls_sends_an_event_that_the_device_cannot_place(
+    script: list[tuple[Event | str, Epoch, int]],
+) -> None:
+    """No event before `welcome`, none of an epoch before its `reset`, none twice, none after CLOSE.
+
+    The model of the device knows only the frames that it was sent.
+    """
+    state = SessionState()
+    position: tuple[Epoch, int] | None = None  # the device's own idea of its position
+    is_closed = False
+    for call, epoch, seq in script:
+        stage, accepted = state.stage, False
+        if isinstance(call, str):
+            offered = state.cursor.seq + 1 if call == "offer next" else seq
+            if state.offer(epoch, Seq(offered)) is Verdict.SEND:
+                assert not is_closed
+                assert stage is Stage.LIVE
+                assert position == (epoch, offered - 1)
+                position = (epoch, offered)
+            assert state.stage is stage
+            continue
+        with contextlib.suppress(ForbiddenTransition):
+            match call:
+                case Event.WELCOME:
+                    accepted = state.welcome(epoch, Seq(seq))
+                case Event.SNAPSHOT:
+                    accepted = state.snapshot(epoch, Seq(seq))
+                case Event.GO_LIVE:
+                    accepted = state.go_live(Seq(seq))
+                case _:
+                    accepted = APPLY[call](state)
+        assert accepted == (not is_closed and (stage, call) in TRANSITIONS)
+        assert state.stage is (TRANSITIONS[stage, call] if accepted else stage)
+        if accepted and call in (Event.WELCOME, Event.SNAPSHOT):
+            position = (epoch, seq)
+        is_closed = is_closed or call is Event.CLOSE
+        if position is not None:
+            assert (state.cursor.epoch, state.cursor.seq) == position
+            assert state.is_welcomed != is_closed

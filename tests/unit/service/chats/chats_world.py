@@ -1,0 +1,231 @@
+"""Fakes of the directory, the stored messages and Redis for the chat and user loaders."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
+from chatserver.domain.inboxes import ListedChat
+from chatserver.protocol import frames
+from chatserver.service.chats.chat_creator import ChatCreator
+from chatserver.service.chats.chat_loader import ChatLoader
+from chatserver.service.chats.user_loader import UserLoader
+from chatserver.warm.chats.directory import Membership
+from chatserver.warm.chats.records import Chat, Member, User
+from chatserver.warm.dynamo.paging import Page
+from tests.unit.service.builders import ALICE, BOB
+
+
+def message(seq: int) -> frames.Message:
+    """A stored message."""
+    return frames.Message(seq, 1000 + seq, "c1", f"m{seq}", "bob", f"r{seq}", "text", "hi")
+
+
+@dataclasses.dataclass
+class Warm:
+    """Directory and messages of the warm tier, with a note of what was called."""
+
+    users: set[str] = dataclasses.field(default_factory=lambda: {ALICE, BOB})
+    memberships: list[Membership] = dataclasses.field(default_factory=list)
+    head: frames.Message | None = None
+    newest: list[frames.Message] = dataclasses.field(default_factory=list)
+    calls: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
+    change: str | None = None
+    version: int = 1
+    lowest: int = 1  # below it, nothing is stored
+    filled: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+
+    async def put_user_if_absent(self, user: str, name: str | None, now: float) -> User:
+        self.calls.append(("put_user", user))
+        self.users.add(user)
+        return User(user, name, int(now))
+
+    async def find_known(self, users: Collection[str]) -> set[str]:
+        return self.users & set(users)
+
+    async def create_direct(self, chat: str, user: str, other: str, now: float) -> Chat:
+        self.calls.append(("create_direct", chat, user, other))
+        return Chat(chat, "direct", None, 1, 0)
+
+    async def find_direct(self, chat: str, user: str) -> tuple[bool, bool]:
+        return False, False
+
+    async def list_direct(self, chat: str, user: str) -> bool:
+        self.calls.append(("list_direct", chat, user))
+        return True
+
+    async def create_group(
+        self,
+        chat: str,
+        creator: str,
+        members: Sequence[str],
+        name: str | None,
+        now: float,
+        first_change: str | None = None,
+        invited: Sequence[str] = (),
+    ) -> Chat:
+        self.calls.append(("create_group", chat, creator, list(members), name))
+        large = 0 if first_change is None else 1
+        return Chat(chat, "group", name, self.version, 0, change=first_change, large=large)
+
+    async def get_chat_with_members(self, chat: str) -> tuple[Chat, list[Member]]:
+        return Chat(chat, "group", "Team", 3, 0, history="all", change=self.change), [
+            Member(chat, ALICE, "owner", joined=1),
+            Member(chat, BOB, "member", joined=5),
+        ]
+
+    async def list_memberships(
+        self, user: str, *, limit: int, start: Any = None, part: str = "all"
+    ) -> Page[Membership]:
+        if part == "sessions":
+            return Page([], None)
+        at = start or 0
+        rest = at + limit < len(self.memberships)
+        return Page(self.memberships[at : at + limit], at + limit if rest else None)  # type: ignore[arg-type]  # a token of our own
+
+    async def find_head(self, chat: str) -> frames.Message | None:
+        return self.head
+
+    async def list_before(
+        self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
+    ) -> list[frames.Message]:
+        self.calls.append(("list_before", before, limit, ts_hint))
+        return self.newest[-limit:]
+
+    async def get_archived_ts(self, chat: str) -> int:
+        return 0
+
+    async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
+        if self.lowest > seq:
+            return False
+        self.filled.append((seq, ts))
+        self.newest = [message(seq), *self.newest]
+        return True
+
+    async def list_after(
+        self, chat: str, after: int, limit: int, ts_hint: int | None = None
+    ) -> list[frames.Message]:
+        self.calls.append(("list_after", after, limit, ts_hint))
+        return self.newest[:limit]
+
+
+@dataclasses.dataclass
+class Hot:
+    """Redis; records what is loaded."""
+
+    chats: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
+    opened: list[tuple[str, Epoch | None]] = dataclasses.field(default_factory=list)
+    large: list[int] = dataclasses.field(default_factory=list)
+    unfinished: list[ChatId] = dataclasses.field(default_factory=list)
+    stale: int = 0  # so many times what was read is too old
+    ref_ttl_s: int = 60
+    seq: Seq = Seq(2**40)  # noqa: RUF009  # the newest that Redis has of the chat: all of it
+    boxes: list[tuple[UserId, list[ListedChat], Epoch]] = dataclasses.field(default_factory=list)
+
+    async def open_chat(
+        self,
+        chat: ChatId,
+        kind: str,
+        name: str | None,
+        version: int,
+        members: Mapping[UserId, tuple[str, int]],
+        head: tuple[int, int],
+        newest: Sequence[frames.Message],
+        history: str = "joined",
+        epoch: Epoch | None = None,
+        large: int = 0,
+        **rest: object,
+    ) -> bool:
+        self.large.append(large)
+        self.chats.append((chat, kind, name, version, dict(members), head, list(newest)))
+        self.opened.append((history, epoch))
+        return len(self.chats) > self.stale
+
+    async def get_seq(self, chat: ChatId) -> Seq:
+        return self.seq
+
+    async def note_unfinished(self, chat: ChatId) -> None:
+        self.unfinished.append(chat)
+
+    def epoch_of_chat(self, chat: ChatId) -> Epoch:
+        return Epoch("E1")
+
+    def epoch_of_user(self, user: UserId) -> Epoch:
+        return Epoch("E1")
+
+    async def open_hidden(self, user: UserId, hidden: Mapping[ChatId, Sequence[int]]) -> None:
+        assert not hidden
+
+    async def open_box(self, user: UserId, chats: Sequence[ListedChat], epoch: Epoch) -> None:
+        self.boxes.append((user, list(chats), epoch))
+
+
+class FixedClock:
+    """A clock that stands still."""
+
+    def time(self) -> float:
+        return 1000.0
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+class Unlimited:
+    """Blocks and invitations: nobody is blocked, everybody may be added to any chat."""
+
+    async def restore(self, user: UserId) -> None:
+        pass
+
+    async def is_blocked(self, user: UserId, other: UserId) -> bool:
+        return False
+
+    async def require_unblocked(self, user: UserId, others: Collection[UserId]) -> None:
+        pass
+
+    async def mark_new_chat(self, chat: ChatId, user: UserId, other: UserId) -> None:
+        pass
+
+    async def find_strangers(
+        self, inviter: UserId, users: Collection[UserId], *, is_host: bool
+    ) -> set[UserId]:
+        return set()
+
+    async def require_group_quota(self, users: Collection[UserId]) -> None:
+        pass
+
+    async def require_direct_chat_quota(self, user: UserId) -> None:
+        pass
+
+    async def require_contact(self, user: UserId, other: UserId) -> None:
+        pass
+
+
+def make_user_loader(warm: Warm, hot: Hot) -> UserLoader:
+    """Return a user loader between fakes."""
+    return UserLoader(
+        directory=warm,
+        hot=hot,
+        inboxes=hot,
+        hidden=hot,
+        block_policy=Unlimited(),
+        clock=FixedClock(),
+    )
+
+
+def make_chat_loader(warm: Warm, hot: Hot) -> ChatLoader:
+    """Return a chat loader between fakes."""
+    return ChatLoader(directory=warm, messages=warm, changes=warm, hot=hot, clock=FixedClock())
+
+
+def make_creator(warm: Warm, hot: Hot, **limits: int) -> ChatCreator:
+    """Return a chat creator between fakes."""
+    return ChatCreator(
+        directory=warm,
+        loader=make_chat_loader(warm, hot),
+        block_policy=Unlimited(),
+        invitations=Unlimited(),
+        clock=FixedClock(),
+        **limits,
+    )
