@@ -106,7 +106,7 @@ def test_page_has_the_bounds_that_are_in_force() -> None:
         f"`limits.sends_in_flight_max` ({SENDS_IN_FLIGHT_MAX})",
         f"At most {command_handler.REQUESTS_IN_FLIGHT_MAX} requests",
         f"Up to {command_handler.HELD_FRAMES_MAX} further frames",
-        f"took nothing for {gateway.slow_timeout_s:g} seconds",
+        f"took nothing for {connection.SLOW_TIMEOUT_S:g} seconds",
         f"more than {gateway.sessions_per_user_max} connections",
         f"after {presence.away_after_s / 60:g} minutes without use",
         f"within {presence.offline_grace_s:g} seconds",

@@ -236,6 +236,7 @@ async def test_check_without_an_answer_follows_the_policy() -> None:
         await closed.check(question())
 
 
+@pytest.mark.constants({"chatserver.features.webhooks.before_send.BREAKER_FAILURES": 3})
 async def test_check_after_failures_in_a_row_asks_nobody_for_a_while() -> None:
     """A dead hook costs its deadline a few times, not with each message."""
     hook, clock = Dead(), Clock()
