@@ -36,16 +36,12 @@ from workers.rpc import RpcWorker
 
 log = structlog.get_logger()
 
-IN_FLIGHT_MAX = 16  # concurrent event requests per partition
-
-BACKOFF_S_MAX = 3600.0
-
-BACKOFF_S = 2.0  # first pause; each next one doubles
-
-ATTEMPTS_MAX = 12  # then an event is a dead letter
-
 CALLS_IN_FLIGHT_MAX = 512
 LEASE_S = 60.0
+ATTEMPTS_MAX = 12  # then an event is a dead letter
+BACKOFF_S = 2.0  # first pause; each next one doubles
+BACKOFF_S_MAX = 3600.0
+IN_FLIGHT_MAX = 16  # concurrent event requests per partition
 POLL_S = 0.2  # when there are no events
 BATCH_MAX = 64
 DUE_MAX = 500

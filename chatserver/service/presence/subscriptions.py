@@ -28,7 +28,6 @@ from chatserver.protocol import codec, frames
 log = structlog.get_logger()
 
 SUBSCRIBED_USERS_MAX = 500  # of one session
-
 NOTIFY_INTERVAL_S = 1.0  # between two changes of a user
 SHARED_CHATS_MAX = 100  # newest groups of a subscriber that are searched for a user
 _DIRECT = ChatId("")  # any direct chat: it never gets other members
