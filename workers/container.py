@@ -94,7 +94,7 @@ from chatserver.warm.messages.store import MessageRepository
 from chatserver.warm.messages.ttl import ItemRetention
 from chatserver.warm.messages.ttl_undo import RemovedItems
 from chatserver.warm.messages.write_shards import ShardList
-from chatserver.warm.schema.active_version import KnownSchema, watch_schema
+from chatserver.warm.schema.active_version import watch_schema
 from chatserver.warm.streams.checkpoints import StreamRows
 from workers.archive import LEASE_S
 from workers.archive.archiver import Archiver
@@ -334,7 +334,6 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
                 settings.archive,
                 clock,
                 restored,
-                KnownSchema(dynamodb.for_feature("archive"), settings.warm, clock).reads_ttl,
             ),
             removals=RemovalHandler(
                 RemovalCheck(manifests, segments, clock),

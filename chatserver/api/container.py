@@ -396,7 +396,7 @@ def _put_together(
         history=history,
         finding=MessageQueries(
             messages=patterns,
-            files=ChatFiles(dynamodb.for_feature("patterns"), settings.warm, clock, shards, bodies),
+            files=ChatFiles(dynamodb.for_feature("patterns"), settings.warm, clock, bodies),
             members=members,
             memberships=memberships,
             log=log,

@@ -21,7 +21,7 @@ from chatserver.operations.cost.bucket_sizes import Held, list_held
 from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
 from chatserver.warm.dynamo.tenancy import partitions_of
 from chatserver.warm.schema.active_version import SchemaRows, SchemaState
-from chatserver.warm.schema.migrations.running import Migrations, Options
+from chatserver.warm.schema.migrations.runner import Migrations, Options
 from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, TABLES
 from chatserver.warm.schema.versions import NEWEST

@@ -20,7 +20,7 @@ from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.store import MessageRepository, PersistItem
 from chatserver.warm.messages.write_shards import ShardList
-from chatserver.warm.schema.migrations.running import Migrations, Options
+from chatserver.warm.schema.migrations.runner import Migrations, Options
 from chatserver.warm.schema.migrations.state import MIGRATE_LEASE_S
 from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import FILES_INDEX, MESSAGES

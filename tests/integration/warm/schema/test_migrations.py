@@ -10,12 +10,12 @@ import pytest
 
 from chatserver.errors import ConfigError, Conflict, Unavailable
 from chatserver.warm.messages.chat_files import ChatFiles, mend_files
-from chatserver.warm.messages.item_repair import mend_item
+from chatserver.warm.schema.migrations.item_repair import mend_item
 from chatserver.warm.schema import versions
 from chatserver.warm.schema.active_version import SchemaRows, SchemaState, watch_schema
 from chatserver.warm.schema.migrations import MIGRATIONS
-from chatserver.warm.schema.migrations.planning import estimate
-from chatserver.warm.schema.migrations.running import Options, list_standings
+from chatserver.warm.schema.migrations.cost_estimate import estimate
+from chatserver.warm.schema.migrations.runner import Options, list_statuses
 from chatserver.warm.schema.migrations.state import LockLost, MigrationRows, Segment
 from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import MESSAGES
@@ -298,7 +298,7 @@ async def test_second_run_waits_for_the_lock_and_refuses_if_the_first_goes_on(
 async def test_tables_that_are_made_anew_are_of_the_newest_schema(tables: Tables) -> None:
     """There is nothing to migrate; applied to older tables, nothing is claimed."""
     state = await SchemaRows(tables.client, tables.settings).get_state()
-    standings = await list_standings(tables.client, tables.settings, state)
+    standings = await list_statuses(tables.client, tables.settings, state)
 
     assert state == SchemaState(MIGRATIONS[-1].number, max(each.oldest for each in MIGRATIONS))
     assert {each.state for each in standings} == {"done"}

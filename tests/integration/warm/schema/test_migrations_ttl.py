@@ -17,7 +17,7 @@ from chatserver.warm.messages.store import MessageRepository
 from chatserver.warm.messages.ttl import ItemRetention, mend_ttl
 from chatserver.warm.schema import versions
 from chatserver.warm.schema.active_version import SchemaRows
-from chatserver.warm.schema.migrations.running import Options
+from chatserver.warm.schema.migrations.runner import Options
 from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.schema.migration_support import (

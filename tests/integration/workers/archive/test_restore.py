@@ -21,7 +21,7 @@ from chatserver.service.history.cold_log import ColdLog
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.dynamo.paging import Page
 from chatserver.warm.messages.store import PersistItem
-from chatserver.warm.schema.migrations.pace import Pace
+from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from tests.integration.operations.audit.support import audited, summary
 from tests.integration.operations.audit.test_live import command, environment_of
 from tests.integration.workers.archive.support import Died, World, at_step, die, encoded
@@ -49,7 +49,7 @@ def restorer_of(aging: World) -> Restorer:
     parts = aging.parts
     objects = SegmentObjects(aging.store, parts.settings.archive)
     cold = ColdLog(manifests=parts.manifests, segments=objects, items=aging.aged, clock=parts.clock)
-    pace = Pace(None, parts.clock)
+    pace = RateLimiter(None, parts.clock)
     return Restorer(
         parts.manifests, parts.restored, cold, aging.aged, parts.directory, pace, parts.clock
     )

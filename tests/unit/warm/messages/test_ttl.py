@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from chatserver.config import Archive
-from chatserver.warm.messages.item_repair import Mend
+from chatserver.warm.schema.migrations.item_repair import Mend
 from chatserver.warm.messages.store import PersistItem, encode_item
 from chatserver.warm.messages.ttl import FOR_EVER, ItemRetention, find_ttl, mend_ttl
 from tests.integration.warm.support import START_TS, message

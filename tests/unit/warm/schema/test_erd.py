@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from chatserver.warm.schema import migrated_attributes, tables
+from chatserver.warm.schema import directory_attributes, tables
 from chatserver.warm.schema.documents import samples
 from chatserver.warm.schema.tables import CHAT_SESSION, DIRECTORY, MESSAGES, SOCIAL, TABLES, Table
 
@@ -27,7 +27,7 @@ OBJECTS = {"FILE_OBJECT", "ARCHIVE_OBJECT"}
 SAMPLED = ("USER", "CHAT", "MEMBER", "MESSAGE", "CHAT_SESSION", "COMPANION", "PERSONA", "PROFILE")
 NAMES = {
     name
-    for module in (tables, migrated_attributes)
+    for module in (tables, directory_attributes)
     for owner in vars(module).values()
     if isinstance(owner, type) and owner.__name__.endswith("Field")
     for constant, name in vars(owner).items()

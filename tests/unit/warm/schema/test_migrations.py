@@ -10,14 +10,14 @@ import pytest
 from chatserver.config import Warm
 from chatserver.errors import ConfigError
 from chatserver.warm.messages.chat_files import mend_files
-from chatserver.warm.messages.item_repair import Mend, update_of
+from chatserver.warm.schema.migrations.item_repair import Mend, update_of
 from chatserver.warm.messages.store import PersistItem, encode_item
 from chatserver.warm.schema import versions
 from chatserver.warm.schema.active_version import SchemaState, check_schema
 from chatserver.warm.schema.migrations import MIGRATIONS
-from chatserver.warm.schema.migrations.pace import Pace
-from chatserver.warm.schema.migrations.planning import size_of
-from chatserver.warm.schema.migrations.steps import Migration
+from chatserver.warm.dynamo.rate_limiter import RateLimiter
+from chatserver.warm.schema.migrations.cost_estimate import size_of
+from chatserver.warm.schema.migrations.migration import Migration
 from tests.integration.warm.schema.migration_support import FILE
 from tests.integration.warm.support import message
 
@@ -112,7 +112,7 @@ class Time:
 async def test_pace_lets_through_no_more_than_its_rate() -> None:
     """What turned out dearer than thought is waited for later."""
     clock = Time()
-    pace = Pace(10.0, clock, clock.sleep)
+    pace = RateLimiter(10.0, clock, clock.sleep)
     moments = []
     for _ in range(50):
         await pace.take(2.0)
@@ -126,7 +126,7 @@ async def test_pace_lets_through_no_more_than_its_rate() -> None:
 async def test_pace_without_a_rate_waits_for_nothing() -> None:
     """It is as fast as it goes."""
     clock = Time()
-    pace = Pace(None, clock, clock.sleep)
+    pace = RateLimiter(None, clock, clock.sleep)
 
     await asyncio.gather(*(pace.take(1e9) for _ in range(3)))
 
