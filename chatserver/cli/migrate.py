@@ -141,7 +141,7 @@ def status_lines(
             at = datetime.datetime.fromtimestamp(each.finished_ms / 1000, datetime.UTC)
             detail += f" ({at:%Y-%m-%d %H:%M} UTC)"
         lines.append(
-            f"{migration.number:>3}  {migration.name:<14} {migration.kind:<9} {each.state:<6} "
+            f"{migration.number:>3}  {migration.name:<16} {migration.kind:<9} {each.state:<6} "
             f"{detail}"
         )
     lines += [

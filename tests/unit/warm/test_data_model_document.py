@@ -26,7 +26,6 @@ FIELDS = {
         tables.PushField,
         tables.CompanionField,
         directory_attributes.FanoutField,
-        directory_attributes.PinField,
         directory_attributes.SchemaField,
         directory_attributes.ShardField,
         directory_attributes.StreamField,

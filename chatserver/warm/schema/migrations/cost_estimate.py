@@ -49,14 +49,14 @@ async def estimate(
         0.5 read units per 4 KB of 1,024 items.
     """
     found: list[Estimate] = []
-    filled: set[str] = set()
+    repairs = set()
     for migration in migrations:
         each = await _estimate(client, settings, migration)
-        if migration.change in filled:
+        if migration.repair in repairs:
             # By then the items will have been repaired; this is a second pass.
             each = dataclasses.replace(each, share=0.0, write_units=0.0)
         if migration.repair is not None:
-            filled.add(migration.change)
+            repairs.add(migration.repair)
         found.append(each)
     return found
 

@@ -93,11 +93,6 @@ class Timed:
         return self.world.chat in {each.chat for each in late}
 
 
-async def yes() -> bool:
-    """TTL reads `ttl`."""
-    return True
-
-
 @pytest_asyncio.fixture(loop_scope="session")
 async def timed(aging: World) -> AsyncIterator[Timed]:
     """A chat that no other test knows; TTL removes its items."""
@@ -105,7 +100,7 @@ async def timed(aging: World) -> AsyncIterator[Timed]:
     warm, settings = parts.settings.warm, parts.settings.archive.model_copy(update=SETTINGS)
     manifests = Manifests(client, warm)
     objects = SegmentObjects(aging.store, settings)
-    archiver = Archiver(manifests, objects, aging.aged, settings, parts.clock, parts.restored, yes)
+    archiver = Archiver(manifests, objects, aging.aged, settings, parts.clock, parts.restored)
     cold = parts.message_changes._archived  # who reads the archive for changes
     changes = MessageChanges(client, warm, None, cold, keeping=KEPT, clock=parts.clock)
     removals = dataclasses.replace(parts.removals, settle_s=0.0, changes=changes)

@@ -20,8 +20,8 @@ from chatserver.protocol.frames import Message
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.dynamo.paging import Page
-from chatserver.warm.messages.store import PersistItem
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
+from chatserver.warm.messages.store import PersistItem
 from tests.integration.operations.audit.support import audited, summary
 from tests.integration.operations.audit.test_live import command, environment_of
 from tests.integration.workers.archive.support import Died, World, at_step, die, encoded

@@ -15,7 +15,7 @@ from chatserver.warm.schema.tables import CHAT_SESSION, DIRECTORY, MESSAGES, SOC
 TEXT = (Path(__file__).parents[4] / "docs" / "data-model.md").read_text(encoding="utf-8")
 ERD = TEXT.partition("```mermaid\nerDiagram\n")[2].partition("```")[0]
 TABLE_OF = {
-    **dict.fromkeys(("USER", "LOGIN", "CHAT", "MEMBER", "PIN", "FILE", "SEGMENT"), DIRECTORY),
+    **dict.fromkeys(("USER", "LOGIN", "CHAT", "MEMBER", "FILE", "SEGMENT"), DIRECTORY),
     **dict.fromkeys(("COMPANION", "PERSONA"), DIRECTORY),
     **dict.fromkeys(("PROFILE", "FOLLOWER", "FOLLOWING", "POST"), SOCIAL),
     **dict.fromkeys(("LIKE", "LIKE_COUNT", "TIMELINE_LINE"), SOCIAL),
