@@ -46,10 +46,10 @@ PROCESS_PREFIX: Final = "process#"
 AFTER_PROCESSES: Final = "process$"  # '$' follows '#'
 PROCESSES_MAX: Final = 10_000
 # A process that missed this many heartbeats is considered dead.
-LOOKS_MISSED_MAX: Final = 3
+HEARTBEATS_MISSED_MAX: Final = 3
 KEPT_S: Final = 86_400
-LOOK_TIMEOUT_S: Final = 2.0
-NEXT_LOOK_S: Final = 2.0  # while the schema is unknown
+CHECK_TIMEOUT_S: Final = 2.0
+RETRY_S: Final = 2.0  # while the schema is unknown
 
 
 class SchemaState(NamedTuple):
@@ -161,7 +161,7 @@ class SchemaRows:
 
     async def list_processes(self, now: float) -> list[Process]:
         """Return the live processes, by name. Strongly consistent."""
-        since_ms = (now - SCHEMA_CHECK_S * LOOKS_MISSED_MAX) * 1000
+        since_ms = (now - SCHEMA_CHECK_S * HEARTBEATS_MISSED_MAX) * 1000
         request: dict[str, Any] = {
             "TableName": self._table,
             "KeyConditionExpression": "#pk = :pk AND #sk BETWEEN :low AND :high",
@@ -218,7 +218,7 @@ async def watch_schema(
     """Check that this process may use the tables, and send heartbeats while the block runs.
 
     Guarantees:
-        A process that may no longer use the tables receives SIGTERM within `schema_check_s`.
+        A process that may no longer use the tables receives SIGTERM within `SCHEMA_CHECK_S`.
         While DynamoDB is unavailable or denies access, the process is allowed to run.
 
     Raises:
@@ -228,9 +228,9 @@ async def watch_schema(
     name = f"{what}-{socket.gethostname()}-{os.getpid()}-{new_id()}"
     rows = SchemaRows(client, settings)
 
-    async def look() -> bool:
+    async def check() -> bool:
         try:
-            async with client.deadline(LOOK_TIMEOUT_S):
+            async with client.deadline(CHECK_TIMEOUT_S):
                 await rows.put_process(name, acts_by, clock.time())
                 state = await rows.get_state()
         except (Unavailable, ConfigError) as exc:
@@ -241,18 +241,18 @@ async def watch_schema(
             log.debug("schema.other", acts_by=acts_by, tables=state.version)
         return True
 
-    async def keep_looking(is_known: bool) -> None:
+    async def check_repeatedly(is_known: bool) -> None:
         while True:
-            await asyncio.sleep(SCHEMA_CHECK_S if is_known else NEXT_LOOK_S)
+            await asyncio.sleep(SCHEMA_CHECK_S if is_known else RETRY_S)
             try:
-                is_known = await look()
+                is_known = await check()
             except ConfigError as exc:
                 log.error("schema.too_old", problems=exc.problems)
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
 
     try:
-        task = asyncio.create_task(keep_looking(await look()), name="schema")
+        task = asyncio.create_task(check_repeatedly(await check()), name="schema")
         try:
             yield
         finally:
@@ -260,5 +260,5 @@ async def watch_schema(
             await asyncio.wait([task])
     finally:
         with contextlib.suppress(Unavailable, ConfigError):
-            async with client.deadline(LOOK_TIMEOUT_S):
+            async with client.deadline(CHECK_TIMEOUT_S):
                 await rows.remove_process(name)

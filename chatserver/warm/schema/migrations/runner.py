@@ -25,7 +25,7 @@ from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.schema.active_version import (
-    LOOKS_MISSED_MAX,
+    HEARTBEATS_MISSED_MAX,
     SCHEMA_CHECK_S,
     Process,
     SchemaRows,
@@ -43,7 +43,7 @@ from chatserver.warm.schema.migrations.online_changes import (
 from chatserver.warm.schema.migrations.state import MigrationRows, run_locked
 from chatserver.warm.schema.tables import Index
 
-GONE_POLL_S = 0.5
+OLDER_POLL_S = 0.5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -199,14 +199,14 @@ class MigrationRunner:
                     f"first: {_names_of(older)}"
                 )
             await self._schema.raise_state(SchemaState(state.version, migration.oldest))
-            failpoint("migrate.after_barred")
+            failpoint("migrate.after_older_rejected")
         # A process starting at this moment detects it at its next check and stops.
-        timeout_s = SCHEMA_CHECK_S * (LOOKS_MISSED_MAX + 1)
+        timeout_s = SCHEMA_CHECK_S * (HEARTBEATS_MISSED_MAX + 1)
         what = f"{migration.title}: older processes to end"
         async with self._client.deadline(timeout_s, what):
             while older := await self._list_older(migration):
                 self._report.say(f"waiting for older processes to end: {_names_of(older)}")
-                await asyncio.sleep(GONE_POLL_S)
+                await asyncio.sleep(OLDER_POLL_S)
 
     async def _list_older(self, migration: Migration) -> list[Process]:
         processes = await self._schema.list_processes(self._clock.time())
