@@ -7,29 +7,38 @@ from collections.abc import Callable
 from typing import Literal
 
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.messages.item_repair import Mend
 from chatserver.warm.schema.tables import Index, Table
-
-Kind = Literal["expand", "fill", "contract"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Migration:
-    """One step of a schema change (`idea`).
+class Repair:
+    """Attributes to set in an item and to remove from it."""
 
-    `mend` returns the repair of an item, given its attributes `reads`; it is set for a fill and for
+    sets: Item = dataclasses.field(default_factory=dict)
+    removes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """One step of a schema change (`change`).
+
+    `repair` returns what an item lacks, given its attributes `reads`; it is set for a fill and for
     a contract, which makes a second pass. `expiry` is the attribute that TTL reads afterwards.
     `oldest` is the minimum schema version of processes from this migration on.
     """
 
     number: int
     name: str
-    kind: Kind
-    idea: str
+    kind: Literal["expand", "fill", "contract"]
+    change: str
     table: Table
     why: str
     index: Index | None = None
     expiry: str | None = None
-    mend: Callable[[Item], Mend | None] | None = None
+    repair: Callable[[Item], Repair | None] | None = None
     reads: tuple[str, ...] = ()
     oldest: int = 0
+
+    @property
+    def title(self) -> str:
+        return f"{self.number} {self.name}"

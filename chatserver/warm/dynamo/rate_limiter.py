@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from chatserver.domain.clock import Clock
 
 
-class Pace:
+class RateLimiter:
     """Limits the rate at which units are spent. Without a rate there is no limit."""
 
     def __init__(

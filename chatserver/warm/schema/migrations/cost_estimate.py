@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from chatserver.config import Warm
 from chatserver.warm.dynamo.client import DynamoClient, Item
-from chatserver.warm.schema.migrations.steps import Migration
+from chatserver.warm.schema.migrations.migration import Migration
+from chatserver.warm.schema.migrations.online_changes import describe
 
 SAMPLE_SEGMENTS: Final = 32
 SAMPLE_ITEMS: Final = 32
@@ -48,14 +49,14 @@ async def estimate(
         0.5 read units per 4 KB of 1,024 items.
     """
     found: list[Estimate] = []
-    filled: set[str] = set()
+    repairs = set()
     for migration in migrations:
         each = await _estimate(client, settings, migration)
-        if migration.idea in filled:
+        if migration.repair in repairs:
             # By then the items will have been repaired; this is a second pass.
             each = dataclasses.replace(each, share=0.0, write_units=0.0)
-        if migration.mend is not None:
-            filled.add(migration.idea)
+        if migration.repair is not None:
+            repairs.add(migration.repair)
         found.append(each)
     return found
 
@@ -64,13 +65,13 @@ async def _estimate(client: DynamoClient, settings: Warm, migration: Migration) 
     name = migration.table.name_in(settings)
     description = await describe(client, name)
     items, size = int(description.get("ItemCount", 0)), int(description.get("TableSizeBytes", 0))
-    if migration.mend is None:
+    if migration.repair is None:
         return Estimate(migration, items, size, 0, False, 0.0, 0.0, 0.0)
     pages = await asyncio.gather(*(_sample(client, name, n) for n in range(SAMPLE_SEGMENTS)))
     sample = [item for found, _ in pages for item in found]
     is_exact = all(is_whole for _, is_whole in pages)
     sizes = [size_of(item) for item in sample]
-    lacking = [bytes_ for item, bytes_ in zip(sample, sizes, strict=True) if migration.mend(item)]
+    lacking = [bytes_ for item, bytes_ in zip(sample, sizes, strict=True) if migration.repair(item)]
     if is_exact:
         items, size = len(sample), sum(sizes)
     else:
@@ -89,14 +90,6 @@ async def _estimate(client: DynamoClient, settings: Warm, migration: Migration) 
         read_units=float(math.ceil(size / READ_UNIT_BYTES)),
         write_units=items * share * average,
     )
-
-
-async def describe(client: DynamoClient, name: str) -> dict[str, Any]:
-    """Return a table's description. Raises TableMissing."""
-    description: dict[str, Any] = (await client.call("describe_table", {"TableName": name}))[
-        "Table"
-    ]
-    return description
 
 
 async def _sample(client: DynamoClient, name: str, segment: int) -> tuple[list[Item], bool]:

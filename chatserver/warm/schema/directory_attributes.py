@@ -1,4 +1,4 @@
-"""Attributes of `directory` added by migrations and by newer features.
+"""Attributes of features, migrations and Streams in table `directory`.
 
 `chatserver.warm.schema.tables` has the others.
 """
@@ -6,16 +6,6 @@
 from __future__ import annotations
 
 from typing import Final
-
-
-class PinField:
-    """Attributes of pinned messages, in `directory`."""
-
-    PK: Final = "PK"
-    SK: Final = "SK"
-    TS: Final = "ts"  # ts of the message
-    CREATED: Final = "created"  # milliseconds since 1970
-    PINS: Final = "pins"  # chats: number of pinned messages
 
 
 class SummaryField:
@@ -52,12 +42,7 @@ class SchemaField:
     STARTED: Final = "started"  # milliseconds since 1970
     FINISHED: Final = "finished"  # milliseconds since 1970
     SEGMENTS: Final = "segments"  # migrations: number of scan segments
-    PLACE: Final = "place"  # segments, JSON: last processed key
-    DONE: Final = "done"  # segments: complete
-    READ: Final = "read"  # segments: items read
-    FILLED: Final = "filled"  # segments: items repaired
-    READ_UNITS: Final = "read_units"  # segments
-    WRITE_UNITS: Final = "write_units"  # segments
+    PROGRESS: Final = "progress"  # segments, JSON: last processed key, items and units
     HOLDER: Final = "holder"  # lock
     TURN: Final = "turn"  # lock: fencing token; segments: token of the last writer
     HELD_UNTIL: Final = "held_until"  # lock: milliseconds since 1970

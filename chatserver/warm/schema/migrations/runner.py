@@ -23,27 +23,27 @@ from chatserver.domain.clock import Clock
 from chatserver.errors import Conflict
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.schema.active_version import (
-    LOOKS_MISSED_MAX,
+    HEARTBEATS_MISSED_MAX,
     SCHEMA_CHECK_S,
     Process,
     SchemaRows,
     SchemaState,
 )
-from chatserver.warm.schema.migrations import MIGRATIONS
-from chatserver.warm.schema.migrations.filling import PAGE_ITEMS, Filling, Report
-from chatserver.warm.schema.migrations.onlineindex import (
-    is_index_there,
+from chatserver.warm.schema.migrations.backfill import PAGE_ITEMS, Backfill, Report
+from chatserver.warm.schema.migrations.migration import Migration
+from chatserver.warm.schema.migrations.online_changes import (
+    describe,
+    has_index,
     start_index,
+    switch_expiry,
     wait_for_index,
 )
-from chatserver.warm.schema.migrations.pace import Pace
-from chatserver.warm.schema.migrations.planning import describe
 from chatserver.warm.schema.migrations.state import MigrationRows, run_locked
-from chatserver.warm.schema.migrations.steps import Migration
-from chatserver.warm.schema.migrations.ttlswitch import switch_expiry
+from chatserver.warm.schema.tables import Index
 
-GONE_POLL_S = 0.5
+OLDER_POLL_S = 0.5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,17 +58,18 @@ class Options:
     page_items: int = PAGE_ITEMS
 
 
-class Migrations:
+class MigrationRunner:
     """A run of `chatserver migrate up`."""
 
     def __init__(
         self,
         client: DynamoClient,
         settings: Warm,
+        *,
         clock: Clock,
         report: Report,
         options: Options,
-        migrations: Sequence[Migration] = MIGRATIONS,
+        migrations: Sequence[Migration],
     ) -> None:
         self._client = client
         self._settings = settings
@@ -78,8 +79,8 @@ class Migrations:
         self._migrations = migrations
         self._rows = MigrationRows(client, settings)
         self._schema = SchemaRows(client, settings)
-        self._reads = Pace(options.read_units_max, clock)
-        self._writes = Pace(options.write_units_max, clock)
+        self._reads = RateLimiter(options.read_units_max, clock)
+        self._writes = RateLimiter(options.write_units_max, clock)
 
     async def up(self, holder: str) -> SchemaState:
         """Run the pending migrations and return the resulting schema.
@@ -93,95 +94,98 @@ class Migrations:
             Unavailable: DynamoDB does not respond, an index is not ready in time, or another run is
                 in progress; run it again.
         """
-        await run_locked(self._rows, holder, self._clock, self._work)
+        await run_locked(self._rows, holder, self._clock, self._run_pending)
         return await self._schema.get_state()
 
-    async def _work(self, turn: int) -> None:
+    async def _run_pending(self, token: int) -> None:
         state = await self._schema.get_state()
-        is_first = True
-        for migration in self._migrations:
-            if migration.number <= state.version:
-                continue
-            is_contract = migration.kind == "contract"
-            if is_contract and not (self._options.is_contract and is_first):
-                self._report.say(
-                    f"{migration.number} {migration.name}: not done. It is a contract: after it, "
-                    "processes that act by a schema before "
-                    f"{migration.oldest} are refused. Run `chatserver migrate up --contract` when "
-                    "nobody will go back to them"
-                )
-                return
-            if self._options.is_contract and not is_contract:
-                if is_first:
-                    self._say_done_or_refuse(state.version, migration)
-                return
-            await self._do(migration, turn)
-            state = SchemaState(migration.number, max(state.oldest, migration.oldest))
-            await self._schema.raise_state(state)
-            failpoint("migrate.after_version")
-            self._report.say(f"{migration.number} {migration.name}: done")
-            is_first = False
-        if is_first:
+        pending = [each for each in self._migrations if each.number > state.version]
+        if not pending:
             self._report.say(f"nothing to do: schema {state.version}")
+        elif self._options.is_contract and pending[0].kind != "contract":
+            self._check_contract_done(state.version, pending[0])
+        elif self._options.is_contract:
+            await self._run(pending[0], state, token)
+        else:
+            for migration in pending:
+                if migration.kind == "contract":
+                    self._report.say(
+                        f"{migration.title}: not done. It is a contract: after it, processes with "
+                        f"a schema version below {migration.oldest} are rejected. Run `chatserver "
+                        "migrate up --contract` when they are no longer needed"
+                    )
+                    return
+                state = await self._run(migration, state, token)
 
-    def _say_done_or_refuse(self, version: int, next_one: Migration) -> None:
-        """Report that no contract is next: the last run may have crashed after completing it."""
-        wanted = f"{next_one.number} {next_one.name}"
+    def _check_contract_done(self, version: int, pending: Migration) -> None:
+        """Report that the last run completed its contract before it crashed.
+
+        Raises:
+            Conflict: the last completed migration is not a contract.
+        """
         for each in self._migrations:
             if each.number == version and each.kind == "contract":
                 self._report.say(
-                    f"{each.number} {each.name}: done already. {wanted} is next, without --contract"
+                    f"{each.title}: done already. {pending.title} is next, without --contract"
                 )
                 return
-        raise Conflict(f"{wanted} comes first: run `chatserver migrate up` without --contract")
+        raise Conflict(
+            f"{pending.title} comes first: run `chatserver migrate up` without --contract"
+        )
 
-    async def _do(self, migration: Migration, turn: int) -> None:
+    async def _run(self, migration: Migration, state: SchemaState, token: int) -> SchemaState:
         if migration.kind == "contract":
-            await self._refuse_older(migration)
-        now = self._clock.time()
-        progress = await self._rows.begin(migration.number, self._options.segments, now)
-        if migration.index is not None:
-            await self._make_index(migration)
-        if migration.mend is not None:
-            filling = Filling(
-                self._client,
-                self._settings,
-                migration,
-                turn,
-                self._reads,
-                self._writes,
-                self._report,
-                self._options.page_items,
-            )
-            description = await describe(self._client, migration.table.name_in(self._settings))
-            segments = await filling.run(progress.segments, int(description.get("ItemCount", 0)))
-            read, filled = sum(s.read for s in segments), sum(s.filled for s in segments)
-            self._report.say(
-                f"{migration.number} {migration.name}: {read} items read, {filled} filled, "
-                f"{sum(s.read_units for s in segments):.1f} read units, "
-                f"{sum(s.write_units for s in segments):.1f} write units"
-            )
-        if migration.expiry is not None:
-            name = migration.table.name_in(self._settings)
-            what = f"{migration.number} {migration.name}: {name}"
-            async with self._client.deadline(self._options.index_timeout_s, what):
-                say = self._report.say
-                await switch_expiry(self._client, name, migration.expiry, say, what)
-        await self._rows.finish(migration.number, self._clock.time())
-
-    async def _make_index(self, migration: Migration) -> None:
-        assert migration.index is not None
+            await self._reject_older(migration)
+        started = await self._rows.begin(
+            migration.number, self._options.segments, self._clock.time()
+        )
         name = migration.table.name_in(self._settings)
-        what = f"{migration.number} {migration.name}: index {migration.index.name} of {name}"
-        description = await describe(self._client, name)
-        if not is_index_there(description, migration.index):
-            await start_index(self._client, migration.table, migration.index, self._settings)
-            failpoint("migrate.after_index_begun")
-            self._report.say(f"{what}: begun")
-        async with self._client.deadline(self._options.index_timeout_s, what):
-            await wait_for_index(self._client, name, migration.index, self._report.say, what)
+        if migration.index is not None:
+            await self._create_index(migration, migration.index, name)
+        if migration.repair is not None:
+            await self._backfill(migration, name, token, started.segments)
+        if migration.expiry is not None:
+            what = f"{migration.title}: {name}"
+            async with self._client.deadline(self._options.index_timeout_s, what):
+                await switch_expiry(self._client, name, migration.expiry, self._report.say, what)
+        await self._rows.finish(migration.number, self._clock.time())
+        state = SchemaState(migration.number, max(state.oldest, migration.oldest))
+        await self._schema.raise_state(state)
+        failpoint("migrate.after_version")
+        self._report.say(f"{migration.title}: done")
+        return state
 
-    async def _refuse_older(self, migration: Migration) -> None:
+    async def _create_index(self, migration: Migration, index: Index, name: str) -> None:
+        what = f"{migration.title}: index {index.name} of {name}"
+        if not has_index(await describe(self._client, name), index):
+            await start_index(self._client, migration.table, index, self._settings)
+            failpoint("migrate.after_index_begun")
+            self._report.say(f"{what}: started")
+        async with self._client.deadline(self._options.index_timeout_s, what):
+            await wait_for_index(self._client, name, index, self._report.say, what)
+
+    async def _backfill(self, migration: Migration, name: str, token: int, segments: int) -> None:
+        backfill = Backfill(
+            self._client,
+            migration,
+            table_name=name,
+            rows=self._rows,
+            token=token,
+            reads=self._reads,
+            writes=self._writes,
+            report=self._report,
+            page_items=self._options.page_items,
+        )
+        items = int((await describe(self._client, name)).get("ItemCount", 0))
+        done = await backfill.run(segments, items)
+        self._report.say(
+            f"{migration.title}: {sum(s.read for s in done)} items read, "
+            f"{sum(s.filled for s in done)} filled, "
+            f"{sum(s.read_units for s in done):.1f} read units, "
+            f"{sum(s.write_units for s in done):.1f} write units"
+        )
+
+    async def _reject_older(self, migration: Migration) -> None:
         """Check that no older process is running, reject new ones, and check again.
 
         Raises:
@@ -191,19 +195,18 @@ class Migrations:
         if state.oldest < migration.oldest:
             if older := await self._list_older(migration):
                 raise Conflict(
-                    f"{migration.number} {migration.name}: processes of older releases are there, "
-                    f"replace them first: {_names_of(older)}"
+                    f"{migration.title}: processes of older releases are running, replace them "
+                    f"first: {_names_of(older)}"
                 )
-            state = SchemaState(state.version, migration.oldest)
-            await self._schema.raise_state(state)
-            failpoint("migrate.after_barred")
+            await self._schema.raise_state(SchemaState(state.version, migration.oldest))
+            failpoint("migrate.after_older_rejected")
         # A process starting at this moment detects it at its next check and stops.
-        looks_s = SCHEMA_CHECK_S * (LOOKS_MISSED_MAX + 1)
-        what = f"{migration.number} {migration.name}: older processes to end"
-        async with self._client.deadline(looks_s, what):
+        timeout_s = SCHEMA_CHECK_S * (HEARTBEATS_MISSED_MAX + 1)
+        what = f"{migration.title}: older processes to end"
+        async with self._client.deadline(timeout_s, what):
             while older := await self._list_older(migration):
                 self._report.say(f"waiting for older processes to end: {_names_of(older)}")
-                await asyncio.sleep(GONE_POLL_S)
+                await asyncio.sleep(OLDER_POLL_S)
 
     async def _list_older(self, migration: Migration) -> list[Process]:
         processes = await self._schema.list_processes(self._clock.time())
@@ -227,11 +230,11 @@ class MigrationStatus:
     filled: int = 0
 
 
-async def list_standings(
+async def list_statuses(
     client: DynamoClient,
     settings: Warm,
     state: SchemaState,
-    migrations: Sequence[Migration] = MIGRATIONS,
+    migrations: Sequence[Migration],
 ) -> list[MigrationStatus]:
     """Return the progress of each migration."""
     rows = MigrationRows(client, settings)
@@ -244,7 +247,7 @@ async def list_standings(
         elif progress is None:
             found.append(MigrationStatus(migration, "to do"))
         else:
-            numbers = range(progress.segments if migration.mend else 0)
+            numbers = range(progress.segments if migration.repair else 0)
             parts = [await rows.get_segment(migration.number, n) for n in numbers]
             found.append(
                 MigrationStatus(
