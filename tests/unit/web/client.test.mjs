@@ -95,7 +95,7 @@ test("a message that is refused for good says why and lets the next one go", asy
   await here.refuse(here.asked("send")[0], "forbidden", false);
 
   assert.equal(here.store.state.outbox[0].status, "failed");
-  assert.match(here.store.state.outbox[0].error, /may not send/);
+  assert.match(here.store.state.outbox[0].error, /permission to send/);
   assert.deepEqual(
     here.asked("send").map((f) => f.body),
     ["one", "two"],
@@ -287,7 +287,7 @@ test("a change that the server refuses says why, and can be left", async () => {
   await here.refuse(here.asked("delete")[0], "forbidden", false);
 
   const [entry] = here.store.state.outbox;
-  assert.equal(entry.error, "You may not change this message.");
+  assert.equal(entry.error, "You don't have permission to change this message.");
   here.client.discard(entry.ref);
   assert.deepEqual(here.store.state.outbox, []);
 });
@@ -366,7 +366,7 @@ test("history that cannot be loaded says so and is tried again", async () => {
   await here.settle();
 
   await here.refuse(here.asked("history").at(-1), "unavailable", true);
-  assert.match(here.chat().trouble, /could not be loaded/);
+  assert.match(here.chat().trouble, /load messages/);
 
   await here.pass(1500);
   assert.equal(here.chat().trouble, null);

@@ -176,7 +176,7 @@ test("a login service that is away delays the connection", async () => {
   assert.equal(here.sockets.length, 1);
 });
 
-test("a session pushed out by its twin comes back once, not in turns for ever", async () => {
+test("a session pushed out by its twin comes back once, not in responses for ever", async () => {
   const here = world();
   await here.open();
   here.socket.end(3004);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import * as units from "../../../chatserver/web/quantities.js";
+import * as units from "../../../chatserver/web/number_format.js";
 import {
   axisOf,
   isStale,
@@ -11,11 +11,11 @@ import {
   minutesOf,
   nearest,
   newestOf,
-  noFigures,
+  emptyMetrics,
   rowsOf,
-  troublesOf,
+  alertsOf,
   withOverview,
-} from "../../../chatserver/web/state/figures.js";
+} from "../../../chatserver/web/state/metrics.js";
 
 const point = (at_ms, more = {}) => ({ at_ms, sessions: 1, ...more });
 const process = (kind, more = {}) => ({
@@ -26,7 +26,7 @@ const overview = (now_ms, points, more = {}) => ({
 });
 
 test("figures of two answers are one past of ten minutes, each point once", () => {
-  const first = withOverview(noFigures, overview(4000, [point(2000), point(4000)]), 1);
+  const first = withOverview(emptyMetrics, overview(4000, [point(2000), point(4000)]), 1);
   const both = withOverview(first, overview(6000, [point(4000), point(6000)]), 2);
   const late = withOverview(both, overview(603_000, [point(602_000)]), 3);
 
@@ -36,9 +36,9 @@ test("figures of two answers are one past of ten minutes, each point once", () =
 });
 
 test("figures that nobody told for ten seconds are stale", () => {
-  const figures = withOverview(noFigures, overview(2000, [point(2000)]), 100_000);
+  const figures = withOverview(emptyMetrics, overview(2000, [point(2000)]), 100_000);
 
-  assert.equal(isStale(noFigures, 1e9), false);
+  assert.equal(isStale(emptyMetrics, 1e9), false);
   assert.equal(isStale(figures, 110_000), false);
   assert.equal(isStale(figures, 110_001), true);
 });
@@ -75,16 +75,16 @@ test("figures find the point under the cursor and the rows of the table", () => 
 test("figures name what is wrong and what to do", () => {
   const well = [process("gateway"), process("worker", { does: "all" })];
   const told = (processes, more = {}, audit = null) =>
-    troublesOf(withOverview(noFigures, overview(40_000, [], { processes, ...more }), 0), audit, 0)
+    alertsOf(withOverview(emptyMetrics, overview(40_000, [], { processes, ...more }), 0), audit, 0)
       .map((each) => each.text)
       .join(" ");
 
   assert.equal(told(well), "");
-  assert.match(told([...well, process("api", { is_stale: true })]), /No figures from api 1 on h for 30 s/);
-  assert.match(told([process("gateway")]), /No worker persists/);
-  assert.match(told([process("worker", { does: "all" })]), /nobody can chat/);
-  assert.match(told(well, { backlog: { entries: 9, age_s: 31 } }), /waiting 31 s/);
-  assert.match(told(well, {}, { findings: 1, failed: 0 }), /audit found something wrong/);
+  assert.match(told([...well, process("api", { is_stale: true })]), /No report from api 1 on h for 30 s/);
+  assert.match(told([process("gateway")]), /No persist worker is running/);
+  assert.match(told([process("worker", { does: "all" })]), /No gateway is reporting/);
+  assert.match(told(well, { backlog: { entries: 9, age_s: 31 } }), /has waited 31 s/);
+  assert.match(told(well, {}, { findings: 1, failed: 0 }), /audit has findings/);
 });
 
 test("figures are told with few digits and their unit", () => {
