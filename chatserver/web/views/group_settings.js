@@ -39,13 +39,13 @@ export function createGroupSettings(moderation) {
       h("h3", {}, "Slow mode"),
       choice("slow-mode", "Sending limit", SLOW, info.slow_s ?? 0, {
         describe: (seconds) => `One message every ${seconds} seconds`,
-        save: (seconds) => moderation.slowDown(chat, seconds),
+        save: (seconds) => moderation.setSlowMode(chat, seconds),
         done: (seconds) => (seconds === 0 ? "Slow mode is off." : "Slow mode is on."),
       }),
       h("h3", {}, "Disappearing messages"),
       choice("kept-for", "New messages disappear after", RETENTIONS, info.retention_s ?? 0, {
         describe: (seconds) => capital(durationText(seconds)),
-        save: (seconds) => moderation.keepFor(chat, seconds),
+        save: (seconds) => moderation.setRetention(chat, seconds),
         done: (seconds) =>
           seconds === 0
             ? "Disappearing messages are off."

@@ -144,7 +144,7 @@ test("with a message the changes that follow it are seen", () => {
   assert.equal(seenWith(chatOf(state), 4), 4);
 });
 
-test("what happens to a group is told in words and changes what is known of it", () => {
+test("membership and name changes have a system message and update the chat", () => {
   const group = { kind: "group", members: ["alice", "bob", "carol"], name: "Trip" };
   const member = (seq, user, role, sender = "bob") => change(seq, "member", { user, role, sender });
 
@@ -178,7 +178,7 @@ test("what happens to a group is told in words and changes what is known of it",
   assert.equal(rowsOf(state).filter((row) => row.type === "day").length, 1);
 });
 
-test("slow mode and disappearing messages are told as that, other settings as settings", () => {
+test("slow mode and disappearing messages have their own system messages", () => {
   const update = (seq, body) => change(seq, "update", { sender: "alice", body });
 
   const state = after(
@@ -206,7 +206,7 @@ test("slow mode and disappearing messages are told as that, other settings as se
   );
 });
 
-test("who is muted, may write again and is banned is told as that, not as coming and going", () => {
+test("mute, unmute and ban have their own system messages, unlike join and leave", () => {
   const group = { kind: "group", members: ["alice", "bob", "carol"], name: "Trip" };
   const member = (seq, user, fields) =>
     change(seq, "member", { user, sender: "alice", role: "member", ...fields });
@@ -229,7 +229,7 @@ test("who is muted, may write again and is banned is told as that, not as coming
   assert.deepEqual(rest, ["You unmuted carol", "You banned carol", "You added carol"]);
 });
 
-test("what the user changes is shown at once, and a refusal says why and takes it back", () => {
+test("a change is shown at once, and an error reverts it with a reason", () => {
   const start = reading([message(1, { sender: "alice" })]);
   const change = { kind: "edit", target: 1 };
 
