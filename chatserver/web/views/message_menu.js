@@ -1,5 +1,5 @@
-// What can be done with a message: one menu for all of them, opened beside the message's button,
-// and the question that is asked before a message is deleted for everybody.
+// The message menu, shared by all messages and opened at the message's button, and the confirmation
+// before a message is deleted for everyone.
 
 import { createConfirm } from "./dialog.js";
 import { fill, h, icon } from "./dom.js";
@@ -14,13 +14,13 @@ export const REACTION_NAMES = new Map([
 ]);
 const GAP = 8; // px from the edge of the window
 
-/** Return `{elements, open}`. `deeds`: reply, copy, edit, report, remove(row, isForAll), react(row, to). */
-export function createMessageMenu(deeds) {
+/** Return `{elements, open}`. `actions`: reply, copy, edit, report, remove(row, isForAll), react(row, to). */
+export function createMessageMenu(actions) {
   const confirm = createConfirm({
     title: "Delete for everyone?",
-    text: "The text is gone for all members, and cannot be brought back.",
+    text: "This deletes the message for everyone and can't be undone.",
     yes: "Delete",
-    onYes: (row) => deeds.remove(row, true),
+    onYes: (row) => actions.remove(row, true),
   });
   const element = h("div", {
     class: "menu message-menu",
@@ -37,12 +37,12 @@ export function createMessageMenu(deeds) {
     fill(
       element,
       h("div", { class: "choices", role: "group", aria: { label: "React" } }, ...choices),
-      item("reply", "Reply", () => deeds.reply(row)),
-      item("copy", "Copy text", () => deeds.copy(row)),
-      row.own ? item("edit", "Edit", () => deeds.edit(row)) : null,
-      item("hide", "Delete for me", () => deeds.remove(row, false)),
-      row.own ? null : item("alert", "Report", () => deeds.report(row)),
-      row.own ? item("trash", "Delete for everyone", () => confirm.ask(row), "is-danger") : null,
+      item("reply", "Reply", () => actions.reply(row)),
+      item("copy", "Copy text", () => actions.copy(row)),
+      row.own ? item("edit", "Edit", () => actions.edit(row)) : null,
+      item("hide", "Delete for me", () => actions.remove(row, false)),
+      row.own ? null : item("alert", "Report", () => actions.report(row)),
+      row.own ? item("trash", "Delete for everyone", () => confirm.open(row), "is-danger") : null,
     );
     element.showPopover();
     place(anchor);
@@ -69,15 +69,15 @@ export function createMessageMenu(deeds) {
       title: name,
       aria: { label: name, checked: isChosen },
     };
-    return part(props, () => deeds.react(row, isChosen ? "" : emoji), emoji);
+    return part(props, () => actions.react(row, isChosen ? "" : emoji), emoji);
   }
 
-  function item(name, label, deed, extra = "") {
-    return part({ class: `menu-item ${extra}`.trim(), role: "menuitem" }, deed, icon(name), label);
+  function item(name, label, action, extra = "") {
+    return part({ class: `menu-item ${extra}`.trim(), role: "menuitem" }, action, icon(name), label);
   }
 
-  function part(props, deed, ...children) {
-    const on = { click: () => (element.hidePopover(), deed()) };
+  function part(props, action, ...children) {
+    const on = { click: () => (element.hidePopover(), action()) };
     return h("button", { type: "button", tabindex: -1, ...props, on }, ...children);
   }
 
@@ -86,9 +86,9 @@ export function createMessageMenu(deeds) {
     else button?.removeAttribute("aria-expanded");
   }
 
-  /** The arrows walk; Tab leaves. The browser itself closes on Escape and gives the focus back. */
+  /** Arrow keys move, Tab closes. The browser closes on Escape and restores focus. */
   function onKey(event) {
-    event.stopPropagation(); // the arrows walk through the messages, too
+    event.stopPropagation(); // arrow keys also move through the messages
     if (event.key === "Tab") element.hidePopover();
     const parts = [...element.querySelectorAll("button")];
     const at = parts.indexOf(document.activeElement);

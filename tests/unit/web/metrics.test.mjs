@@ -1,9 +1,9 @@
-// What the admin page makes of figures: joined pages, holes, axes, troubles, numbers with units.
+// Metrics of the admin page: merging, gaps, axes, alerts and number formats.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import * as units from "../../../chatserver/web/quantities.js";
+import * as units from "../../../chatserver/web/number_format.js";
 import {
   axisOf,
   isStale,
@@ -11,11 +11,11 @@ import {
   minutesOf,
   nearest,
   newestOf,
-  noFigures,
+  emptyMetrics,
   rowsOf,
-  troublesOf,
+  alertsOf,
   withOverview,
-} from "../../../chatserver/web/state/figures.js";
+} from "../../../chatserver/web/state/metrics.js";
 
 const point = (at_ms, more = {}) => ({ at_ms, sessions: 1, ...more });
 const process = (kind, more = {}) => ({
@@ -25,8 +25,8 @@ const overview = (now_ms, points, more = {}) => ({
   now_ms, every_ms: 2000, points, processes: [], backlog: null, ...more,
 });
 
-test("figures of two answers are one past of ten minutes, each point once", () => {
-  const first = withOverview(noFigures, overview(4000, [point(2000), point(4000)]), 1);
+test("points of two responses are merged, limited to ten minutes, each once", () => {
+  const first = withOverview(emptyMetrics, overview(4000, [point(2000), point(4000)]), 1);
   const both = withOverview(first, overview(6000, [point(4000), point(6000)]), 2);
   const late = withOverview(both, overview(603_000, [point(602_000)]), 3);
 
@@ -35,21 +35,21 @@ test("figures of two answers are one past of ten minutes, each point once", () =
   assert.deepEqual(late.points.map((each) => each.at_ms), [4000, 6000, 602_000]);
 });
 
-test("figures that nobody told for ten seconds are stale", () => {
-  const figures = withOverview(noFigures, overview(2000, [point(2000)]), 100_000);
+test("metrics without a response for ten seconds are stale", () => {
+  const metrics = withOverview(emptyMetrics, overview(2000, [point(2000)]), 100_000);
 
-  assert.equal(isStale(noFigures, 1e9), false);
-  assert.equal(isStale(figures, 110_000), false);
-  assert.equal(isStale(figures, 110_001), true);
+  assert.equal(isStale(emptyMetrics, 1e9), false);
+  assert.equal(isStale(metrics, 110_000), false);
+  assert.equal(isStale(metrics, 110_001), true);
 });
 
-test("figures leave a hole in the line where there were none", () => {
+test("a line has a gap where there are no points", () => {
   const line = lineOf([point(2000), point(4000, { sessions: null }), point(20_000)], "sessions", 2000);
 
   assert.deepEqual(line.map((each) => each.value), [1, null, null, 1]);
 });
 
-test("figures have axes with round steps that reach the greatest value", () => {
+test("axes have round ticks that reach the maximum", () => {
   for (const max of [0, 0.003, 0.7, 1, 3, 7, 24, 99, 101, 4321, 123_456_789]) {
     const { top, ticks } = axisOf(max, 0.001);
     assert.ok(top >= max, String(max));
@@ -62,7 +62,7 @@ test("figures have axes with round steps that reach the greatest value", () => {
   ]);
 });
 
-test("figures find the point under the cursor and the rows of the table", () => {
+test("the point at the cursor and the table rows are found", () => {
   const points = Array.from({ length: 40 }, (_, n) => point((n + 1) * 2000));
 
   assert.equal(nearest(points, 4900), 1);
@@ -72,22 +72,22 @@ test("figures find the point under the cursor and the rows of the table", () => 
   assert.equal(minutesOf([point(0), point(300_001)]), 10);
 });
 
-test("figures name what is wrong and what to do", () => {
+test("alerts name the problem and the remedy", () => {
   const well = [process("gateway"), process("worker", { does: "all" })];
-  const told = (processes, more = {}, audit = null) =>
-    troublesOf(withOverview(noFigures, overview(40_000, [], { processes, ...more }), 0), audit, 0)
+  const alertTexts = (processes, more = {}, audit = null) =>
+    alertsOf(withOverview(emptyMetrics, overview(40_000, [], { processes, ...more }), 0), audit, 0)
       .map((each) => each.text)
       .join(" ");
 
-  assert.equal(told(well), "");
-  assert.match(told([...well, process("api", { is_stale: true })]), /No figures from api 1 on h for 30 s/);
-  assert.match(told([process("gateway")]), /No worker persists/);
-  assert.match(told([process("worker", { does: "all" })]), /nobody can chat/);
-  assert.match(told(well, { backlog: { entries: 9, age_s: 31 } }), /waiting 31 s/);
-  assert.match(told(well, {}, { findings: 1, failed: 0 }), /audit found something wrong/);
+  assert.equal(alertTexts(well), "");
+  assert.match(alertTexts([...well, process("api", { is_stale: true })]), /No report from api 1 on h for 30 s/);
+  assert.match(alertTexts([process("gateway")]), /No persist worker is running/);
+  assert.match(alertTexts([process("worker", { does: "all" })]), /No gateway is reporting/);
+  assert.match(alertTexts(well, { backlog: { entries: 9, age_s: 31 } }), /has waited 31 s/);
+  assert.match(alertTexts(well, {}, { findings: 1, failed: 0 }), /audit has findings/);
 });
 
-test("figures are told with few digits and their unit", () => {
+test("numbers have few digits and a unit", () => {
   assert.deepEqual([0, 7, 12.34, 999, 1420, 5e7].map(units.count), ["0", "7", "12.3", "999", "1.42 k", "50 M"]);
   assert.deepEqual([null, 0.42, 1500].map(units.millis), ["–", "0.42 ms", "1.5 s"]);
   assert.deepEqual([0, 0.018, 59, 61, 7200, 200_000].map(units.seconds), ["0 s", "18 ms", "59 s", "1.02 min", "2 h", "2.31 d"]);

@@ -1,4 +1,4 @@
-// Numbers for people, each with its unit, short enough for a chart. Pure.
+// Short number formats with units, for charts and tables. Pure.
 
 const DASH = "–";
 
@@ -42,7 +42,7 @@ export const seconds = known((value) => {
 
 export const share = known((value) => `${plain(value * 100)} %`);
 
-/** Dollars; of little ones as many digits as say something. */
+/** Dollars; small amounts with two significant digits. */
 export const dollars = known((value) => {
   if (value === 0) return "$0";
   if (value >= 100) return `$${Math.round(value).toLocaleString("en-US")}`;
@@ -50,7 +50,7 @@ export const dollars = known((value) => {
   return `$${Number(value.toPrecision(2)).toFixed(Math.min(12, 1 - Math.floor(Math.log10(value))))}`;
 });
 
-/** How long ago `ms` was, in words. */
+/** The time since `ms`, such as "5 min ago". */
 export function ago(ms, now) {
   if (ms === null || ms === undefined) return "never";
   const past = Math.max(0, (now - ms) / 1000);

@@ -1,20 +1,19 @@
-// Starts a chat: with one person by user name, a group with a name and members, or a session with
-// a companion.
+// New chat dialog: direct chat, group, or companion session.
 
 import { NAME_CHARS_MAX, isId } from "../format.js";
-import { knownPeople } from "../select.js";
+import { knownPeople } from "../selectors.js";
 import { userAvatar } from "./avatar.js";
 import { createCompanionList } from "./companions.js";
 import { createDialog } from "./dialog.js";
 import { fill, h, hidden, icon, setAria, setText } from "./dom.js";
 
 const SUGGESTIONS_MAX = 6;
-const NAME_RULE = "User names have 1 to 64 letters, digits, “-” or “_”.";
+const NAME_RULE = "Usernames have 1 to 64 letters, digits, “-” or “_”.";
 
 export function createNewChat({ store, client, demoUsers, newId, onOpen }) {
   const dialog = createDialog({ title: "New chat", class: "dialog-new" });
   const modes = {
-    direct: modeButton("direct", "One person"),
+    direct: modeButton("direct", "Direct"),
     group: modeButton("group", "Group"),
     companion: modeButton("companion", "Companion"),
   };
@@ -49,7 +48,7 @@ export function createNewChat({ store, client, demoUsers, newId, onOpen }) {
     { novalidate: true, on: { submit: onSubmit } },
     h(
       "div",
-      { class: "segments", role: "group", aria: { label: "Kind of chat" } },
+      { class: "segments", role: "group", aria: { label: "Chat type" } },
       ...Object.values(modes),
     ),
     nameBox,
@@ -62,7 +61,7 @@ export function createNewChat({ store, client, demoUsers, newId, onOpen }) {
   dialog.body.append(form);
   let mode = "direct";
   let members = [];
-  let ref = null; // names the group: a second press of the button is the same group
+  let ref = null; // idempotency key of the group: submitting twice creates one group
   let isBusy = false;
 
   function modeButton(id, label) {
@@ -80,8 +79,8 @@ export function createNewChat({ store, client, demoUsers, newId, onOpen }) {
     for (const part of [peopleBox, foot]) part.hidden = isCompanion;
     companions.element.hidden = !isCompanion;
     if (isCompanion) companions.load();
-    setText(peopleLabel, isGroup ? "Add members by user name" : "User name");
-    fail("");
+    setText(peopleLabel, isGroup ? "Add members by username" : "Username");
+    showError("");
     draw();
   }
 
@@ -99,7 +98,7 @@ export function createNewChat({ store, client, demoUsers, newId, onOpen }) {
 
   function draw() {
     const isGroup = mode === "group";
-    setText(submit, isBusy ? "One moment…" : isGroup ? "Create group" : "Start chat");
+    setText(submit, isBusy ? "Creating…" : isGroup ? "Create group" : "Start chat");
     submit.disabled = isBusy || (isGroup ? members.length === 0 && !typed() : !typed());
     fill(chips, ...members.map(chip));
     fill(suggestions, ...suggested().map(suggestion));
@@ -135,7 +134,7 @@ export function createNewChat({ store, client, demoUsers, newId, onOpen }) {
     return h("li", {}, h("button", props, userAvatar(user, "s"), h("bdi", {}, user)));
   }
 
-  // ── deeds ─────────────────────────────────────────────────────────────────────────────────────
+  // ── actions ───────────────────────────────────────────────────────────────────────────────────
 
   function typed() {
     return people.value.trim().replace(/^@/, "");
@@ -151,23 +150,23 @@ export function createNewChat({ store, client, demoUsers, newId, onOpen }) {
 
   function setMembers(next) {
     members = next;
-    ref = newId(); // another set of members is another group
-    fail("");
+    ref = newId(); // other members: another group
+    showError("");
     draw();
   }
 
   function onInput() {
-    fail("");
+    showError("");
     if (mode === "group" && /[\s,;]$/.test(people.value)) addTyped();
     draw();
   }
 
-  /** Turn what is typed into a member; says whether nothing is left over. */
+  /** Add the typed name as a member; return whether the field is empty now. */
   function addTyped() {
     const user = typed().replace(/[\s,;]+$/, "");
     if (user === "") return true;
     if (!isId(user)) {
-      fail(NAME_RULE);
+      showError(NAME_RULE);
       return false;
     }
     people.value = "";
@@ -193,14 +192,14 @@ export function createNewChat({ store, client, demoUsers, newId, onOpen }) {
   }
 
   function startDirect(user) {
-    if (user === "") return fail("Type the user name of the person to write to.");
-    if (!isId(user)) return fail(NAME_RULE);
-    if (user === store.state.me) return fail("That is you. Type somebody else’s user name.");
+    if (user === "") return showError("Enter a username.");
+    if (!isId(user)) return showError(NAME_RULE);
+    if (user === store.state.me) return showError("That's you. Enter someone else's username.");
     return run(() => client.openDirect(user), user);
   }
 
   function startGroup() {
-    if (members.length === 0) return fail("Add at least one member.");
+    if (members.length === 0) return showError("Add at least one member.");
     return run(() => client.createGroup({ ref, name: name.value.trim(), members }), null);
   }
 
@@ -216,20 +215,20 @@ export function createNewChat({ store, client, demoUsers, newId, onOpen }) {
       dialog.close();
       onOpen(chat);
     } catch (problem) {
-      fail(explain(problem, user));
+      showError(explain(problem, user));
     } finally {
       isBusy = false;
       draw();
     }
   }
 
-  function fail(text) {
+  function showError(text) {
     setText(error, text);
     error.hidden = text === "";
     setAria(people, { invalid: text === "" ? null : "true" });
   }
 
-  /** Start a direct chat with somebody whose name was typed elsewhere. */
+  /** Start a direct chat with a user named elsewhere, such as in the search field. */
   function direct(user) {
     open("direct");
     people.value = user;
@@ -242,11 +241,11 @@ export function createNewChat({ store, client, demoUsers, newId, onOpen }) {
 
 function explain({ code, message }, user) {
   if (code === "not_found") {
-    const name = user ?? message.split(":")[0]; // of a group, the server names who is missing
-    return `There is no user “${name}”. Check the spelling; capitals count.`;
+    const name = user ?? message.split(":")[0]; // for a group, the server names the unknown user
+    return `User “${name}” not found. Check the spelling: usernames are case-sensitive.`;
   }
   if (code === "disconnected" || code === "timeout") {
-    return "The server cannot be reached at the moment. Try again when you are connected.";
+    return "Can't reach the server. Check your connection and try again.";
   }
-  return `The server said no: ${message}.`;
+  return `Request failed: ${message}.`;
 }

@@ -1,5 +1,4 @@
-// The pane of people and posts, beside the chats: the timeline (#/people), or somebody's profile
-// (#/people/<user>), with what there is to do.
+// Social pane: the timeline (#/people), or a user's profile (#/people/<user>).
 
 import { isId, plural } from "../format.js";
 import { POST_CHARS_MAX, SocialFailed } from "../social.js";
@@ -8,19 +7,19 @@ import { createDialog } from "./dialog.js";
 import { fill, h, hidden, icon, iconButton, setAria, setText } from "./dom.js";
 import { createFeed } from "./feed.js";
 
-/** `onBack()` leads to the chats, `onDirect(user)` to the chat with somebody; `go(user)` here. */
-export function createPeople({ me, social, onBack, onDirect, go }) {
+/** `onBack()` returns to the chats, `onDirect(user)` opens a direct chat, `go(user)` a profile. */
+export function createSocialPane({ me, social, onBack, onDirect, go }) {
   const title = h("h2", { class: "people-title", tabindex: -1 });
   const subtitle = h("p", { class: "people-subtitle" });
   const error = h("p", { class: "form-error people-error", role: "alert" });
-  const said = h("p", { class: "sr-only", role: "status" });
+  const announcement = h("p", { class: "sr-only", role: "status" });
   const tabs = h(
     "nav",
     { class: "segments people-tabs", aria: { label: "People and posts" } },
     tab("Timeline", null),
     tab("Your profile", me),
   );
-  const find = createFinder(go, say);
+  const find = createFinder(go, showError);
   const composer = createPostForm({ social, attempt, onPosted });
   const card = createCard({ me, social, attempt, go, onDirect });
   const feed = createFeed({
@@ -31,7 +30,7 @@ export function createPeople({ me, social, onBack, onDirect, go }) {
     label: "Posts",
     empty: () =>
       user === null
-        ? "Nobody whom you follow has posted yet. Find somebody and follow."
+        ? "No posts yet. Follow people to see their posts here."
         : "No posts yet.",
   });
   const element = h(
@@ -40,7 +39,7 @@ export function createPeople({ me, social, onBack, onDirect, go }) {
     h(
       "header",
       { class: "chat-head" },
-      iconButton("back", "Back to the chats", onBack, { class: "back-button" }),
+      iconButton("back", "Back to chats", onBack, { class: "back-button" }),
       h("div", { class: "chat-names" }, title, subtitle),
       iconButton("close", "Close", onBack, { class: "people-close" }),
     ),
@@ -49,10 +48,10 @@ export function createPeople({ me, social, onBack, onDirect, go }) {
       { class: "people-scroller" },
       h("div", { class: "people-column" }, tabs, find, error, card.element, composer.element, feed.element),
     ),
-    said,
+    announcement,
     card.dialog,
   );
-  let user = null; // whose profile it is; null: the timeline
+  let user = null; // whose profile is shown; null: the timeline
   let isOpen = false;
 
   function tab(text, whose) {
@@ -60,19 +59,19 @@ export function createPeople({ me, social, onBack, onDirect, go }) {
     return h("button", { type: "button", class: "segment", data: { whose: whose ?? "" }, on: { click: onClick } }, text);
   }
 
-  async function attempt(deed) {
-    say("");
+  async function attempt(action) {
+    showError("");
     try {
-      await deed();
+      await action();
       return true;
     } catch (problem) {
       if (!(problem instanceof SocialFailed)) throw problem;
-      say(problem.message);
+      showError(problem.message);
       return false;
     }
   }
 
-  function say(text) {
+  function showError(text) {
     setText(error, text);
     error.hidden = text === "";
   }
@@ -82,12 +81,12 @@ export function createPeople({ me, social, onBack, onDirect, go }) {
     isOpen = true;
     user = whose;
     element.hidden = false;
-    say("");
+    showError("");
     for (const each of tabs.children) {
       setAria(each, { pressed: each.dataset.whose === (user ?? "") });
     }
     setText(title, user === null ? "Timeline" : user);
-    setText(subtitle, user === null ? "Posts of those whom you follow, and yours" : "Profile");
+    setText(subtitle, user === null ? "Posts from you and people you follow" : "Profile");
     composer.element.hidden = user !== null && user !== me;
     card.show(user);
     feed.open((cursor) =>
@@ -103,27 +102,27 @@ export function createPeople({ me, social, onBack, onDirect, go }) {
     feed.close();
   }
 
-  /** One's own post shows at once, in the timeline, too, where it is not kept. */
+  /** Own posts are shown at once, in the timeline too, which does not store them. */
   function onPosted(post) {
     feed.add(post);
-    setText(said, "Your post is out.");
+    setText(announcement, "Posted.");
     if (user === me) card.refresh();
   }
 
-  /** A signal of the server: somebody whom one follows has posted. */
-  async function hear(frame) {
+  /** Handle the server's signal that a followed user has posted. */
+  async function handlePost(frame) {
     if (!isOpen || (user !== null && user !== frame.from)) return;
     const whose = user;
     const post = await social.post(frame.from, frame.post).catch(() => null);
     if (post === null || whose !== user || !isOpen) return;
     feed.add(post);
-    setText(said, `New post of ${post.name ?? post.user}`);
+    setText(announcement, `New post by ${post.name ?? post.user}`);
   }
 
-  return { element, open, close, hear };
+  return { element, open, close, handlePost };
 }
 
-function createFinder(go, say) {
+function createFinder(go, showError) {
   const field = h("input", {
     class: "field-input",
     id: "find-person",
@@ -132,20 +131,20 @@ function createFinder(go, say) {
     autocapitalize: "none",
     spellcheck: "false",
     maxlength: 64,
-    placeholder: "Find by name",
-    aria: { label: "Find somebody" },
+    placeholder: "Find by username",
+    aria: { label: "Find people" },
   });
   return h(
     "form",
     { class: "people-find", role: "search", novalidate: true, on: { submit: onSubmit } },
     field,
-    h("button", { type: "submit", class: "button button-quiet" }, "Show"),
+    h("button", { type: "submit", class: "button button-quiet" }, "Find"),
   );
 
   function onSubmit(event) {
     event.preventDefault();
     const name = field.value.trim();
-    if (!isId(name)) return say("User names have 1 to 64 letters, digits, “-” or “_”.");
+    if (!isId(name)) return showError("Usernames have 1 to 64 letters, digits, “-” or “_”.");
     field.value = "";
     go(name);
   }
@@ -157,7 +156,7 @@ function createPostForm({ social, attempt, onPosted }) {
     id: "post-text",
     rows: 3,
     maxlength: POST_CHARS_MAX,
-    placeholder: "What is new?",
+    placeholder: "What's new?",
     dir: "auto",
     on: { input: update, keydown: onKey },
   });
@@ -170,7 +169,7 @@ function createPostForm({ social, attempt, onPosted }) {
     text,
     h("div", { class: "dialog-foot" }, left, submit),
   );
-  let key = null; // a second press of the button posts nothing twice
+  let key = null; // idempotency key: submitting twice posts once
   let isBusy = false;
 
   function update() {
@@ -201,7 +200,7 @@ function createPostForm({ social, attempt, onPosted }) {
   return { element };
 }
 
-/** The head of a profile: name, words, counts, and the buttons to follow and to write. */
+/** Profile card: name, bio, counts, and the buttons to follow and to message. */
 function createCard({ me, social, attempt, go, onDirect }) {
   const face = h("span", { class: "profile-face" });
   const name = h("h3", { class: "profile-name" });
@@ -222,7 +221,7 @@ function createCard({ me, social, attempt, go, onDirect }) {
     { class: "profile", hidden: true, aria: { label: "Profile" } },
     face,
     h("div", { class: "profile-names" }, h("div", {}, name, handle), mark),
-    h("div", { class: "profile-deeds" }, follow, write),
+    h("div", { class: "profile-actions" }, follow, write),
     about,
     h("p", { class: "profile-counts" }, followers, following, posts),
   );
@@ -230,8 +229,8 @@ function createCard({ me, social, attempt, go, onDirect }) {
   const found = h("ul", { class: "suggestions" });
   const more = h("button", { type: "button", class: "button button-quiet" }, "Show more");
   dialog.body.append(found, more);
-  let wanted = null; // whose profile it is
-  let shown = null; // as it is drawn
+  let wanted = null; // user whose profile is loading
+  let shown = null; // the profile as drawn
 
   async function show(user) {
     element.hidden = true;
@@ -244,11 +243,11 @@ function createCard({ me, social, attempt, go, onDirect }) {
     const user = wanted;
     await attempt(async () => {
       const profile = await social.profile(user);
-      if (wanted === user) take(profile);
+      if (wanted === user) draw(profile);
     });
   }
 
-  function take(profile) {
+  function draw(profile) {
     shown = profile;
     element.hidden = false;
     fill(face, userAvatar(profile.user, "xl"));
@@ -266,17 +265,17 @@ function createCard({ me, social, attempt, go, onDirect }) {
     setAria(follow, { pressed: profile.followed });
   }
 
-  /** Shows at once; the counts are the server's, read again. */
+  /** Optimistic update; then the counts are reloaded. */
   async function onFollow() {
     const before = shown;
     const followed = !before.followed;
-    take({ ...before, followed, followers: before.followers + (followed ? 1 : -1) });
+    draw({ ...before, followed, followers: before.followers + (followed ? 1 : -1) });
     const isDone = await attempt(() =>
       followed ? social.follow(before.user) : social.unfollow(before.user),
     );
     if (shown?.user !== before.user) return;
     if (isDone) refresh();
-    else take(before);
+    else draw(before);
   }
 
   async function list(kind) {
@@ -291,7 +290,7 @@ function createCard({ me, social, attempt, go, onDirect }) {
     await attempt(async () => {
       const page = await social[kind](user, cursor);
       found.append(...page.items.map((each) => h("li", {}, line(each))));
-      if (page.items.length === 0 && cursor === null) found.append(h("li", {}, "Nobody yet."));
+      if (page.items.length === 0 && cursor === null) found.append(h("li", {}, "No one yet."));
       more.hidden = page.next === null;
       more.onclick = () => addPage(kind, user, page.next);
     });

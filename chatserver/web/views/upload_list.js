@@ -1,4 +1,4 @@
-// The files that are to go with the next message of a chat: uploaded while one still writes.
+// Attachments of the next message of a chat, uploaded while the user is still writing.
 
 import { FileFailed } from "../files.js";
 import { fileSize, plural } from "../format.js";
@@ -6,15 +6,15 @@ import { fill, h, icon, iconButton, setAria, setText } from "./dom.js";
 
 const FILES_MAX = 10; // of one message
 
-/** `onChange` is called when what can be sent may have changed. */
-export function createTray({ files, onChange }) {
-  const list = h("ul", { class: "tray", hidden: true, aria: { label: "Files to send" } });
+/** `onChange` is called when the attachments or their upload status change. */
+export function createUploadList({ files, onChange }) {
+  const list = h("ul", { class: "upload-list", hidden: true, aria: { label: "Files to send" } });
   const status = h("p", { class: "sr-only", role: "status" });
-  const limit = h("p", { class: "tray-limit", role: "alert" });
+  const limit = h("p", { class: "upload-limit", role: "alert" });
   const element = h("div", {}, list, limit, status);
   const waiting = new Map(); // chat → items
   let chat = null;
-  let isAsking = false; // whether `limit` says why nothing was sent
+  let isNoticeShown = false; // whether `limit` shows why nothing was sent
 
   function itemsOf(id) {
     return waiting.get(id) ?? [];
@@ -33,13 +33,13 @@ export function createTray({ files, onChange }) {
     const items = itemsOf(chat);
     list.hidden = items.length === 0;
     fill(list, ...items.map((item) => item.element));
-    takeBack();
+    clearNotice();
     onChange();
   }
 
-  function takeBack() {
-    if (!isAsking || !isReady()) return;
-    isAsking = false;
+  function clearNotice() {
+    if (!isNoticeShown || !isReady()) return;
+    isNoticeShown = false;
     setText(limit, "");
   }
 
@@ -48,14 +48,14 @@ export function createTray({ files, onChange }) {
     const added = [...found].slice(0, room).map((file) => createItem(chat, file));
     waiting.set(chat, [...itemsOf(chat), ...added]);
     const isTooMany = found.length > room;
-    setText(limit, isTooMany ? `A message has at most ${plural(FILES_MAX, "file")}.` : "");
+    setText(limit, isTooMany ? `You can attach up to ${plural(FILES_MAX, "file")} to a message.` : "");
     draw();
     for (const item of added) item.start();
   }
 
   function createItem(to, file) {
-    const bar = h("progress", { class: "tray-bar", max: 1, value: 0 });
-    const note = h("span", { class: "tray-note" });
+    const bar = h("progress", { class: "upload-bar", max: 1, value: 0 });
+    const note = h("span", { class: "upload-note" });
     const again = h(
       "button",
       { type: "button", class: "link-button", hidden: true, on: { click: start } },
@@ -64,16 +64,16 @@ export function createTray({ files, onChange }) {
     const picture = file.type.startsWith("image/") ? URL.createObjectURL(file) : null;
     const face =
       picture === null
-        ? h("span", { class: "tray-face" }, icon("file"))
-        : h("img", { class: "tray-face", src: picture, alt: "", on: { error: showNoPicture } });
+        ? h("span", { class: "upload-face" }, icon("file"))
+        : h("img", { class: "upload-face", src: picture, alt: "", on: { error: showNoPicture } });
     const remove = iconButton("close", `Remove ${file.name}`, drop);
-    const name = h("bdi", { class: "tray-name", title: file.name }, file.name);
-    const about = h("div", { class: "tray-about" }, name, note, bar, again);
-    const element_ = h("li", { class: "tray-item" }, face, about, remove);
+    const name = h("bdi", { class: "upload-name", title: file.name }, file.name);
+    const about = h("div", { class: "upload-about" }, name, note, bar, again);
+    const row = h("li", { class: "upload-item" }, face, about, remove);
     function showNoPicture() {
-      face.replaceWith(h("span", { class: "tray-face" }, icon("file")));
+      face.replaceWith(h("span", { class: "upload-face" }, icon("file")));
     }
-    const item = { element: element_, attachment: null, isFailed: false, start, drop };
+    const item = { element: row, attachment: null, isFailed: false, start, drop };
     let abort = null;
     setAria(bar, { label: `Uploading ${file.name}` });
 
@@ -87,18 +87,18 @@ export function createTray({ files, onChange }) {
       try {
         const onProgress = (part) => (bar.value = part);
         item.attachment = await files.upload(to, file, { onProgress, signal: abort.signal });
-        setText(status, `${file.name} is uploaded.`);
+        setText(status, `${file.name} uploaded.`);
       } catch (problem) {
         if (abort.signal.aborted) return;
         item.isFailed = true;
         again.hidden = false;
-        const words = problem instanceof FileFailed ? problem.message : "The upload failed.";
+        const words = problem instanceof FileFailed ? problem.message : "Upload failed.";
         setText(note, words);
         setText(status, `${file.name}: ${words}`);
       }
       bar.hidden = true;
-      element_.classList.toggle("is-failed", item.isFailed);
-      takeBack();
+      row.classList.toggle("is-failed", item.isFailed);
+      clearNotice();
       onChange();
     }
 
@@ -119,18 +119,18 @@ export function createTray({ files, onChange }) {
     return item;
   }
 
-  /** Say why nothing was sent. */
-  function askToWait() {
+  /** Show why nothing was sent. */
+  function showPending() {
     const isFailed = itemsOf(chat).some((item) => item.isFailed);
     const words = isFailed
-      ? "A file could not be uploaded. Try it again, or remove it; then send."
-      : "The files are still being uploaded. Wait a moment, then send.";
+      ? "A file couldn't be uploaded. Try again or remove it, then send."
+      : "Files are still being uploaded. Wait a moment, then send.";
     setText(limit, words);
-    isAsking = true;
+    isNoticeShown = true;
   }
 
-  /** Return the attachments of the next message, and forget them. */
-  function take() {
+  /** Return the attachments of the next message, and clear the list. */
+  function takeAll() {
     const items = itemsOf(chat);
     for (const item of items) item.forget();
     waiting.delete(chat);
@@ -144,9 +144,8 @@ export function createTray({ files, onChange }) {
     element,
     show,
     add,
-    take,
-    askToWait,
-    /** Whether there are files, and all of them can be sent. */
+    takeAll,
+    showPending,
     get isEmpty() {
       return itemsOf(chat).length === 0;
     },

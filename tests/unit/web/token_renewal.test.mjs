@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { keepFresh } from "../../../chatserver/web/renewal.js";
+import { startTokenRenewal } from "../../../chatserver/web/token_renewal.js";
 
 /** A clock whose timers a test runs by hand. */
 function makeEnv() {
@@ -36,11 +36,11 @@ function setUp({ life = 100_000, refresh } = {}) {
     session = { token: `t${told.length + 2}`, expiresAt: env.at + life };
     return true;
   };
-  const renewal = keepFresh({
+  const renewal = startTokenRenewal({
     env,
     session: () => session,
     refresh: async () => (refresh === undefined ? renew() : refresh(renew)),
-    tell: async (token) => told.push(token),
+    sendToken: async (token) => told.push(token),
   });
   return { env, told, renewal };
 }

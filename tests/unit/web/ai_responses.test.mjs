@@ -4,8 +4,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { timelineRows } from "../../../chatserver/web/rows.js";
-import { turnOf } from "../../../chatserver/web/state/turns.js";
+import { timelineRows } from "../../../chatserver/web/timeline_rows.js";
+import { findResponse } from "../../../chatserver/web/state/ai_responses.js";
 import { after, event, message, messageEvent, messages, reading } from "./builders.mjs";
 
 const piece = (index, text = `word${index} `, change = {}) => ({
@@ -15,7 +15,7 @@ const piece = (index, text = `word${index} `, change = {}) => ({
 });
 
 const joined = (index, text, change = {}) => ({
-  type: "turn",
+  type: "response",
   frame: { chat: "c1", turn: "t1", seq: 3, index, text, ...change },
 });
 
@@ -23,7 +23,7 @@ const answered = (seq) => event(messageEvent(1, message(seq, { sender: "ai-ada" 
 
 const start = () => reading(messages(1, 3), { kind: "companion", name: "Ada" });
 
-const shown = (state) => turnOf(state.turns, state.chats.get("c1"))?.text ?? null;
+const shown = (state) => findResponse(state.responses, state.chats.get("c1"))?.text ?? null;
 
 const answerRows = (state) =>
   timelineRows(state, state.chats.get("c1"), 1).filter((row) => row.type === "answer");
@@ -41,9 +41,9 @@ test("an answer with a piece missing is not shown until the server has said it a
   const whole = after(broken, joined(3, "one two three "));
 
   assert.equal(shown(broken), null);
-  assert.equal(broken.turns.get("c1").isBroken, true);
+  assert.equal(broken.responses.get("c1").isBroken, true);
   assert.equal(shown(whole), "one two three word4 word5 ");
-  assert.equal(whole.turns.get("c1").isBroken, false);
+  assert.equal(whole.responses.get("c1").isBroken, false);
 });
 
 test("what was said so far does not take back what came meanwhile", () => {
@@ -56,7 +56,7 @@ test("the message takes the place of the answer, whichever comes first", () => {
   const said = after(start(), piece(0, ""), piece(1), answered(4));
   const late = after(start(), answered(4), piece(2), joined(2, "word1 word2 "));
 
-  assert.equal(said.turns.has("c1"), false);
+  assert.equal(said.responses.has("c1"), false);
   assert.deepEqual([shown(late), answerRows(late)], [null, []]);
 });
 
@@ -89,7 +89,7 @@ test("an answer that has ended has nothing to stop", () => {
 test("that nobody is answering ends what is broken and nothing else", () => {
   const nobody = joined(0, "", { turn: "", seq: 0 });
 
-  assert.equal(after(start(), piece(5), nobody).turns.has("c1"), false);
+  assert.equal(after(start(), piece(5), nobody).responses.has("c1"), false);
   assert.equal(shown(after(start(), piece(0, ""), piece(1), nobody)), "word1 ");
 });
 
@@ -97,6 +97,6 @@ test("more pieces than may wait are dropped, and the server is asked", () => {
   const many = Array.from({ length: 600 }, (_, n) => piece(n + 5));
   const state = after(start(), ...many);
 
-  assert.ok(state.turns.get("c1").ahead.size <= 500);
-  assert.equal(state.turns.get("c1").isBroken, true);
+  assert.ok(state.responses.get("c1").ahead.size <= 500);
+  assert.equal(state.responses.get("c1").isBroken, true);
 });

@@ -1,6 +1,6 @@
-// The page of somebody who is logged in: puts the views together and draws them when the state
-// has changed, once per frame. The address (#/chat/<id>) says which chat is open, so the browser's
-// own Back leads from a chat to the list.
+// App shell of a logged-in user: combines the views and redraws them when the state changes, once
+// per frame. The URL (#/chat/<id>) selects the open chat, so the browser's Back button returns from
+// a chat to the list.
 
 import { isId } from "../format.js";
 import { drawBadge } from "../push.js";
@@ -10,12 +10,13 @@ import { createAnnouncer } from "./announcer.js";
 import { createBanner } from "./banner.js";
 import { createConversation } from "./conversation.js";
 import { h } from "./dom.js";
-import { createHelp, listenForShortcuts } from "./help.js";
-import { createMembers, createMenu } from "./menu.js";
+import { createHelp, listenForShortcuts } from "./keyboard_shortcuts.js";
+import { createMembers } from "./member_list.js";
 import { createModerationViews } from "./moderation.js";
-import { createNewChat } from "./newchat.js";
-import { createPeople } from "./people.js";
+import { createNewChat } from "./new_chat.js";
+import { createSocialPane } from "./social.js";
 import { createSidebar } from "./sidebar.js";
+import { createMenu } from "./user_menu.js";
 
 const CLOCK_MS = 60_000; // "Today" becomes "Yesterday" without a message
 const NARROW = matchMedia("(max-width: 719px)");
@@ -39,14 +40,14 @@ export function createShell({
 }) {
   const help = createHelp();
   const newChat = createNewChat({ store, client, demoUsers, newId, onOpen: go });
-  const order = createModerationViews({ store, moderation });
+  const moderationViews = createModerationViews({ store, moderation });
   const members = createMembers({
     store,
-    isManager: order.isManager,
+    isManager: moderationViews.isManager,
     onDirect: newChat.direct,
-    onPerson: order.openPerson,
-    onBans: order.openBans,
-    onCare: order.openCare,
+    onPerson: moderationViews.openPerson,
+    onBans: moderationViews.openBans,
+    onGroupSettings: moderationViews.openGroupSettings,
   });
   const menu = createMenu({
     user,
@@ -55,13 +56,13 @@ export function createShell({
     onAdmin: () => (location.hash = "#/admin"),
     onHelp: help.open,
     onAccount: account?.open,
-    onBlocks: order.openBlocks,
-    onInvitations: order.openInvitations,
+    onBlocks: moderationViews.openBlocks,
+    onInvitations: moderationViews.openInvitations,
     onLeave,
   });
-  order.onInvitations(menu.showInvitations);
-  client.onInvitation = order.countInvitations;
-  void order.countInvitations();
+  moderationViews.onInvitations(menu.showInvitations);
+  client.onInvitation = moderationViews.countInvitations;
+  void moderationViews.countInvitations();
   const banner = createBanner({ store, client, onLogin });
   const announcer = createAnnouncer();
   const sidebar = createSidebar({
@@ -73,14 +74,14 @@ export function createShell({
     onPeople: () => goToPeople(null),
     onDirect: newChat.direct,
   });
-  const people = createPeople({
+  const socialPane = createSocialPane({
     me: user,
     social,
     onBack: leavePane,
     onDirect: newChat.direct,
     go: goToPeople,
   });
-  client.onPost = people.hear;
+  client.onPost = socialPane.handlePost;
   const adminPage = createAdminPage({ admin, onBack: leavePane });
   const conversation = createConversation({
     store,
@@ -90,7 +91,7 @@ export function createShell({
     onBack: back,
     onNewChat: () => newChat.open(),
     onMembers: openMembers,
-    onReport: order.openReport,
+    onReport: moderationViews.openReport,
     newId,
     onOpen: go,
   });
@@ -99,7 +100,7 @@ export function createShell({
     { class: "panes" },
     sidebar.element,
     conversation.element,
-    people.element,
+    socialPane.element,
     adminPage.element,
   );
   const element = h(
@@ -112,19 +113,19 @@ export function createShell({
     account?.element,
     newChat.element,
     members.element,
-    ...order.elements,
+    ...moderationViews.elements,
     help.element,
   );
   let drawn = store.state;
   let isQueued = false;
   let wantsFocus = false;
 
-  /** Of a direct chat there is one member to tell of. */
+  /** A direct chat has one other member to show. */
   function openMembers(id) {
     const chat = store.state.chats.get(id);
     if (chat?.kind === "group") members.open(id);
     else if (chat !== undefined) {
-      order.openPerson(id, chat.members.find((user) => user !== store.state.me));
+      moderationViews.openPerson(id, chat.members.find((user) => user !== store.state.me));
     }
   }
 
@@ -133,7 +134,7 @@ export function createShell({
   function queue() {
     if (isQueued) return;
     isQueued = true;
-    // A hidden window gets no frames, and its title must count all the same.
+    // A hidden window gets no frames, but its title must be updated.
     if (document.hidden) setTimeout(draw, 0);
     else requestAnimationFrame(draw);
   }
@@ -170,12 +171,12 @@ export function createShell({
     if (addressed() === id) followAddress();
     else if (NARROW.matches || addressed() === null) location.hash = `#/chat/${id}`;
     else {
-      history.replaceState(null, "", `#/chat/${id}`); // Back leaves the page, not through each chat
+      history.replaceState(null, "", `#/chat/${id}`); // Back leaves the page instead of visiting each chat
       followAddress();
     }
   }
 
-  /** `null`: the timeline; a user's name: the profile. Undefined: the address is of neither. */
+  /** Return null for the timeline, a username for a profile, undefined if the URL is neither. */
   function addressedPeople() {
     const found = decodeURIComponent(location.hash).match(/^#\/people(?:\/(.+))?$/);
     if (found === null) return undefined;
@@ -192,12 +193,12 @@ export function createShell({
     sidebar.focusSearch();
   }
 
-  /** Show the pane of people where the address says so; true if it does. */
+  /** Show or hide the social pane according to the URL; return whether it is shown. */
   function followPeople() {
     const whose = addressedPeople();
     panes.classList.toggle("has-people", whose !== undefined);
-    if (whose === undefined) people.close();
-    else people.open(whose);
+    if (whose === undefined) socialPane.close();
+    else socialPane.open(whose);
     return whose !== undefined;
   }
 
@@ -220,7 +221,7 @@ export function createShell({
       client.closeChat();
       return;
     }
-    // A chat far down the list is on none of the pages that are loaded yet.
+    // The chat may be on a page of the list that is not loaded yet.
     while (!store.state.chats.has(id) && store.state.nextChats !== null) {
       const before = store.state.nextChats;
       await client.loadMoreChats();
@@ -280,7 +281,7 @@ export function createShell({
     draw();
   }
 
-  /** Notifications were turned on or off. */
+  /** Apply a change of the notification state. */
   function updatePush(state) {
     menu.updatePush(state);
     conversation.updatePush();

@@ -55,7 +55,7 @@ test("who is removed from a large chat has no place in it", () => {
   assert.equal(state.large.size, 0);
 });
 
-test("the places that we have are kept over a connection, and told again", () => {
+test("positions are kept across connections and sent again", () => {
   const large = after(reading(messages(1, 5)), turn(1, true, 5), said(6));
 
   const state = after(large, welcome({ seq: 1, large: [{ chat: "c1", seq: 6 }] }));

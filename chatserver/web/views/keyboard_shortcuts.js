@@ -1,4 +1,4 @@
-// The keyboard shortcuts, and the dialog that lists them.
+// Keyboard shortcuts, and the dialog that lists them.
 
 import { createDialog } from "./dialog.js";
 import { h } from "./dom.js";
@@ -19,16 +19,16 @@ const LIST = [
       [ALT, "↑"],
     ],
   ],
-  ["Walk through the list or the messages", [["↓"], ["↑"]]],
-  ["Reply to the chosen message", [["R"]]],
-  ["Copy the chosen message", [["C"]]],
-  ["Edit the chosen message", [["E"]]],
-  ["Menu of the chosen message", [["M"]]],
+  ["Move through chats or messages", [["↓"], ["↑"]]],
+  ["Reply to selected message", [["R"]]],
+  ["Copy selected message", [["C"]]],
+  ["Edit selected message", [["E"]]],
+  ["Open menu of selected message", [["M"]]],
   ["Go to the latest message", [[ALT, "End"]]],
-  ["Send", [["Enter"]]],
+  ["Send message", [["Enter"]]],
   ["New line", [["Shift", "Enter"]]],
-  ["Back, or close", [["Esc"]]],
-  ["This help", [["?"]]],
+  ["Go back or close", [["Esc"]]],
+  ["Show keyboard shortcuts", [["?"]]],
 ];
 
 export function createHelp() {
@@ -49,32 +49,32 @@ function waysNodes(ways) {
 }
 
 /**
- * Listen for the shortcuts of the whole window.
+ * Listen for window-wide shortcuts.
  *
- * `deeds`: search, newChat, step(by), toEnd, back, help. A deed of the page's own fields and of an
- * open dialog comes first.
+ * `actions`: search, newChat, step(by), toEnd, back, help. Text fields and open dialogs take
+ * precedence.
  */
-export function listenForShortcuts(deeds) {
+export function listenForShortcuts(actions) {
   function onKey(event) {
     if (event.defaultPrevented || document.querySelector("dialog[open], :popover-open")) return;
-    const deed = find(event);
-    if (deed === undefined) return;
+    const action = find(event);
+    if (action === undefined) return;
     event.preventDefault();
-    deed();
+    action();
   }
 
   function find(event) {
     const { key, code, altKey, ctrlKey, metaKey } = event;
-    if ((ctrlKey || metaKey) && !altKey && key.toLowerCase() === "k") return deeds.search;
+    if ((ctrlKey || metaKey) && !altKey && key.toLowerCase() === "k") return actions.search;
     if (ctrlKey || metaKey) return undefined;
     if (altKey) {
       const step = { ArrowDown: 1, ArrowUp: -1 }[key];
-      if (step !== undefined) return () => deeds.step(step);
-      return { KeyN: deeds.newChat, End: deeds.toEnd }[code];
+      if (step !== undefined) return () => actions.step(step);
+      return { KeyN: actions.newChat, End: actions.toEnd }[code];
     }
-    if (key === "Escape") return deeds.back;
+    if (key === "Escape") return actions.back;
     const isWriting = event.target.closest?.("input, textarea") !== null;
-    return isWriting ? undefined : { "/": deeds.search, "?": deeds.help }[key];
+    return isWriting ? undefined : { "/": actions.search, "?": actions.help }[key];
   }
 
   document.addEventListener("keydown", onKey);

@@ -1,35 +1,35 @@
-// Questions that the views ask of the state. Pure.
+// Selectors: values that the views derive from the state. Pure.
 
 import { isCompanion, nameList, oneLine } from "./format.js";
 import { unreadOf } from "./state/chats.js";
 import { fileNames, shownText } from "./state/expiry.js";
-import { withoutDeeds } from "./state/outbox.js";
+import { messageEntries } from "./state/outbox.js";
 
-/** The other side of a direct chat; the user, for a chat with oneself. */
+/** The peer of a direct chat; the user themselves in a chat with themselves. */
 export function peerOf(chat, me) {
   return chat.members.find((member) => member !== me) ?? chat.members[0] ?? "unknown";
 }
 
-/** What a chat is called. */
+/** The title of a chat. */
 export function chatTitle(chat, me) {
   if (chat.kind === "direct") return peerOf(chat, me);
   if (chat.kind === "companion") return chat.name ?? peerOf(chat, me);
   if (chat.name) return chat.name;
   const others = chat.members.filter((member) => member !== me);
-  return others.length > 0 ? nameList(others, 3) : "Group"; // of a large one the list has no names
+  return others.length > 0 ? nameList(others, 3) : "Group"; // large chats list no members
 }
 
-/** The chats, most recent activity first. What waits in the outbox counts as activity. */
+/** The chats, most recent activity first. Messages in the outbox count as activity. */
 export function listChats(state) {
   const pending = new Map();
-  for (const entry of withoutDeeds(state.outbox)) pending.set(entry.chat, entry.at * 1000);
+  for (const entry of messageEntries(state.outbox)) pending.set(entry.chat, entry.at * 1000);
   const when = (chat) => Math.max(chat.activity, pending.get(chat.id) ?? 0);
   return [...state.chats.values()]
     .filter((chat) => !chat.isStub)
     .sort((a, b) => when(b) - when(a) || (a.id < b.id ? -1 : 1));
 }
 
-/** The chats whose name or members contain what was typed. */
+/** The chats whose name or members contain `query`. */
 export function filterChats(chats, query, me) {
   const wanted = query.trim().toLowerCase();
   if (wanted === "") return chats;
@@ -39,7 +39,7 @@ export function filterChats(chats, query, me) {
   });
 }
 
-/** Everybody the user shares a chat with, for suggestions. */
+/** All users who share a chat with the user, for suggestions. */
 export function knownPeople(state) {
   const people = new Set();
   for (const chat of listChats(state)) for (const member of chat.members) people.add(member);
@@ -53,7 +53,7 @@ export function unreadTotal(state) {
   return total;
 }
 
-/** Who is writing in a chat now. */
+/** The users who are typing in a chat. */
 export function typingUsers(state, id) {
   return [...(state.typing.get(id)?.keys() ?? [])];
 }
@@ -68,7 +68,7 @@ export function readersOf(chat, seq, me) {
   return chat.members.filter((user) => user !== me && (chat.marks.get(user)?.read ?? 0) >= seq);
 }
 
-/** How far a message of one's own has come: sent, stored or read. */
+/** The delivery status of an own message: sent, stored or read. */
 export function markOf(chat, seq, me) {
   for (const [user, mark] of chat.marks) if (user !== me && mark.read >= seq) return "read";
   return seq <= chat.stored ? "stored" : "sent";
@@ -76,7 +76,7 @@ export function markOf(chat, seq, me) {
 
 const STATUS_MARKS = { queued: "sending", sending: "sending", acked: "sent", failed: "failed" };
 
-/** The mark of an entry of the outbox. */
+/** The delivery status of an outbox entry. */
 export function entryMark(entry) {
   return STATUS_MARKS[entry.status];
 }
@@ -89,7 +89,7 @@ function entryText({ body, files = [] }) {
 export function preview(state, chat) {
   const typing = typingUsers(state, chat.id);
   const draft = chat.id === state.open ? undefined : state.drafts.get(chat.id);
-  const entry = withoutDeeds(state.outbox).findLast((each) => each.chat === chat.id);
+  const entry = messageEntries(state.outbox).findLast((each) => each.chat === chat.id);
   const at = entry?.at ?? (chat.last ? chat.last.ts / 1000 : null);
   if (typing.length > 0) {
     const text = chat.kind === "group" ? typingText(typing) : "typing…";
@@ -117,7 +117,7 @@ export function preview(state, chat) {
   };
 }
 
-/** Where the connection stands, for the banner: true while missed events are still coming in. */
+/** Return whether missed events are still arriving. */
 export function isCatchingUp(state) {
   const { cursor, head, link } = state;
   return link.status === "open" && cursor !== null && head !== null && cursor.seq < head.seq;

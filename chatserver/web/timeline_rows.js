@@ -1,16 +1,15 @@
-// The lines of a chat, top to bottom, as plain objects: what the timeline draws. Pure.
+// Rows of the timeline, top to bottom, as plain objects. Pure.
 //
-// Each row has a `key` that stays with it for life, so that a message keeps its element from the
-// moment it is written until it is read: own messages go by their ref, which the outbox knows
-// before there is a seq.
+// Each row has a stable `key`, so that a message keeps its element from composing to read receipt:
+// messages are keyed by ref, which the outbox knows before there is a seq.
 
-import { dayLabel, dayOf, fullTime, oneLine } from "./format.js";
+import { dayLabel, dayOf, fullTime, oneLine, plural } from "./format.js";
 import { applyEntry, countReactions, isAmending, isMessage } from "./state/changes.js";
 import { shownText } from "./state/expiry.js";
 import { findMessage } from "./state/messages.js";
-import { withoutDeeds } from "./state/outbox.js";
-import { turnOf } from "./state/turns.js";
-import { chatTitle, entryMark, markOf, readersOf, typingUsers } from "./select.js";
+import { messageEntries } from "./state/outbox.js";
+import { findResponse } from "./state/ai_responses.js";
+import { chatTitle, entryMark, markOf, readersOf, typingUsers } from "./selectors.js";
 
 const GROUP_MS = 5 * 60_000;
 const NO_QUOTE = { quoteOf: null, quoteFrom: null, quoteText: null };
@@ -42,7 +41,7 @@ export function timelineRows(state, chat, now) {
       previous !== null && previous.sender === item.sender && item.at - previous.at < GROUP_MS;
     if (previous !== null && continues) previous.isLast = false;
     const row = { ...item, isFirst: !continues, isLast: true };
-    // A companion answers what stands right above: nobody has to be shown that again.
+    // A companion replies to the message right above: no quote needed.
     if (chat.kind === "companion" && previous !== null && row.quoteOf === previous.seq) {
       Object.assign(row, NO_QUOTE);
     }
@@ -50,24 +49,24 @@ export function timelineRows(state, chat, now) {
     previous = row;
   }
   for (const row of rows) if (row.type === "message") showFoot(row);
-  const answer = turnOf(state.turns, chat);
+  const answer = findResponse(state.responses, chat);
   if (answer !== null) rows.push(answerRow(answer, chatTitle(chat, state.me)));
   const typing = typingUsers(state, chat.id);
   if (typing.length > 0) rows.push({ key: "typing", type: "typing", users: typing.join(" ") });
-  return markRepeats(rows);
+  return makeKeysUnique(rows);
 }
 
-/** What a companion is saying. */
+/** The response in progress of a companion. */
 function answerRow({ turn, text, end }, name) {
   return { key: `a:${turn}`, type: "answer", text, name, isOver: end !== null };
 }
 
-/** What stands above the first message: the chat's beginning, a wait, or why there is none. */
+/** The row above the first message: beginning of the chat, loading, or a load error. */
 function headRow(state, chat) {
   if (chat.trouble !== null) return { key: "head", type: "trouble", text: chat.trouble };
   if (chat.older === "none") {
     const title = chatTitle(chat, state.me);
-    const isWriting = withoutDeeds(state.outbox).some((entry) => entry.chat === chat.id);
+    const isWriting = messageEntries(state.outbox).some((entry) => entry.chat === chat.id);
     const isEmpty = !chat.messages.some(isMessage) && !isWriting;
     return { key: "head", type: "beginning", title, kind: chat.kind, id: chat.id, isEmpty };
   }
@@ -77,11 +76,11 @@ function headRow(state, chat) {
 function* itemsOf(state, chat) {
   const acked = [];
   const waiting = [];
-  const deeds = new Map(); // seq of a message → what the user wants to change in it
+  const changes = new Map(); // seq of a message → its pending changes
   for (const entry of state.outbox) {
     if (entry.chat !== chat.id) continue;
-    if (entry.deed) {
-      deeds.set(entry.deed.target, [...(deeds.get(entry.deed.target) ?? []), entry]);
+    if (entry.change) {
+      changes.set(entry.change.target, [...(changes.get(entry.change.target) ?? []), entry]);
       continue;
     }
     (entry.status === "acked" ? acked : waiting).push(entry);
@@ -90,15 +89,15 @@ function* itemsOf(state, chat) {
   for (const entry of chat.messages) {
     if (isAmending(entry)) continue;
     if (isMessage(entry)) {
-      if (!roles.get(entry.sender)) roles.set(entry.sender, "member"); // who writes, is one
-      yield messageItem(chat, entry, state, deeds.get(entry.seq) ?? []);
+      if (!roles.get(entry.sender)) roles.set(entry.sender, "member"); // a sender is a member
+      yield messageItem(chat, entry, state, changes.get(entry.seq) ?? []);
     } else yield { key: `s:${entry.seq}`, type: "system", ...systemItem(entry, state.me, roles) };
   }
   acked.sort((a, b) => a.seq - b.seq);
   for (const entry of [...acked, ...waiting]) yield entryItem(chat, entry, state.me);
 }
 
-const MUTE_OVER = 1; // a time long ago: may write again
+const MUTE_OVER = 1; // a time long ago: unmuted
 
 const SPANS = [
   [86_400, "day"],
@@ -107,7 +106,7 @@ const SPANS = [
   [1, "second"],
 ];
 
-/** What happened to the chat, in words. `roles`: user → role, of the entries before. */
+/** A system message. `roles`: user → role, from the entries before. */
 function systemItem(entry, me, roles) {
   const isUpdate = entry.kind === "update";
   const text = isUpdate ? updateText(entry, me) : memberText(entry, me, roles.get(entry.user));
@@ -117,22 +116,22 @@ function systemItem(entry, me, roles) {
 
 function updateText({ sender, name, body }, me) {
   const who = sender === me ? "You" : sender;
-  // A name may run from right to left: it must not turn the sentence.
+  // Isolates: a right-to-left name must not reorder the sentence.
   if (name) return `${who} named the group \u2068${name}\u2069`;
   const slowS = /^\{"slow_s":(\d{1,6})\}$/u.exec(body)?.[1];
-  if (slowS === "0") return `${who} turned slow mode off`;
-  if (slowS) return `${who} turned slow mode on: one message in ${slowS} seconds`;
+  if (slowS === "0") return `${who} turned off slow mode`;
+  if (slowS) return `${who} turned on slow mode: one message every ${slowS} seconds`;
   const retentionS = /^\{"retention_s":(\d{1,9})\}$/u.exec(body)?.[1];
-  if (retentionS === "0") return `${who} let new messages stay`;
-  if (retentionS) return `${who} let new messages disappear after ${spanText(Number(retentionS))}`;
+  if (retentionS === "0") return `${who} turned off disappearing messages`;
+  if (retentionS) return `${who} set new messages to disappear after ${durationText(Number(retentionS))}`;
   return `${who} changed the group’s settings`;
 }
 
-/** A span of time in words: the largest unit that it is a whole number of. */
-export function spanText(seconds) {
+/** A duration in words, in the largest unit that divides it. */
+export function durationText(seconds) {
   const [unit, name] = SPANS.find(([each]) => seconds % each === 0);
   const count = seconds / unit;
-  return count === 1 ? `one ${name}` : `${count} ${name}s`;
+  return plural(count, name);
 }
 
 function memberText({ sender, user, role = "", muted_until: until, banned }, me, before) {
@@ -141,7 +140,7 @@ function memberText({ sender, user, role = "", muted_until: until, banned }, me,
   const whom = user === me ? "you" : user;
   if (banned) return `${who} banned ${whom}`;
   if (until !== undefined) {
-    if (until === MUTE_OVER) return `${who} let ${whom} write again`;
+    if (until === MUTE_OVER) return `${who} unmuted ${whom}`;
     return `${who} muted ${whom}${until === 0 ? "" : ` until ${fullTime(until * 1000)}`}`;
   }
   if (role === "" && isSelf) return `${who} left`;
@@ -153,29 +152,29 @@ function memberText({ sender, user, role = "", muted_until: until, banned }, me,
   return wasMore ? `${who} made ${whom} a member` : `${who} added ${whom}`;
 }
 
-/** A message as it will be once the server has taken what the user wants to change. */
-function withDeeds(message, deeds, me) {
-  const open = deeds.filter((entry) => entry.status !== "failed");
-  return open.reduce((shown, { deed, body, at }) => {
-    const kind = deed.kind === "hide" ? "delete" : deed.kind;
+/** A message with its pending changes applied. */
+function withPendingChanges(message, changes, me) {
+  const open = changes.filter((entry) => entry.status !== "failed");
+  return open.reduce((shown, { change, body, at }) => {
+    const kind = change.kind === "hide" ? "delete" : change.kind;
     return applyEntry(shown, { kind, body, sender: me, seq: (shown.rev ?? 0) + 1, ts: at * 1000 });
   }, message);
 }
 
-/** What the foot of a companion's message says of how it ended; empty: as it should. */
+/** Notes for companion messages that did not end normally. */
 const ENDS = new Map([
   ["stopped", "stopped"],
-  ["length", "cut short"],
-  ["broken", "broken off"],
-  ["late", "broken off"],
+  ["length", "truncated"],
+  ["broken", "interrupted"],
+  ["late", "interrupted"],
 ]);
 
-function messageItem(chat, stored, { me }, deeds) {
-  const message = withDeeds(stored, deeds, me);
+function messageItem(chat, stored, { me }, changes) {
+  const message = withPendingChanges(stored, changes, me);
   const own = message.sender === me;
   const isGroup = chat.kind === "group";
-  const failed = deeds.find((entry) => entry.status === "failed");
-  const isChanging = deeds.some(({ deed, status }) => deed.kind === "edit" && status !== "failed");
+  const failed = changes.find((entry) => entry.status === "failed");
+  const isChanging = changes.some(({ change, status }) => change.kind === "edit" && status !== "failed");
   return {
     key: `m:${message.sender}:${message.ref}`,
     type: "message",
@@ -200,17 +199,17 @@ function messageItem(chat, stored, { me }, deeds) {
   };
 }
 
-/** What a member is called: companions have a name that is no id. */
+/** The display name of a sender: companions have a name besides their id. */
 function nameOf(chat, user, me) {
   return chat.kind === "companion" && user !== me ? chatTitle(chat, me) : user;
 }
 
-/** As one text, so that rows can be compared. */
+/** As JSON, so that rows can be compared. */
 function filesOf(files) {
   return files.length === 0 ? "" : JSON.stringify(files);
 }
 
-/** As one text, so that rows can be compared: `[[emoji, own, names], …]`. */
+/** As JSON, so that rows can be compared: `[[emoji, own, names], …]`. */
 function reactionsOf(message, me) {
   const counted = countReactions(message);
   if (counted.length === 0) return "";
@@ -257,13 +256,13 @@ function quoteOf(chat, seq, me) {
   };
 }
 
-/** Time and mark stand at the end of a group; what failed or was edited always says so. */
+/** Time and status are shown at the end of a group, and for edited, failed and pending messages. */
 function showFoot(row) {
   row.hasFoot = row.isLast || row.isEdited || row.note !== "" || row.mark === "failed" || row.mark === "sending";
 }
 
-/** A key must not come twice, whatever a server sends. */
-function markRepeats(rows) {
+/** Make duplicate keys unique, whatever the server sends. */
+function makeKeysUnique(rows) {
   const seen = new Set();
   for (const row of rows) {
     if (seen.has(row.key)) row.key = `${row.key}:${row.seq ?? row.at}`;
@@ -272,7 +271,7 @@ function markRepeats(rows) {
   return rows;
 }
 
-/** Says whether two rows draw the same. */
+/** Return whether two rows are drawn the same. */
 export function isSameRow(a, b) {
   const names = Object.keys(a);
   return names.length === Object.keys(b).length && names.every((name) => a[name] === b[name]);

@@ -1,4 +1,4 @@
-// Logging in with user name and password, and making an account: one form, two uses.
+// Form for login and registration with username and password.
 
 import { logIn, register } from "../account.js";
 import { SessionFailed } from "../session.js";
@@ -8,12 +8,12 @@ const USES = {
   login: { label: "Log in", other: "New here? Create an account", password: "current-password" },
   register: {
     label: "Create account",
-    other: "Have an account? Log in",
+    other: "Already have an account? Log in",
     password: "new-password",
   },
 };
 
-/** `onSession(session)` gets what the server granted. */
+/** `onSession(session)` is called with the new session. */
 export function createAccountForm({ canRegister, onSession }) {
   let use = "login";
   const error = h("p", { class: "form-error", id: "account-error", role: "alert" });
@@ -42,7 +42,7 @@ export function createAccountForm({ canRegister, onSession }) {
     "form",
     { class: "login-form account-form", novalidate: true, on: { submit: onSubmit } },
     error,
-    h("label", { for: "account-user" }, "User name"),
+    h("label", { for: "account-user" }, "Username"),
     user,
     h("label", { for: "account-password" }, "Password"),
     password,
@@ -51,20 +51,20 @@ export function createAccountForm({ canRegister, onSession }) {
     canRegister ? other : null,
   );
   draw();
-  fail("");
+  showError("");
 
   function draw() {
     setText(submit, USES[use].label);
     setText(other, USES[use].other);
     password.setAttribute("autocomplete", USES[use].password);
-    const rules = "User names: 3 to 32 of a–z, 0–9, _ and -. Passwords: 8 characters or more.";
+    const rules = "Usernames have 3 to 32 characters: a–z, 0–9, _ and -. Passwords have at least 8.";
     setText(hint, use === "register" ? rules : "");
     hint.hidden = use !== "register";
   }
 
   function onOther() {
     use = use === "login" ? "register" : "login";
-    fail("");
+    showError("");
     draw();
     user.focus();
   }
@@ -72,16 +72,16 @@ export function createAccountForm({ canRegister, onSession }) {
   async function onSubmit(event) {
     event.preventDefault();
     const name = user.value.trim();
-    if (name === "") return fail("Type your user name.", user);
-    if (password.value === "") return fail("Type your password.", password);
-    fail("");
+    if (name === "") return showError("Enter your username.", user);
+    if (password.value === "") return showError("Enter your password.", password);
+    showError("");
     setBusy(true);
     try {
       const enter = use === "login" ? logIn : register;
       onSession(await enter(name, password.value));
     } catch (problem) {
       if (!(problem instanceof SessionFailed)) throw problem;
-      fail(problem.message, password);
+      showError(problem.message, password);
     } finally {
       setBusy(false);
     }
@@ -92,7 +92,7 @@ export function createAccountForm({ canRegister, onSession }) {
     setAria(element, { busy: isBusy });
   }
 
-  function fail(text, field = null) {
+  function showError(text, field = null) {
     setText(error, text);
     error.hidden = text === "";
     for (const each of [user, password]) {

@@ -1,30 +1,30 @@
-// What those who run a group look after: slow mode, how long messages stay, and reports of them.
+// Group settings dialog for owners and admins: slow mode, disappearing messages and reports.
 
-import { spanText } from "../rows.js";
+import { durationText } from "../timeline_rows.js";
 import { fill, h } from "./dom.js";
-import { button, createForm } from "./moderation.js";
+import { button, createForm } from "./form_dialog.js";
 
 const SLOW = [
   [0, "Off"],
-  [5, "One message in 5 seconds"],
-  [30, "One message in 30 seconds"],
-  [60, "One message a minute"],
-  [600, "One message in 10 minutes"],
+  [5, "One message every 5 seconds"],
+  [30, "One message every 30 seconds"],
+  [60, "One message per minute"],
+  [600, "One message every 10 minutes"],
 ];
 const QUOTED_CHARS = 300;
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
-const KEPT = [
-  [0, "For ever"],
-  ...[86_400, 604_800, 2_592_000, 7_776_000, 31_536_000].map((s) => [s, capital(spanText(s))]),
+const RETENTIONS = [
+  [0, "Off"],
+  ...[86_400, 604_800, 2_592_000, 7_776_000, 31_536_000].map((s) => [s, capital(durationText(s))]),
 ];
 
 /** Return `{element, open(chat)}`. */
-export function createGroupCare(moderation) {
-  const form = createForm("Look after the group");
+export function createGroupSettings(moderation) {
+  const form = createForm("Group settings");
 
   function open(chat) {
-    form.say("");
-    fill(form.content, h("p", { class: "hint" }, "One moment."));
+    form.showStatus("");
+    fill(form.content, h("p", { class: "hint" }, "Loading…"));
     form.open();
     return form.attempt(() => draw(chat));
   }
@@ -37,28 +37,28 @@ export function createGroupCare(moderation) {
     fill(
       form.content,
       h("h3", {}, "Slow mode"),
-      choice("slow-mode", "How often a member may write", SLOW, info.slow_s ?? 0, {
-        describe: (seconds) => `One message in ${seconds} seconds`,
-        save: (seconds) => moderation.slowDown(chat, seconds),
+      choice("slow-mode", "Sending limit", SLOW, info.slow_s ?? 0, {
+        describe: (seconds) => `One message every ${seconds} seconds`,
+        save: (seconds) => moderation.setSlowMode(chat, seconds),
         done: (seconds) => (seconds === 0 ? "Slow mode is off." : "Slow mode is on."),
       }),
       h("h3", {}, "Disappearing messages"),
-      choice("kept-for", "How long new messages stay", KEPT, info.retention_s ?? 0, {
-        describe: (seconds) => capital(spanText(seconds)),
-        save: (seconds) => moderation.keepFor(chat, seconds),
+      choice("kept-for", "New messages disappear after", RETENTIONS, info.retention_s ?? 0, {
+        describe: (seconds) => capital(durationText(seconds)),
+        save: (seconds) => moderation.setRetention(chat, seconds),
         done: (seconds) =>
           seconds === 0
-            ? "New messages stay."
-            : `New messages disappear after ${spanText(seconds)}.`,
+            ? "Disappearing messages are off."
+            : `New messages will disappear after ${durationText(seconds)}.`,
       }),
       h("h3", {}, "Reports"),
       reports.length === 0
-        ? h("p", { class: "hint" }, "Nothing was reported.")
+        ? h("p", { class: "hint" }, "No open reports.")
         : h("ul", { class: "moderation-list" }, ...reports.map((one) => line(chat, one))),
     );
   }
 
-  /** A setting of seconds, of which there are some to choose from; others are `describe`d. */
+  /** A select field for a duration in seconds; a value not in `known` is labeled by `describe`. */
   function choice(id, label, known, now, { describe, save, done }) {
     const all = known.some(([seconds]) => seconds === now) ? known : [...known, [now, describe(now)]];
     const select = h(
@@ -71,7 +71,7 @@ export function createGroupCare(moderation) {
     const saving = button("Save", () =>
       form.attempt(async () => {
         await save(Number(select.value));
-        form.say(done(Number(select.value)));
+        form.showStatus(done(Number(select.value)));
       }),
     );
     saving.setAttribute("aria-label", `Save: ${label.toLowerCase()}`);
@@ -85,22 +85,22 @@ export function createGroupCare(moderation) {
   }
 
   function line(chat, { seq, reporter, reason, message }) {
-    const done = button("Done", () =>
+    const done = button("Resolve", () =>
       form.attempt(async () => {
         await moderation.resolve(chat, seq, reporter);
         await draw(chat);
-        form.say("The report is closed.");
+        form.showStatus("Report resolved.");
       }),
     );
-    done.setAttribute("aria-label", `Close the report by ${reporter} of message ${seq}`);
-    const said = reason === "" ? "without a word" : reason;
+    done.setAttribute("aria-label", `Resolve report by ${reporter} on message ${seq}`);
+    const text = reason === "" ? "no reason given" : reason;
     return h(
       "li",
       {},
       h(
         "div",
-        { class: "moderation-said" },
-        h("p", {}, h("bdi", {}, reporter), ` on message ${seq}: `, h("bdi", {}, said)),
+        { class: "moderation-text" },
+        h("p", {}, h("bdi", {}, reporter), ` on message ${seq}: `, h("bdi", {}, text)),
         quote(message),
       ),
       done,
@@ -110,11 +110,11 @@ export function createGroupCare(moderation) {
   return { element: form.element, open };
 }
 
-/** What was reported, as far as it is still there: who wrote it, and what. */
+/** The reported message with its sender, if it still exists. */
 function quote(message) {
   if (message === null) return null;
   const { sender, body, deleted, attachments = [] } = message;
-  if (deleted) return h("p", { class: "hint" }, "The message was deleted meanwhile.");
+  if (deleted) return h("p", { class: "hint" }, "The message has been deleted.");
   const text = [body, ...attachments.map(({ name }) => name)].filter((part) => part).join(" · ");
   const short = text.length > QUOTED_CHARS ? `${text.slice(0, QUOTED_CHARS)}…` : text;
   return h("blockquote", {}, h("bdi", {}, sender), ": ", h("bdi", {}, short));

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { isSameRow, timelineRows } from "../../../chatserver/web/rows.js";
+import { isSameRow, timelineRows } from "../../../chatserver/web/timeline_rows.js";
 import {
   after,
   entry,

@@ -1,9 +1,9 @@
-// Calls of the HTTP API with the token of the session. What an error says to people, and as which
-// error, is the caller's: `fail(status, problem)` makes it; status 0 is a server out of reach.
+// HTTP API calls with the token of the session. `fail(status, problem)` creates the caller's error;
+// status 0 means that the server is unreachable.
 
 const CALL_MS = 15_000;
 
-/** `session()` gives `{token}`. Resolves to the answer's JSON; null where it has none. */
+/** `session()` returns `{token}`. Calls resolve to the response's JSON, or null without a body. */
 export function createCaller(session, fail) {
   return async function call(method, path, body, headers = {}) {
     const { token } = await session();

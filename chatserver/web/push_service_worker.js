@@ -1,7 +1,7 @@
-// Shows what is pushed while no window of the client has the focus.
+// Service worker: shows push notifications while no window of the client has the focus.
 //
-// A service worker with a scope of its own (/push/), where there are no pages: it handles no fetch
-// and keeps no cache, so it can never stand between a page and the server.
+// Its scope (/push/) contains no pages. It handles no fetch and keeps no cache, so it never comes
+// between a page and the server.
 
 const CHAT = /^[A-Za-z0-9_-]{1,64}$/;
 const WITHOUT_PREVIEW = "New message";
@@ -18,7 +18,7 @@ async function show(data) {
   try {
     notice = data.json();
   } catch {
-    return; // not one of ours
+    return; // not in our format
   }
   if (!CHAT.test(notice?.chat)) return;
   await drawBadge(notice.badge);
@@ -27,7 +27,7 @@ async function show(data) {
   const name = String(notice.name ?? notice.sender ?? "");
   await self.registration.showNotification(notice.title ? `${name} in ${notice.title}` : name, {
     body: String(notice.text || WITHOUT_PREVIEW),
-    tag: notice.chat, // the next one of the chat takes its place
+    tag: notice.chat, // replaced by the chat's next notification
     renotify: true,
     icon: "/icon.svg",
     timestamp: Number(notice.ts) / 1000 || Date.now(),
@@ -35,7 +35,7 @@ async function show(data) {
   });
 }
 
-/** Open a chat in a window that is there, or in a new one. */
+/** Open a chat in an existing window, or in a new one. */
 async function open(chat) {
   if (!CHAT.test(chat)) return;
   const [window] = await listWindows();
@@ -44,7 +44,7 @@ async function open(chat) {
     return;
   }
   window.postMessage({ type: "open-chat", chat });
-  await window.focus().catch(() => {}); // some browsers allow it only now and then
+  await window.focus().catch(() => {}); // not always allowed
 }
 
 function listWindows() {
@@ -53,7 +53,7 @@ function listWindows() {
 
 async function drawBadge(count) {
   if (!("setAppBadge" in self.navigator)) return;
-  // Without a number there are some, but nobody has counted them.
+  // Without a count, the badge is a plain dot.
   await (Number.isInteger(count) ? self.navigator.setAppBadge(count) : self.navigator.setAppBadge())
     .catch(() => {});
 }

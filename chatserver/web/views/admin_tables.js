@@ -1,14 +1,14 @@
-// The tables of the admin page: processes, busiest chats, slow clients, the audit, cost.
+// Tables of the admin page: processes, busiest chats, slow clients, audit and cost.
 
-import * as units from "../quantities.js";
+import * as units from "../number_format.js";
 import { createBar, createTable } from "./chart.js";
 import { fill, h } from "./dom.js";
 
 const DAY_S = 86_400;
 const CLOCK = new Intl.DateTimeFormat("en-GB", { dateStyle: "short", timeStyle: "medium" });
 
-/** A card with a heading; `draw(...)` returns what is in it. What did not change is left alone. */
-function createPart(title, about, draw, extra = "") {
+/** A card with a heading. `draw(...)` returns `{key, parts()}`; it is redrawn only if `key` changed. */
+function createSection(title, about, draw, extra = "") {
   const body = h("div", { class: "part-body" });
   const element = h(
     "section",
@@ -22,7 +22,7 @@ function createPart(title, about, draw, extra = "") {
     const { key, parts } = draw(...facts);
     if (key === shown) return;
     shown = key;
-    // Where one reads on in a table that is drawn anew, one stays.
+    // Keep the scroll positions of redrawn tables.
     const before = [...body.querySelectorAll(".scroll")].map((one) => [one.scrollLeft, one.scrollTop]);
     fill(body, ...parts());
     for (const [at, one] of [...body.querySelectorAll(".scroll")].entries()) {
@@ -37,9 +37,9 @@ function scrolling(label, ...children) {
 }
 
 const CLOSES = {
-  1000: "left",
-  1001: "left",
-  1006: "lost",
+  1000: "closed",
+  1001: "going away",
+  1006: "connection lost",
   3000: "shutdown",
   3001: "slow",
   3002: "overloaded",
@@ -52,18 +52,18 @@ const none = (text) => h("p", { class: "part-none" }, text);
 const name = (text) => h("code", { class: "part-name" }, text);
 
 export function createProcesses() {
-  return createPart(
+  return createSection(
     "Processes",
-    "Each says every other second how it is; who says nothing for a minute is taken off.",
+    "Each process reports every 2 seconds. After a minute without a report it is removed from the list.",
     ({ processes, now_ms }) => ({
       key: JSON.stringify([processes, now_ms]),
       parts: () => [
         processes.length === 0
-          ? none("None. Start chatserver gateway and chatserver worker all.")
+          ? none("No processes are running. Start chatserver gateway and chatserver worker all.")
           : scrolling(
               "Processes",
               createTable(
-                ["Process", "State", "Up", "CPU", "Sessions", "Sends", "Loop"],
+                ["Process", "Status", "Uptime", "CPU", "Sessions", "Sends", "Loop lag"],
                 processes.map((each) => processRow(each, now_ms)),
                 "Processes",
               ),
@@ -76,10 +76,10 @@ export function createProcesses() {
 
 function processRow(each, now) {
   const isGateway = each.kind === "gateway";
-  const silent = `silent for ${units.seconds(Math.round((now - each.said_ms) / 1000))}`;
+  const silent = `no report for ${units.seconds(Math.round((now - each.said_ms) / 1000))}`;
   return [
     h("span", {}, h("strong", {}, each.does === "" ? each.kind : `${each.kind} ${each.does}`), h("small", {}, `${each.host} · ${each.pid}`)),
-    h("span", { class: each.is_stale ? "state is-bad" : "state is-ok" }, each.is_stale ? silent : "well"),
+    h("span", { class: each.is_stale ? "state is-bad" : "state is-ok" }, each.is_stale ? silent : "healthy"),
     units.seconds(Math.round((now - each.started_ms) / 1000)),
     units.share(each.cpu_share),
     isGateway ? units.count(each.connections) : "–",
@@ -89,14 +89,14 @@ function processRow(each, now) {
 }
 
 export function createBusyChats() {
-  return createPart(
+  return createSection(
     "Busiest chats",
-    "Messages stored in the last minute, by chat. A very busy one is spread over partitions by itself.",
+    "Messages stored in the last minute, by chat. Very busy chats are sharded automatically.",
     ({ top_chats: chats }) => ({
       key: JSON.stringify(chats),
       parts: () => [
         chats.length === 0
-          ? none("Nothing was stored in the last minute.")
+          ? none("No messages were stored in the last minute.")
           : h("ol", { class: "bars" }, ...chats.slice(0, 10).map((each) => barLine(each, chats[0].messages))),
       ],
     }),
@@ -114,23 +114,23 @@ function barLine({ chat, messages, per_s }, most) {
 }
 
 export function createClients() {
-  return createPart(
-    "Slow and refused clients",
-    "Who does not take what is sent is closed with 3001; its device comes back and is told what it missed.",
+  return createSection(
+    "Slow and rejected clients",
+    "A client that reads too slowly is disconnected with code 3001. It reconnects and receives what it missed.",
     ({ slow, queues, refused, limited, closes, now_ms }) => ({
       key: JSON.stringify([slow, queues, refused, limited, closes, slow.length > 0 && Math.floor(now_ms / 10_000)]),
       parts: () => [
-        h("h4", {}, "Longest queues now"),
+        h("h4", {}, "Longest queues"),
         queues.length === 0
-          ? none("Every client takes what it is sent.")
-          : scrolling("Longest queues", createTable(["User", "Device", "Waiting"], queues.map((each) => [name(each.user), each.device, units.bytes(each.waiting_bytes)]), "Longest queues now")),
-        h("h4", {}, "Closed as slow"),
+          ? none("No client is falling behind.")
+          : scrolling("Longest queues", createTable(["User", "Device", "Queued"], queues.map((each) => [name(each.user), each.device, units.bytes(each.waiting_bytes)]), "Longest queues")),
+        h("h4", {}, "Disconnected for reading too slowly"),
         slow.length === 0
-          ? none("None of late.")
-          : scrolling("Closed as slow", createTable(["User", "Device", "When", "Waiting"], slow.map((each) => [name(each.user), each.device, units.ago(each.at_ms, now_ms), units.bytes(each.waiting_bytes)]), "Closed as slow")),
-        ...counts("Sends refused, by why", refused),
-        ...counts("Limits reached", limited),
-        ...counts("Connections closed, by code", closes, CLOSES),
+          ? none("None recently.")
+          : scrolling("Disconnected for reading too slowly", createTable(["User", "Device", "When", "Queued"], slow.map((each) => [name(each.user), each.device, units.ago(each.at_ms, now_ms), units.bytes(each.waiting_bytes)]), "Disconnected for reading too slowly")),
+        ...counts("Rejected sends, by reason", refused),
+        ...counts("Rate limits reached", limited),
+        ...counts("Closed connections, by code", closes, CLOSES),
       ],
     }),
   );
@@ -143,31 +143,31 @@ function counts(title, list, words = {}) {
 }
 
 export function createAudit() {
-  return createPart(
+  return createSection(
     "Audit",
-    "Compares Redis, DynamoDB and S3, chat by chat (chatserver worker audit).",
+    "Compares Redis, DynamoDB and S3 for each chat (chatserver worker audit).",
     (_, { audit }, now) => ({
       key: JSON.stringify([audit, Math.floor(now / 30_000)]),
-      parts: () => (audit === null ? [none("One moment.")] : auditParts(audit, now)),
+      parts: () => (audit === null ? [none("Loading…")] : auditParts(audit, now)),
     }),
   );
 }
 
 function auditParts(audit, now) {
   if (audit.newest_ms === null) {
-    return [none("No round has ended yet. Start one: chatserver worker audit. Nobody compares the tiers until then.")];
+    return [none("No audit has completed yet. To run audits continuously, start chatserver worker audit.")];
   }
   const facts = [
-    ["Last round", units.ago(audit.newest_ms, now)],
-    ["Partitions", `${audit.audited} of ${audit.partitions}, the oldest ${units.ago(audit.oldest_ms, now)}`],
-    ["Looked at", `${units.counted(audit.chats, "chat")}, ${units.counted(audit.entries, "entry", "entries")}`],
-    ["Could not be looked at", units.counted(audit.failed, "chat")],
+    ["Last run", units.ago(audit.newest_ms, now)],
+    ["Partitions", `${audit.audited} of ${audit.partitions}, oldest ${units.ago(audit.oldest_ms, now)}`],
+    ["Checked", `${units.counted(audit.chats, "chat")}, ${units.counted(audit.entries, "entry", "entries")}`],
+    ["Could not be checked", units.counted(audit.failed, "chat")],
     ["Findings", units.count(audit.findings)],
   ];
   return [
     h("dl", { class: "facts" }, ...facts.flatMap(([term, text]) => [h("dt", {}, term), h("dd", {}, text)])),
     audit.latest.length === 0
-      ? none("Nothing wrong was ever found.")
+      ? none("No findings.")
       : scrolling("Findings", h("ul", { class: "findings" }, ...audit.latest.map(finding))),
   ];
 }
@@ -184,12 +184,12 @@ function finding(each) {
 }
 
 export function createCost() {
-  return createPart(
-    "Cost of DynamoDB",
-    "Units as DynamoDB counts them, at on-demand prices; chatserver cost tells all of it.",
+  return createSection(
+    "DynamoDB cost",
+    "Consumed units at on-demand prices. For a full report, run chatserver cost.",
     ({ units: now }, { cost }) => ({
       key: JSON.stringify([now, cost]),
-      parts: () => (cost === null ? [none("One moment.")] : costParts(now, cost)),
+      parts: () => (cost === null ? [none("Loading…")] : costParts(now, cost)),
     }),
   );
 }
@@ -198,21 +198,21 @@ function costParts(now, cost) {
   const [today, yesterday] = cost.days;
   const perDay = priceOf(now, cost);
   const facts = [
-    ["At this minute’s rate", perDay === null ? "–" : `${units.dollars(perDay)} a day, ${units.dollars(perDay * 30)} in 30 days`],
+    ["At the current rate", perDay === null ? "–" : `${units.dollars(perDay)} per day, ${units.dollars(perDay * 30)} per 30 days`],
     ["Today (UTC)", dayText(today)],
     ["Yesterday", dayText(yesterday)],
-    ["A message, today", units.dollars(today.usd_per_message)],
-    ["Prices", `${cost.region}, ${cost.prices_as_of}${cost.billing === "on_demand" ? "" : "; capacity is provisioned: see chatserver cost"}`],
+    ["Per message, today", units.dollars(today.usd_per_message)],
+    ["Prices", `${cost.region}, ${cost.prices_as_of}${cost.billing === "on_demand" ? "" : "; provisioned capacity: see chatserver cost"}`],
   ];
   const list = today.features.length > 0 ? today : yesterday;
   return [
     h("dl", { class: "facts" }, ...facts.flatMap(([term, text]) => [h("dt", {}, term), h("dd", {}, text)])),
     list.features.length === 0
-      ? none("Nothing was spent yet. Processes tell every ten seconds.")
+      ? none("No usage yet. Processes report every 10 seconds.")
       : scrolling(
           "Units by feature",
           createTable(
-            ["Feature", "Write units", "Read units", "Dollars"],
+            ["Feature", "Write units", "Read units", "Cost (USD)"],
             list.features.map((each) => [each.feature, units.count(each.write_units), units.count(each.read_units), units.dollars(each.usd)]),
             `By feature, ${list.day}`,
           ),
@@ -221,9 +221,9 @@ function costParts(now, cost) {
 }
 
 const dayText = (day) =>
-  day.usd === null ? "capacity is paid, not units" : `${units.dollars(day.usd)}, ${units.counted(day.messages, "message")}`;
+  day.usd === null ? "billed by provisioned capacity" : `${units.dollars(day.usd)}, ${units.counted(day.messages, "message")}`;
 
-/** What a day costs at the rate of the last minute; null where units are not what is paid. */
+/** Cost per day at the rate of the last minute; null if billing is not by units. */
 function priceOf(now, cost) {
   if (cost.write_unit_usd === null) return null;
   return now.reduce(
