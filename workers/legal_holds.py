@@ -11,11 +11,12 @@ from typing import Final
 
 import structlog
 
+from chatserver.container.storage import StorageContainer
+from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.hot.leases import Lease
 from chatserver.protocol.frames import Message
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.chats.legal_holds import Hold
-from workers.container import WorkerContainer
 from workers.rounds import make_rounds
 
 log = structlog.get_logger()
@@ -28,12 +29,17 @@ INTERVAL_S: Final = 5.0
 class HoldKeeper:
     """Makes passes over the holds; one process at a time has the lease."""
 
-    def __init__(self, parts: WorkerContainer, owner: str) -> None:
-        self._parts = parts
-        self._holds = parts.holds
-        self._settle_s = parts.settings.persist.write_timeout_s
+    def __init__(self, container: StorageContainer, owner: str) -> None:
+        self._container = container
+        self._holds = container.holds
+        self._settle_s = container.settings.persist.write_timeout_s
         self._lease = Lease(
-            hot=parts.hot, partition=0, work="holds", owner=owner, ttl_s=LEASE_S, clock=parts.clock
+            hot=container.hot,
+            partition=0,
+            work="holds",
+            owner=owner,
+            ttl_s=LEASE_S,
+            clock=container.clock,
         )
 
     async def run(self) -> None:
@@ -65,11 +71,13 @@ class HoldKeeper:
 
     async def _begin(self, hold: Hold) -> None:
         """Copy the messages that will expire."""
-        if self._parts.clock.time() < hold.since_ms / 1000 + self._settle_s:
+        if self._container.clock.time() < hold.since_ms / 1000 + self._settle_s:
             return  # a writer may still be unaware of the hold
         start, count = None, 0
         while True:
-            page = await self._parts.patterns.list_chat(hold.chat, limit=PAGE, start=start)
+            page = await self._container.message_indexes.list_chat(
+                hold.chat, limit=PAGE, start=start
+            )
             ending = [each for each in page.items if each.expires_at is not None]
             await self._holds.keep(ending)
             failpoint("holds.in_begin")
@@ -95,16 +103,16 @@ class HoldKeeper:
         log.info("hold.ended", chat=chat, copies=count)
 
     async def _release(self, copy: Message) -> None:
-        now = await self._parts.older.list_after(copy.chat, copy.seq - 1, 1)
+        now = await self._container.older_tiers.list_after(copy.chat, copy.seq - 1, 1)
         kept = {each.id for each in now[0].attachments} if now else set()
         lost = [each for each in copy.attachments if each.id not in kept]
-        await self._parts.references.release(copy.seq, lost)
+        await self._container.get(AttachmentContainer).references.release(copy.seq, lost)
 
 
-async def run_holds(parts: WorkerContainer, owner: str) -> None:
+async def run_holds(container: StorageContainer, owner: str) -> None:
     """Process legal holds until cancelled.
 
     Raises:
         Unavailable: a store is unavailable; restart the worker.
     """
-    await HoldKeeper(parts, owner).run()
+    await HoldKeeper(container, owner).run()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError
-from workers.container import WorkerContainer
 
 INTERVAL_S: Final = 5.0
 TIMEOUT_S: Final = 2.0
@@ -23,20 +23,20 @@ class Readiness:
         """Return the result of the last check. Thread-safe."""
         return self._trouble
 
-    async def watch(self, parts: WorkerContainer) -> None:
+    async def watch(self, container: StorageContainer) -> None:
         """Check periodically until cancelled; one read unit per check."""
         while True:
-            self._trouble = await self._look(parts)
+            self._trouble = await self._look(container)
             await asyncio.sleep(jittered(INTERVAL_S))
 
-    async def _look(self, parts: WorkerContainer) -> str:
-        if not parts.hot.is_up:
+    async def _look(self, container: StorageContainer) -> str:
+        if not container.hot.is_up:
             return "no redis"
-        if parts.hot.refusal:
-            return parts.hot.refusal
+        if container.hot.refusal:
+            return container.hot.refusal
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                await parts.directory.check()
+                await container.directory.check()
         except TimeoutError:
             return f"DynamoDB: no answer within {TIMEOUT_S:g} s"
         except ChatError as exc:

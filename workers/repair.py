@@ -16,6 +16,7 @@ import asyncio
 
 import structlog
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, GatewayId, Seq
 from chatserver.domain.inboxes import Delivery
 from chatserver.errors import ChatError, NotFound
@@ -25,7 +26,6 @@ from chatserver.hot.chats.large_chats import LargeChatSubscriptions
 from chatserver.hot.leases import Lease
 from chatserver.service.messaging.direct_chats import list_with_first_message
 from chatserver.telemetry import metrics
-from workers.container import WorkerContainer
 from workers.partitions import run_partitions
 
 log = structlog.get_logger()
@@ -43,19 +43,19 @@ LEASE_S = 2.0  # then another worker takes over; two at once are harmless
 class RepairWorker:
     """The repair worker of one partition."""
 
-    def __init__(self, parts: WorkerContainer, partition: int, owner: str) -> None:
-        self._parts = parts
+    def __init__(self, container: StorageContainer, partition: int, owner: str) -> None:
+        self._container = container
         self._partition = partition
-        self._eviction = Eviction(parts.hot)
-        self._watchers = LargeChatSubscriptions(parts.hot, GatewayId(owner), 1)
-        self._devices = RemoteDelivery(parts.postman, GatewayId("-"))
+        self._eviction = Eviction(container.hot)
+        self._watchers = LargeChatSubscriptions(container.hot, GatewayId(owner), 1)
+        self._devices = RemoteDelivery(container.mailbox_writer, GatewayId("-"))
         self._lease = Lease(
-            hot=parts.hot,
+            hot=container.hot,
             partition=partition,
             work="repair",
             owner=owner,
             ttl_s=LEASE_S,
-            clock=parts.clock,
+            clock=container.clock,
         )
         self._slots = asyncio.Semaphore(CHATS_AT_ONCE)
 
@@ -77,7 +77,7 @@ class RepairWorker:
 
     async def evict_once(self) -> int:
         """Evict a few idle chats; return how many were evicted."""
-        gone = await self._eviction.evict_idle(self._partition, self._parts.clock.time())
+        gone = await self._eviction.evict_idle(self._partition, self._container.clock.time())
         metrics.EVICTED.inc(gone)
         return gone
 
@@ -101,7 +101,7 @@ class RepairWorker:
         return finished
 
     async def _list_overdue(self, start: int) -> list[ChatId]:
-        hot = self._parts.hot
+        hot = self._container.hot
         listed = hot.keys.undelivered(self._partition)
         # One transaction, so the time is that of the node that recorded the scores.
         (seconds, micros), found = await hot.snapshot(
@@ -130,12 +130,12 @@ class RepairWorker:
         Guarantees:
             Idempotent, and safe while another process works on the change.
         """
-        changes = self._parts.hot_membership
+        changes = self._container.hot_membership
         overdue = await changes.list_overdue(self._partition)
         done = 0
         for chat, note in overdue:
             try:
-                is_done = await self._parts.turnover.finish(chat)
+                is_done = await self._container.membership_propagation.finish(chat)
             except NotFound:
                 is_done = True
                 log.warning("repair.change_of_no_chat", chat=chat)
@@ -152,13 +152,13 @@ class RepairWorker:
     async def _repair(self, chat: ChatId) -> None:
         try:
             # `top` and `done` come from one snapshot: the entries in between are pending.
-            audience, notices = await self._parts.audiences.get_turning(chat)
+            audience, notices = await self._container.audiences.get_turning(chat)
         except NotFound:
-            await self._parts.settling.settle([(chat, Seq(2**53))])
+            await self._container.undelivered_chats.settle([(chat, Seq(2**53))])
             return
         if audience.is_turning or notices:
             # A membership change was committed, but its process could not deliver it.
-            await self._parts.turnover.finish(chat)
+            await self._container.membership_propagation.finish(chat)
             return
         if audience.is_large:
             gateways = await self._watchers.list_gateways(chat)
@@ -169,20 +169,20 @@ class RepairWorker:
             Delivery(user, chat, max(after, audience.done), audience.top, audience.epoch)
             for user, after in audience.users.items()
         ]
-        await list_with_first_message(self._parts.inboxes, audience, self._devices)
-        for place in await self._parts.inboxes.deliver(deliveries):
+        await list_with_first_message(self._container.inboxes, audience, self._devices)
+        for place in await self._container.inboxes.deliver(deliveries):
             self._devices.nudge(place.user, place.seq, place.gateways)
         await self._settle(chat, audience.top)
 
     async def _settle(self, chat: ChatId, upto: Seq) -> None:
         # Runs after the nudges, which are sent in this loop tick.
         await asyncio.sleep(0)
-        await self._parts.settling.settle([(chat, upto)])
+        await self._container.undelivered_chats.settle([(chat, upto)])
         metrics.REPAIRED.inc()
         log.info("repair.delivered", chat=chat, upto=upto)
 
 
-async def run_repair(parts: WorkerContainer, owner: str) -> None:
+async def run_repair(container: StorageContainer, owner: str) -> None:
     """Repair every partition, until cancelled.
 
     Raises:
@@ -190,6 +190,6 @@ async def run_repair(parts: WorkerContainer, owner: str) -> None:
     """
 
     async def repair(partition: int) -> None:
-        await RepairWorker(parts, partition, owner).run()
+        await RepairWorker(container, partition, owner).run()
 
-    await run_partitions(parts.hot, "repair", repair)
+    await run_partitions(container.hot, "repair", repair)

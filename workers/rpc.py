@@ -23,16 +23,14 @@ from typing import assert_never
 import msgspec
 import structlog
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.errors import ChatError, RateLimited, Unavailable
-from chatserver.features.attachments.hot import encode_file
-from chatserver.features.companions.worker.rpc import handle_companion_call
 from chatserver.hot.bus import rpc
 from chatserver.hot.bus.rpc_queue import CallQueue, TakenCall, stopping
 from chatserver.protocol import frames
 from chatserver.service.fair_slots import FairSlots
 from chatserver.telemetry.failpoints import failpoint
-from workers.container import WorkerContainer
 
 log = structlog.get_logger()
 
@@ -62,13 +60,13 @@ class RpcWorker:
 
     def __init__(
         self,
-        parts: WorkerContainer,
+        container: StorageContainer,
         name: str,
         queue: CallQueue | None = None,
         in_flight_max: int = CALLS_IN_FLIGHT_MAX,
     ) -> None:
-        self._parts = parts
-        self._queue = queue or CallQueue(hot=parts.hot, consumer=name, clock=parts.clock)
+        self._container = container
+        self._queue = queue or CallQueue(hot=container.hot, consumer=name, clock=container.clock)
         self._slots = FairSlots(
             total_max=in_flight_max,
             user_max=CALLS_OF_USER_MAX,
@@ -123,10 +121,10 @@ class RpcWorker:
             async with slots.hold(call.user):
                 if (task := asyncio.current_task()) is not None:
                     self._queued.discard(task)
-                started = self._parts.clock.monotonic()
+                started = self._container.clock.monotonic()
                 await self._answer_now(taken)
                 if slots is self._bulk_slots:
-                    await self._pause(self._parts.clock.monotonic() - started)
+                    await self._pause(self._container.clock.monotonic() - started)
         except RateLimited as exc:
             self._queue.fail(call, exc)
         except asyncio.CancelledError:
@@ -146,7 +144,7 @@ class RpcWorker:
     async def _answer_now(self, taken: TakenCall) -> None:
         call = taken.call
         try:
-            left_s = taken.until_s - self._parts.clock.monotonic()
+            left_s = taken.until_s - self._container.clock.monotonic()
             if left_s <= 0:
                 self._queue.drop(taken)
                 return
@@ -167,20 +165,20 @@ class RpcWorker:
     async def _perform(self, operation: rpc.AnyOperation) -> bytes:
         match operation:
             case rpc.LoadUser():
-                await self._parts.user_loader.load_user(UserId(operation.user))
+                await self._container.user_loader.load_user(UserId(operation.user))
                 return b""
             case rpc.LoadKeys():
-                return await self._parts.key_fetcher.get()
+                return await self._container.key_fetcher.get()
             case rpc.LoadChat():
-                await self._parts.opener.load_chat(ChatId(operation.chat))
+                await self._container.chat_loader.load_chat(ChatId(operation.chat))
                 return b""
             case rpc.OpenDirect():
                 user, other = UserId(operation.user), UserId(operation.other)
-                creator = self._parts.chat_creator
+                creator = self._container.chat_creator
                 return _encode(await creator.open_direct(user, other, is_host=operation.is_host))
             case rpc.CreateChat():
                 members = [UserId(member) for member in operation.members]
-                info = await self._parts.chat_creator.create_chat(
+                info = await self._container.chat_creator.create_chat(
                     UserId(operation.user),
                     Ref(operation.ref),
                     members,
@@ -189,13 +187,13 @@ class RpcWorker:
                 )
                 if info.large:
                     # Its entries reach no inbox, so members must be notified of the chat.
-                    await self._parts.turnover.finish(ChatId(info.chat))
+                    await self._container.membership_propagation.finish(ChatId(info.chat))
                 return _encode(info)
             case rpc.ChangeChat():
                 user = UserId(operation.user)
-                return _encode(await self._parts.membership.change(user, operation.change))
+                return _encode(await self._container.membership.change(user, operation.change))
             case rpc.ReadHistory():
-                history = await self._parts.older.read_run(
+                history = await self._container.older_tiers.read_run(
                     ChatId(operation.chat),
                     operation.before,
                     operation.after,
@@ -204,28 +202,28 @@ class RpcWorker:
                 )
                 return _encode(history)
             case rpc.FindPeriods():
-                memberships = self._parts.memberships
+                memberships = self._container.memberships
                 return _encode(await memberships.find_periods(operation.chat, operation.user))
             case rpc.Block():
                 user, other = UserId(operation.user), UserId(operation.other)
-                moderation = self._parts.moderation
+                moderation = self._container.moderation
                 change = moderation.block if operation.is_blocked else moderation.unblock
                 await change(user, other)
                 return b""
             case rpc.ListBlocks():
-                user, moderation = UserId(operation.user), self._parts.moderation
+                user, moderation = UserId(operation.user), self._container.moderation
                 page = await moderation.list_blocks(user, operation.after, operation.limit)
                 return _encode(rpc.BlocksPage(*page))
             case rpc.ListInvitations():
-                user, invitations = UserId(operation.user), self._parts.invitations
+                user, invitations = UserId(operation.user), self._container.invitations
                 found = await invitations.list_pending(user, operation.after, operation.limit)
                 return _encode(rpc.InvitationsPage(*found))
             case rpc.DeclineInvitation():
                 user = UserId(operation.user)
-                await self._parts.invitations.decline(user, ChatId(operation.chat))
+                await self._container.invitations.decline(user, ChatId(operation.chat))
                 return b""
             case rpc.Report():
-                await self._parts.moderation.report(
+                await self._container.moderation.report(
                     UserId(operation.user),
                     ChatId(operation.chat),
                     Seq(operation.seq),
@@ -240,11 +238,10 @@ class RpcWorker:
                 | rpc.MoveSession()
                 | rpc.ListSessions()
             ):
-                return _encode(await handle_companion_call(self._parts, operation))
+                return _encode(await self._container.handle_companion_call(operation))
             case rpc.Ask():
                 raise Unavailable("this worker does not ask webhooks")
             case rpc.LoadFile():
-                file = await self._parts.files.find_file(operation.file)
-                return b"" if file is None else encode_file(file)
+                return await self._container.load_file(operation.file)
             case _ as never:
                 assert_never(never)

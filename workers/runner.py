@@ -13,6 +13,8 @@ from typing import Any
 import structlog
 
 from chatserver.config import Settings
+from chatserver.container.storage import StorageContainer, open_storage_container
+from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import new_id
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, ConfigError, Unavailable
@@ -36,7 +38,6 @@ from chatserver.telemetry.loop_lag import watch_loop_lag
 from chatserver.telemetry.probes import serve_probes
 from chatserver.telemetry.tracing import open_tracing
 from workers.archive.worker import run_archive
-from workers.container import WorkerContainer, open_worker_parts
 from workers.legal_holds import run_holds
 from workers.persist.worker import run_persist
 from workers.readiness import Readiness
@@ -48,11 +49,11 @@ log = structlog.get_logger()
 RESTART_S_MAX = 1.0
 STOP_S = 8.0
 
-Runner = Callable[[WorkerContainer, str], Awaitable[None]]
+Runner = Callable[[StorageContainer, str], Awaitable[None]]
 
 
-async def _run_rpc(parts: WorkerContainer, owner: str) -> None:
-    await RpcWorker(parts, owner).run()
+async def _run_rpc(container: StorageContainer, owner: str) -> None:
+    await RpcWorker(container, owner).run()
 
 
 WORKERS: dict[str, Runner] = {
@@ -96,16 +97,18 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
     owner = f"{socket.gethostname()}-{os.getpid()}-{new_id()}"
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(open_tracing(telemetry, "worker"))
-        parts = await stack.enter_async_context(open_worker_parts(settings))
+        container = await stack.enter_async_context(
+            open_storage_container(role="worker", settings=settings, clock=SystemClock())
+        )
         with contextlib.suppress(Unavailable):  # DynamoDB may be down: the workers wait for it
-            await parts.check_tables()
+            await container.check_tables()
         tasks = [
-            asyncio.create_task(_keep_running(name, parts, owner), name=f"worker-{name}")
+            asyncio.create_task(_keep_running(name, container, owner), name=f"worker-{name}")
             for name in names
         ]
-        tasks.append(asyncio.create_task(watch_loop_lag(parts.clock), name="loop-lag"))
-        tasks.append(asyncio.create_task(readiness.watch(parts), name="readiness"))
-        tasks.append(asyncio.create_task(_publish_figures(parts, names), name="figures"))
+        tasks.append(asyncio.create_task(watch_loop_lag(container.clock), name="loop-lag"))
+        tasks.append(asyncio.create_task(readiness.watch(container), name="readiness"))
+        tasks.append(asyncio.create_task(_publish_figures(container, names), name="figures"))
         tune_garbage_collector()
         log.info("workers.ready", names=names)
         await stop.wait()
@@ -116,29 +119,32 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
     log.info("workers.stopped")
 
 
-async def _publish_figures(parts: WorkerContainer, names: list[str]) -> None:
+async def _publish_figures(container: StorageContainer, names: list[str]) -> None:
     async def find_chats() -> dict[str, Any]:
-        return {"chats": parts.busy.take()}
+        return {"chats": container.busy_chats.take()}
 
     has_most = len(names) > len(WORKERS) / 2 and "persist" in names
     who = ProcessIdentity("worker", "all" if has_most else ", ".join(names))
     await Publisher(
-        identity=who, stats_log=ProcessStatsLog(parts.hot), clock=parts.clock, find_more=find_chats
+        identity=who,
+        stats_log=ProcessStatsLog(container.hot),
+        clock=container.clock,
+        find_more=find_chats,
     ).run()
 
 
-async def _keep_running(name: str, parts: WorkerContainer, owner: str) -> None:
+async def _keep_running(name: str, container: StorageContainer, owner: str) -> None:
     wait_s = 0.1
     while True:
-        started = parts.clock.monotonic()
+        started = container.clock.monotonic()
         try:
-            await WORKERS[name](parts, owner)
+            await WORKERS[name](container, owner)
         except ChatError as exc:
             log.warning("worker.failed", worker=name, error=exc.message)
         except Exception:
             log.exception("worker.crashed", worker=name)
         metrics.WORKER_RESTARTS.labels(name).inc()
-        if parts.clock.monotonic() - started > 30:
+        if container.clock.monotonic() - started > 30:
             wait_s = 0.1
         await asyncio.sleep(jittered(wait_s))
         wait_s = min(wait_s * 2, RESTART_S_MAX)

@@ -17,7 +17,7 @@ from litestar import Litestar, Request, Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from chatserver.api.container import ApiContainer, open_api_parts
+from chatserver.api.authentication import make_authentication
 from chatserver.api.early_refusals import EarlyRefusals
 from chatserver.api.http_connection import HttpConnection, HttpLimits
 from chatserver.api.idempotency import Idempotency, StoreAnswers
@@ -41,9 +41,11 @@ from chatserver.api.routes.users import users_routes
 from chatserver.api.routes.web_pages import WEB_FOLDER, page_routes, read_page_files
 from chatserver.api.security import Guard, check_rules, dependencies
 from chatserver.config import Api, Settings
+from chatserver.container.storage import StorageContainer, open_storage_container
 from chatserver.domain.client_addresses import parse_networks
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import ChatError, ConfigError
+from chatserver.features.accounts.container import AccountContainer
 from chatserver.features.accounts.routes import accounts_routes, demo_login_route, devices_routes
 from chatserver.features.attachments.routes import attachments_routes
 from chatserver.features.companions.routes import companion_sessions_routes, companions_routes
@@ -66,7 +68,7 @@ DRAIN_S = 5
 FILES_RESERVED = 256  # for the stores and for closing connections
 
 # One module per resource: each builds its routes from the container.
-NOUNS: Sequence[Callable[[ApiContainer], list[HTTPRouteHandler]]] = (
+NOUNS: Sequence[Callable[[StorageContainer], list[HTTPRouteHandler]]] = (
     accounts_routes,
     admin_chats_routes,
     admin_users_routes,
@@ -93,38 +95,38 @@ log = structlog.get_logger()
 
 
 def create_app(
-    settings: Settings, clock: Clock, parts: ApiContainer, web_folder: Path = WEB_FOLDER
+    settings: Settings, clock: Clock, container: StorageContainer, web_folder: Path = WEB_FOLDER
 ) -> ASGIApp:
     """Return the ASGI application for these settings.
 
     Raises:
         ConfigError: a route has no rule.
     """
-    litestar = create_litestar(settings, clock, parts, web_folder)
-    app: ASGIApp = StoreAnswers(litestar, parts.answers)
+    litestar = create_litestar(settings, clock, container, web_folder)
+    app: ASGIApp = StoreAnswers(litestar, container.idempotent_answers)
     if settings.auth.local_accounts:
         trusted = parse_networks(settings.api.trusted_proxies)
         delayed_max = settings.api.connections_max // 8
-        app = EarlyRefusals(app, parts.people.accounts, trusted, delayed_max)
+        app = EarlyRefusals(app, container.get(AccountContainer).accounts, trusted, delayed_max)
     return CommonHeaders(app, settings.api, settings.cold.client_urls)
 
 
 def create_litestar(
-    settings: Settings, clock: Clock, parts: ApiContainer, web_folder: Path = WEB_FOLDER
+    settings: Settings, clock: Clock, container: StorageContainer, web_folder: Path = WEB_FOLDER
 ) -> Litestar:
     """Return the Litestar application, without the outer middleware; see `create_app`."""
     routes = [
-        *health_routes(parts),
+        *health_routes(container),
         *page_routes(read_page_files(web_folder)),
         document_route(),
         client_config_route(settings),
-        *(route for make in NOUNS for route in make(parts)),
+        *(route for make in NOUNS for route in make(container)),
     ]
     if settings.api.demo_users:
-        routes.append(demo_login_route(settings.api, parts.tokens))
+        routes.append(demo_login_route(settings.api, container.tokens))
     check_rules(routes)
     trusted = parse_networks(settings.api.trusted_proxies)
-    idempotency = Idempotency(parts.answers)
+    idempotency = Idempotency(container.idempotent_answers)
     slots = FairSlots(
         total_max=REQUESTS_MAX,
         user_max=REQUESTS_OF_USER_MAX,
@@ -139,9 +141,9 @@ def create_litestar(
 
     return Litestar(
         routes,
-        guards=[Guard(parts.authenticator, parts.limits, trusted)],
+        guards=[Guard(make_authentication(container), container.limits, trusted)],
         before_request=before,
-        dependencies=dependencies(parts.user_loader, slots),
+        dependencies=dependencies(container.user_loader, slots),
         exception_handlers=EXCEPTION_HANDLERS,
         logging_config=None,
         openapi_config=document_config(),
@@ -175,33 +177,33 @@ async def run_api(settings: Settings) -> None:
 
 async def _run_api(settings: Settings, clock: Clock) -> None:
     api = settings.api
-    async with open_api_parts(settings, clock) as parts:
-        app = create_app(settings, clock, parts)
+    async with open_storage_container(role="api", settings=settings, clock=clock) as container:
+        app = create_app(settings, clock, container)
         serve_probes(settings.telemetry.metrics_host, settings.telemetry.metrics_port)
         with listen(api.host, api.port) as listener:
             tune_garbage_collector()
             log.info("api.ready", address=f"{api.host}:{listener.getsockname()[1]}")
             warn_of_open_registration(settings)
-            look = BacklogStats(parts.hot, clock)
+            look = BacklogStats(container.hot, clock)
 
             async def find_backlog() -> dict[str, Any]:
                 return {"backlog": await look.measure()}
 
             figures = Publisher(
                 identity=ProcessIdentity("api"),
-                stats_log=ProcessStatsLog(parts.hot),
+                stats_log=ProcessStatsLog(container.hot),
                 clock=clock,
                 find_more=find_backlog,
             )
             helpers = [
                 asyncio.create_task(figures.run(), name="figures"),
                 asyncio.create_task(watch_loop_lag(clock), name="loop-lag"),
-                asyncio.create_task(parts.limits.run(), name="limits"),
-                asyncio.create_task(parts.stored.run(parts.log), name="stored"),
+                asyncio.create_task(container.limits.run(), name="limits"),
+                asyncio.create_task(container.stored_acks.run(container.chat_log), name="stored"),
             ]
             try:
                 await _Server(_uvicorn_config(app, api)).serve(sockets=[listener])
-                await finish(parts)
+                await finish(container)
             finally:
                 for helper in helpers:
                     helper.cancel()
@@ -218,15 +220,15 @@ def warn_of_open_registration(settings: Settings) -> None:
         )
 
 
-async def finish(parts: ApiContainer) -> None:
+async def finish(container: StorageContainer) -> None:
     """Deliver accepted messages and return unused rate limit tokens, within `DRAIN_S`.
 
     Other processes complete what is left.
     """
     with contextlib.suppress(TimeoutError, ChatError):
         async with asyncio.timeout(DRAIN_S):
-            await parts.messaging.drain()
-            await parts.limits.close()
+            await container.messaging.drain()
+            await container.limits.close()
 
 
 def fit_connections(settings: Api, files: int) -> Api:

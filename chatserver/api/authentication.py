@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.access.logins import BANNED
 from chatserver.domain.access.principals import Principal
 from chatserver.domain.ids import DeviceId, UserId
@@ -94,3 +95,14 @@ class Authentication:
             await self._loader.load_user(user)  # restores the revocation marks first
         if (await self._entrance.find_marks(user)).is_banned:
             raise Banned(BANNED)
+
+
+def make_authentication(container: StorageContainer) -> Authentication:
+    return Authentication(
+        container.authentication,
+        container.api_keys,
+        container.inboxes,
+        container.user_loader,
+        container.directory,
+        container.settings.auth.admins,
+    )

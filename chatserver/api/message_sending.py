@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from chatserver.api.container import ApiContainer
+from chatserver.container.storage import StorageContainer
+from chatserver.domain.companion_ids import is_session_chat
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.protocol import frames
 from chatserver.service.messaging.service import Draft
 
 
 async def send_message(
-    parts: ApiContainer, sender: UserId, frame: frames.Send, *, is_system: bool = False
+    container: StorageContainer, sender: UserId, frame: frames.Send, *, is_system: bool = False
 ) -> frames.Ack:
     """Send a message and return its position in the chat. `is_system`: see `Draft`.
 
@@ -24,13 +25,13 @@ async def send_message(
     Raises:
         ChatError: the same error that the protocol returns for the frame.
     """
-    if parts.companion_requests.needs_budget_check(frame.chat):
-        await parts.companion_requests.check_budget(sender, frame)
+    if is_session_chat(frame.chat):
+        await container.check_companion_send(sender, frame)
     files: Sequence[frames.Attachment] = ()
     if frame.attachments:
-        files = await parts.sendable.resolve(sender, ChatId(frame.chat), frame.attachments)
-    ack = await parts.messaging.send(Draft(sender, frame, files, is_system=is_system))
+        files = await container.resolve_files(sender, ChatId(frame.chat), frame.attachments)
+    ack = await container.messaging.send(Draft(sender, frame, files, is_system=is_system))
     if frame.durability == "hot":
         return ack
-    await parts.stored.wait(ChatId(frame.chat), Seq(ack.seq))
+    await container.stored_acks.wait(ChatId(frame.chat), Seq(ack.seq))
     return msgspec.structs.replace(ack, durability="stored")

@@ -9,9 +9,9 @@ import sys
 from pydantic import SecretStr
 
 from chatserver.api.app import create_litestar
-from chatserver.api.container import open_api_parts
 from chatserver.api.openapi import encode_document, make_document
 from chatserver.config import Auth, Settings
+from chatserver.container.storage import open_storage_container
 from chatserver.domain.clock import SystemClock
 from chatserver.hot.redis.factory import make_hot
 
@@ -19,8 +19,11 @@ from chatserver.hot.redis.factory import make_hot
 async def build_document() -> bytes:
     """Return the document of an API with default settings, without connecting to a store."""
     settings = Settings(auth=Auth(secret=SecretStr(secrets.token_hex())))
-    async with open_api_parts(settings, SystemClock(), make_hot(settings.redis)) as parts:
-        return encode_document(make_document(create_litestar(settings, parts.clock, parts)))
+    hot = make_hot(settings.redis)
+    async with open_storage_container(
+        role="api", settings=settings, clock=SystemClock(), hot=hot
+    ) as container:
+        return encode_document(make_document(create_litestar(settings, container.clock, container)))
 
 
 def main() -> None:

@@ -85,7 +85,7 @@ def _do(work: Callable[[ApiKeys], Awaitable[None]]) -> None:
 
 
 async def _with_keys(settings: Settings, work: Callable[[ApiKeys], Awaitable[None]]) -> None:
-    from chatserver.api.account_container import make_api_keys
+    from chatserver.container.storage import make_api_keys
     from chatserver.domain.clock import SystemClock
     from chatserver.warm.dynamo.client import open_dynamodb
 

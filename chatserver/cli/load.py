@@ -59,7 +59,7 @@ BENCHMARKS: Final = {
 }
 
 
-@click.group()
+@click.group(no_args_is_help=False)
 def load() -> None:
     """Load a server and check every message.
 

@@ -4,3 +4,14 @@ A feature has the same modules everywhere, as needed: `model` (values and rules)
 cases), `hot`, `warm` and `cold` (its data in Redis, DynamoDB and S3), routes and workers. Start
 with the docstring of the package.
 """
+
+# To remove a feature, delete its package and its line here.
+INSTALLED = (
+    "accounts",
+    "attachments",
+    "companions",
+    "privacy",
+    "push",
+    "social",
+    "webhooks",
+)

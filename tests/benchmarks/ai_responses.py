@@ -34,6 +34,8 @@ from typing import Any
 import click
 
 from chatserver.config import load_settings
+from chatserver.container.storage import open_storage_container
+from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.features.companions.model import Changes
 from chatserver.features.companions.providers.interface import Ask, Delta, Finish
@@ -45,7 +47,6 @@ from tests.integration.features.companions.support import open_companions
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
 from tests.support.stack import WORKERS, Stack, open_stack
-from workers.container import open_worker_parts
 
 PACE = "LOAD_PACE_MS"
 DEADLINE_S = 120.0
@@ -84,11 +85,13 @@ async def answer(notes: Path) -> None:
     """Answer until the process is ended."""
     settings = load_settings()
     provider = Watched(int(os.environ[PACE]) / 1000, notes)
-    async with open_worker_parts(settings) as parts:
-        desk = assistant.build_context(parts, provider)  # type: ignore[arg-type]  # as much as is used
+    async with open_storage_container(
+        role="worker", settings=settings, clock=SystemClock()
+    ) as container:
+        desk = assistant.build_context(container, provider)  # type: ignore[arg-type]  # as much as is used
         running = assistant.Running(settings.companions.responses_max)
         await assistant.AssistantWorker(
-            parts=parts, context=desk, running=running, partition=0, owner="load"
+            container=container, context=desk, running=running, partition=0, owner="load"
         ).run()
 
 
@@ -181,19 +184,21 @@ async def measure_contexts(stack: Stack) -> dict[str, Any]:
     """Return what the history read of an answer costs, by how long the session is."""
     chats = await make_devices(stack, len(LENGTHS), await make_companion(stack, 1))
     found = {}
-    async with open_worker_parts(load_settings()) as parts:
-        history = assistant.build_context(parts, Watched(0, Path(os.devnull))).history  # type: ignore[arg-type]  # as much as is used
+    async with open_storage_container(
+        role="worker", settings=load_settings(), clock=SystemClock()
+    ) as container:
+        history = assistant.build_context(container, Watched(0, Path(os.devnull))).history  # type: ignore[arg-type]  # as much as is used
         for (device, chat), length in zip(chats.items(), LENGTHS, strict=True):
             for start in range(0, length, SAID_AT_ONCE):
                 said = range(start, min(length, start + SAID_AT_ONCE))
                 await asyncio.gather(*(device.say(chat, f"{BODY} {n}") for n in said))
             ask = frames.History(0, chat, limit=100)
-            took, before = [], await count_commands(parts.hot)
+            took, before = [], await count_commands(container.hot)
             for _ in range(READS):
                 began = time.monotonic()
                 await history.get_page(UserId(device.user), ask)
                 took.append(time.monotonic() - began)
-            commands = await count_commands(parts.hot) - before
+            commands = await count_commands(container.hot) - before
             found[length] = {
                 "ms": percentiles(took), "redis_commands": round((commands - 1) / READS, 1)
             }  # fmt: skip

@@ -34,28 +34,25 @@ import click
 import uvloop
 
 from chatserver import config
-from chatserver.api.social_container import make_social
 from chatserver.config import Settings
+from chatserver.container.storage import StorageContainer, open_storage_container
 from chatserver.dev.servers import Server, dynamodb_launch, redis_launch
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.features.social import like_counter, timeline_worker
+from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import LikeQueue
 from chatserver.features.social.model import Post, PostIds, PostRef
 from chatserver.features.social.warm import rows as social
 from chatserver.features.social.warm.fanouts import SHARDS, shard_of
 from chatserver.features.social.worker.like_counter import run_counters
 from chatserver.features.social.worker.timeline_fanout import TimelineWorker
-from chatserver.hot.users.blocks import Blocks
-from chatserver.service.moderation.block_policy import BlockPolicy
-from chatserver.warm.chats.moderation import Moderation
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.warm.support import settings_for
 from tests.integration.workers.support import variables_of
 from tests.support.servers.processes import free_port, redis_url_of
-from workers.container import WorkerContainer, open_worker_parts
 
 OUT = Path(__file__).parents[2] / "docs" / "performance" / "social.json"
 AUTHOR = "star"
@@ -108,35 +105,31 @@ async def _put_all(client: DynamoClient, table: str, items: Iterator[Item]) -> N
             group.create_task(put(batch))
 
 
-async def _post(parts: WorkerContainer, ids: PostIds) -> Post:
+async def _post(container: StorageContainer, ids: PostIds) -> Post:
     post = Post(ids.next(), AUTHOR, "hello", int(time.time() * 1000))
-    await parts.social.posts.create_post(post)
+    await container.get(SocialContainer).posts.create_post(post)
     return post
 
 
 async def measure_likes(
-    parts: WorkerContainer, client: DynamoClient, meter: Meter, likes: int
+    container: StorageContainer, client: DynamoClient, meter: Meter, likes: int
 ) -> dict[str, Any]:
     """Have so many users like one post, twice; see the module."""
     found: dict[str, Any] = {"likes": likes, "flush_s": like_counter.FLUSH_S}
-    rows = Moderation(client, parts.settings.warm)
-    made = make_social(
-        parts.settings, SystemClock(), parts.hot, client, parts.social.graph,
-        BlockPolicy(rows, Blocks(parts.hot)), parts.objects, parts.sendable,
-    )  # fmt: skip
+    made = container.get(SocialContainer)
     users = [UserId(f"fan{number:06d}") for number in range(likes)]
-    worker = asyncio.create_task(run_counters(parts, "load"))
+    worker = asyncio.create_task(run_counters(container, "load"))
 
     async def like(post: Post, mine: list[UserId]) -> None:
         while mine:
-            await made.graph.like(mine.pop(), PostRef(post.id, post.author))
+            await made.social.like(mine.pop(), PostRef(post.id, post.author))
 
     async def use(post: Post) -> None:
         left = users[:]
         await asyncio.gather(*(like(post, left) for _ in range(IN_FLIGHT)))
 
     async def burst(post: Post) -> None:
-        queue, began = LikeQueue(parts.hot, likes + 1), time.monotonic()
+        queue, began = LikeQueue(container.hot, likes + 1), time.monotonic()
         for number in range(likes):
             await queue.add(post.id, 1)
             ahead_s = number * BURST_S / likes - (time.monotonic() - began)
@@ -144,9 +137,9 @@ async def measure_likes(
                 await asyncio.sleep(ahead_s)
 
     for name, work in (("use case", use), ("burst", burst)):
-        post = await _post(parts, PostIds(SystemClock()))
+        post = await _post(container, PostIds(SystemClock()))
         if work is burst:
-            table = client_table(parts)
+            table = client_table(container)
             edges = (
                 social.row_key(social.likelist_key(post.id), social.user_key(user))
                 | {"at": {"N": "1"}}
@@ -158,10 +151,10 @@ async def measure_likes(
         meter.units.clear()
         await work(post)
         liked_s = time.monotonic() - began
-        while (await parts.social.likes.get_counts([post.id]))[post.id] < likes:
+        while (await container.get(SocialContainer).likes.get_counts([post.id]))[post.id] < likes:
             await asyncio.sleep(0.05)
         counted_s = time.monotonic() - began
-        assert await parts.social.likes.count_likes(post.id) == likes
+        assert await container.get(SocialContainer).likes.count_likes(post.id) == likes
         found[name] = {
             "liked_in_s": round(liked_s, 2),
             "counted_after_the_last_s": round(counted_s - liked_s, 2),
@@ -175,13 +168,13 @@ async def measure_likes(
     return found
 
 
-def client_table(parts: WorkerContainer) -> str:
+def client_table(container: StorageContainer) -> str:
     """Return the name of table `social`."""
-    return parts.settings.warm.table_prefix + "social"
+    return container.settings.warm.table_prefix + "social"
 
 
 async def measure_fan_out(
-    parts: WorkerContainer, client: DynamoClient, meter: Meter, followers: int
+    container: StorageContainer, client: DynamoClient, meter: Meter, followers: int
 ) -> dict[str, Any]:
     """Bring one post to so many timelines, twice; see the module."""
     users = [f"follower{number:06d}" for number in range(followers)]
@@ -189,14 +182,14 @@ async def measure_fan_out(
         social.row_key(social.follower_key(AUTHOR), social.user_key(user)) | {"since": {"N": "1"}}
         for user in users
     )
-    await _put_all(client, client_table(parts), edges)
+    await _put_all(client, client_table(container), edges)
     meter.units.clear()
-    await _post(parts, PostIds(SystemClock()))
+    await _post(container, PostIds(SystemClock()))
     spent = dict(meter.units)
     meter.units.clear()
     began = time.monotonic()
     for shard in range(SHARDS):
-        await TimelineWorker(parts, shard, "load").step()
+        await TimelineWorker(container, shard, "load").step()
     whole_s = time.monotonic() - began
     found: dict[str, Any] = {
         "followers": followers,
@@ -208,21 +201,21 @@ async def measure_fan_out(
             "write_units_of_the_fan_out": dict(meter.units),
         },
     }
-    post = await _post(parts, PostIds(SystemClock()))
+    post = await _post(container, PostIds(SystemClock()))
     pages = -(-followers // timeline_worker.PAGE)
     began = time.monotonic()
-    code = await asyncio.to_thread(_run_worker, parts, f"timeline.after_page:kill:{pages // 2}")
+    code = await asyncio.to_thread(_run_worker, container, f"timeline.after_page:kill:{pages // 2}")
     died_s = time.monotonic() - began
     assert code == -9, code
-    at_death = await _count_lines(client, parts, post, users)
+    at_death = await _count_lines(client, container, post, users)
     shard = shard_of(post.id)
-    (job,) = await parts.social.fanouts.list_jobs(shard, 1)
+    (job,) = await container.get(SocialContainer).fanouts.list_jobs(shard, 1)
     meter.units.clear()
     await asyncio.sleep(timeline_worker.LEASE_S)
     began = time.monotonic()
-    await TimelineWorker(parts, shard, "second").step()
+    await TimelineWorker(container, shard, "second").step()
     rest_s = time.monotonic() - began
-    rows = await _count_lines(client, parts, post, users)
+    rows = await _count_lines(client, container, post, users)
     noted = 0 if job.place is None else users.index(job.place) + 1
     assert rows == followers, rows
     found["killed"] = {
@@ -237,16 +230,16 @@ async def measure_fan_out(
     return found
 
 
-def _run_worker(parts: WorkerContainer, failpoint: str) -> int:
+def _run_worker(container: StorageContainer, failpoint: str) -> int:
     more = {"CHAT_FAILPOINT": failpoint}
     more["CHAT_TIMELINE_FANOUT_FOLLOWERS_MAX"] = "1000000"
     command = [sys.executable, "-m", "chatserver.cli.main", "worker", "timeline"]
-    env = {**os.environ, **variables_of(parts), **more}
+    env = {**os.environ, **variables_of(container), **more}
     return subprocess.run(command, env=env, timeout=600, check=False).returncode
 
 
 async def _count_lines(
-    client: DynamoClient, parts: WorkerContainer, post: Post, users: Sequence[str]
+    client: DynamoClient, container: StorageContainer, post: Post, users: Sequence[str]
 ) -> int:
     """Return how many of the users have the post in their timelines."""
     line = social.line_key(PostRef(post.id, post.author))
@@ -255,10 +248,10 @@ async def _count_lines(
     async def count(some: Sequence[str]) -> None:
         nonlocal found
         keys = [social.row_key(social.timeline_key(user), line) for user in some]
-        request = {"RequestItems": {client_table(parts): {"Keys": keys}}}
+        request = {"RequestItems": {client_table(container): {"Keys": keys}}}
         async with slots:
             answer = await client.call("batch_get_item", request)
-        found += len(answer["Responses"][client_table(parts)])
+        found += len(answer["Responses"][client_table(container)])
 
     async with asyncio.TaskGroup() as group:
         for at in range(0, len(users), 100):
@@ -275,11 +268,13 @@ async def _run(redis_url: str, endpoint: str, likes: int, followers: int) -> dic
     )
     async with open_dynamodb(warm) as client:
         await apply_tables(client, warm, poll_s=0.01)
-    async with open_worker_parts(settings) as parts:
-        client = parts.social.graph._table.client
+    async with open_storage_container(
+        role="worker", settings=settings, clock=SystemClock()
+    ) as container:
+        client = container.get(SocialContainer).graph._table.client
         meter = Meter(client)
-        fan_out = await measure_fan_out(parts, client, meter, followers)
-        return {"likes": await measure_likes(parts, client, meter, likes), "fan_out": fan_out}
+        fan_out = await measure_fan_out(container, client, meter, followers)
+        return {"likes": await measure_likes(container, client, meter, likes), "fan_out": fan_out}
 
 
 @click.command()

@@ -28,7 +28,7 @@ from chatserver.protocol.frames import Ack, Event, Message
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.warm.support import settings_for
-from tests.integration.workers.support import make_direct, open_parts
+from tests.integration.workers.support import make_direct, open_container
 from tests.support.footprint import (
     Held,
     Run,
@@ -61,10 +61,10 @@ class Bench:
         settings = settings_for(self.dynamodb)
         async with open_dynamodb(settings) as client:
             await apply_tables(client, settings, poll_s=0.01)
-            async with open_parts(self.url, settings) as parts:
-                chats = await make_chats(parts, directs, groups, members)
-                await Run(parts, chats, messages, size).talk()
-                held = await look_at_redis(parts)
+            async with open_container(self.url, settings) as container:
+                chats = await make_chats(container, directs, groups, members)
+                await Run(container, chats, messages, size).talk()
+                held = await look_at_redis(container)
                 table = settings.table_prefix + "messages"
                 return held, await items_of(client, table, ChatId(chats[0].chat))
 
@@ -74,11 +74,11 @@ class Bench:
         settings = settings_for(self.dynamodb)
         async with open_dynamodb(settings) as client:
             await apply_tables(client, settings, poll_s=0.01)
-        async with open_parts(self.url, settings) as parts:
+        async with open_container(self.url, settings) as container:
             for n in range(chats):
-                await make_direct(parts, UserId("user000000"), UserId(f"peer{n:06}"))
-            await parts.user_loader.load_user(UserId("user000000"))
-            held = await look_at_redis(parts)
+                await make_direct(container, UserId("user000000"), UserId(f"peer{n:06}"))
+            await container.user_loader.load_user(UserId("user000000"))
+            held = await look_at_redis(container)
         return float(held.bytes["box"])
 
 

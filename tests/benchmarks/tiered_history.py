@@ -24,6 +24,7 @@ import uvloop
 from chatserver import config
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
+from chatserver.container.storage import open_storage_container
 from chatserver.dev.servers import (
     ACCESS_KEY,
     REGION,
@@ -32,11 +33,11 @@ from chatserver.dev.servers import (
     ministack_launch,
     redis_launch,
 )
+from chatserver.domain.clock import SystemClock
 from chatserver.loadtest.bench.server_stack import Placement, free_port, running, worker
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.support.threetiers import LongChat, Walk, history_of, walk
-from workers.container import open_worker_parts
 
 _BUCKET = "tiers"
 _RETENTION_S = 3600
@@ -61,8 +62,10 @@ async def measure(settings: config.Settings, start: Any, sizes: tuple[int, int, 
     async with open_dynamodb(settings.warm) as dynamodb, open_s3(settings.cold) as store:
         await apply_tables(dynamodb, settings.warm, poll_s=0.1)
         await apply_bucket(store, settings.cold)
-    async with open_worker_parts(settings) as parts:
-        chat, history = LongChat(parts, old, recent), history_of(parts)
+    async with open_storage_container(
+        role="worker", settings=settings, clock=SystemClock()
+    ) as container:
+        chat, history = LongChat(container, old, recent), history_of(container)
         began = time.monotonic()
         await chat.prepare()
         filled_s = time.monotonic() - began
@@ -72,7 +75,7 @@ async def measure(settings: config.Settings, start: Any, sizes: tuple[int, int, 
             start(exits)
             began = time.monotonic()
             is_down = True
-            while (top := (await parts.manifests.get_top(chat.chat)).seq) < old:
+            while (top := (await container.manifests.get_top(chat.chat)).seq) < old:
                 await chat.talk(50)
                 moving.append(await walk(history, chat, is_down=is_down))
                 is_down = not is_down

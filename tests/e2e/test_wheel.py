@@ -41,7 +41,7 @@ def requirements_of(wheel: Path) -> list[Requirement]:
         (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
         text = archive.read(name).decode()
     named = message_from_string(text).get_all("Requires-Dist", [])
-    extras = {"", "ai", "api", "aws", "media", "otel", "push"}
+    extras = {"", "ai", "api", "aws", "media", "otel", "push", "terminal"}
     return [
         one
         for one in map(Requirement, named)

@@ -64,11 +64,11 @@ async def test_form_used_again_after_the_file_was_accepted_changes_nothing(
     chat, alice, _bob, _carol = await store.meet()
     begun = await store.begin(alice, chat, b"0123456789")
     assert await store.post(begun, b"0123456789") == 204
-    await store.api.uploads.finish(alice, begun.file.id)
+    await store.uploads.finish(alice, begun.file.id)
 
     # The S3 server of the tests takes it, AWS would see that the checksum is another.
     await store.post(begun, b"9876543210")
-    await store.api.uploads.finish(alice, begun.file.id)
+    await store.uploads.finish(alice, begun.file.id)
 
     assert (await store.load(alice, begun.file.id))[1] == b"0123456789"
 
@@ -95,7 +95,7 @@ async def test_upload_that_is_not_what_was_announced_is_not_accepted(
         assert await store.post(begun, uploaded) == 204
 
     with pytest.raises(error):
-        await store.api.uploads.finish(alice, begun.file.id)
+        await store.uploads.finish(alice, begun.file.id)
 
     with pytest.raises(Conflict):
         await store.send(alice, chat, begun.file.id)
@@ -124,7 +124,7 @@ async def test_file_of_another_is_not_to_be_had(store: FileWorld) -> None:
     with pytest.raises(NotFound):
         await store.begin(carol, chat, b"x")
     with pytest.raises(NotFound):
-        await store.api.uploads.finish(bob, file.id)
+        await store.uploads.finish(bob, file.id)
     for sender, to in ((bob, chat), (bob, other), (carol, other)):
         with pytest.raises(NotFound):
             await store.send(sender, to, file.id)
@@ -154,14 +154,14 @@ async def test_file_of_a_message_that_one_no_longer_sees_cannot_be_loaded(
     for reader in (bob, carol):
         await store.load(reader, file.id, seq=ack.seq)
 
-    await store.api.amending.change(carol, frames.Delete(0, chat, ack.seq, "h", "me"))
+    await store.api.message_amendments.change(carol, frames.Delete(0, chat, ack.seq, "h", "me"))
     await store.api.membership.change(bob, frames.Leave(0, chat, "l"))
 
     for reader in (bob, carol):
         with pytest.raises(NotFound):
             await store.load(reader, file.id, seq=ack.seq)
     assert (await store.load(alice, file.id, seq=ack.seq))[1] == b"secret"
-    await store.api.amending.change(alice, frames.Delete(0, chat, ack.seq, "d"))
+    await store.api.message_amendments.change(alice, frames.Delete(0, chat, ack.seq, "d"))
     with pytest.raises(NotFound):
         await store.load(alice, file.id, seq=ack.seq)
 

@@ -14,7 +14,7 @@ from msgspec import inspect as mi
 from chatserver.api.app import create_litestar
 from chatserver.config import Auth, Settings
 from chatserver.protocol import frames
-from tests.support.apiparts import open_offline_parts
+from tests.support.apiparts import open_offline_container
 
 Bodies = dict[str, type[msgspec.Struct]]
 DOCUMENT = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text("utf-8"))
@@ -41,8 +41,8 @@ def bodies() -> Bodies:
 async def find_bodies() -> Bodies:
     """Ask the routes of an API with default settings."""
     settings = Settings(auth=Auth.model_validate({"secret": "0" * 32}))
-    async with open_offline_parts(settings) as parts:
-        app = create_litestar(settings, parts.clock, parts)
+    async with open_offline_container(settings) as container:
+        app = create_litestar(settings, container.clock, container)
         found: Bodies = {}
         for route in app.routes:
             for handler in getattr(route, "route_handlers", ()):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 
-from chatserver.api.container import ApiContainer, open_api_parts
 from chatserver.config import Settings
+from chatserver.container.storage import StorageContainer, open_storage_container
 from chatserver.domain.clock import SystemClock
 from chatserver.hot.redis.factory import make_hot
 
 
 @contextlib.asynccontextmanager
-async def open_offline_parts(settings: Settings) -> AsyncIterator[ApiContainer]:
+async def open_offline_container(settings: Settings) -> AsyncIterator[StorageContainer]:
     """Build the container; any access to a store raises Unavailable."""
-    async with open_api_parts(settings, SystemClock(), make_hot(settings.redis)) as parts:
-        yield parts
+    hot = make_hot(settings.redis)
+    async with open_storage_container(
+        role="api", settings=settings, clock=SystemClock(), hot=hot
+    ) as container:
+        yield container

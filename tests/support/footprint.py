@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.messages import Audience
 from chatserver.service.messaging.service import deliver_to_all
@@ -29,7 +30,6 @@ from tests.integration.workers.support import (
     running,
 )
 from tests.support.servers.processes import eventually
-from workers.container import WorkerContainer
 
 _DOCS = Path(__file__).parents[2] / "docs"
 
@@ -57,9 +57,9 @@ class Held:
     used: int = 0
 
 
-async def look_at_redis(parts: WorkerContainer) -> Held:
+async def look_at_redis(container: StorageContainer) -> Held:
     """Count the keys of the whole server. References of both generations are of kind `refs`."""
-    held, hot = Held(), parts.hot
+    held, hot = Held(), container.hot
     for key in await hot.call("KEYS", "{p0}:*"):
         kind = key.decode().split(":")[1].removesuffix("-even").removesuffix("-odd")
         held.bytes[kind] += int(await hot.call("MEMORY", "USAGE", key, "SAMPLES", 0))
@@ -82,14 +82,14 @@ def _lines(info: bytes) -> list[tuple[str, str]]:
 class Run:
     """A number of messages of one size in each of the chats."""
 
-    parts: WorkerContainer
+    container: StorageContainer
     chats: Sequence[Audience]
     messages: int
     size: int
 
     async def talk(self) -> None:
         """Commit all messages and have them persisted."""
-        gateway = Gateway(self.parts.hot)
+        gateway = Gateway(self.container.hot)
         # Ids as long as real ones, 26 characters; they are only stored as text.
         gateway._numbers = (f"{n:025d}" for n in itertools.count(1))  # type: ignore[assignment]
         for audience in self.chats:
@@ -99,31 +99,31 @@ class Run:
             current = await self._deliver_first(audience)
             for start in range(1, len(bodies), 50):
                 await gateway.send(current, *bodies[start : start + 50], sender=UserId(sender))
-        async with running(persister_of(self.parts).run()):
-            await eventually(lambda: is_drained(self.parts), 60.0)
+        async with running(persister_of(self.container).run()):
+            await eventually(lambda: is_drained(self.container), 60.0)
 
     async def _deliver_first(self, audience: Audience) -> Audience:
         """Deliver the first message of a direct chat as a gateway does; the commit does not."""
         if audience.inline_users:
             return audience
-        parts = self.parts
-        current = await parts.audiences.get_fresh(audience.chat)
-        await deliver_to_all(parts.inboxes, parts.social.poster, current, current.top)
-        await parts.settling.settle([(audience.chat, current.top)])
-        return await parts.audiences.get_fresh(audience.chat)
+        container = self.container
+        current = await container.audiences.get_fresh(audience.chat)
+        await deliver_to_all(container.inboxes, container.device_notifier, current, current.top)
+        await container.undelivered_chats.settle([(audience.chat, current.top)])
+        return await container.audiences.get_fresh(audience.chat)
 
 
 async def make_chats(
-    parts: WorkerContainer, directs: int, groups: int, members: int
+    container: StorageContainer, directs: int, groups: int, members: int
 ) -> list[Audience]:
     """Create direct chats and groups of `members` users each; no user is in two chats."""
     made = [
-        await make_direct(parts, UserId(f"direct-a-{n}"), UserId(f"direct-b-{n}"))
+        await make_direct(container, UserId(f"direct-a-{n}"), UserId(f"direct-b-{n}"))
         for n in range(directs)
     ]
     for n in range(groups):
         users = [UserId(f"group-{n}-member-{m}") for m in range(members)]
-        made.append(await make_group(parts, *users, ref=f"g{n}"))
+        made.append(await make_group(container, *users, ref=f"g{n}"))
     return made
 
 

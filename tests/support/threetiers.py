@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.domain.messages import Audience
@@ -27,7 +28,6 @@ from chatserver.service.history.service import History, Page
 from chatserver.service.history.views import Views
 from chatserver.warm.messages.store import PersistItem
 from tests.integration.workers.support import Gateway, make_direct
-from workers.container import WorkerContainer
 
 LONG_AGO_TS = 1_600_000_000_000_000
 _PUTS_AT_ONCE = 8
@@ -43,7 +43,7 @@ def body_of(seq: int) -> str:
 class LongChat:
     """A direct chat with `old` + `recent` messages below Redis; `head` counts all."""
 
-    parts: WorkerContainer
+    container: StorageContainer
     old: int
     recent: int
 
@@ -65,30 +65,30 @@ class LongChat:
             for first in range(start, total + 1, step):
                 seqs = range(first, min(first + _PUT, total + 1))
                 items = [PersistItem(message(seq), self.b) for seq in seqs]
-                await self.parts.messages.put_batch(items, 120)
+                await self.container.messages.put_batch(items, 120)
 
         step = _PUT * _PUTS_AT_ONCE
         await asyncio.gather(*(put(1 + n * _PUT, step) for n in range(_PUTS_AT_ONCE)))
-        self.audience: Audience = await make_direct(self.parts, self.a, self.b)
-        self.gateway = Gateway(self.parts.hot)
+        self.audience: Audience = await make_direct(self.container, self.a, self.b)
+        self.gateway = Gateway(self.container.hot)
         self.head = total
 
     async def talk(self, count: int) -> None:
         """Commit the next messages; the chat is loaded again if it was evicted from Redis."""
-        await self.parts.opener.load_chat(self.chat)
-        self.audience = await self.parts.audiences.get(self.chat)
+        await self.container.chat_loader.load_chat(self.chat)
+        self.audience = await self.container.audiences.get(self.chat)
         bodies = [body_of(seq) for seq in range(self.head + 1, self.head + count + 1)]
         await self.gateway.send(self.audience, *bodies, sender=self.a)
         self.head += count
 
 
-def history_of(parts: WorkerContainer) -> History:
+def history_of(container: StorageContainer) -> History:
     """Build a `History` like the serving processes do."""
-    hot = parts.hot
-    log, audiences = ChatLog(hot), Audiences(hot, parts.opener.load_chat)
+    hot = container.hot
+    log, audiences = ChatLog(hot), Audiences(hot, container.chat_loader.load_chat)
     return History(
         log=log,
-        older=parts.older,
+        older=container.older_tiers,
         members=MemberCheck(hot, audiences),
         clock=SystemClock(),
         views=Views(log, Hidden(hot)),

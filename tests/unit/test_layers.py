@@ -64,6 +64,7 @@ LAYERS = (
 # What a feature adds to the processes above it belongs to their layers.
 API_ROOMS = re.compile(r"(\w+_)?routes")
 CLI_ROOMS = re.compile(r"(\w+_)?cli")
+CONTAINER_ROOMS = re.compile(r"(gateway_)?container")
 WORKER_ROOMS = {"worker", "chat_audit", "object_audit"}
 # Imports that still point up. This list only gets shorter.
 UPWARD = {
@@ -91,6 +92,8 @@ def find_room(module: str) -> tuple[int, str]:
             package = "api"
         elif CLI_ROOMS.fullmatch(parts[3]):
             package = "cli"
+        elif CONTAINER_ROOMS.fullmatch(parts[3]):
+            package = "container"
         elif parts[3] in WORKER_ROOMS:
             package = "workers"
     return next((at, package) for at, layer in enumerate(LAYERS) if package in layer)

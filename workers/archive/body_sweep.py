@@ -11,12 +11,12 @@ from __future__ import annotations
 import structlog
 
 from chatserver.cold.long_bodies import BodyFiles
+from chatserver.container.storage import StorageContainer
 from chatserver.errors import ConfigError
 from chatserver.hot.chats.backlog import Backlog
 from chatserver.hot.leases import Lease
 from chatserver.telemetry import metrics
 from chatserver.warm.messages.long_bodies import PREFIX, LongBodies, place_of_object
-from workers.container import WorkerContainer
 from workers.rounds import make_rounds
 
 log = structlog.get_logger()
@@ -31,13 +31,18 @@ SETTLE_S = 900.0
 class BodySweeper:
     """Makes passes over the objects; one process at a time has the lease."""
 
-    def __init__(self, parts: WorkerContainer, owner: str, settle_s: float = SETTLE_S) -> None:
-        self._parts = parts
+    def __init__(self, container: StorageContainer, owner: str, settle_s: float = SETTLE_S) -> None:
+        self._container = container
         self._settle_s = settle_s
-        self._bodies: LongBodies = parts.bodies
-        self._files: BodyFiles = parts.body_files
+        self._bodies: LongBodies = container.long_bodies
+        self._files: BodyFiles = container.body_files
         self._lease = Lease(
-            hot=parts.hot, partition=0, work="bodies", owner=owner, ttl_s=LEASE_S, clock=parts.clock
+            hot=container.hot,
+            partition=0,
+            work="bodies",
+            owner=owner,
+            ttl_s=LEASE_S,
+            clock=container.clock,
         )
 
     async def run(self) -> None:
@@ -81,28 +86,28 @@ class BodySweeper:
         If TTL removed the item before it was archived, the Stream reader restores it
         (`workers.archive.ttl_removals`), and it references the object again.
         """
-        archive, place = self._parts.settings.archive, place_of_object(key)
+        archive, place = self._container.settings.archive, place_of_object(key)
         if place is None or archive.removal != "ttl" or not archive.retention_s:
             return True
         chat, ts = place
-        if ts / 1e6 > self._parts.clock.time() - archive.retention_s:
+        if ts / 1e6 > self._container.clock.time() - archive.retention_s:
             return True
-        return await self._parts.manifests.find_at(chat, ts) is not None
+        return await self._container.manifests.find_at(chat, ts) is not None
 
     async def _find_horizon(self) -> float:
         """Return a time before which the items of all objects are written, too."""
-        oldest = self._parts.clock.time()
-        for partition in range(self._parts.hot.keys.partitions):
-            entry = await Backlog(self._parts.hot, partition).find_oldest_ms()
+        oldest = self._container.clock.time()
+        for partition in range(self._container.hot.keys.partitions):
+            entry = await Backlog(self._container.hot, partition).find_oldest_ms()
             if entry is not None:
                 oldest = min(oldest, entry / 1000)
         return oldest - self._settle_s
 
 
-async def run_body_sweep(parts: WorkerContainer, owner: str) -> None:
+async def run_body_sweep(container: StorageContainer, owner: str) -> None:
     """Make passes until cancelled.
 
     Raises:
         Unavailable: a store is unavailable; restart the worker.
     """
-    await BodySweeper(parts, owner).run()
+    await BodySweeper(container, owner).run()

@@ -19,6 +19,7 @@ from typing import Final
 
 import structlog
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import Clock
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, ConfigError
@@ -34,8 +35,8 @@ from chatserver.warm.streams.checkpoints import Hold, LeaseLost, StreamRows
 from chatserver.warm.streams.reader import Record, Streams
 from chatserver.warm.streams.shard_lineage import KEPT_MS, SLACK_MS, Shard, ShardProgress, plan
 from workers.archive import LEASE_S
+from workers.archive.container import ArchiveContainer
 from workers.archive.ttl_removals import Gone
-from workers.container import WorkerContainer
 
 log = structlog.get_logger()
 
@@ -235,20 +236,20 @@ class _Reading:
         failpoint("stream.after_note")
 
 
-async def run_stream(parts: WorkerContainer, owner: str) -> None:
+async def run_stream(container: StorageContainer, owner: str) -> None:
     """Read the Stream until cancelled.
 
     Raises:
         ConfigError: the endpoint of Streams is not a URL.
     """
-    settings = parts.settings
+    settings = container.settings
     async with open_dynamodb_streams(settings.warm) as client:
         await StreamReader(
             Streams(client, settings.warm),
-            parts.stream_rows,
-            parts.removals,
+            container.get(ArchiveContainer).stream_rows,
+            container.get(ArchiveContainer).removals,
             owner,
-            parts.clock,
+            container.clock,
             STREAM_POLL_S,
             LEASE_S,
         ).run()

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import structlog
 
+from chatserver.container.storage import StorageContainer
 from chatserver.errors import CorruptData
 from chatserver.hot.leases import Lease
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.messages.store import decode_item
 from workers.archive import LEASE_S
-from workers.container import WorkerContainer
+from workers.archive.container import ArchiveContainer
 from workers.rounds import make_rounds
 
 log = structlog.get_logger()
@@ -24,16 +25,16 @@ log = structlog.get_logger()
 class ExpirySweeper:
     """Makes passes over the table; one process at a time has the lease."""
 
-    def __init__(self, parts: WorkerContainer, owner: str) -> None:
-        self._parts = parts
+    def __init__(self, container: StorageContainer, owner: str) -> None:
+        self._container = container
         self._lease_s = LEASE_S
         self._lease = Lease(
-            hot=parts.hot,
+            hot=container.hot,
             partition=0,
             work="expiry",
             owner=owner,
             ttl_s=self._lease_s,
-            clock=parts.clock,
+            clock=container.clock,
         )
 
     async def run(self) -> None:
@@ -42,7 +43,9 @@ class ExpirySweeper:
         Raises:
             Unavailable: a store is unavailable; restart the worker.
         """
-        await make_rounds(self._lease, self._parts.settings.archive.sweep_interval_s, self.sweep)
+        await make_rounds(
+            self._lease, self._container.settings.archive.sweep_interval_s, self.sweep
+        )
 
     async def sweep(self) -> int:
         """Remove expired items; return how many were removed.
@@ -50,8 +53,8 @@ class ExpirySweeper:
         Guarantees:
             Idempotent. An item that changed since it was read stays.
         """
-        removals, count = self._parts.removals, 0
-        async for page in removals.items.iter_over(self._parts.clock.time()):
+        removals, count = self._container.get(ArchiveContainer).removals, 0
+        async for page in removals.items.iter_over(self._container.clock.time()):
             for item in page:
                 try:
                     found = await removals.judge.judge(decode_item(item))
@@ -68,6 +71,6 @@ class ExpirySweeper:
         return count
 
 
-async def run_expiry(parts: WorkerContainer, owner: str) -> None:
+async def run_expiry(container: StorageContainer, owner: str) -> None:
     """Make passes until cancelled. Raises Unavailable: a store is down; restart the worker."""
-    await ExpirySweeper(parts, owner).run()
+    await ExpirySweeper(container, owner).run()

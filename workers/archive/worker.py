@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.errors import ChatError, Conflict, CorruptData, Unavailable
 from chatserver.hot.leases import Lease
@@ -21,9 +22,9 @@ from chatserver.telemetry import metrics
 from chatserver.warm.dynamo.client import Item
 from workers.archive import LEASE_S
 from workers.archive.archiver import US, ArchiveResult
+from workers.archive.container import ArchiveContainer
 from workers.archive.stream_reader import run_stream
 from workers.archive.ttl_expiry import run_expiry
-from workers.container import WorkerContainer
 from workers.partitions import keep_running, run_partitions
 from workers.rounds import make_rounds
 
@@ -36,17 +37,17 @@ LATE_SETTLE_S: Final = 60.0
 class ArchiveWorker:
     """The archive worker of one partition."""
 
-    def __init__(self, parts: WorkerContainer, partition: int, owner: str) -> None:
-        self._parts = parts
-        self._settings = parts.settings.archive
+    def __init__(self, container: StorageContainer, partition: int, owner: str) -> None:
+        self._container = container
+        self._settings = container.settings.archive
         self._partition = partition
         self._lease = Lease(
-            hot=parts.hot,
+            hot=container.hot,
             partition=partition,
             work="archive",
             owner=owner,
             ttl_s=LEASE_S,
-            clock=parts.clock,
+            clock=container.clock,
         )
 
     async def run(self) -> None:
@@ -67,11 +68,11 @@ class ArchiveWorker:
         await self._end_restored()
         moved, stuck_ts = 0, None
         if self._settings.retention_s:
-            before = int((self._parts.clock.time() - self._settings.retention_s) * US)
+            before = int((self._container.clock.time() - self._settings.retention_s) * US)
             start: Item | None = None
             while True:
-                chats, start = await self._parts.manifests.list_due_chats(
-                    self._partition, self._parts.hot.keys.partitions, before, start
+                chats, start = await self._container.manifests.list_due_chats(
+                    self._partition, self._container.hot.keys.partitions, before, start
                 )
                 for chat in chats:
                     visit = await self._visit(chat)
@@ -82,7 +83,7 @@ class ArchiveWorker:
                     break
             lag_s = 0.0 if stuck_ts is None else max(0.0, (before - stuck_ts) / US)
             metrics.ARCHIVE_LAG.labels(str(self._partition)).set(lag_s)
-        metrics.ARCHIVE_PASS.labels(str(self._partition)).set(self._parts.clock.time())
+        metrics.ARCHIVE_PASS.labels(str(self._partition)).set(self._container.clock.time())
         if moved:
             log.info("archive.moved", entries=moved, partition=self._partition)
         return moved
@@ -90,7 +91,7 @@ class ArchiveWorker:
     async def _visit(self, chat: ChatId) -> ArchiveResult:
         await self._keep_lease()
         try:
-            return await self._parts.archiver.visit(chat)
+            return await self._container.get(ArchiveContainer).archiver.visit(chat)
         except Conflict:
             log.info("archive.busy", chat=chat)
         except CorruptData as exc:
@@ -100,17 +101,17 @@ class ArchiveWorker:
         return ArchiveResult(0, 0, None)
 
     async def _fold_late(self) -> None:
-        for late in await self._parts.manifests.list_late():
-            if self._parts.hot.keys.partition_of(late.chat) != self._partition:
+        for late in await self._container.manifests.list_late():
+            if self._container.hot.keys.partition_of(late.chat) != self._partition:
                 continue
             await self._keep_lease()
-            is_settled = late.at_ms / 1000 < self._parts.clock.time() - LATE_SETTLE_S
+            is_settled = late.at_ms / 1000 < self._container.clock.time() - LATE_SETTLE_S
             try:
-                await self._parts.archiver.fold(late.chat)
+                await self._container.get(ArchiveContainer).archiver.fold(late.chat)
                 if self._settings.retention_s:
                     # Restored items may be newer than the archive's top
                     # (`workers.archive.ttl_removals`).
-                    await self._parts.archiver.visit(late.chat)
+                    await self._container.get(ArchiveContainer).archiver.visit(late.chat)
             except Conflict:
                 continue
             except CorruptData as exc:
@@ -118,16 +119,18 @@ class ArchiveWorker:
                 metrics.HISTORY_GAPS.labels("archive").inc()
                 continue
             if is_settled:
-                await self._parts.manifests.drop_late(late)
+                await self._container.manifests.drop_late(late)
 
     async def _end_restored(self) -> None:
         """Remove restored items whose time is over."""
-        for due in await self._parts.restored.list_due():
-            if self._parts.hot.keys.partition_of(due.chat) != self._partition:
+        for due in await self._container.restored.list_due():
+            if self._container.hot.keys.partition_of(due.chat) != self._partition:
                 continue
             await self._keep_lease()
             try:
-                is_over = await self._parts.archiver.end_restored(due.chat)
+                is_over = await self._container.get(ArchiveContainer).archiver.end_restored(
+                    due.chat
+                )
             except Conflict:
                 continue
             except CorruptData as exc:
@@ -135,14 +138,14 @@ class ArchiveWorker:
                 metrics.HISTORY_GAPS.labels("archive").inc()
                 continue
             if is_over:
-                await self._parts.restored.delete_due(due)
+                await self._container.restored.delete_due(due)
 
     async def _keep_lease(self) -> None:
         if not await self._lease.hold():
             raise Unavailable("archive: another worker has the lease")
 
 
-async def run_archive(parts: WorkerContainer, owner: str) -> None:
+async def run_archive(container: StorageContainer, owner: str) -> None:
     """Archive the chats of every free partition and handle TTL removals, until cancelled.
 
     Raises:
@@ -150,22 +153,22 @@ async def run_archive(parts: WorkerContainer, owner: str) -> None:
     """
 
     async def archive(partition: int) -> None:
-        await ArchiveWorker(parts, partition, owner).run()
+        await ArchiveWorker(container, partition, owner).run()
 
     async def sweep(_: int) -> None:
-        await run_expiry(parts, owner)
+        await run_expiry(container, owner)
 
     async def read(_: int) -> None:
-        await run_stream(parts, owner)
+        await run_stream(container, owner)
 
-    settings = parts.settings
+    settings = container.settings
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(run_partitions(parts.hot, "archive", archive), name="archive")
+            group.create_task(run_partitions(container.hot, "archive", archive), name="archive")
             if settings.archive.ttl_sweep:
-                group.create_task(keep_running(parts.hot, "expiry", 0, sweep), name="expiry")
+                group.create_task(keep_running(container.hot, "expiry", 0, sweep), name="expiry")
             elif settings.archive.removal == "ttl" or settings.warm.stream:
                 # Also after TTL removal was disabled: older items still have a `ttl`.
-                group.create_task(keep_running(parts.hot, "stream", 0, read), name="stream")
+                group.create_task(keep_running(container.hot, "stream", 0, read), name="stream")
     except* ChatError as failures:
         raise failures.exceptions[0] from failures

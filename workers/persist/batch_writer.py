@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Sequence, Set
 
 import structlog
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, CorruptData, Unavailable
@@ -33,7 +34,6 @@ from chatserver.telemetry import metrics
 from chatserver.telemetry.tracing import Id, tracer
 from chatserver.warm.chats.directory import Mark
 from chatserver.warm.messages.store import PersistItem
-from workers.container import WorkerContainer
 from workers.persist.batch_effects import BatchEffects, Work, fold, tombstone_in_place_of
 
 log = structlog.get_logger()
@@ -67,7 +67,7 @@ class Writer:
 
     def __init__(
         self,
-        parts: WorkerContainer,
+        container: StorageContainer,
         lease: Lease,
         backlog: Backlog,
         slots: int,
@@ -75,12 +75,12 @@ class Writer:
         is_patient: bool,
     ) -> None:
         self._tracer = tracer()
-        self._parts = parts
+        self._container = container
         self._lease = lease
         self._backlog = backlog
         self._slots = asyncio.Semaphore(slots)
         self._is_patient = is_patient
-        self._timeout_s = parts.settings.persist.write_timeout_s
+        self._timeout_s = container.settings.persist.write_timeout_s
 
     async def write(self, pieces: Sequence[Piece]) -> list[Work]:
         """Write pieces, and return the stored entries: all except dead letters.
@@ -120,17 +120,17 @@ class Writer:
             for each in entries
             if each.kind in ("edit", "delete") or each.expires_at is not None
         }
-        held = {chat for chat in risky if await self._parts.holds.is_held(chat)}
+        held = {chat for chat in risky if await self._container.holds.is_held(chat)}
         if held:
             kept = [each for each in entries if each.chat in held and has_text(each)]
-            await self._parts.holds.keep(kept)
+            await self._container.holds.keep(kept)
 
     async def _write_changes(self, folded: BatchEffects) -> None:
         """Apply changes to earlier messages, after the tombstones of the edits they replace.
 
         Loading a chat detects a change that is not applied, and then also writes these tombstones.
         """
-        changes = self._parts.message_changes
+        changes = self._container.message_changes
         blanks = [functools.partial(changes.blank, *at, rev) for at, rev in folded.blanks.items()]
         applies = [
             functools.partial(changes.apply, *at, made) for at, made in folded.changes.items()
@@ -146,7 +146,7 @@ class Writer:
         A sender can know the chat's id without ever having opened the chat. Redis already lists the
         chat, unless it lost that entry.
         """
-        directory, poster = self._parts.directory, self._parts.social.poster
+        directory, poster = self._container.directory, self._container.device_notifier
         for work in works:
             message, receiver = work.item.message, work.item.receiver
             if (work.chat, message.ts) in buried:
@@ -157,27 +157,26 @@ class Writer:
                 await self._write_one("direct chat", put)
                 again = functools.partial(self._list_direct_once, message.chat, message.sender)
                 await self._write_one("direct chat", again)
-                await list_for_users(self._parts.inboxes, work.chat, both, both, poster)
+                await list_for_users(self._container.inboxes, work.chat, both, both, poster)
 
     async def _list_direct_once(self, chat: str, user: str) -> None:
         """List a direct chat for a user unless already listed: the read is cheaper than a write."""
-        _, is_listed = await self._parts.directory.find_direct(chat, user)
+        _, is_listed = await self._container.directory.find_direct(chat, user)
         if not is_listed:
-            await self._parts.directory.list_direct(chat, user)
+            await self._container.directory.list_direct(chat, user)
 
     def _write_references(self, group: asyncio.TaskGroup, folded: BatchEffects) -> None:
         """Record the files that messages of the batch reference, or lost within it."""
-        references = self._parts.references
         for work in folded.works:
             if work.item.message.attachments:
-                keep = functools.partial(references.record, work.item.message)
+                keep = functools.partial(self._container.record_files, work.item.message)
                 group.create_task(self._write_one("files", keep))
         for seq, files in folded.lost:
-            release = functools.partial(references.release, seq, files)
+            release = functools.partial(self._container.release_files, seq, files)
             group.create_task(self._write_one("files", release))
 
     def _write_marks(self, group: asyncio.TaskGroup, pieces: Sequence[Piece]) -> None:
-        directory = self._parts.directory
+        directory = self._container.directory
         if marks := [mark for piece in pieces for mark in piece.marks.values()]:
             put = functools.partial(directory.put_marks, marks)
             group.create_task(self._write_one("marks", put))
@@ -251,7 +250,9 @@ class Writer:
 
     async def _put(self, items: Sequence[PersistItem]) -> None:
         from_ns = time.time_ns()
-        await self._until_written(lambda: self._parts.messages.put_batch(items, self._timeout_s))
+        await self._until_written(
+            lambda: self._container.messages.put_batch(items, self._timeout_s)
+        )
         if self._tracer is not None:
             now_ns = time.time_ns()
             for each in items:

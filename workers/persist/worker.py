@@ -33,9 +33,9 @@ import redis.asyncio
 import redis.exceptions
 import structlog
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, GatewayId, Seq
 from chatserver.errors import ChatError, Unavailable
-from chatserver.features.companions.hot.pending_responses import PendingResponses
 from chatserver.hot.bus.mailbox import StoredMail
 from chatserver.hot.chats.backlog import (
     Backlog,
@@ -55,7 +55,6 @@ from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, Tracer, tracer
 from chatserver.warm.chats.directory import Mark
 from chatserver.warm.messages.store import PersistItem
-from workers.container import WorkerContainer
 from workers.partitions import run_partitions
 from workers.persist.batch_effects import Work, tombstone_in_place_of
 from workers.persist.batch_writer import LeaseLost, NotWritten, Piece, Writer, bury
@@ -85,24 +84,25 @@ class Stored(NamedTuple):
 class PersistWorker:
     """The persist worker of one partition."""
 
-    def __init__(self, parts: WorkerContainer, partition: int, owner: str) -> None:
-        self._parts = parts
-        self._settings = parts.settings.persist
+    def __init__(self, container: StorageContainer, partition: int, owner: str) -> None:
+        self._container = container
+        self._settings = container.settings.persist
         self._partition = partition
         self._tracer = tracer()
-        self._backlog = Backlog(parts.hot, partition)
-        self._asked = PendingResponses(parts.hot, partition)
-        self._eviction = Eviction(parts.hot)
+        self._backlog = Backlog(container.hot, partition)
+        self._eviction = Eviction(container.hot)
         self._lease = Lease(
-            hot=parts.hot,
+            hot=container.hot,
             partition=partition,
             work="persist",
             owner=owner,
             ttl_s=self._settings.lease_s,
-            clock=parts.clock,
+            clock=container.clock,
         )
-        self._spreading = WriteSharding(parts.shards, ChatLog(parts.hot), parts.settings.warm)
-        slots, shared = WRITES_IN_FLIGHT_MAX, (parts, self._lease, self._backlog)
+        self._spreading = WriteSharding(
+            container.write_shards, ChatLog(container.hot), container.settings.warm
+        )
+        slots, shared = WRITES_IN_FLIGHT_MAX, (container, self._lease, self._backlog)
         self._writer = Writer(*shared, slots, is_patient=False)
         self._patient = Writer(*shared, slots, is_patient=True)
         # Calls of slow chats may hang, so they have their own slots.
@@ -165,20 +165,20 @@ class PersistWorker:
     def _waiting_s(self) -> float:
         """Return the age of the oldest entry. Called by the metrics exporter."""
         with contextlib.suppress(IndexError):  # the exporter runs in another thread
-            return max(0.0, self._parts.clock.time() - self._open[0].since_ms / 1000)
+            return max(0.0, self._container.clock.time() - self._open[0].since_ms / 1000)
         return 0.0
 
     # reading
 
     async def _read(self, queues: ChatQueues) -> None:
         """Queue the entries of the backlog until the lease is lost."""
-        epoch = self._parts.hot.epoch_of(self._partition)
+        epoch = self._container.hot.epoch_of(self._partition)
         at = await self._backlog.get_checkpoint()
         ahead = await self._backlog.get_ahead()
         queues.is_held = place_of(at) < place_of(ahead)
         progress = await self._backlog.get_progress() if queues.is_held else {}
         while await self._lease.hold():
-            if self._parts.hot.epoch_of(self._partition) != epoch:
+            if self._container.hot.epoch_of(self._partition) != epoch:
                 raise LeaseLost("Redis is in another epoch: what was read may be lost there")
             if self._open_count >= AHEAD_MAX and not queues.is_held:
                 await self._wait_for_checkpoint()
@@ -217,7 +217,7 @@ class PersistWorker:
         # Counts requested writes, not completed ones: a throttled chat is the one to shard.
         self._spreading.note([work for piece in pieces for work in piece.works])
         # Record questions to companions that no worker has recorded yet; trimming would lose them.
-        await self._asked.record(entries, is_whole=False)
+        await self._container.record_pending(self._partition, entries)
         failpoint("persist.before_write")
         for piece in pieces:
             if piece.chat in progress:
@@ -234,14 +234,14 @@ class PersistWorker:
                 await self._moved.wait()
 
     async def _wait_for_entries(self, at: str) -> None:
-        key = self._parts.hot.keys.backlog(self._partition)
+        key = self._container.hot.keys.backlog(self._partition)
         if self._client is None:
-            self._client = self._parts.hot.blocking_client(key)
+            self._client = self._container.hot.blocking_client(key)
         try:
             read = self._client.xread({key: at}, count=1, block=IDLE_MS)
-            await self._parts.hot.within(read)
+            await self._container.hot.within(read)
         except (redis.exceptions.RedisError, OSError) as exc:
-            raise Unavailable(f"redis at {self._parts.hot.name}: {exc}") from exc
+            raise Unavailable(f"redis at {self._container.hot.name}: {exc}") from exc
 
     # writing
 
@@ -317,21 +317,19 @@ class PersistWorker:
     # after the write
 
     async def _settle(
-        self, chunks: Sequence[Chunk], works: Sequence[Work], parts: Sequence[Batch]
+        self, chunks: Sequence[Chunk], works: Sequence[Work], batches: Sequence[Batch]
     ) -> None:
         """Publish that chunks are stored, and move the checkpoint past complete batches.
 
-        `works`: the stored entries of the chunks; `parts`: the batches that they are part of.
+        `works`: the stored entries of the chunks; `batches`: the batches that they are part of.
         """
         items = [Stored(work.gateway, work.item.message) for work in works]
         metrics.PERSISTED.inc(len(items))
-        self._parts.busy.add(message.chat for _, message in items)
+        self._container.busy_chats.add(message.chat for _, message in items)
         async with self._settling:
             # Before the checkpoint and the progress: after those, these entries are not read again.
-            await self._parts.webhook_events.publish_entries(
-                self._partition, [item.message for item in items]
-            )
-            for batch in parts:
+            await self._container.publish_entries(self._partition, [item.message for item in items])
+            for batch in batches:
                 batch.left -= 1
             last, count = "", 0
             while self._open and self._open[0].left == 0:
@@ -370,26 +368,26 @@ class PersistWorker:
         """Record in Redis how far the chats are stored, and trim their logs."""
         if items:
             tops = {ChatId(message.chat): Seq(message.seq) for _, message in items}
-            await self._eviction.note_active(self._partition, tops, self._parts.clock.time())
+            await self._eviction.note_active(self._partition, tops, self._container.clock.time())
             await self._backlog.note_persisted(tops)
 
     async def _announce(self, items: Sequence[Stored]) -> None:
         """Notify each gateway how far its senders' messages are stored."""
         if not items:
             return
-        epoch = self._parts.hot.epoch_of(self._partition)
+        epoch = self._container.hot.epoch_of(self._partition)
         stored: dict[tuple[GatewayId, str, str], int] = {}
         for gateway, message in items:
             stored[gateway, message.sender, message.chat] = message.seq
         for (gateway, sender, chat), seq in stored.items():
-            self._parts.postman.post(gateway, StoredMail(sender, chat, seq, epoch))
+            self._container.mailbox_writer.post(gateway, StoredMail(sender, chat, seq, epoch))
         newest = max(message.ts for _, message in items)
-        metrics.PERSIST_LAG.observe(max(0.0, self._parts.clock.time() - newest / 1e6))
+        metrics.PERSIST_LAG.observe(max(0.0, self._container.clock.time() - newest / 1e6))
         waiting = await self._backlog.count_waiting()
         metrics.BACKLOG_LENGTH.labels(str(self._partition)).set(waiting)
 
 
-async def run_persist(parts: WorkerContainer, owner: str) -> None:
+async def run_persist(container: StorageContainer, owner: str) -> None:
     """Persist every free partition until cancelled.
 
     Raises:
@@ -397,9 +395,9 @@ async def run_persist(parts: WorkerContainer, owner: str) -> None:
     """
 
     async def persist(partition: int) -> None:
-        await PersistWorker(parts, partition, owner).run()
+        await PersistWorker(container, partition, owner).run()
 
-    await run_partitions(parts.hot, "persist", persist)
+    await run_partitions(container.hot, "persist", persist)
 
 
 def sort_entries(entries: Sequence[BacklogEntry]) -> tuple[list[Piece], list[CommittedMessage]]:

@@ -15,11 +15,11 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 from msgspec import Meta
 
-from chatserver.api.container import ApiContainer
 from chatserver.api.message_sending import send_message
 from chatserver.api.request_bodies import PathId, PathSeq, body_of, frame_of, ref_of
 from chatserver.api.routes.chats import create_group
 from chatserver.api.security import Asker, key
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import GROUP_PREFIX, SYSTEM_USER, ChatId, Ref, UserId
 from chatserver.errors import Forbidden, NotFound
 from chatserver.hot.bus.job_progress import Jobs
@@ -62,26 +62,26 @@ class SystemPlace(msgspec.Struct, frozen=True):
     ts: int
 
 
-def admin_chats_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def admin_chats_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of chats, messages and broadcasts below ``/v1/admin``."""
-    return [*_chats(parts), *_broadcasts(parts)]
+    return [*_chats(container), *_broadcasts(container)]
 
 
-async def _system_user(parts: ApiContainer) -> UserId:
+async def _system_user(container: StorageContainer) -> UserId:
     user = SYSTEM_USER
-    await parts.user_loader.ensure_loaded(user, is_vouched=True)
+    await container.user_loader.ensure_loaded(user, is_vouched=True)
     return user
 
 
-def _chats(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _chats(container: StorageContainer) -> list[HTTPRouteHandler]:
     @post("/v1/admin/chats", opt={"rule": key("chats:write"), "creates": True})
     async def create_system_chat(
         data: JSONBody[SystemChat], request: Request[Any, Any, Any]
     ) -> frames.ChatInfo:
         """Create a group owned by the system user, with `members`."""
-        user = await _system_user(parts)
+        user = await _system_user(container)
         frame = frame_of(frames.CreateChat, data, request)
-        return await create_group(parts, user, frame, is_host=True)
+        return await create_group(container, user, frame, is_host=True)
 
     @post(
         "/v1/admin/chats/{chat:str}/messages",
@@ -91,9 +91,9 @@ def _chats(parts: ApiContainer) -> list[HTTPRouteHandler]:
         chat: PathId, data: JSONBody[SystemMessage], request: Request[Any, Any, Any]
     ) -> SystemPlace:
         """Send a message as the system user, to any group or to its direct chat with a user."""
-        user, frame = await _system_user(parts), frame_of(frames.Send, data, request, chat=chat)
+        user, frame = await _system_user(container), frame_of(frames.Send, data, request, chat=chat)
         is_group = chat.startswith(GROUP_PREFIX)
-        ack = await send_message(parts, user, frame, is_system=is_group)
+        ack = await send_message(container, user, frame, is_system=is_group)
         return SystemPlace(ack.mid, ack.seq, ack.ts)
 
     @delete("/v1/admin/chats/{chat:str}/messages/{seq:int}", opt={"rule": key("messages:delete")})
@@ -101,12 +101,12 @@ def _chats(parts: ApiContainer) -> list[HTTPRouteHandler]:
         chat: PathId, seq: PathSeq, request: Request[Any, Any, Any]
     ) -> None:
         """Delete any user's message for everyone."""
-        await _delete(parts, ChatId(chat), seq, Ref(ref_of(None, request)))
+        await _delete(container, ChatId(chat), seq, Ref(ref_of(None, request)))
 
     return [create_system_chat, send_as_system, delete_any_message]
 
 
-async def _delete(parts: ApiContainer, chat: ChatId, seq: int, ref: Ref) -> None:
+async def _delete(container: StorageContainer, chat: ChatId, seq: int, ref: Ref) -> None:
     """Delete a message on behalf of a member who may delete it.
 
     In a group that is an owner or an admin, in a direct chat the sender. Members see an ordinary
@@ -115,25 +115,27 @@ async def _delete(parts: ApiContainer, chat: ChatId, seq: int, ref: Ref) -> None
     Raises:
         NotFound: the message does not exist, or no remaining member may delete it.
     """
-    seniority = await parts.memberships.list_seniority(chat)
+    seniority = await container.memberships.list_seniority(chat)
     privileged = [user for user, role in seniority if role in ("owner", "admin")]
     for user in (privileged or [user for user, _ in seniority])[:DELETERS_MAX]:
         try:
-            await parts.amending.change(UserId(user), frames.Delete(0, chat, seq, ref))
+            await container.message_amendments.change(
+                UserId(user), frames.Delete(0, chat, seq, ref)
+            )
         except (Forbidden, NotFound):
             continue
         return
     raise NotFound("seq: the chat has no such message, or nobody in it may delete it")
 
 
-def _broadcasts(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _broadcasts(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def deliver(user: UserId, ref: Ref, body: str) -> None:
         system = SYSTEM_USER
-        chat = await parts.chats.open_direct(system, user, is_host=True)
-        await send_message(parts, system, frames.Send(0, chat.chat, ref, body))
+        chat = await container.chats.open_direct(system, user, is_host=True)
+        await send_message(container, system, frames.Send(0, chat.chat, ref, body))
 
-    broadcasting = Broadcasts(Jobs(parts.hot, parts.clock), deliver)
-    parts.closers.append(broadcasting.stop)
+    broadcasting = Broadcasts(Jobs(container.hot, container.clock), deliver)
+    container.closers.append(broadcasting.stop)
 
     async def shown(job: str) -> Broadcast:
         found = await broadcasting.get(job)
@@ -147,7 +149,7 @@ def _broadcasts(parts: ApiContainer) -> list[HTTPRouteHandler]:
 
         A retry with the same `ref` resumes the broadcast or returns its progress.
         """
-        await _system_user(parts)
+        await _system_user(container)
         users = [UserId(user) for user in data.users]
         ref = ref_of(data.ref, request)
         return await shown(await broadcasting.start(principal.name, ref, users, data.body))

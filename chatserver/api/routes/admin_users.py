@@ -10,12 +10,13 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 from msgspec import Meta
 
-from chatserver.api.container import ApiContainer
 from chatserver.api.idempotency import tell_of
 from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.request_bodies import PathId
 from chatserver.api.security import key
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ID_PATTERN, UserId
+from chatserver.features.accounts.container import AccountContainer
 from chatserver.features.accounts.routes import Device, Password, ShownName, page_of_devices
 from chatserver.hot.users.live_sessions import LiveSessions
 
@@ -57,13 +58,13 @@ class LiveSession(msgspec.Struct, frozen=True):
     started: int
 
 
-def admin_users_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def admin_users_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of users below ``/v1/admin``."""
-    return [*_users(parts), *_bans(parts), *_sessions(parts)]
+    return [*_users(container), *_bans(container), *_sessions(container)]
 
 
-def _users(parts: ApiContainer) -> list[HTTPRouteHandler]:
-    accounts = parts.people.accounts
+def _users(container: StorageContainer) -> list[HTTPRouteHandler]:
+    accounts = container.get(AccountContainer).accounts
 
     def shown(record: Any) -> AnyUser:
         is_banned = record.banned_ms is not None
@@ -89,8 +90,8 @@ def _users(parts: ApiContainer) -> list[HTTPRouteHandler]:
     return [create_user, get_user, set_password]
 
 
-def _bans(parts: ApiContainer) -> list[HTTPRouteHandler]:
-    revoking = parts.people.revoking
+def _bans(container: StorageContainer) -> list[HTTPRouteHandler]:
+    revoking = container.revocation
 
     @put("/v1/admin/users/{user:str}/ban", status_code=204, opt={"rule": WRITE})
     async def ban_user(user: PathId) -> None:
@@ -105,16 +106,16 @@ def _bans(parts: ApiContainer) -> list[HTTPRouteHandler]:
     return [ban_user, unban_user]
 
 
-def _sessions(parts: ApiContainer) -> list[HTTPRouteHandler]:
-    logins, revoking = parts.people.logins, parts.people.revoking
-    live = LiveSessions(parts.hot)
+def _sessions(container: StorageContainer) -> list[HTTPRouteHandler]:
+    logins, revoking = container.get(AccountContainer).logins, container.revocation
+    live = LiveSessions(container.hot)
 
     @get("/v1/admin/users/{user:str}/sessions", opt={"rule": READ})
     async def list_sessions(
         user: PathId, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[LiveSession]:
         """List a user's open WebSocket sessions, oldest first."""
-        found, following = parts.cursors.cut(
+        found, following = container.cursors.cut(
             f"sessions of {user}",
             await live.list_of(UserId(user)),
             lambda each: (each.started_ms, each.session),
@@ -131,7 +132,7 @@ def _sessions(parts: ApiContainer) -> list[HTTPRouteHandler]:
         user: PathId, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[Device]:
         """List a user's password logins, most recently used first."""
-        return await page_of_devices(parts, UserId(user), None, limit, cursor)
+        return await page_of_devices(container, UserId(user), None, limit, cursor)
 
     @delete("/v1/admin/users/{user:str}/sessions", opt={"rule": WRITE})
     async def end_sessions(user: PathId) -> None:

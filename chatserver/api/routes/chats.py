@@ -9,10 +9,10 @@ from litestar import Request, delete, get, patch, post, put
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
-from chatserver.api.container import ApiContainer
 from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.request_bodies import PathId, RefQuery, body_of, frame_of, ref_of
 from chatserver.api.security import Actor, Asker, pay_for, user_or_key
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.membership import Role
 from chatserver.hot.users.rate_limits import TOO_MUCH
@@ -49,29 +49,29 @@ class Member(msgspec.Struct, frozen=True):
     joined: int
 
 
-def chats_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def chats_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of chats and of their members."""
     return [
-        *_chats(parts),
-        *_members(parts),
-        *_own_membership(parts),
-        *_invitations(parts),
+        *_chats(container),
+        *_members(container),
+        *_own_membership(container),
+        *_invitations(container),
     ]
 
 
 DIRECT_BYTES = CHAT_BYTES + 2 * MEMBER_BYTES + NEW_INBOX_BYTES
 
 
-def _chats(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _chats(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats", opt={"rule": READ})
     async def list_chats(
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[frames.ChatSummary]:
         """List the user's chats, newest activity first."""
         place = f"chats of {actor}"
-        after = parts.cursors.open(place, cursor, str)
-        items, following = await parts.chats.list_page(actor, after, limit)
-        return Page(items, None if following is None else parts.cursors.seal(place, following))
+        after = container.cursors.open(place, cursor, str)
+        items, following = await container.chats.list_page(actor, after, limit)
+        return Page(items, None if following is None else container.cursors.seal(place, following))
 
     @post("/v1/chats", opt={"rule": WRITE, "creates": True})
     async def create_chat(
@@ -79,21 +79,21 @@ def _chats(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> frames.ChatInfo:
         """Create a group of the user and `members`; strangers among them are invited."""
         frame, is_host = frame_of(frames.CreateChat, data, request), principal.kind == "key"
-        await parts.limits.find("memory", actor).pay(TOO_MUCH, cost_of(frame, 0))
-        await pay_for(parts.limits, actor, frame)
-        return await create_group(parts, actor, frame, is_host=is_host)
+        await container.limits.find("memory", actor).pay(TOO_MUCH, cost_of(frame, 0))
+        await pay_for(container.limits, actor, frame)
+        return await create_group(container, actor, frame, is_host=is_host)
 
     @put("/v1/direct-chats/{user:str}", opt={"rule": WRITE, "memory": DIRECT_BYTES})
     async def open_direct(user: PathId, actor: Actor, principal: Asker) -> frames.ChatInfo:
         """Open the direct chat with another user; repeated calls return the same chat."""
         is_host = principal.kind == "key"
-        return await parts.chats.open_direct(actor, UserId(user), is_host=is_host)
+        return await container.chats.open_direct(actor, UserId(user), is_host=is_host)
 
     @get("/v1/chats/{chat:str}", opt={"rule": READ})
     async def get_chat(chat: PathId, actor: Actor) -> frames.ChatInfo:
         """Return a chat with its first members, sorted by id."""
-        await parts.members.get_reader(ChatId(chat), actor)
-        return await parts.turnover.describe(ChatId(chat))
+        await container.members.get_reader(ChatId(chat), actor)
+        return await container.membership_propagation.describe(ChatId(chat))
 
     @patch("/v1/chats/{chat:str}", opt={"rule": WRITE})
     async def update_chat(
@@ -101,43 +101,43 @@ def _chats(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> frames.ChatInfo:
         """Change the settings of a group, such as its name and who may join."""
         frame = frame_of(frames.UpdateChat, data, request, chat=chat)
-        return await change_group(parts, actor, frame)
+        return await change_group(container, actor, frame)
 
     return [list_chats, create_chat, open_direct, get_chat, update_chat]
 
 
 async def change_group(
-    parts: ApiContainer, user: UserId, frame: frames.AnyChange, *, is_host: bool = False
+    container: StorageContainer, user: UserId, frame: frames.AnyChange, *, is_host: bool = False
 ) -> frames.ChatInfo:
     """Change a group and charge the user for the inbox entries of its members."""
-    info = await parts.membership.change(user, frame, is_host=is_host)
-    parts.limits.charge_memory(user, cost_of_membership_change(frame, info))
+    info = await container.membership.change(user, frame, is_host=is_host)
+    container.limits.charge_memory(user, cost_of_membership_change(frame, info))
     return info
 
 
 async def create_group(
-    parts: ApiContainer, user: UserId, frame: frames.CreateChat, *, is_host: bool
+    container: StorageContainer, user: UserId, frame: frames.CreateChat, *, is_host: bool
 ) -> frames.ChatInfo:
     """Create a group; if it is large, complete its membership propagation."""
-    info = await parts.chats.create_chat(user, frame, is_host=is_host)
+    info = await container.chats.create_chat(user, frame, is_host=is_host)
     if info.large:
-        await parts.turnover.finish(ChatId(info.chat))
+        await container.membership_propagation.finish(ChatId(info.chat))
     return info
 
 
-def _members(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _members(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/members", opt={"rule": READ})
     async def list_members(
         chat: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[Member]:
         """List the members of a chat, by id."""
-        await parts.members.get_reader(ChatId(chat), actor)
+        await container.members.get_reader(ChatId(chat), actor)
         place = f"members of {chat} for {actor}"
-        after = parts.cursors.open(place, cursor, str)
-        members = await parts.memberships.list_after(chat, after, limit + 1)
+        after = container.cursors.open(place, cursor, str)
+        members = await container.memberships.list_after(chat, after, limit + 1)
         page = [Member(each.user, each.role, each.joined) for each in members[:limit]]
         has_more = len(members) > limit
-        return Page(page, parts.cursors.seal(place, page[-1].user) if has_more else None)
+        return Page(page, container.cursors.seal(place, page[-1].user) if has_more else None)
 
     @post("/v1/chats/{chat:str}/members", opt={"rule": WRITE, "creates": True})
     async def invite(
@@ -149,9 +149,9 @@ def _members(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> frames.ChatInfo:
         """Add users to a group; those to whom the user is a stranger are invited instead."""
         frame, is_host = frame_of(frames.Invite, data, request, chat=chat), principal.kind == "key"
-        await parts.limits.find("memory", actor).pay(TOO_MUCH, cost_of(frame, 0))
-        await pay_for(parts.limits, actor, frame)
-        return await change_group(parts, actor, frame, is_host=is_host)
+        await container.limits.find("memory", actor).pay(TOO_MUCH, cost_of(frame, 0))
+        await pay_for(container.limits, actor, frame)
+        return await change_group(container, actor, frame, is_host=is_host)
 
     @patch("/v1/chats/{chat:str}/members/{user:str}", opt={"rule": WRITE})
     async def set_role(
@@ -163,7 +163,7 @@ def _members(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> frames.ChatInfo:
         """Change the role of a member."""
         frame = frame_of(frames.SetRole, data, request, chat=chat, user=user)
-        return await change_group(parts, actor, frame)
+        return await change_group(container, actor, frame)
 
     @delete("/v1/chats/{chat:str}/members/{user:str}", status_code=200, opt={"rule": WRITE})
     async def remove(
@@ -175,39 +175,41 @@ def _members(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> frames.ChatInfo:
         """Remove another user from a group."""
         frame = frames.Remove(0, chat, ref_of(ref, request), user)
-        return await change_group(parts, actor, frame)
+        return await change_group(container, actor, frame)
 
     return [list_members, invite, set_role, remove]
 
 
-def _own_membership(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _own_membership(container: StorageContainer) -> list[HTTPRouteHandler]:
     @post("/v1/chats/{chat:str}/join", status_code=200, opt={"rule": WRITE, "creates": True})
     async def join(
         chat: PathId, data: JSONBody[Reference], actor: Actor, request: Request[Any, Any, Any]
     ) -> frames.ChatInfo:
         """Join a group that is open to join."""
-        return await change_group(parts, actor, frame_of(frames.Join, data, request, chat=chat))
+        return await change_group(container, actor, frame_of(frames.Join, data, request, chat=chat))
 
     @post("/v1/chats/{chat:str}/leave", status_code=200, opt={"rule": WRITE, "creates": True})
     async def leave(
         chat: PathId, data: JSONBody[Reference], actor: Actor, request: Request[Any, Any, Any]
     ) -> frames.ChatInfo:
         """Leave a group."""
-        return await change_group(parts, actor, frame_of(frames.Leave, data, request, chat=chat))
+        return await change_group(
+            container, actor, frame_of(frames.Leave, data, request, chat=chat)
+        )
 
     return [join, leave]
 
 
-def _invitations(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _invitations(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/invitations", opt={"rule": READ})
     async def list_invitations(
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[frames.InvitationInfo]:
         """List the user's pending invitations to groups, by chat."""
         place = f"invitations of {actor}"
-        after = parts.cursors.open(place, cursor, str)
-        items, following = await parts.invitations.list_pending(actor, after, limit)
-        return Page(items, None if following is None else parts.cursors.seal(place, following))
+        after = container.cursors.open(place, cursor, str)
+        items, following = await container.invitations.list_pending(actor, after, limit)
+        return Page(items, None if following is None else container.cursors.seal(place, following))
 
     @post(
         "/v1/invitations/{chat:str}/accept",
@@ -219,11 +221,11 @@ def _invitations(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> frames.ChatInfo:
         """Accept an invitation and join the group."""
         frame = frame_of(frames.AcceptInvitation, data, request, chat=chat)
-        return await change_group(parts, actor, frame)
+        return await change_group(container, actor, frame)
 
     @delete("/v1/invitations/{chat:str}", status_code=204, opt={"rule": WRITE})
     async def decline_invitation(chat: PathId, actor: Actor) -> None:
         """Decline an invitation without notifying anyone."""
-        await parts.invitations.decline(actor, ChatId(chat))
+        await container.invitations.decline(actor, ChatId(chat))
 
     return [list_invitations, accept_invitation, decline_invitation]

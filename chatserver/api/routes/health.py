@@ -8,8 +8,8 @@ import msgspec
 from litestar import get
 from litestar.handlers import HTTPRouteHandler
 
-from chatserver.api.container import ApiContainer
 from chatserver.api.security import ANYONE
+from chatserver.container.storage import StorageContainer
 from chatserver.errors import ChatError, Unavailable
 
 READY_TIMEOUT_S = 2.0
@@ -22,7 +22,7 @@ class Health(msgspec.Struct, frozen=True):
     status: str = "ok"
 
 
-def health_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def health_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return ``/healthz`` and ``/readyz``."""
 
     @get("/healthz", opt={"rule": ANYONE, "is_probe": True})
@@ -39,9 +39,9 @@ def health_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
         """Report readiness: Redis and DynamoDB responded less than a second ago."""
         nonlocal seen_at, trouble
         async with checking:
-            if parts.clock.monotonic() - seen_at >= READY_FOR_S:
-                trouble = await _find_trouble(parts)
-                seen_at = parts.clock.monotonic()
+            if container.clock.monotonic() - seen_at >= READY_FOR_S:
+                trouble = await _find_trouble(container)
+                seen_at = container.clock.monotonic()
         if trouble is not None:
             raise Unavailable(trouble)
         return Health()
@@ -49,13 +49,13 @@ def health_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
     return [get_health, get_readiness]
 
 
-async def _find_trouble(parts: ApiContainer) -> str | None:
+async def _find_trouble(container: StorageContainer) -> str | None:
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):
-            await parts.hot.call("EXISTS", parts.hot.keys.epoch(0))
-            if parts.hot.refusal:
-                return parts.hot.refusal
-            await parts.directory.check()
+            await container.hot.call("EXISTS", container.hot.keys.epoch(0))
+            if container.hot.refusal:
+                return container.hot.refusal
+            await container.directory.check()
     except TimeoutError:
         return "a store is too slow"
     except ChatError as exc:  # a missing table is a ConfigError; report it as not ready

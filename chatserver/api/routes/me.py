@@ -10,9 +10,10 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from chatserver.api.container import ApiContainer
 from chatserver.api.security import Actor, Asker, user_or_key
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.access.principals import Principal
+from chatserver.features.accounts.container import AccountContainer
 
 
 class Me(msgspec.Struct, frozen=True):
@@ -34,9 +35,9 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     about: Annotated[str, Meta(max_length=1000)] | UnsetType | None = UNSET
 
 
-def me_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def me_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes below ``/v1/me``."""
-    accounts = parts.people.accounts
+    accounts = container.get(AccountContainer).accounts
 
     def shown(record: Any, principal: Principal) -> Me:
         return Me(record.user, record.name, record.about, principal.is_admin)

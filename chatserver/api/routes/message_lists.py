@@ -15,10 +15,10 @@ from litestar import get
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import QueryParameter
 
-from chatserver.api.container import ApiContainer
 from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.request_bodies import PathId, PathSeq
 from chatserver.api.security import Actor, key, user_or_key
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
 from chatserver.protocol import frames
 from chatserver.service.history.message_context import Reference
@@ -70,9 +70,9 @@ class MessageContextPage(msgspec.Struct, frozen=True):
     newer: bool
 
 
-def message_lists_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def message_lists_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of message queries."""
-    return [*_single(parts), *_of_chats(parts), *_own(parts), *_any(parts)]
+    return [*_single(container), *_of_chats(container), *_own(container), *_any(container)]
 
 
 def _raw(message: bytes) -> frames.Message:
@@ -80,11 +80,13 @@ def _raw(message: bytes) -> frames.Message:
     return cast("frames.Message", msgspec.Raw(message))
 
 
-def _single(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _single(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/messages/{seq:int}", opt={"rule": READ})
     async def get_message(chat: PathId, seq: PathSeq, actor: Actor) -> frames.Message:
         """Return one message as in the history; a deleted one has no content."""
-        return _raw(await parts.around.get_message(actor, Reference(ChatId(chat), Seq(seq))))
+        return _raw(
+            await container.message_context.get_message(actor, Reference(ChatId(chat), Seq(seq)))
+        )
 
     @get("/v1/chats/{chat:str}/messages/by-mid/{mid:str}", opt={"rule": READ})
     async def get_message_by_mid(
@@ -97,7 +99,7 @@ def _single(parts: ApiContainer) -> list[HTTPRouteHandler]:
             None if ts is None else Ts(ts),
             Mid(mid),
         )
-        return _raw(await parts.around.get_message(actor, reference))
+        return _raw(await container.message_context.get_message(actor, reference))
 
     @get("/v1/chats/{chat:str}/messages/around/{seq:int}", opt={"rule": READ})
     async def list_messages_around(
@@ -105,7 +107,7 @@ def _single(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> MessageContextPage:
         """List a message and its neighbors: half of `limit` before it, the rest after."""
         reference = Reference(ChatId(chat), Seq(seq))
-        found = await parts.around.get_context(actor, reference, limit)
+        found = await container.message_context.get_context(actor, reference, limit)
         messages = [_raw(each) for each in found.messages]
         return MessageContextPage(messages, found.tier, found.has_older, found.has_newer)
 
@@ -113,17 +115,22 @@ def _single(parts: ApiContainer) -> list[HTTPRouteHandler]:
 
 
 async def _list(
-    parts: ApiContainer, what: str, span: TimeRange, limit: int, cursor: str | None, read: Read
+    container: StorageContainer,
+    what: str,
+    span: TimeRange,
+    limit: int,
+    cursor: str | None,
+    read: Read,
 ) -> Page[frames.Message]:
     """Return a page of `what`; its cursors are valid for the same time range and direction."""
     place = f"{what}, {span}"
-    start = parts.cursors.open(place, cursor, dict[str, str | int])
+    start = container.cursors.open(place, cursor, dict[str, str | int])
     found = await read(span, limit, start)
-    following = None if found.next is None else parts.cursors.seal(place, dict(found.next))
+    following = None if found.next is None else container.cursors.seal(place, dict(found.next))
     return Page(found.items, following)
 
 
-def _of_chats(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _of_chats(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/messages/between", opt={"rule": READ})
     async def list_messages_between(
         chat: PathId,
@@ -141,12 +148,12 @@ def _of_chats(parts: ApiContainer) -> list[HTTPRouteHandler]:
         """
         what = f"messages of {chat} for {actor}"
         return await _list(
-            parts,
+            container,
             what,
             _span(from_ts, to_ts, order),
             limit,
             cursor,
-            lambda *page: parts.finding.list_chat(actor, ChatId(chat), *page),
+            lambda *page: container.message_queries.list_chat(actor, ChatId(chat), *page),
         )
 
     @get("/v1/chats/{chat:str}/messages/active", opt={"rule": READ})
@@ -159,12 +166,12 @@ def _of_chats(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> Page[frames.Message]:
         """List the messages of a chat that are not deleted."""
         return await _list(
-            parts,
+            container,
             f"active messages of {chat} for {actor}",
             TimeRange(is_newest_first=order == "newest"),
             limit,
             cursor,
-            lambda *page: parts.finding.list_active(actor, ChatId(chat), *page),
+            lambda *page: container.message_queries.list_active(actor, ChatId(chat), *page),
         )
 
     @get("/v1/chats/{chat:str}/messages/with-files", opt={"rule": READ})
@@ -179,18 +186,18 @@ def _of_chats(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> Page[frames.Message]:
         """List the messages of a chat that have files."""
         return await _list(
-            parts,
+            container,
             f"messages of {chat} with files for {actor}",
             _span(from_ts, to_ts, order),
             limit,
             cursor,
-            lambda *page: parts.finding.list_files(actor, ChatId(chat), *page),
+            lambda *page: container.message_queries.list_files(actor, ChatId(chat), *page),
         )
 
     return [list_messages_between, list_active_messages, list_messages_with_files]
 
 
-def _own(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _own(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/me/sent", opt={"rule": READ})
     async def list_sent(
         actor: Actor,
@@ -202,12 +209,12 @@ def _own(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> Page[frames.Message]:
         """List the messages that the user sent, in all chats that they may still read."""
         return await _list(
-            parts,
+            container,
             f"sent by {actor}",
             _span(from_ts, to_ts, order),
             limit,
             cursor,
-            lambda *page: parts.finding.list_sent(actor, actor, *page),
+            lambda *page: container.message_queries.list_sent(actor, actor, *page),
         )
 
     @get("/v1/me/received", opt={"rule": READ})
@@ -221,18 +228,18 @@ def _own(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> Page[frames.Message]:
         """List the messages that others sent to the user in direct chats."""
         return await _list(
-            parts,
+            container,
             f"received by {actor}",
             _span(from_ts, to_ts, order),
             limit,
             cursor,
-            lambda *page: parts.finding.list_received(actor, actor, *page),
+            lambda *page: container.message_queries.list_received(actor, actor, *page),
         )
 
     return [list_sent, list_received]
 
 
-def _any(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _any(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/admin/chats/{chat:str}/messages", opt={"rule": READ_ANY})
     async def list_any_messages(
         chat: PathId,
@@ -244,12 +251,12 @@ def _any(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> Page[frames.Message]:
         """List the messages of any chat, optionally in a time range."""
         return await _list(
-            parts,
+            container,
             f"messages of {chat}",
             _span(from_ts, to_ts, order),
             limit,
             cursor,
-            lambda *page: parts.finding.list_chat(None, ChatId(chat), *page),
+            lambda *page: container.message_queries.list_chat(None, ChatId(chat), *page),
         )
 
     @get("/v1/admin/chats/{chat:str}/messages/active", opt={"rule": READ_ANY})
@@ -258,18 +265,18 @@ def _any(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> Page[frames.Message]:
         """List the messages of any chat that are not deleted."""
         return await _list(
-            parts,
+            container,
             f"active messages of {chat}",
             TimeRange(is_newest_first=order == "newest"),
             limit,
             cursor,
-            lambda *page: parts.finding.list_active(None, ChatId(chat), *page),
+            lambda *page: container.message_queries.list_active(None, ChatId(chat), *page),
         )
 
-    return [list_any_messages, list_any_active, *_any_user(parts)]
+    return [list_any_messages, list_any_active, *_any_user(container)]
 
 
-def _any_user(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _any_user(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/admin/users/{user:str}/sent", opt={"rule": READ_ANY})
     async def list_sent_by_user(
         user: PathId,
@@ -281,12 +288,12 @@ def _any_user(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> Page[frames.Message]:
         """List the messages that a user sent, in any chat."""
         return await _list(
-            parts,
+            container,
             f"sent by {user} for the host",
             _span(from_ts, to_ts, order),
             limit,
             cursor,
-            lambda *page: parts.finding.list_sent(None, UserId(user), *page),
+            lambda *page: container.message_queries.list_sent(None, UserId(user), *page),
         )
 
     @get("/v1/admin/users/{user:str}/received", opt={"rule": READ_ANY})
@@ -300,12 +307,12 @@ def _any_user(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> Page[frames.Message]:
         """List the messages that others sent to a user in direct chats."""
         return await _list(
-            parts,
+            container,
             f"received by {user} for the host",
             _span(from_ts, to_ts, order),
             limit,
             cursor,
-            lambda *page: parts.finding.list_received(None, UserId(user), *page),
+            lambda *page: container.message_queries.list_received(None, UserId(user), *page),
         )
 
     return [list_sent_by_user, list_received_by_user]

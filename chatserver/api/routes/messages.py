@@ -9,14 +9,13 @@ from litestar import Request, Response, delete, get, patch, post, put
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody, QueryParameter
 
-from chatserver.api.container import ApiContainer
 from chatserver.api.message_sending import send_message
 from chatserver.api.paging import Limit
 from chatserver.api.request_bodies import PathId, PathSeq, RefQuery, body_of, frame_of, ref_of
 from chatserver.api.security import Actor, user_or_key
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.errors import BadRequest
-from chatserver.features.webhooks.before_send import check_edit
 from chatserver.protocol import frames
 from chatserver.protocol.memory_costs import CHANGE_BYTES, MESSAGE_BYTES
 
@@ -62,12 +61,12 @@ class Placed(msgspec.Struct, frozen=True):
     durability: Literal["hot", "stored"]
 
 
-def messages_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def messages_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of messages."""
-    return [*_reading(parts), *_writing(parts), *_changing(parts)]
+    return [*_reading(container), *_writing(container), *_changing(container)]
 
 
-def _reading(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _reading(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/messages", opt={"rule": READ})
     async def list_messages(
         chat: PathId,
@@ -78,9 +77,9 @@ def _reading(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> History:
         """List messages before or after a `seq` of the chat; by default, the newest."""
         frame = frames.History(0, chat, before, after, limit)
-        page = await parts.history.get_page(actor, frame)
+        page = await container.history.get_page(actor, frame)
         is_newest = before is None and after is None
-        marks = await parts.chats.list_marks(actor, ChatId(chat)) if is_newest else []
+        marks = await container.chats.list_marks(actor, ChatId(chat)) if is_newest else []
         # Already JSON of this type: avoid decoding and encoding it again.
         messages = cast("list[frames.Message]", [msgspec.Raw(each) for each in page.messages])
         return History(messages, page.tier, page.has_more, page.stored, marks)
@@ -93,24 +92,24 @@ def _reading(parts: ApiContainer) -> list[HTTPRouteHandler]:
         frame = frame_of(frames.Mark, data, request, chat=chat)
         if frame.read is None and frame.received is None:
             raise BadRequest("read, received: give at least one")
-        await parts.chats.mark(actor, frame)
+        await container.chats.mark(actor, frame)
 
     return [list_messages, mark]
 
 
-def _writing(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _writing(container: StorageContainer) -> list[HTTPRouteHandler]:
     @post("/v1/chats/{chat:str}/messages", opt=SEND)
     async def send(
         chat: PathId, data: JSONBody[NewMessage], actor: Actor, request: Request[Any, Any, Any]
     ) -> Response[Placed]:
         """Send a message. A retry with the same `ref` returns 200 and the same position."""
-        ack = await send_message(parts, actor, frame_of(frames.Send, data, request, chat=chat))
+        ack = await send_message(container, actor, frame_of(frames.Send, data, request, chat=chat))
         return Response(_placed(ack), status_code=200 if ack.dup else 201)
 
     return [send]
 
 
-def _changing(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _changing(container: StorageContainer) -> list[HTTPRouteHandler]:
     @patch("/v1/chats/{chat:str}/messages/{seq:int}", opt=CHANGE)
     async def edit(
         chat: PathId,
@@ -121,9 +120,9 @@ def _changing(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> Placed:
         """Replace the text of one of the user's own messages."""
         frame = frame_of(frames.Edit, data, request, chat=chat, seq=seq)
-        if parts.before_send is not None:
-            frame = await check_edit(parts.before_send, actor, frame)
-        return _placed(await parts.amending.change(actor, frame))
+        if container.check_edit is not None:
+            frame = await container.check_edit(actor, frame)
+        return _placed(await container.message_amendments.change(actor, frame))
 
     @put("/v1/chats/{chat:str}/messages/{seq:int}/reaction", opt=CHANGE)
     async def react(
@@ -135,7 +134,7 @@ def _changing(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> Placed:
         """Set the user's reaction to a message; an empty one removes it."""
         frame = frame_of(frames.React, data, request, chat=chat, seq=seq)
-        return _placed(await parts.amending.change(actor, frame))
+        return _placed(await container.message_amendments.change(actor, frame))
 
     @delete("/v1/chats/{chat:str}/messages/{seq:int}", status_code=200, opt=CHANGE)
     async def delete_message(
@@ -148,7 +147,7 @@ def _changing(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> Placed:
         """Delete a message for everyone, or only for the user."""
         frame = frames.Delete(0, chat, seq, ref_of(ref, request), reach)
-        return _placed(await parts.amending.change(actor, frame))
+        return _placed(await container.message_amendments.change(actor, frame))
 
     return [edit, react, delete_message]
 

@@ -9,12 +9,12 @@ from litestar import Request, delete, get, post, put
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
-from chatserver.api.container import ApiContainer
 from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.request_bodies import PathId, PathSeq, RefQuery, body_of, frame_of, ref_of
 from chatserver.api.routes.chats import change_group
 from chatserver.api.routes.message_lists import Order
 from chatserver.api.security import Actor, Asker, key, user_or_key
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.access.principals import Principal
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.protocol import frames
@@ -50,36 +50,36 @@ class ReportInfo(msgspec.Struct, frozen=True):
     resolved_by: str | None = None
 
 
-def moderation_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def moderation_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the moderation routes."""
-    return [*_blocks(parts), *_members(parts), *_reports(parts)]
+    return [*_blocks(container), *_members(container), *_reports(container)]
 
 
-def _blocks(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _blocks(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/me/blocks", opt={"rule": user_or_key("users:read")})
     async def list_blocks(
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[frames.BlockedUser]:
         """List the users whom the user blocks, sorted by id."""
         place = f"blocks of {actor}"
-        after = parts.cursors.open(place, cursor, str)
-        items, following = await parts.moderation.list_blocks(actor, after, limit)
-        return Page(items, _seal(parts, place, following))
+        after = container.cursors.open(place, cursor, str)
+        items, following = await container.moderation.list_blocks(actor, after, limit)
+        return Page(items, _seal(container, place, following))
 
     @put("/v1/me/blocks/{user:str}", status_code=204, opt={"rule": user_or_key("users:write")})
     async def block(user: PathId, actor: Actor) -> None:
         """Prevent direct messages and invitations between the user and another one, both ways."""
-        await parts.moderation.block(actor, UserId(user))
+        await container.moderation.block(actor, UserId(user))
 
     @delete("/v1/me/blocks/{user:str}", status_code=204, opt={"rule": user_or_key("users:write")})
     async def unblock(user: PathId, actor: Actor) -> None:
         """Remove the user's own block."""
-        await parts.moderation.unblock(actor, UserId(user))
+        await container.moderation.unblock(actor, UserId(user))
 
     return [list_blocks, block, unblock]
 
 
-def _members(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _members(container: StorageContainer) -> list[HTTPRouteHandler]:
     @put("/v1/chats/{chat:str}/members/{user:str}/mute", opt={"rule": WRITE})
     async def mute_member(
         chat: PathId,
@@ -90,7 +90,7 @@ def _members(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> frames.ChatInfo:
         """Mute a member of a group for `mute_s` seconds, or indefinitely; 0 unmutes."""
         frame = frame_of(frames.MuteMember, data, request, chat=chat, user=user)
-        return await change_group(parts, actor, frame)
+        return await change_group(container, actor, frame)
 
     @get("/v1/chats/{chat:str}/bans", opt={"rule": READ})
     async def list_bans(
@@ -98,10 +98,10 @@ def _members(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> Page[BannedUser]:
         """List the users who are banned from a chat, by id. For its owner and admins."""
         place = f"bans of {chat} for {actor}"
-        after = parts.cursors.open(place, cursor, str)
-        bans, following = await parts.moderation.list_bans(actor, ChatId(chat), after, limit)
+        after = container.cursors.open(place, cursor, str)
+        bans, following = await container.moderation.list_bans(actor, ChatId(chat), after, limit)
         items = [BannedUser(ban.user, ban.by, ban.created_ms) for ban in bans]
-        return Page(items, _seal(parts, place, following))
+        return Page(items, _seal(container, place, following))
 
     @put("/v1/chats/{chat:str}/bans/{user:str}", opt={"rule": WRITE})
     async def ban_member(
@@ -113,7 +113,7 @@ def _members(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> frames.ChatInfo:
         """Remove a user from a group and prevent them from rejoining."""
         frame = frames.BanMember(0, chat, ref_of(ref, request), user)
-        return await change_group(parts, actor, frame)
+        return await change_group(container, actor, frame)
 
     @delete("/v1/chats/{chat:str}/bans/{user:str}", status_code=200, opt={"rule": WRITE})
     async def unban_member(
@@ -125,12 +125,12 @@ def _members(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> frames.ChatInfo:
         """Allow a banned user to rejoin."""
         frame = frames.UnbanMember(0, chat, ref_of(ref, request), user)
-        return await change_group(parts, actor, frame)
+        return await change_group(container, actor, frame)
 
     return [mute_member, list_bans, ban_member, unban_member]
 
 
-def _reports(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _reports(container: StorageContainer) -> list[HTTPRouteHandler]:
     @put(
         "/v1/chats/{chat:str}/messages/{seq:int}/report",
         status_code=204,
@@ -139,7 +139,7 @@ def _reports(parts: ApiContainer) -> list[HTTPRouteHandler]:
     async def report(chat: PathId, seq: PathSeq, data: JSONBody[NewReport], actor: Actor) -> None:
         """Report a message to the admins of its chat and of the server."""
         reason: str = data.reason  # type: ignore[attr-defined]  # a frame field
-        await parts.moderation.report(actor, ChatId(chat), Seq(seq), reason)
+        await container.moderation.report(actor, ChatId(chat), Seq(seq), reason)
 
     @get("/v1/chats/{chat:str}/reports", opt={"rule": MODERATE})
     async def list_reports(
@@ -147,11 +147,11 @@ def _reports(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> Page[ReportInfo]:
         """List all reports of a chat. For its owner and admins, and the host application."""
         place = f"reports of {chat} for {principal.name}"
-        after = parts.cursors.open(place, cursor, str)
-        reports, following = await parts.moderation.list_reports(
+        after = container.cursors.open(place, cursor, str)
+        reports, following = await container.moderation.list_reports(
             principal.user, ChatId(chat), after, limit
         )
-        return Page([_info(each) for each in reports], _seal(parts, place, following))
+        return Page([_info(each) for each in reports], _seal(container, place, following))
 
     @post(
         "/v1/chats/{chat:str}/reports/{seq:int}/{user:str}/resolve",
@@ -160,7 +160,7 @@ def _reports(parts: ApiContainer) -> list[HTTPRouteHandler]:
     )
     async def resolve_report(chat: PathId, seq: PathSeq, user: PathId, principal: Asker) -> None:
         """Mark a user's report as resolved."""
-        await parts.moderation.resolve(
+        await container.moderation.resolve(
             principal.user, _name(principal), ChatId(chat), Seq(seq), UserId(user)
         )
 
@@ -170,17 +170,17 @@ def _reports(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> Page[ReportInfo]:
         """List the open reports of all chats by time."""
         place = f"open reports, {order} first"
-        after = parts.cursors.open(place, cursor, str)
-        reports, following = await parts.moderation.list_open_reports(
+        after = container.cursors.open(place, cursor, str)
+        reports, following = await container.moderation.list_open_reports(
             after, limit, is_newest_first=order == "newest"
         )
-        return Page([_info(each) for each in reports], _seal(parts, place, following))
+        return Page([_info(each) for each in reports], _seal(container, place, following))
 
     return [report, list_reports, resolve_report, list_open_reports]
 
 
-def _seal(parts: ApiContainer, place: str, following: str | None) -> str | None:
-    return None if following is None else parts.cursors.seal(place, following)
+def _seal(container: StorageContainer, place: str, following: str | None) -> str | None:
+    return None if following is None else container.cursors.seal(place, following)
 
 
 def _name(principal: Principal) -> str:

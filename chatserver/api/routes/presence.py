@@ -9,8 +9,8 @@ from litestar import get
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import QueryParameter
 
-from chatserver.api.container import ApiContainer
 from chatserver.api.security import Actor, user_or_key
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.domain.presence import State
 from chatserver.protocol import frames
@@ -37,13 +37,13 @@ class Presences(msgspec.Struct, frozen=True):
     items: list[Presence]
 
 
-def presence_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def presence_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return ``GET /v1/presence``."""
 
     @get("/v1/presence", opt={"rule": user_or_key("users:read")})
     async def get_presence(actor: Actor, users: Users) -> Presences:
         """Return the current presence of users; those who share no chat are omitted."""
-        sights = await parts.watching.list_presence(actor, map(UserId, users))
+        sights = await container.presence_subscriptions.list_presence(actor, map(UserId, users))
         return Presences(
             [
                 Presence(

@@ -10,10 +10,10 @@ from litestar import Request, delete, get, put
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
-from chatserver.api.container import ApiContainer
 from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.request_bodies import PathId, ref_of
 from chatserver.api.security import Asker, key
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Ref
 from chatserver.domain.moderation import REASON_CHARS_MAX
 from chatserver.protocol import frames
@@ -53,24 +53,24 @@ class HeldChat(msgspec.Struct, frozen=True):
     chat: str
 
 
-def keeping_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def keeping_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of retention and legal holds."""
-    return [_retention(parts), *_holds(parts)]
+    return [_retention(container), *_holds(container)]
 
 
-def _retention(parts: ApiContainer) -> HTTPRouteHandler:
+def _retention(container: StorageContainer) -> HTTPRouteHandler:
     @put("/v1/admin/chats/{chat:str}/retention", opt={"rule": key("chats:write")})
     async def set_retention(
         chat: PathId, data: JSONBody[NewRetention], request: Request[Any, Any, Any]
     ) -> frames.ChatInfo:
         """Set the lifetime of messages that are sent from now on; 0: they do not expire."""
         ref = Ref(ref_of(None, request))
-        return await parts.keeping.set_retention(ChatId(chat), data.retention_s, ref)
+        return await container.retention.set_retention(ChatId(chat), data.retention_s, ref)
 
     return set_retention
 
 
-def _holds(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _holds(container: StorageContainer) -> list[HTTPRouteHandler]:
     @put("/v1/admin/chats/{chat:str}/hold", opt={"rule": key("holds")})
     async def put_hold(chat: PathId, data: JSONBody[NewHold], principal: Asker) -> HoldInfo:
         """Place a chat under a legal hold.
@@ -78,18 +78,18 @@ def _holds(parts: ApiContainer) -> list[HTTPRouteHandler]:
         Messages are copied when members delete or edit them, or when they expire. An existing hold
         is not changed.
         """
-        hold = await parts.keeping.put_hold(ChatId(chat), data.reason, principal.name)
+        hold = await container.retention.put_hold(ChatId(chat), data.reason, principal.name)
         return _info(hold)
 
     @get("/v1/admin/chats/{chat:str}/hold", opt={"rule": key("holds")})
     async def get_hold(chat: PathId) -> HoldInfo:
         """Return the legal hold of a chat, with its reason and start time."""
-        return _info(await parts.keeping.get_hold(ChatId(chat)))
+        return _info(await container.retention.get_hold(ChatId(chat)))
 
     @delete("/v1/admin/chats/{chat:str}/hold", status_code=204, opt={"rule": key("holds")})
     async def release_hold(chat: PathId) -> None:
         """End a legal hold; its copies are removed within seconds."""
-        await parts.keeping.release_hold(ChatId(chat))
+        await container.retention.release_hold(ChatId(chat))
 
     @get("/v1/admin/chats/{chat:str}/held", opt={"rule": key("holds")})
     async def list_held(
@@ -100,22 +100,24 @@ def _holds(parts: ApiContainer) -> list[HTTPRouteHandler]:
         Each copy is a message as it was before it was deleted, edited again or expired.
         """
         place = f"held of {chat}"
-        start = parts.cursors.open(place, cursor, dict[str, str | int])
-        page = await parts.holds.list_copies(chat, limit, start)
-        return Page(page.items, _seal(parts, place, page.next))
+        start = container.cursors.open(place, cursor, dict[str, str | int])
+        page = await container.holds.list_copies(chat, limit, start)
+        return Page(page.items, _seal(container, place, page.next))
 
     @get("/v1/admin/holds", opt={"rule": key("holds")})
     async def list_holds(limit: Limit = 50, cursor: Cursor = None) -> Page[HeldChat]:
         """List the chats that are under a legal hold, by id."""
-        start = parts.cursors.open("holds", cursor, dict[str, str | int])
-        page = await parts.holds.list_chats(limit, start)
-        return Page([HeldChat(chat) for chat in page.items], _seal(parts, "holds", page.next))
+        start = container.cursors.open("holds", cursor, dict[str, str | int])
+        page = await container.holds.list_chats(limit, start)
+        return Page([HeldChat(chat) for chat in page.items], _seal(container, "holds", page.next))
 
     return [put_hold, get_hold, release_hold, list_held, list_holds]
 
 
-def _seal(parts: ApiContainer, place: str, following: Mapping[str, str | int] | None) -> str | None:
-    return None if following is None else parts.cursors.seal(place, dict(following))
+def _seal(
+    container: StorageContainer, place: str, following: Mapping[str, str | int] | None
+) -> str | None:
+    return None if following is None else container.cursors.seal(place, dict(following))
 
 
 def _info(hold: Any) -> HoldInfo:

@@ -9,9 +9,10 @@ from litestar import get
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import QueryParameter
 
-from chatserver.api.container import ApiContainer
 from chatserver.api.security import Actor, user_or_key
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
+from chatserver.features.accounts.container import AccountContainer
 from chatserver.protocol import frames
 
 Wanted = Annotated[
@@ -36,7 +37,7 @@ class Persons(msgspec.Struct, frozen=True):
     items: list[Person]
 
 
-def users_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def users_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return ``GET /v1/users``."""
 
     @get("/v1/users", opt={"rule": user_or_key("users:read")})
@@ -45,8 +46,8 @@ def users_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
 
         Users who share no chat with the caller, or who are blocked, are omitted.
         """
-        near = await parts.watching.find_visible(actor, map(UserId, wanted))
-        found = await parts.people.accounts.list_profiles(near)
+        near = await container.presence_subscriptions.find_visible(actor, map(UserId, wanted))
+        found = await container.get(AccountContainer).accounts.list_profiles(near)
         return Persons([Person(each.user, each.name, each.about) for each in found])
 
     return [list_users]

@@ -20,7 +20,7 @@ from litestar.params import JSONBody
 from msgspec import Meta
 
 from chatserver.api import cookies
-from chatserver.api.container import ApiContainer
+from chatserver.api.authentication import make_authentication
 from chatserver.api.disconnects import run_while_connected
 from chatserver.api.idempotency import read_key
 from chatserver.api.paging import Cursor, Limit, Page
@@ -28,9 +28,11 @@ from chatserver.api.request_bodies import PathId
 from chatserver.api.security import ANYONE, USER, Asker, read_token
 from chatserver.auth.tokens import Tokens
 from chatserver.config import Api
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.client_addresses import parse_address
 from chatserver.domain.ids import ID_PATTERN, UserId
 from chatserver.errors import ClientError, Forbidden, NotFound, Unauthenticated
+from chatserver.features.accounts.container import AccountContainer
 from chatserver.features.accounts.service.logins import Grant
 
 LOGIN_PATH: Final = "/v1/auth/login"
@@ -87,20 +89,24 @@ class Granted(msgspec.Struct, frozen=True, omit_defaults=True):
     device_token: str | None = None
 
 
-def accounts_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def accounts_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes below ``/v1/auth``; none if local accounts are disabled."""
-    if not parts.settings.auth.local_accounts:
+    if not container.settings.auth.local_accounts:
         return []
-    return [*_login_routes(parts), *_logout_routes(parts)]
+    return [*_login_routes(container), *_logout_routes(container)]
 
 
-def _login_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
-    accounts, logins, auth = parts.people.accounts, parts.people.logins, parts.settings.auth
+def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    accounts, logins, auth = (
+        container.get(AccountContainer).accounts,
+        container.get(AccountContainer).logins,
+        container.settings.auth,
+    )
 
     def answer(
         grant: Grant, *, as_cookie: bool, status: int, known: Sequence[str] = ()
     ) -> Response[Granted]:
-        now = int(parts.clock.time())
+        now = int(container.clock.time())
         granted = Granted(
             user=grant.user,
             token=grant.token,
@@ -186,8 +192,8 @@ def _known_devices(request: Request[Any, Any, Any], *, is_browser: bool) -> list
     return cookies.device_tokens(request)
 
 
-def _logout_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
-    logins, auth = parts.people.logins, parts.settings.auth
+def _logout_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    logins, auth = container.get(AccountContainer).logins, container.settings.auth
 
     @post("/v1/auth/logout", status_code=204, opt={"rule": ANYONE})
     async def log_out(request: Request[Any, Any, Any], data: JSONBody[Refresh]) -> Response[None]:
@@ -203,7 +209,7 @@ def _logout_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
             await logins.log_out_by_refresh(kept)
         shown = request.headers.getall("authorization", [])
         if shown:
-            await _log_out_by_token(parts, shown)
+            await _log_out_by_token(container, shown)
         gone = [cookies.no_cookie(auth)] if kept else []
         return Response(None, status_code=204, cookies=gone)
 
@@ -217,13 +223,13 @@ def _logout_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
     return [log_out, log_out_everywhere]
 
 
-async def _log_out_by_token(parts: ApiContainer, headers: list[str]) -> None:
+async def _log_out_by_token(container: StorageContainer, headers: list[str]) -> None:
     try:
-        principal = await parts.authenticator.authenticate(read_token(headers))
+        principal = await make_authentication(container).authenticate(read_token(headers))
     except ClientError:
         return
     if principal.user is not None and principal.device is not None:
-        await parts.people.logins.log_out(principal.user, principal.device)
+        await container.get(AccountContainer).logins.log_out(principal.user, principal.device)
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -243,11 +249,14 @@ class PasswordChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     password: Password
 
 
-def devices_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def devices_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of devices and passwords; none if local accounts are disabled."""
-    if not parts.settings.auth.local_accounts:
+    if not container.settings.auth.local_accounts:
         return []
-    accounts, logins = parts.people.accounts, parts.people.logins
+    accounts, logins = (
+        container.get(AccountContainer).accounts,
+        container.get(AccountContainer).logins,
+    )
 
     @get("/v1/me/devices", opt={"rule": USER})
     async def list_devices(
@@ -255,7 +264,7 @@ def devices_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> Page[Device]:
         """List the user's logins, most recently used first."""
         assert principal.user is not None
-        return await page_of_devices(parts, principal.user, principal.device, limit, cursor)
+        return await page_of_devices(container, principal.user, principal.device, limit, cursor)
 
     @delete("/v1/me/devices/{device:str}", opt={"rule": USER})
     async def end_device(device: PathId, principal: Asker) -> None:
@@ -275,12 +284,12 @@ def devices_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
 
 
 async def page_of_devices(
-    parts: ApiContainer, user: UserId, current: str | None, limit: int, cursor: str | None
+    container: StorageContainer, user: UserId, current: str | None, limit: int, cursor: str | None
 ) -> Page[Device]:
     """Return a page of a user's logins; `current` is the device of the caller."""
-    rows, following = parts.cursors.cut(
+    rows, following = container.cursors.cut(
         f"devices of {user}",
-        await parts.people.logins.list_live(user),
+        await container.get(AccountContainer).logins.list_live(user),
         lambda row: (-row.seen_ms, row.login),
         cursor,
         limit,

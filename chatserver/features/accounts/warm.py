@@ -1,45 +1,32 @@
-"""DynamoDB rows of accounts: password hashes and logins, in table `directory`.
+"""DynamoDB rows of accounts: password hashes, in table `directory`; see `LoginRows` for logins.
 
-| record       | `PK`       | `SK`             | attributes                                 |
-|--------------|------------|------------------|--------------------------------------------|
-| `Credential` | `u#<user>` | `cred#<user>`    | `hash changed`                             |
-| `Login`      | `u#<user>` | `device#<login>` | `name? created seen seed generation        |
-|              |            |                  | rotated ended? expires_at`                 |
-
-A login is a device that logged in with a password, and its chain of refresh tokens. The tokens are
-not stored (`chatserver.auth.refresh_tokens`). The row of an ended login is kept, without its seed,
-until the last of its tokens expires: if Redis loses its revocation marks, they are restored from
-it.
-
-Invariant: `generation` rises by one with each token issued; a conditional write ensures this.
+| record       | `PK`       | `SK`          | attributes     |
+|--------------|------------|---------------|----------------|
+| `Credential` | `u#<user>` | `cred#<user>` | `hash changed` |
 """
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
 from chatserver.config import Warm
 from chatserver.domain.access.logins import Login
 from chatserver.domain.ids import new_id
-from chatserver.errors import Conflict, CorruptData, NotFound, Unavailable
+from chatserver.errors import Conflict, NotFound, Unavailable
 from chatserver.features.social.warm.profiles import SocialProfiles
 from chatserver.features.social.warm.rows import INFO
 from chatserver.warm.chats import records
+from chatserver.warm.chats.logins import LoginRows, encode_login, make_update
 from chatserver.warm.chats.records import User
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.dynamo.row_fields import find_number, find_text, get_number, get_text
-from chatserver.warm.schema.tables import DIRECTORY, SOCIAL
+from chatserver.warm.dynamo.row_fields import get_number, get_text
+from chatserver.warm.schema.tables import SOCIAL
 from chatserver.warm.schema.tables import DirectoryField as Field
 
-LOGIN_PREFIX = "device#"
-AFTER_LOGINS = "device$"  # '$' follows '#'
-LOGINS_READ_MAX: Final = 2_000
 PROFILE_TRIES_MAX: Final = 3
-_ENDS_IN_FLIGHT_MAX: Final = 16
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,42 +46,11 @@ class Credential:
         return item
 
 
-def encode_login(login: Login) -> Item:
-    """Return the row of a new login."""
-    item = records.row_key(records.user_key(login.user), LOGIN_PREFIX + login.login)
-    item[Field.CREATED] = {"N": str(login.created_ms)}
-    item[Field.SEEN] = {"N": str(login.seen_ms)}
-    item[Field.SEED] = {"S": login.seed}
-    item[Field.GENERATION] = {"N": str(login.generation)}
-    item[Field.ROTATED] = {"N": str(login.rotated_ms)}
-    item[Field.EXPIRES_AT] = {"N": str(login.expires_at)}
-    if login.name is not None:
-        item[Field.NAME] = {"S": login.name}
-    return item
-
-
-def decode_login(item: Item) -> Login:
-    """Return the login of a row. Raises CorruptData."""
-    return Login(
-        user=get_text(item, Field.PK).removeprefix("u#"),
-        login=get_text(item, Field.SK).removeprefix(LOGIN_PREFIX),
-        name=find_text(item, Field.NAME),
-        created_ms=get_number(item, Field.CREATED),
-        seen_ms=get_number(item, Field.SEEN),
-        seed=find_text(item, Field.SEED) or "",
-        expires_at=get_number(item, Field.EXPIRES_AT),
-        generation=get_number(item, Field.GENERATION),
-        rotated_ms=get_number(item, Field.ROTATED),
-        ended_ms=find_number(item, Field.ENDED),
-    )
-
-
-class AccountRows:
+class AccountRows(LoginRows):
     """Reads and writes the rows. Times are in milliseconds since 1970 unless named otherwise."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
-        self._client = client
-        self._table = DIRECTORY.name_in(settings)
+        super().__init__(client, settings)
         self._social = SOCIAL.name_in(settings)
         self._profiles = SocialProfiles(client, settings)
 
@@ -136,11 +92,6 @@ class AccountRows:
             if login is None or known is None or known.seed != login.seed:
                 raise Conflict("user: this name is taken") from None
 
-    async def find_user(self, user: str) -> User | None:
-        """Return a user. Consistent."""
-        item = await self._find(user, records.user_key(user))
-        return None if item is None else User.decode(item)
-
     async def list_users(self, users: Collection[str]) -> list[User]:
         """Return the users that exist, sorted by id. Consistent; one call for up to 100."""
         keys = [records.row_key(records.user_key(user), records.user_key(user)) for user in users]
@@ -160,9 +111,9 @@ class AccountRows:
         wanted: dict[str, str | int | None] = {
             fields[name]: value for name, value in changes.items()
         }
-        row = _update_of(self._table, records.user_key(user), records.user_key(user), wanted)
+        row = make_update(self._table, records.user_key(user), records.user_key(user), wanted)
         # Both attributes have the same names in both tables.
-        shown = _update_of(self._social, records.user_key(user), INFO, wanted)
+        shown = make_update(self._social, records.user_key(user), INFO, wanted)
         actions = [{"Update": row}, {"Update": shown}]
         for _ in range(PROFILE_TRIES_MAX):
             request = {"TransactItems": actions, "ClientRequestToken": new_id()}
@@ -178,26 +129,6 @@ class AccountRows:
         if found is None:
             raise NotFound(f"user {user}: does not exist")
         return found
-
-    async def put_standing(
-        self, user: str, *, before: int | None = None, banned_ms: int | None = None
-    ) -> None:
-        """Record the time up to which tokens without a login are revoked, or the time of a ban.
-
-        Raises:
-            NotFound: the user does not exist.
-        """
-        changes: dict[str, str | int | None] = {}
-        if before is not None:
-            changes[Field.BEFORE] = before
-        if banned_ms is not None:
-            changes[Field.BANNED] = banned_ms
-        await self._update(user, records.user_key(user), changes, what=f"user {user}")
-
-    async def lift_ban(self, user: str) -> None:
-        """Remove a user's ban. Raises NotFound."""
-        gone = {Field.BANNED: None}
-        await self._update(user, records.user_key(user), gone, what=f"user {user}")
 
     async def find_credential(self, user: str) -> Credential | None:
         """Return the user's password hash. Consistent."""
@@ -235,174 +166,3 @@ class AccountRows:
         """Set a user's password hash, replacing any other. Idempotent."""
         item = Credential(user, hash_, now_ms).encode()
         await self._client.call("put_item", {"TableName": self._table, "Item": item})
-
-    # logins
-
-    async def create_login(self, login: Login) -> bool:
-        """Store a new login; return False if its id exists. Idempotent by its seed."""
-        request = {
-            "TableName": self._table,
-            "Item": encode_login(login),
-            "ConditionExpression": "attribute_not_exists(#pk) OR #seed = :seed",
-            "ExpressionAttributeNames": {"#pk": Field.PK, "#seed": Field.SEED},
-            "ExpressionAttributeValues": {":seed": {"S": login.seed}},
-        }
-        try:
-            await self._client.call("put_item", request)
-        except ConditionFailed:
-            return False
-        return True
-
-    async def find_login(self, user: str, login: str) -> Login | None:
-        """Return a login, ended or not. Consistent."""
-        item = await self._find(user, LOGIN_PREFIX + login)
-        return None if item is None else decode_login(item)
-
-    async def list_logins(self, user: str) -> list[Login]:
-        """Return all logins of a user whose rows exist, including ended ones. Consistent.
-
-        Raises:
-            CorruptData: the user has more than `LOGINS_READ_MAX` logins.
-        """
-        request: dict[str, Any] = {
-            "TableName": self._table,
-            "KeyConditionExpression": "#pk = :pk AND #sk BETWEEN :first AND :last",
-            "ExpressionAttributeNames": {"#pk": Field.PK, "#sk": Field.SK},
-            "ExpressionAttributeValues": {
-                ":pk": {"S": records.user_key(user)},
-                ":first": {"S": LOGIN_PREFIX},
-                ":last": {"S": AFTER_LOGINS},
-            },
-            "ConsistentRead": True,
-        }
-        found: list[Login] = []
-        async with self._client.deadline():
-            while True:
-                answer = await self._client.call("query", request)
-                found += [decode_login(item) for item in answer["Items"]]
-                if len(found) > LOGINS_READ_MAX:
-                    raise CorruptData(f"user {user}: has more than {LOGINS_READ_MAX} logins")
-                if (last := answer.get("LastEvaluatedKey")) is None:
-                    return found
-                request["ExclusiveStartKey"] = last
-
-    async def rotate(self, login: Login, now_ms: int, expires_at: int) -> bool:
-        """Record that the next refresh token was issued; return False if another request was first.
-
-        A retry after a lost response also returns False: read the login again.
-        """
-        request = {
-            "TableName": self._table,
-            "Key": records.row_key(records.user_key(login.user), LOGIN_PREFIX + login.login),
-            "UpdateExpression": (
-                "SET #generation = :next, #rotated = :now, #seen = :now, #expires = :expires"
-            ),
-            "ConditionExpression": "#generation = :this AND attribute_not_exists(#ended)",
-            "ExpressionAttributeNames": {
-                "#generation": Field.GENERATION,
-                "#rotated": Field.ROTATED,
-                "#seen": Field.SEEN,
-                "#expires": Field.EXPIRES_AT,
-                "#ended": Field.ENDED,
-            },
-            "ExpressionAttributeValues": {
-                ":this": {"N": str(login.generation)},
-                ":next": {"N": str(login.generation + 1)},
-                ":now": {"N": str(now_ms)},
-                ":expires": {"N": str(expires_at)},
-            },
-        }
-        try:
-            await self._client.call("update_item", request)
-        except ConditionFailed:
-            return False
-        return True
-
-    async def end_logins(self, user: str, logins: Collection[str], now_ms: int, until: int) -> None:
-        """End logins; their rows are kept until `until` (s). Idempotent; ignores unknown logins.
-
-        Raises:
-            Unavailable: some logins may not be ended.
-        """
-        names = sorted(logins)
-        for at in range(0, len(names), _ENDS_IN_FLIGHT_MAX):
-            ends = [
-                self._end(user, login, now_ms, until)
-                for login in names[at : at + _ENDS_IN_FLIGHT_MAX]
-            ]
-            # Wait for all calls before raising the first error, so that none is left running.
-            for outcome in await asyncio.gather(*ends, return_exceptions=True):
-                if isinstance(outcome, BaseException):
-                    raise outcome
-
-    async def _end(self, user: str, login: str, now_ms: int, until: int) -> None:
-        request = {
-            "TableName": self._table,
-            "Key": records.row_key(records.user_key(user), LOGIN_PREFIX + login),
-            "UpdateExpression": "SET #ended = :now, #expires = :until REMOVE #seed",
-            "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#ended)",
-            "ExpressionAttributeNames": {
-                "#pk": Field.PK,
-                "#ended": Field.ENDED,
-                "#expires": Field.EXPIRES_AT,
-                "#seed": Field.SEED,
-            },
-            "ExpressionAttributeValues": {
-                ":now": {"N": str(now_ms)},
-                ":until": {"N": str(until)},
-            },
-        }
-        try:
-            await self._client.call("update_item", request)
-        except ConditionFailed:
-            return
-
-    async def _find(self, user: str, sort: str) -> Item | None:
-        request = {
-            "TableName": self._table,
-            "Key": records.row_key(records.user_key(user), sort),
-            "ConsistentRead": True,
-        }
-        return (await self._client.call("get_item", request)).get("Item")
-
-    async def _update(
-        self, user: str, sort: str, changes: Mapping[str, str | int | None], what: str
-    ) -> Item:
-        request = _update_of(self._table, records.user_key(user), sort, changes)
-        request["ReturnValues"] = "ALL_NEW"
-        try:
-            answer = await self._client.call("update_item", request)
-        except ConditionFailed:
-            raise NotFound(f"{what}: does not exist") from None
-        item: Item = answer["Attributes"]
-        return item
-
-
-def _update_of(
-    table: str, partition: str, sort: str, changes: Mapping[str, str | int | None]
-) -> dict[str, Any]:
-    """Return the update of a row, on the condition that its user exists and is not erased."""
-    sets = {name: value for name, value in changes.items() if value is not None}
-    gone = [name for name, value in changes.items() if value is None]
-    parts = []
-    if sets:
-        parts.append("SET " + ", ".join(f"#{name} = :{name}" for name in sets))
-    if gone:
-        parts.append("REMOVE " + ", ".join(f"#{name}" for name in gone))
-    request: dict[str, Any] = {
-        "TableName": table,
-        "Key": records.row_key(partition, sort),
-        "UpdateExpression": " ".join(parts),
-        "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#erased)",
-        "ExpressionAttributeNames": {
-            "#pk": Field.PK,
-            "#erased": Field.ERASED,
-            **{f"#{name}": name for name in changes},
-        },
-    }
-    if sets:
-        request["ExpressionAttributeValues"] = {
-            f":{name}": {"N": str(value)} if isinstance(value, int) else {"S": value}
-            for name, value in sets.items()
-        }
-    return request

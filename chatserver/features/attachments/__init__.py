@@ -4,3 +4,18 @@ Start with `model` (rules) and `service` (use cases). `warm`, `hot` and `cold` h
 DynamoDB, Redis and S3. `media_worker` makes thumbnails; `sweep_worker` removes files without
 messages.
 """
+
+from chatserver.features.registry import Feature
+
+FEATURE = Feature(
+    name="attachments",
+    ports={
+        "resolve_files": "chatserver.features.attachments.container:resolve_files",
+        "load_file": "chatserver.features.attachments.container:load_file",
+        "record_files": "chatserver.features.attachments.container:record_files",
+        "release_files": "chatserver.features.attachments.container:release_files",
+    },
+    gateway_ports={
+        "resolve_files": "chatserver.features.attachments.gateway_container:resolve_files",
+    },
+)

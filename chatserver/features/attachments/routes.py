@@ -17,11 +17,12 @@ from litestar import Request, Response, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody, QueryParameter
 
-from chatserver.api.container import ApiContainer
 from chatserver.api.idempotency import read_key
 from chatserver.api.request_bodies import PathId
 from chatserver.api.security import Actor, user_or_key
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
+from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.service.sendable import attachment_of
 from chatserver.features.attachments.service.uploads import Link
 from chatserver.protocol import frames
@@ -93,12 +94,12 @@ class FileLink(msgspec.Struct, frozen=True):
     looked_at: bool
 
 
-def attachments_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def attachments_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of attachments."""
-    return [*_uploading(parts), *_reading(parts)]
+    return [*_uploading(container), *_reading(container)]
 
 
-def _uploading(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _uploading(container: StorageContainer) -> list[HTTPRouteHandler]:
     # No stored responses: a retry needs a form that is still valid, not the first one.
     @post("/v1/chats/{chat:str}/attachments", opt={"rule": WRITE, "takes_key": True})
     async def begin_upload(
@@ -108,7 +109,7 @@ def _uploading(parts: ApiContainer) -> list[HTTPRouteHandler]:
 
         The same `Idempotency-Key` returns the same file.
         """
-        begun = await parts.uploads.begin(
+        begun = await container.get(AttachmentContainer).uploads.begin(
             actor, ChatId(chat), data.name, data.type, data.size, data.sha256, read_key(request)
         )
         if begun.form is None:
@@ -122,15 +123,17 @@ def _uploading(parts: ApiContainer) -> list[HTTPRouteHandler]:
         wait_ms: WaitMs = 0,
     ) -> UploadedFile:
         """Validate an uploaded file. May be repeated to wait for the thumbnail."""
-        found = await parts.uploads.finish(actor, file, wait_ms / 1000)
+        found = await container.get(AttachmentContainer).uploads.finish(actor, file, wait_ms / 1000)
         return UploadedFile(attachment_of(found), found.is_processed)
 
     return [begin_upload, complete_upload]
 
 
-def _reading(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _reading(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def find_link(actor: Actor, name: str, seq: int | None, thumb: int) -> Link:
-        return await parts.uploads.get_link(actor, name, seq=seq, is_thumb=thumb == 1)
+        return await container.get(AttachmentContainer).uploads.get_link(
+            actor, name, seq=seq, is_thumb=thumb == 1
+        )
 
     @get("/v1/attachments/{file:str}", status_code=302, opt={"rule": READ})
     async def download(

@@ -4,3 +4,21 @@ Start with `model.py` (companions, versions, sessions) and `worker.py` (the back
 responds). `service.py` and `sessions.py` hold the use cases, `models/` the model providers, `hot/`
 the Redis data and `warm/` the DynamoDB items.
 """
+
+from chatserver.features.registry import Feature
+
+_SEND = "chatserver.features.companions.gateway_container:check_companion_send"
+
+FEATURE = Feature(
+    name="companions",
+    ports={
+        "check_companion_send": _SEND,
+        "handle_companion_call": "chatserver.features.companions.worker.rpc:companion_calls",
+        "record_pending": "chatserver.features.companions.container:record_pending",
+        "revive_session": "chatserver.features.companions.container:revive_session",
+    },
+    gateway_ports={
+        "answer_companion_frame": "chatserver.features.companions.gateway_container:answer_frame",
+        "check_companion_send": _SEND,
+    },
+)

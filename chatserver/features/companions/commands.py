@@ -15,6 +15,8 @@ from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.errors import RateLimited, Unavailable
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
+from chatserver.hot.bus import rpc
+from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.chats.membership import HotMembership, MemberCheck
 from chatserver.protocol import frames
 
@@ -36,11 +38,6 @@ class CompanionRequests:
         self._references = references
         self._streams = streams
         self._members = members
-
-    @staticmethod
-    def needs_budget_check(chat: str) -> bool:
-        """Return whether messages to this chat need a budget check."""
-        return is_session_chat(chat)
 
     async def check_budget(self, user: UserId, frame: frames.Send) -> None:
         """Check that the user may send a message to a companion now.
@@ -95,3 +92,35 @@ class CompanionRequests:
         return frames.Turn(
             frame.id, chat, found.response_id, found.seq, found.index, found.text, end
         )
+
+
+async def answer_session_request(
+    warm: WarmCalls, user: UserId, frame: frames.AnySessionRequest
+) -> msgspec.Struct:
+    """Return the response to a companion request.
+
+    Raises:
+        ChatError: the request failed; the error is the response.
+    """
+    operation: rpc.BeginSession | rpc.GetSession | rpc.EndSession | rpc.MoveSession
+    match frame:
+        case frames.Companions():
+            companions, following = await warm.list_companions(frame.after, frame.limit)
+            return frames.CompanionsPage(frame.id, companions, following is not None, following)
+        case frames.Sessions():
+            sessions, following = await warm.list_sessions(
+                user, frame.companion, frame.after, frame.limit
+            )
+            return frames.SessionsPage(frame.id, sessions, following is not None, following)
+        case frames.CreateSession():
+            operation = rpc.BeginSession(user, frame.companion, frame.ref)
+        case frames.RenewSession():
+            operation = rpc.BeginSession(user, frame.companion, frame.ref, is_renewal=True)
+        case frames.GetSession():
+            operation = rpc.GetSession(user, frame.companion)
+        case frames.DeleteSession():
+            operation = rpc.EndSession(user, frame.companion, frame.chat)
+        case frames.UpdateSession():
+            operation = rpc.MoveSession(user, frame.chat, frame.version)
+    opened = await warm.ask_session(operation)
+    return frames.Ok(frame.id, opened.chat, opened.session)

@@ -10,10 +10,10 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
-from chatserver.api.container import ApiContainer
 from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.request_bodies import PathId, body_of, ref_of
 from chatserver.api.security import Actor, key, user_or_key
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.companion_ids import ID_PATTERN as COMPANION_PATTERN
 from chatserver.domain.companion_ids import (
     VERSIONS_MAX,
@@ -21,6 +21,7 @@ from chatserver.domain.companion_ids import (
     parse_companion_id,
 )
 from chatserver.domain.ids import ID_PATTERN, ChatId, Ref, UserId
+from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.frames import describe_companion, describe_session, list_name
 from chatserver.features.companions.model import (
     ANSWER_TOKENS_MAX,
@@ -87,23 +88,23 @@ class Persona(msgspec.Struct, frozen=True):
     deleted: bool
 
 
-def companions_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def companions_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of companions."""
-    return [*_seen_by_all(parts), *_managed(parts)]
+    return [*_seen_by_all(container), *_managed(container)]
 
 
-def _seen_by_all(parts: ApiContainer) -> list[HTTPRouteHandler]:
-    companions = parts.companions
+def _seen_by_all(container: StorageContainer) -> list[HTTPRouteHandler]:
+    companions = container.get(CompanionContainer).companions
 
     @get("/v1/companions", opt={"rule": SEE})
     async def list_companions(
         limit: Limit = 50, cursor: Cursor = None
     ) -> Page[frames.CompanionInfo]:
         """List companions by id."""
-        place = parts.cursors.open("companions", cursor, str)
+        place = container.cursors.open("companions", cursor, str)
         after = None if place is None else CompanionId(UserId(place))
         found, following = await companions.list_page(after, limit)
-        sealed = None if following is None else parts.cursors.seal("companions", following)
+        sealed = None if following is None else container.cursors.seal("companions", following)
         return Page([describe_companion(each) for each in found], sealed)
 
     @get("/v1/companions/{companion:str}", opt={"rule": SEE})
@@ -114,8 +115,8 @@ def _seen_by_all(parts: ApiContainer) -> list[HTTPRouteHandler]:
     return [list_companions, get_companion]
 
 
-def _managed(parts: ApiContainer) -> list[HTTPRouteHandler]:
-    companions = parts.companions
+def _managed(container: StorageContainer) -> list[HTTPRouteHandler]:
+    companions = container.get(CompanionContainer).companions
 
     @post("/v1/companions", opt={"rule": WRITE, "creates": True})
     async def create_companion(data: JSONBody[NewCompanion]) -> Persona:
@@ -192,13 +193,13 @@ class OpenSession(msgspec.Struct, frozen=True):
     chat: frames.ChatInfo
 
 
-def companion_sessions_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def companion_sessions_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of companion sessions."""
-    return [*_active(parts), *_listed(parts)]
+    return [*_active(container), *_listed(container)]
 
 
-def _active(parts: ApiContainer) -> list[HTTPRouteHandler]:
-    sessions = parts.companion_sessions
+def _active(container: StorageContainer) -> list[HTTPRouteHandler]:
+    sessions = container.get(CompanionContainer).sessions
 
     @post("/v1/companions/{companion:str}/session", opt={"rule": WRITE_CHATS, "creates": True})
     async def create_session(
@@ -240,8 +241,8 @@ def _active(parts: ApiContainer) -> list[HTTPRouteHandler]:
     return [create_session, get_session, renew_session, delete_session]
 
 
-def _listed(parts: ApiContainer) -> list[HTTPRouteHandler]:
-    sessions = parts.companion_sessions
+def _listed(container: StorageContainer) -> list[HTTPRouteHandler]:
+    sessions = container.get(CompanionContainer).sessions
 
     @get("/v1/companion-sessions", opt={"rule": READ_CHATS})
     async def list_sessions_with_companions(
@@ -253,9 +254,9 @@ def _listed(parts: ApiContainer) -> list[HTTPRouteHandler]:
         """
         whom = None if companion is None else parse_companion_id(companion)
         what = list_name(actor, whom)
-        place = parts.cursors.open(what, cursor, dict[str, str])
+        place = container.cursors.open(what, cursor, dict[str, str])
         found, following = await sessions.list_page(actor, whom, place, limit)
-        sealed = None if following is None else parts.cursors.seal(what, following)
+        sealed = None if following is None else container.cursors.seal(what, following)
         return Page([describe_session(each) for each in found], sealed)
 
     @put("/v1/companion-sessions/{chat:str}/version", opt={"rule": WRITE_CHATS})

@@ -3,3 +3,7 @@
 Start with `service` (use cases) and `job_worker` (execution of jobs). `export_worker` and
 `erasure_worker` implement the two kinds of job.
 """
+
+from chatserver.features.registry import Feature
+
+FEATURE = Feature(name="privacy")

@@ -10,11 +10,13 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
 from chatserver.api import cookies
-from chatserver.api.container import ApiContainer
 from chatserver.api.request_bodies import PathId
 from chatserver.api.security import ANYONE, USER, Actor, Asker, key
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
+from chatserver.features.accounts.container import AccountContainer
 from chatserver.features.accounts.routes import Password
+from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.model import Job
 from chatserver.features.privacy.service import LINK_S
 
@@ -68,13 +70,13 @@ class Receipt(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-def privacy_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def privacy_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of exports and erasures."""
-    return [*_exports(parts), *_erasures(parts)]
+    return [*_exports(container), *_erasures(container)]
 
 
-def _exports(parts: ApiContainer) -> list[HTTPRouteHandler]:
-    privacy = parts.privacy
+def _exports(container: StorageContainer) -> list[HTTPRouteHandler]:
+    privacy = container.get(PrivacyContainer).privacy
 
     def shown(job: Job, url: str | None = None) -> Export:
         assert job.state != "done"
@@ -107,9 +109,12 @@ def _exports(parts: ApiContainer) -> list[HTTPRouteHandler]:
     return [start_export, get_export]
 
 
-def _erasures(parts: ApiContainer) -> list[HTTPRouteHandler]:
-    privacy, accounts = parts.privacy, parts.people.accounts
-    auth = parts.settings.auth
+def _erasures(container: StorageContainer) -> list[HTTPRouteHandler]:
+    privacy, accounts = (
+        container.get(PrivacyContainer).privacy,
+        container.get(AccountContainer).accounts,
+    )
+    auth = container.settings.auth
 
     def shown(job: Job) -> Receipt:
         steps = [Step(each.step, each.where, each.what, each.count) for each in job.steps]

@@ -9,12 +9,13 @@ from litestar import delete, get, post, put
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
-from chatserver.api.container import ApiContainer
 from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.request_bodies import PathId
 from chatserver.api.security import USER, Actor, Asker
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import BadRequest
+from chatserver.features.push.container import PushContainer
 from chatserver.features.push.model import (
     Kind,
     Subscription,
@@ -64,15 +65,15 @@ class ChatNotifications(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     until: int | None = None
 
 
-def push_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def push_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of push subscriptions and muted chats."""
-    return [*_subscriptions(parts), *_quiet_chats(parts)]
+    return [*_subscriptions(container), *_quiet_chats(container)]
 
 
-def _subscriptions(parts: ApiContainer) -> list[HTTPRouteHandler]:
-    outbound = parts.settings.outbound
+def _subscriptions(container: StorageContainer) -> list[HTTPRouteHandler]:
+    outbound = container.settings.outbound
     allowed = Destinations(outbound.allow_private, outbound.ports)
-    sends_to_browsers = bool(parts.settings.notify.vapid_public)
+    sends_to_browsers = bool(container.settings.notify.vapid_public)
 
     @post("/v1/me/push-subscriptions", opt={"rule": USER, "creates": True})
     async def subscribe(
@@ -82,9 +83,9 @@ def _subscriptions(parts: ApiContainer) -> list[HTTPRouteHandler]:
         subscription = _parse(data, actor, principal.device, allowed)
         if subscription.kind == "web" and not sends_to_browsers:
             raise BadRequest("endpoint: this installation does not push to browsers")
-        now = parts.clock.time()
-        await parts.push_state.record_devices(actor)
-        await parts.subscriptions.put(subscription, now)
+        now = container.clock.time()
+        await container.get(PushContainer).state.record_devices(actor)
+        await container.get(PushContainer).subscriptions.put(subscription, now)
         return _describe(subscription, int(now * 1000))
 
     @get("/v1/me/push-subscriptions", opt={"rule": USER})
@@ -92,9 +93,9 @@ def _subscriptions(parts: ApiContainer) -> list[HTTPRouteHandler]:
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[PushDevice]:
         """List the devices that receive pushes, oldest first."""
-        found, following = parts.cursors.cut(
+        found, following = container.cursors.cut(
             f"push subscriptions of {actor}",
-            await parts.subscriptions.list_of(actor, parts.clock.time()),
+            await container.get(PushContainer).subscriptions.list_of(actor, container.clock.time()),
             lambda one: (one.created_ms, one.id),
             cursor,
             limit,
@@ -104,17 +105,17 @@ def _subscriptions(parts: ApiContainer) -> list[HTTPRouteHandler]:
     @delete("/v1/me/push-subscriptions/{subscription:str}", opt={"rule": USER})
     async def unsubscribe(subscription: PathId, actor: Actor) -> None:
         """Stop pushes to a device."""
-        await parts.subscriptions.remove(actor, subscription)
+        await container.get(PushContainer).subscriptions.remove(actor, subscription)
 
     return [subscribe, list_subscriptions, unsubscribe]
 
 
-def _quiet_chats(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _quiet_chats(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/notifications", opt={"rule": USER})
     async def get_notifications(chat: PathId, actor: Actor) -> ChatNotifications:
         """Get whether a chat is muted."""
-        until_ms = await parts.muted_chats.get_until(ChatId(chat), actor)
-        if until_ms <= parts.clock.time() * 1000:
+        until_ms = await container.get(PushContainer).muted_chats.get_until(ChatId(chat), actor)
+        if until_ms <= container.clock.time() * 1000:
             return ChatNotifications(quiet=False)
         is_for_ever = until_ms >= FOR_EVER_MS
         return ChatNotifications(quiet=True, until=None if is_for_ever else until_ms // 1000)
@@ -127,7 +128,9 @@ def _quiet_chats(parts: ApiContainer) -> list[HTTPRouteHandler]:
         if data.until is not None and not 0 < data.until <= FOR_EVER_MS // 1000:
             raise BadRequest("until: must be a time in seconds since 1970")
         until_ms = FOR_EVER_MS if data.until is None else data.until * 1000
-        await parts.muted_chats.set_until(ChatId(chat), actor, until_ms if data.quiet else 0)
+        await container.get(PushContainer).muted_chats.set_until(
+            ChatId(chat), actor, until_ms if data.quiet else 0
+        )
         return ChatNotifications(data.quiet, data.until if data.quiet else None)
 
     return [get_notifications, set_notifications]

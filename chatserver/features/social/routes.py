@@ -10,16 +10,18 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import UNSET, Meta, UnsetType
 
-from chatserver.api.container import ApiContainer
 from chatserver.api.idempotency import read_key
 from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.request_bodies import PathId
 from chatserver.api.security import Actor, user_or_key
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.errors import NotFound
+from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.routes import FileLink, NewAttachment, Upload
 from chatserver.features.attachments.service.sendable import attachment_of
 from chatserver.features.attachments.service.uploads import Link
+from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.model import (
     POST_CHARS_MAX,
     POST_PATTERN,
@@ -67,10 +69,10 @@ class Picture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     image: frames.Id
 
 
-def page_of_people(parts: ApiContainer, place: str, found: FollowPage) -> Page[Follower]:
+def page_of_people(container: StorageContainer, place: str, found: FollowPage) -> Page[Follower]:
     """Encode a page of users."""
     items = [Follower(each.user, each.name, each.since_ms) for each in found.items]
-    following = None if found.next is None else parts.cursors.seal(place, dict(found.next))
+    following = None if found.next is None else container.cursors.seal(place, dict(found.next))
     return Page(items, following)
 
 
@@ -79,16 +81,21 @@ def link_of(link: Link) -> FileLink:
     return FileLink(link.url, link.expires_s, attachment_of(link.file), link.file.is_processed)
 
 
-def social_people_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def social_people_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of profiles and follow edges."""
-    return [*_profiles(parts), *_pictures(parts), *_edges(parts), *_following(parts)]
+    return [
+        *_profiles(container),
+        *_pictures(container),
+        *_edges(container),
+        *_following(container),
+    ]
 
 
-def _profiles(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _profiles(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/users/{user:str}", opt={"rule": READ})
     async def get_profile(user: PathId, actor: Actor) -> UserProfile:
         """Get a user's public profile with the numbers of followers, followed users and posts."""
-        found = await parts.social.graph.get_profile(actor, UserId(user))
+        found = await container.get(SocialContainer).social.get_profile(actor, UserId(user))
         info, counts = found.info, found.counts
         return UserProfile(
             user=info.user,
@@ -105,22 +112,22 @@ def _profiles(parts: ApiContainer) -> list[HTTPRouteHandler]:
     return [get_profile]
 
 
-def _pictures(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _pictures(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/users/{user:str}/avatar", opt={"rule": READ})
     async def get_avatar(user: PathId, actor: Actor, thumb: Thumb = 0) -> FileLink:
         """Get a URL of a user's avatar."""
-        graph = parts.social.graph
+        graph = container.get(SocialContainer).social
         return link_of(await graph.get_avatar_link(actor, UserId(user), is_thumb=thumb == 1))
 
     @put("/v1/me/avatar", status_code=204, opt={"rule": WRITE})
     async def put_avatar(data: JSONBody[Picture], actor: Actor) -> None:
         """Set the caller's avatar to a picture uploaded with `POST /v1/me/attachments`."""
-        await parts.social.graph.put_avatar(actor, data.image)
+        await container.get(SocialContainer).social.put_avatar(actor, data.image)
 
     @delete("/v1/me/avatar", status_code=204, opt={"rule": WRITE})
     async def delete_avatar(actor: Actor) -> None:
         """Remove the caller's avatar."""
-        await parts.social.graph.put_avatar(actor, None)
+        await container.get(SocialContainer).social.put_avatar(actor, None)
 
     # No stored idempotency response: a retry must get a form that is still valid.
     @post("/v1/me/attachments", opt={"rule": WRITE, "takes_key": True})
@@ -128,7 +135,7 @@ def _pictures(parts: ApiContainer) -> list[HTTPRouteHandler]:
         data: JSONBody[NewAttachment], actor: Actor, request: Request[Any, Any, Any]
     ) -> Upload:
         """Start uploading a picture for an avatar or a post; continue as for chat attachments."""
-        begun = await parts.uploads.begin(
+        begun = await container.get(AttachmentContainer).uploads.begin(
             actor, space_of(actor), data.name, data.type, data.size, data.sha256, read_key(request)
         )
         if begun.form is None:
@@ -138,16 +145,18 @@ def _pictures(parts: ApiContainer) -> list[HTTPRouteHandler]:
     return [get_avatar, put_avatar, delete_avatar, begin_picture]
 
 
-def _edges(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _edges(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/users/{user:str}/followers", opt={"rule": READ})
     async def list_followers(
         user: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[Follower]:
         """List the followers of a user, by id."""
         place = f"followers of {user} for {actor}"
-        start = parts.cursors.open(place, cursor, Start)
-        found = await parts.social.graph.list_followers(actor, UserId(user), start, limit)
-        return page_of_people(parts, place, found)
+        start = container.cursors.open(place, cursor, Start)
+        found = await container.get(SocialContainer).social.list_followers(
+            actor, UserId(user), start, limit
+        )
+        return page_of_people(container, place, found)
 
     @get("/v1/users/{user:str}/following", opt={"rule": READ})
     async def list_following(
@@ -155,23 +164,25 @@ def _edges(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> Page[Follower]:
         """List the users that a user follows, by id."""
         place = f"following of {user} for {actor}"
-        start = parts.cursors.open(place, cursor, Start)
-        found = await parts.social.graph.list_following(actor, UserId(user), start, limit)
-        return page_of_people(parts, place, found)
+        start = container.cursors.open(place, cursor, Start)
+        found = await container.get(SocialContainer).social.list_following(
+            actor, UserId(user), start, limit
+        )
+        return page_of_people(container, place, found)
 
     return [list_followers, list_following]
 
 
-def _following(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _following(container: StorageContainer) -> list[HTTPRouteHandler]:
     @put("/v1/me/following/{user:str}", status_code=204, opt={"rule": WRITE})
     async def follow(user: PathId, actor: Actor) -> None:
         """Follow a user: their future posts appear in the caller's timeline."""
-        await parts.social.graph.follow(actor, UserId(user))
+        await container.get(SocialContainer).social.follow(actor, UserId(user))
 
     @delete("/v1/me/following/{user:str}", status_code=204, opt={"rule": WRITE})
     async def unfollow(user: PathId, actor: Actor) -> None:
         """Unfollow a user."""
-        await parts.social.graph.unfollow(actor, UserId(user))
+        await container.get(SocialContainer).social.unfollow(actor, UserId(user))
 
     return [follow, unfollow]
 
@@ -226,18 +237,18 @@ def _shown(seen: PostView) -> PostInfo:
     )
 
 
-def social_posts_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def social_posts_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of posts, likes and timelines."""
     return [
-        *_post_routes(parts),
-        *_own_post_routes(parts),
-        *_like_routes(parts),
-        *_timeline_routes(parts),
+        *_post_routes(container),
+        *_own_post_routes(container),
+        *_like_routes(container),
+        *_timeline_routes(container),
     ]
 
 
-def _post_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
-    graph = parts.social.graph
+def _post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    graph = container.get(SocialContainer).social
 
     @get("/v1/users/{user:str}/posts", opt={"rule": READ})
     async def list_posts(
@@ -245,9 +256,9 @@ def _post_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> Page[PostInfo]:
         """List the posts of a user, newest first."""
         place = f"posts of {user} for {actor}"
-        start = parts.cursors.open(place, cursor, Start)
+        start = container.cursors.open(place, cursor, Start)
         found = await graph.list_posts(actor, UserId(user), start, limit)
-        following = None if found.next is None else parts.cursors.seal(place, dict(found.next))
+        following = None if found.next is None else container.cursors.seal(place, dict(found.next))
         return Page([_shown(each) for each in found.items], following)
 
     @get("/v1/users/{user:str}/posts/{post:str}", opt={"rule": READ})
@@ -268,8 +279,8 @@ def _post_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
     return [list_posts, get_post, get_post_image]
 
 
-def _own_post_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
-    graph = parts.social.graph
+def _own_post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    graph = container.get(SocialContainer).social
 
     @post("/v1/me/posts", opt={"rule": WRITE, "creates": True})
     async def create_post(data: JSONBody[NewPost], actor: Actor) -> PostInfo:
@@ -293,8 +304,8 @@ def _own_post_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
     return [create_post, edit_post, delete_post]
 
 
-def _like_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
-    graph = parts.social.graph
+def _like_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    graph = container.get(SocialContainer).social
 
     @get("/v1/users/{user:str}/posts/{post:str}/likes", opt={"rule": READ})
     async def list_likes(
@@ -302,10 +313,10 @@ def _like_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> Page[Follower]:
         """List the users who like a post, by id."""
         place = f"likes of {post} for {actor}"
-        start = parts.cursors.open(place, cursor, Start)
+        start = container.cursors.open(place, cursor, Start)
         post_ref = PostRef(parse_post_id(post), user)
         found = await graph.list_likes(actor, post_ref, start, limit)
-        return page_of_people(parts, place, found)
+        return page_of_people(container, place, found)
 
     @put("/v1/users/{user:str}/posts/{post:str}/like", status_code=204, opt={"rule": WRITE})
     async def like(user: PathId, post: PathPost, actor: Actor) -> None:
@@ -320,7 +331,7 @@ def _like_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
     return [list_likes, like, unlike]
 
 
-def _timeline_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _timeline_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/users/{user:str}/timeline", opt={"rule": READ})
     async def read_timeline(
         user: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
@@ -329,11 +340,11 @@ def _timeline_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
         if user != actor:
             raise NotFound("timeline: only one's own can be read")
         place = f"timeline of {actor}"
-        start = parts.cursors.open(place, cursor, list[str])
+        start = container.cursors.open(place, cursor, list[str])
         before = None if start is None else PostRef(PostId(start[0]), start[1])
-        found, after = await parts.social.timelines.read(actor, before, limit)
+        found, after = await container.get(SocialContainer).timelines.read(actor, before, limit)
         following = None if after is None else [after.post, after.author]
         items = [_shown(each) for each in found]
-        return Page(items, None if following is None else parts.cursors.seal(place, following))
+        return Page(items, None if following is None else container.cursors.seal(place, following))
 
     return [read_timeline]

@@ -3,3 +3,19 @@
 Start with `worker.py`. `before_send.py` runs in the processes that accept messages, `hot.py` holds
 the Redis event queues, `client.py` and `signatures.py` the signed HTTP calls.
 """
+
+from chatserver.features.registry import Feature
+
+FEATURE = Feature(
+    name="webhooks",
+    ports={
+        "messaging": "chatserver.features.webhooks.container:messaging",
+        "check_edit": "chatserver.features.webhooks.container:check_edit",
+        "publish_event": "chatserver.features.webhooks.container:publish_event",
+        "publish_entries": "chatserver.features.webhooks.container:publish_entries",
+    },
+    gateway_ports={
+        "messaging": "chatserver.features.webhooks.gateway_container:messaging",
+        "check_edit": "chatserver.features.webhooks.gateway_container:check_edit",
+    },
+)

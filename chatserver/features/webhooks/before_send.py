@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import collections
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -96,6 +97,12 @@ class BeforeSendCheck:
         if verdict.action == "change" and verdict.body is not None:
             return verdict.body
         return question.body
+
+    async def check_edit(self, user: UserId, frame: frames.Edit) -> frames.Edit:
+        """Return an edit with the text that the webhook allows; see `check`."""
+        body = parse_body(frame.body, self.body_bounds)
+        question = messages.BeforeSend(frame.chat, user, frame.ref, "edit", body, target=frame.seq)
+        return msgspec.structs.replace(frame, body=await self.check(question))
 
     async def _is_committed(self, question: messages.BeforeSend) -> bool:
         chat, sender = ChatId(question.chat), UserId(question.sender)
@@ -253,17 +260,8 @@ class CheckedMessaging(Messaging):
         )
 
 
-def make_messaging(
-    before_send: BeforeSendCheck | None, in_flight_max: int, *args: Any, **kwargs: Any
-) -> Messaging:
-    """Return the messaging service; with `before_send`, messages are checked first."""
+def make_messaging(before_send: BeforeSendCheck | None) -> Callable[..., Messaging]:
+    """Return the class of the messaging service; with `before_send`, messages are checked first."""
     if before_send is None:
-        return Messaging(*args, **kwargs)
-    return CheckedMessaging(before_send, in_flight_max, *args, **kwargs)
-
-
-async def check_edit(before_send: BeforeSendCheck, user: UserId, frame: frames.Edit) -> frames.Edit:
-    """Return an edit with the text that the webhook allows; see `BeforeSendCheck.check`."""
-    body = parse_body(frame.body, before_send.body_bounds)
-    question = messages.BeforeSend(frame.chat, user, frame.ref, "edit", body, target=frame.seq)
-    return msgspec.structs.replace(frame, body=await before_send.check(question))
+        return Messaging
+    return functools.partial(CheckedMessaging, before_send, BEFORE_SEND_IN_FLIGHT_MAX)

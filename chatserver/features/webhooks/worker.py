@@ -21,6 +21,7 @@ from collections.abc import Sequence
 import msgspec
 import structlog
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.jitter import jittered
 from chatserver.errors import BadRequest, ChatError, Unavailable
 from chatserver.features.webhooks.client import Webhook
@@ -30,7 +31,6 @@ from chatserver.hot.bus.rpc_queue import CallQueue
 from chatserver.hot.leases import Lease
 from chatserver.protocol import webhook_messages as messages
 from chatserver.telemetry import metrics
-from workers.container import WorkerContainer
 from workers.partitions import run_partitions
 from workers.rpc import RpcWorker
 
@@ -55,18 +55,21 @@ _encode = msgspec.msgpack.Encoder().encode
 class BeforeSendCaller(RpcWorker):
     """Requests `before_send` verdicts for gateways, which load no HTTP client."""
 
-    def __init__(self, parts: WorkerContainer, name: str, url: str) -> None:
+    def __init__(self, container: StorageContainer, name: str, url: str) -> None:
         queue = CallQueue(
-            hot=parts.hot, consumer=name, clock=parts.clock, key=parts.hot.keys.hook_calls()
+            hot=container.hot,
+            consumer=name,
+            clock=container.clock,
+            key=container.hot.keys.hook_calls(),
         )
-        super().__init__(parts, name, queue, CALLS_IN_FLIGHT_MAX)
-        settings = parts.settings.webhooks
+        super().__init__(container, name, queue, CALLS_IN_FLIGHT_MAX)
+        settings = container.settings.webhooks
         self._webhook = Webhook(
-            outbound=parts.outbound,
+            outbound=container.outbound,
             url=url,
             secret=settings.secret.get_secret_value(),
             timeout_s=settings.before_send_timeout_s,
-            clock=parts.clock,
+            clock=container.clock,
         )
 
     async def _perform(self, operation: rpc.AnyOperation) -> bytes:
@@ -82,24 +85,26 @@ class BeforeSendCaller(RpcWorker):
 class EventDeliverer:
     """Delivers the events of one partition."""
 
-    def __init__(self, *, parts: WorkerContainer, partition: int, owner: str, url: str) -> None:
-        settings = parts.settings.webhooks
+    def __init__(
+        self, *, container: StorageContainer, partition: int, owner: str, url: str
+    ) -> None:
+        settings = container.settings.webhooks
         self._settings = settings
-        self._events = EventQueue(parts.hot, partition, PENDING_MAX)
+        self._events = EventQueue(container.hot, partition, PENDING_MAX)
         self._lease = Lease(
-            hot=parts.hot,
+            hot=container.hot,
             partition=partition,
             work="webhooks",
             owner=owner,
             ttl_s=LEASE_S,
-            clock=parts.clock,
+            clock=container.clock,
         )
         self._webhook = Webhook(
-            outbound=parts.outbound,
+            outbound=container.outbound,
             url=url,
             secret=settings.secret.get_secret_value(),
             timeout_s=settings.timeout_s,
-            clock=parts.clock,
+            clock=container.clock,
         )
         self._pause_s = 0.0  # while the endpoint is down
 
@@ -195,29 +200,31 @@ def _subject_of(event: bytes) -> bytes:
     return event[start : event.find(b'"', start)].rpartition(b".")[0]
 
 
-async def run_webhooks(parts: WorkerContainer, owner: str) -> None:
+async def run_webhooks(container: StorageContainer, owner: str) -> None:
     """Run the configured webhooks until cancelled.
 
     Raises:
         Unavailable: Redis became unavailable; start the worker again.
     """
     try:
-        await _run_all(parts, owner)
+        await _run_all(container, owner)
     except* ChatError as failures:
         raise failures.exceptions[0] from None
 
 
-async def _run_all(parts: WorkerContainer, owner: str) -> None:
-    settings = parts.settings.webhooks
+async def _run_all(container: StorageContainer, owner: str) -> None:
+    settings = container.settings.webhooks
     async with asyncio.TaskGroup() as group:
         if settings.before_send_url is not None:
-            caller = BeforeSendCaller(parts, owner, settings.before_send_url)
+            caller = BeforeSendCaller(container, owner, settings.before_send_url)
             group.create_task(caller.run(), name="before-send")
         if settings.events_url is not None:
             url = settings.events_url
 
             async def deliver(partition: int) -> None:
-                await EventDeliverer(parts=parts, partition=partition, owner=owner, url=url).run()
+                await EventDeliverer(
+                    container=container, partition=partition, owner=owner, url=url
+                ).run()
 
-            group.create_task(run_partitions(parts.hot, "webhooks", deliver), name="events")
+            group.create_task(run_partitions(container.hot, "webhooks", deliver), name="events")
         group.create_task(asyncio.Event().wait(), name="idle")

@@ -8,7 +8,7 @@ import os
 import signal
 
 from chatserver.config import Settings, Telemetry
-from chatserver.container import open_gateway_parts
+from chatserver.container.gateway import open_gateway_container
 from chatserver.domain.clock import SystemClock
 from chatserver.errors import ConfigError
 from chatserver.gateway.process.server import GatewayServer, end_all
@@ -61,8 +61,11 @@ async def _run_gateway(settings: Settings, ready_fd: int | None) -> None:
         loop.add_signal_handler(signal.SIGUSR1, leave)
         tasks.add(asyncio.create_task(_serve_probes_soon(settings.telemetry, server)))
     with contextlib.closing(sock):
-        async with open_gateway_parts(
-            settings, server.gateway, SystemClock(), server.make_router
+        async with open_gateway_container(
+            settings=settings,
+            gateway=server.gateway,
+            clock=SystemClock(),
+            make_notifier=server.make_router,
         ) as container:
             server.use(container)
             tune_garbage_collector()

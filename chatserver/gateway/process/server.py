@@ -28,7 +28,7 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from chatserver.config import Settings
-from chatserver.container import GatewayContainer
+from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.client_addresses import is_in, parse_networks, subject_of
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.connection_table import ConnectionTable, Stage
@@ -300,8 +300,8 @@ class GatewayServer:
         self._directory = SessionDirectory(self.gateway, self.registry, container)
         self._admission = Admission(container.limits, self._trusted)
         self._channels = Channels(
-            subscriptions=container.watchers,
-            chat_log=container.channel_log,
+            subscriptions=container.large_chat_subscriptions,
+            chat_log=container.large_chat_log,
             open_chat=container.audiences.get,
             sessions_of=self.registry.sessions_of,
             spawn=self._tasks.spawn,
@@ -322,7 +322,7 @@ class GatewayServer:
         )
         dispatcher = self._dispatcher
         dispatcher.channels = self._channels
-        dispatcher.on_presence = container.watching.handle_change
+        dispatcher.on_presence = container.presence_subscriptions.handle_change
         dispatcher.on_replaced = self._directory.close_replaced
         dispatcher.on_revoked = self._directory.apply_revocation
 
@@ -341,7 +341,7 @@ class GatewayServer:
     ) -> None:
         """Serve until `stop` is set, then drain."""
         await self._container.mailbox.renew()
-        await self._container.seen.keep_alive()
+        await self._container.presence_states.keep_alive()
         self._container.hot.on_reload.append(self._compare_soon)
         self._container.hot.on_epoch += [
             self._stored_waits.expire_all,
@@ -366,11 +366,12 @@ class GatewayServer:
             asyncio.create_task(self._refresh(), name="refresh"),
             asyncio.create_task(self._read_mail(), name="mail"),
             asyncio.create_task(
-                self._container.attendance.run(self._directory.publish_presence), name="attendance"
+                self._container.user_presence.run(self._directory.publish_presence),
+                name="attendance",
             ),
             asyncio.create_task(self._container.limits.run(), name="limits"),
             asyncio.create_task(self._container.host_keys.run(), name="host-keys"),
-            asyncio.create_task(self._stored_waits.run(self._container.log), name="stored"),
+            asyncio.create_task(self._stored_waits.run(self._container.chat_log), name="stored"),
             asyncio.create_task(watch_loop_lag(SystemClock()), name="loop-lag"),
         ]
         log.info("gateway.ready", gateway=self.gateway, port=self.port, pid=os.getpid())
@@ -494,7 +495,7 @@ class GatewayServer:
                 await self._container.messaging.drain()
         with contextlib.suppress(ChatError):
             await self._container.presence.withdraw(self.registry.users())
-            await self._container.seen.leave(self.all_settings.presence.offline_grace_s)
+            await self._container.presence_states.leave(self.all_settings.presence.offline_grace_s)
             await self._container.limits.close()
             await self._container.mailbox.remove()
 

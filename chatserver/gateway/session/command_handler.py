@@ -248,11 +248,13 @@ class CommandHandler:
                 self._send(frame)
             case frames.State():
                 self.session.activity.is_foreground = frame.state == "fg"
-                self._context.container.attendance.record_activity(
+                self._context.container.user_presence.record_activity(
                     self.session.user, self.session.activity
                 )
             case frames.Unwatch():
-                self._context.container.watching.unsubscribe(self.session, map(UserId, frame.users))
+                self._context.container.presence_subscriptions.unsubscribe(
+                    self.session, map(UserId, frame.users)
+                )
             case _:
                 self._start_request(frame)
 
@@ -297,7 +299,9 @@ class CommandHandler:
         self, frame: Request | frames.Watch | frames.Auth
     ) -> msgspec.Struct | None:
         if isinstance(frame, frames.Watch):
-            await self._context.container.watching.subscribe(self.session, map(UserId, frame.users))
+            await self._context.container.presence_subscriptions.subscribe(
+                self.session, map(UserId, frame.users)
+            )
             return None
         if isinstance(frame, frames.Auth):
             return await self._renew(frame)
@@ -348,7 +352,7 @@ class CommandHandler:
     def _handle_hello(self, frame: frames.Hello) -> None:
         claims = None
         try:
-            claims = self._context.container.entrance.verify(frame.token)
+            claims = self._context.container.authentication.verify(frame.token)
         except UnknownKey:
             pass  # `_open` fetches the key
         except ChatError as exc:
@@ -376,7 +380,7 @@ class CommandHandler:
         self.session.bye(code, reason)
 
     async def _open(self, frame: frames.Hello, claims: Claims | None) -> None:
-        authentication = self._context.container.entrance
+        authentication = self._context.container.authentication
         try:
             if claims is None:
                 claims = await authentication.authenticate(frame.token)
@@ -458,7 +462,7 @@ class CommandHandler:
             if self._order.refused:
                 self._order.settle(frame.chat, frame.ref, self._now())
             if not self.session.activity.is_fresh:
-                self._context.container.attendance.record_activity(
+                self._context.container.user_presence.record_activity(
                     self.session.user, self.session.activity
                 )
 
@@ -484,10 +488,10 @@ class CommandHandler:
             CALLER.set(self.session.user)
             try:
                 files: Sequence[frames.Attachment] = ()
-                if container.companion_requests.needs_budget_check(chat):
-                    await container.companion_requests.check_budget(self.session.user, frame)
+                if is_session_chat(chat):
+                    await container.check_companion_send(self.session.user, frame)
                 if frame.attachments:
-                    files = await container.sendable.resolve(
+                    files = await container.resolve_files(
                         self.session.user, chat, frame.attachments
                     )
                 self._send(frame, files, is_looked_up=True, number=number)
@@ -556,7 +560,7 @@ class CommandHandler:
         """Check the stored position: the worker may have been faster, or the send is a retry."""
         try:
             self._context.stored_waits.reached(
-                chat, await self._context.container.log.get_stored(chat)
+                chat, await self._context.container.chat_log.get_stored(chat)
             )
         except ChatError as exc:
             log.warning("session.stored_unknown", chat=chat, error=exc.message)

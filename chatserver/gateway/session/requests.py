@@ -10,14 +10,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from chatserver.container import GatewayContainer
+from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.access.caller import CALLER
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.inbox_cursors import Coverage, judge_cursor
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import BadRequest
-from chatserver.features.webhooks.before_send import check_edit
-from chatserver.gateway.session.companion_commands import ask_of_companions
 from chatserver.protocol import codec, frames
 from chatserver.protocol.memory_costs import cost_of_membership_change
 from chatserver.service.history.sync import EventsLost
@@ -58,11 +56,11 @@ class Requests:
         """
         CALLER.set(user)  # of the task that answers this request
         match frame:
-            case frames.Edit() if self._container.before_send is not None:
-                frame = await check_edit(self._container.before_send, user, frame)
-                return await self._container.amending.change(user, frame)
+            case frames.Edit() if (check_edit := self._container.check_edit) is not None:
+                frame = await check_edit(user, frame)
+                return await self._container.message_amendments.change(user, frame)
             case frames.Edit() | frames.Delete() | frames.React():
-                return await self._container.amending.change(user, frame)
+                return await self._container.message_amendments.change(user, frame)
             case frames.Mark():
                 return await self._mark(user, frame)
             case frames.Typing():
@@ -102,14 +100,12 @@ class Requests:
             case frames.DeclineInvitation():
                 await self._container.warm.decline_invitation(user, ChatId(frame.chat))
                 return frames.Ok(frame.id)
-            case frames.StopTurn():
-                return await self._container.companion_requests.stop(user, frame)
-            case frames.JoinTurn():
-                return await self._container.companion_requests.join(user, frame)
             case frames.Block() | frames.Unblock() | frames.Blocks() | frames.Report():
                 return await self._moderate(user, frame)
             case (
-                frames.Companions()
+                frames.StopTurn()
+                | frames.JoinTurn()
+                | frames.Companions()
                 | frames.CreateSession()
                 | frames.GetSession()
                 | frames.RenewSession()
@@ -117,7 +113,7 @@ class Requests:
                 | frames.UpdateSession()
                 | frames.Sessions()
             ):
-                return await ask_of_companions(self._container.warm, user, frame)
+                return await self._container.answer_companion_frame(user, frame)
 
     async def get_snapshot(
         self,

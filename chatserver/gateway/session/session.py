@@ -114,11 +114,11 @@ class Session:
         self.user, self.device = claims.user, device
         self.auth = SessionAuth(
             claims,
-            authentication=container.entrance,
+            authentication=container.authentication,
             expiry=self._context.token_expiry,
             close=self.bye,
         )
-        self.activity = container.attendance.create_activity(is_foreground=is_foreground)
+        self.activity = container.user_presence.create_activity(is_foreground=is_foreground)
 
     async def announce(self) -> InboxState:
         """Announce the user's presence and return the inbox state, loaded if needed.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 import structlog
 
 from chatserver import config
-from chatserver.container import GatewayContainer
+from chatserver.container.gateway import GatewayContainer
 from chatserver.gateway.delivery.large_chats import Channels
 from chatserver.gateway.session.requests import Requests
 from chatserver.gateway.session.session_auth import TokenExpiry

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from chatserver.container import GatewayContainer
+from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.access.logins import Marks
 from chatserver.domain.ids import GatewayId, SessionId, UserId
 from chatserver.domain.presence import PresenceChange
@@ -46,7 +46,7 @@ class SessionDirectory:
         if older is not None:
             older.bye(Close.REPLACED, REPLACED)
         self._registry.add(user, session)
-        self._container.attendance.add_session(user, session.activity)
+        self._container.user_presence.add_session(user, session.activity)
 
     async def claim(self, sessions: Sequence[Session]) -> None:
         """Register sessions across all gateways, and close the sessions that they replace.
@@ -62,7 +62,7 @@ class SessionDirectory:
                 if gateway == self._gateway:
                     self.close_replaced(session.user, loser)
                 else:
-                    self._container.postman.post(gateway, Replaced(session.user, loser))
+                    self._container.mailbox_writer.post(gateway, Replaced(session.user, loser))
             if not session.is_live:  # it ended meanwhile
                 self._container.sessions.release(session.user, session.id)
 
@@ -86,7 +86,7 @@ class SessionDirectory:
         users = self._registry.users()
         for at in range(0, len(users), USERS_PER_CHECK_MAX):
             chunk = users[at : at + USERS_PER_CHECK_MAX]
-            found = await asyncio.gather(*map(self._container.entrance.find_marks, chunk))
+            found = await asyncio.gather(*map(self._container.authentication.find_marks, chunk))
             for user, marks in zip(chunk, found, strict=True):
                 self.apply_revocation(user, marks, "")
 
@@ -95,8 +95,8 @@ class SessionDirectory:
         user, container = session.user, self._container
         if session not in self._registry.sessions_of(user):
             return False
-        container.attendance.remove_session(user, session.activity)
-        container.watching.remove_subscriber(session)
+        container.user_presence.remove_session(user, session.activity)
+        container.presence_subscriptions.remove_subscriber(session)
         container.sessions.release(user, session.id)
         if not self._registry.remove(user, session):
             return False
@@ -111,17 +111,17 @@ class SessionDirectory:
         Raises:
             Unavailable: Redis does not answer.
         """
-        if not await self._container.seen.keep_alive() or is_doubtful:
-            self._container.attendance.republish_all()
+        if not await self._container.presence_states.keep_alive() or is_doubtful:
+            self._container.user_presence.republish_all()
             await self.claim(list(self._registry))
-        await self._container.watching.refresh()
+        await self._container.presence_subscriptions.refresh()
 
     def publish_presence(self, change: PresenceChange) -> None:
         """Send a presence change to the subscribed gateways."""
         sight = change.sight
         for gateway in change.watchers:
             if gateway == self._gateway:
-                self._container.watching.handle_change(change.user, sight)
+                self._container.presence_subscriptions.handle_change(change.user, sight)
             else:
                 mail = PresenceMail(change.user, sight.state.value, sight.last_ms, sight.version)
-                self._container.postman.post(gateway, mail)
+                self._container.mailbox_writer.post(gateway, mail)

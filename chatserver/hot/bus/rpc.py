@@ -185,6 +185,8 @@ class LoadFile(Operation, tag="load_file"):
     file: str
 
 
+CompanionCall = ListCompanions | BeginSession | GetSession | EndSession | MoveSession | ListSessions
+
 AnyOperation = (
     LoadUser
     | LoadKeys
@@ -198,12 +200,7 @@ AnyOperation = (
     | Block
     | ListBlocks
     | Report
-    | ListCompanions
-    | BeginSession
-    | GetSession
-    | EndSession
-    | MoveSession
-    | ListSessions
+    | CompanionCall
     | ListInvitations
     | DeclineInvitation
     | Ask

@@ -17,6 +17,7 @@ from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.client import ObjectStore, open_s3
 from chatserver.cold.long_bodies import BodyFiles
 from chatserver.config import Settings
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId
 from chatserver.errors import ConfigError, Unavailable
@@ -37,7 +38,6 @@ from chatserver.warm.dynamo.paced_client import PacedClient
 from chatserver.warm.messages.long_bodies import LongBodies
 from chatserver.warm.messages.write_shards import ShardList
 from chatserver.warm.schema.migrations.pace import Pace
-from workers.container import WorkerContainer
 from workers.partitions import run_partitions
 from workers.rounds import make_rounds
 
@@ -132,19 +132,21 @@ def make_audit(
 class AuditWorker:
     """The auditor of one partition."""
 
-    def __init__(self, *, parts: WorkerContainer, audit: Audit, partition: int, owner: str) -> None:
-        self._parts = parts
+    def __init__(
+        self, *, container: StorageContainer, audit: Audit, partition: int, owner: str
+    ) -> None:
+        self._container = container
         self._audit = audit
-        self._settings = parts.settings.audit
+        self._settings = container.settings.audit
         self._partition = partition
-        self._results = AuditResults(parts.hot)
+        self._results = AuditResults(container.hot)
         self._lease = Lease(
-            hot=parts.hot,
+            hot=container.hot,
             partition=partition,
             work="audit",
             owner=owner,
             ttl_s=LEASE_S,
-            clock=parts.clock,
+            clock=container.clock,
         )
 
     async def run(self) -> None:
@@ -161,8 +163,8 @@ class AuditWorker:
         Raises:
             Unavailable: the directory cannot be read, or the lease is lost.
         """
-        keys = self._parts.hot.keys
-        whole, began_ms, found = Tally(), int(self._parts.clock.time() * 1000), 0
+        keys = self._container.hot.keys
+        whole, began_ms, found = Tally(), int(self._container.clock.time() * 1000), 0
         async for chat in self._audit.iter_chats(self._partition, keys.partitions):
             await self._keep_lease()
             await self._audit.audit_chat(chat, whole, self._keep_lease)
@@ -175,8 +177,8 @@ class AuditWorker:
         for what, why in whole.failed.items():
             log.warning("audit.failed", what=what, error=why)
         if not whole.failed:
-            metrics.AUDIT_ROUND.labels(str(self._partition)).set(self._parts.clock.time())
-        ended_ms = int(self._parts.clock.time() * 1000)
+            metrics.AUDIT_ROUND.labels(str(self._partition)).set(self._container.clock.time())
+        ended_ms = int(self._container.clock.time() * 1000)
         await self._results.put_round(
             Round(
                 self._partition,
@@ -213,7 +215,7 @@ class AuditWorker:
                 where=each.where,
                 todo=each.advice,
             )
-        at_ms = int(self._parts.clock.time() * 1000)
+        at_ms = int(self._container.clock.time() * 1000)
         await self._results.add_findings(
             [Found(at_ms, one.kind, one.chat, one.first, one.last, one.where) for one in found]
         )
@@ -239,16 +241,18 @@ async def open_audit(
         )
 
 
-async def run_audit(parts: WorkerContainer, owner: str) -> None:
+async def run_audit(container: StorageContainer, owner: str) -> None:
     """Audit the chats of every free partition until cancelled.
 
     Raises:
         Unavailable: all of Redis is unavailable; restart the worker.
     """
-    rate = parts.settings.audit.read_units_per_s
-    async with open_audit(parts.settings, parts.hot, parts.clock, rate) as audit:
+    rate = container.settings.audit.read_units_per_s
+    async with open_audit(container.settings, container.hot, container.clock, rate) as audit:
 
         async def work(partition: int) -> None:
-            await AuditWorker(parts=parts, audit=audit, partition=partition, owner=owner).run()
+            await AuditWorker(
+                container=container, audit=audit, partition=partition, owner=owner
+            ).run()
 
-        await run_partitions(parts.hot, "audit", work)
+        await run_partitions(container.hot, "audit", work)

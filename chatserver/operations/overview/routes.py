@@ -14,8 +14,8 @@ from litestar import get
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import QueryParameter
 
-from chatserver.api.container import ApiContainer
 from chatserver.api.security import admin_or_key
+from chatserver.container.storage import StorageContainer
 from chatserver.operations.audit.hot import AuditResults, Found
 from chatserver.operations.audit.model import KINDS
 from chatserver.operations.cost import report as costs
@@ -104,10 +104,14 @@ class CostReport(msgspec.Struct, frozen=True):
     chats: list[FeatureCost]
 
 
-def operations_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def operations_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of the admin page."""
-    overviews = Overviews(ProcessStatsLog(parts.hot))
-    notes, spendings, prices = AuditResults(parts.hot), UsageTotals(parts.hot), load_prices()
+    overviews = Overviews(ProcessStatsLog(container.hot))
+    notes, spendings, prices = (
+        AuditResults(container.hot),
+        UsageTotals(container.hot),
+        load_prices(),
+    )
 
     @get("/v1/admin/overview", opt={"rule": OPERATE})
     async def get_overview(after: After = 0) -> Overview:
@@ -120,15 +124,15 @@ def operations_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
     @get("/v1/admin/audit", opt={"rule": OPERATE})
     async def get_audit() -> AuditReport:
         """Return the findings of the continuous audit (`chatserver worker audit`), with advice."""
-        return await _audit(notes, parts.hot.keys.partitions)
+        return await _audit(notes, container.hot.keys.partitions)
 
     @get("/v1/admin/cost", opt={"rule": OPERATE})
     async def get_cost() -> CostReport:
         """Return the DynamoDB usage of today and yesterday, by feature; see `chatserver cost`."""
-        today = datetime.datetime.fromtimestamp(parts.clock.time(), datetime.UTC).date()
+        today = datetime.datetime.fromtimestamp(container.clock.time(), datetime.UTC).date()
         days = [(today - datetime.timedelta(n)).isoformat() for n in range(DAYS)]
         spent = {day: await spendings.get_day(day) for day in days}
-        return make_cost_report(spent, prices, parts.settings.warm.billing)
+        return make_cost_report(spent, prices, container.settings.warm.billing)
 
     return [get_overview, get_audit, get_cost]
 

@@ -9,8 +9,8 @@ import httpx
 from litestar.types import ASGIApp
 
 from chatserver.api.app import create_app
-from chatserver.api.container import open_api_parts
 from chatserver.config import Settings
+from chatserver.container.storage import open_storage_container
 from chatserver.domain.clock import SystemClock
 
 Caller = Callable[[str], httpx.AsyncClient]  # a client that is logged in as a user; "" as nobody
@@ -38,5 +38,7 @@ async def send(client: httpx.AsyncClient, chat: str, body: str, **fields: object
 @contextlib.asynccontextmanager
 async def open_api(settings: Settings) -> AsyncIterator[ASGIApp]:
     """Make an API in this process, for tests with settings of their own; no process is started."""
-    async with open_api_parts(settings, SystemClock()) as parts:
-        yield create_app(settings, SystemClock(), parts)
+    async with open_storage_container(
+        role="api", settings=settings, clock=SystemClock()
+    ) as container:
+        yield create_app(settings, SystemClock(), container)

@@ -6,22 +6,22 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from chatserver.container.storage import StorageContainer
 from tests.integration.warm.support import Tables
-from tests.integration.workers.support import Gateway, open_parts, running
-from workers.container import WorkerContainer
+from tests.integration.workers.support import Gateway, open_container, running
 
 
 @pytest.fixture
-async def parts(redis_url: str, tables: Tables) -> AsyncIterator[WorkerContainer]:
+async def container(redis_url: str, tables: Tables) -> AsyncIterator[StorageContainer]:
     """The parts of a worker process."""
-    async with open_parts(redis_url, tables.settings) as made:
+    async with open_container(redis_url, tables.settings) as made:
         yield made
 
 
 @pytest.fixture
-async def gateway(parts: WorkerContainer) -> AsyncIterator[Gateway]:
+async def gateway(container: StorageContainer) -> AsyncIterator[Gateway]:
     """A gateway that listens to its mail."""
-    made = Gateway(parts.hot)
+    made = Gateway(container.hot)
     async with running(made.listen(), "gateway"):
         await made._mailbox.renew()
         yield made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -11,7 +12,9 @@ from typing import Any
 
 from chatserver import config
 from chatserver.config import Settings, Warm
+from chatserver.container.storage import StorageContainer, open_storage_container
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
+from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Mid, Ref, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.domain.messages import Audience, PendingDraft, digest_of
@@ -23,7 +26,6 @@ from chatserver.hot.users.presence import Presence
 from chatserver.protocol import codec, frames
 from chatserver.warm.messages.message_queries import MessageIndexes
 from tests.support.servers.processes import eventually
-from workers.container import WorkerContainer, open_worker_parts
 from workers.persist.worker import PersistWorker
 
 ALICE, BOB, CAROL = UserId("alice"), UserId("bob"), UserId("carol")
@@ -49,10 +51,21 @@ def settings_of(redis_url: str, warm: Warm, **sections: Any) -> Settings:
 
 
 @contextlib.asynccontextmanager
-async def open_parts(redis_url: str, warm: Warm, **sections: Any) -> AsyncIterator[WorkerContainer]:
+async def open_container(
+    redis_url: str, warm: Warm, **sections: Any
+) -> AsyncIterator[StorageContainer]:
     """The parts of one worker process."""
-    async with open_worker_parts(settings_of(redis_url, warm, **sections)) as parts:
-        yield parts
+    async with open_storage_container(
+        role="worker", settings=settings_of(redis_url, warm, **sections), clock=SystemClock()
+    ) as container:
+        yield container
+
+
+def with_attributes(container: StorageContainer, **attributes: object) -> StorageContainer:
+    """A container with other values of these attributes; it shares what exists already."""
+    changed = copy.copy(container)
+    vars(changed).update(attributes, _made={})
+    return changed
 
 
 async def end(task: asyncio.Task[Any]) -> None:
@@ -155,65 +168,67 @@ async def be_on_one_day() -> None:
     await eventually(lambda: time.time() % 86_400 < 86_400 - 60, 90, "midnight is far")
 
 
-async def make_users(parts: WorkerContainer, *users: UserId) -> None:
+async def make_users(container: StorageContainer, *users: UserId) -> None:
     """Make accounts."""
     for user in users:
-        await parts.directory.put_user_if_absent(user, None, 1.0)
+        await container.directory.put_user_if_absent(user, None, 1.0)
 
 
-async def make_direct(parts: WorkerContainer, a: UserId = ALICE, b: UserId = BOB) -> Audience:
+async def make_direct(container: StorageContainer, a: UserId = ALICE, b: UserId = BOB) -> Audience:
     """A direct chat in both tiers; its audience."""
-    await make_users(parts, a, b)
-    info = await parts.chat_creator.open_direct(a, b)
-    return await parts.audiences.get(ChatId(info.chat))
+    await make_users(container, a, b)
+    info = await container.chat_creator.open_direct(a, b)
+    return await container.audiences.get(ChatId(info.chat))
 
 
-async def make_group(parts: WorkerContainer, *users: UserId, ref: str = "g") -> Audience:
+async def make_group(container: StorageContainer, *users: UserId, ref: str = "g") -> Audience:
     """A group in both tiers; its audience."""
-    await make_users(parts, *users)
-    info = await parts.chat_creator.create_chat(users[0], Ref(ref), users[1:], "Team")
-    return await parts.audiences.get(ChatId(info.chat))
+    await make_users(container, *users)
+    info = await container.chat_creator.create_chat(users[0], Ref(ref), users[1:], "Team")
+    return await container.audiences.get(ChatId(info.chat))
 
 
-def patterns_of(parts: WorkerContainer) -> MessageIndexes:
+def patterns_of(container: StorageContainer) -> MessageIndexes:
     """The access patterns on the messages that the workers write."""
-    return MessageIndexes(parts.messages._client, parts.messages._settings)
+    return MessageIndexes(container.messages._client, container.messages._settings)
 
 
-async def stored_of(parts: WorkerContainer, chat: ChatId) -> list[frames.Message]:
+async def stored_of(container: StorageContainer, chat: ChatId) -> list[frames.Message]:
     """All messages of a chat in the warm tier, oldest first."""
     found: list[frames.Message] = []
     start = None
     while True:
-        page = await patterns_of(parts).list_chat(chat, limit=200, start=start, newest_first=False)
+        page = await patterns_of(container).list_chat(
+            chat, limit=200, start=start, newest_first=False
+        )
         found += page.items
         start = page.next
         if start is None:
             return found
 
 
-async def waiting_in(parts: WorkerContainer) -> int:
+async def waiting_in(container: StorageContainer) -> int:
     """How many messages and marks wait in the backlog."""
-    value = await parts.hot.call("HGET", parts.hot.keys.checkpoint(0), "waiting")
+    value = await container.hot.call("HGET", container.hot.keys.checkpoint(0), "waiting")
     return int(value or 0)
 
 
-async def is_drained(parts: WorkerContainer) -> bool:
+async def is_drained(container: StorageContainer) -> bool:
     """Whether everything is persisted."""
-    left = await parts.hot.call("XLEN", parts.hot.keys.backlog(0))
-    return left == 0 and await waiting_in(parts) == 0
+    left = await container.hot.call("XLEN", container.hot.keys.backlog(0))
+    return left == 0 and await waiting_in(container) == 0
 
 
-async def lose_redis(parts: WorkerContainer) -> None:
+async def lose_redis(container: StorageContainer) -> None:
     """Empty Redis, and wait until that is noticed."""
-    before = parts.hot.epoch_of(0)
-    await parts.hot.call("FLUSHDB")
-    await eventually(lambda: parts.hot.epoch_of(0) not in {"", before})
+    before = container.hot.epoch_of(0)
+    await container.hot.call("FLUSHDB")
+    await eventually(lambda: container.hot.epoch_of(0) not in {"", before})
 
 
-async def holder_of(parts: WorkerContainer, owner: bytes) -> bool:
+async def holder_of(container: StorageContainer, owner: bytes) -> bool:
     """Whether somebody holds the persister's lease."""
-    held: bytes = await parts.hot.call("HGET", parts.hot.keys.lease(0, "persist"), "owner")
+    held: bytes = await container.hot.call("HGET", container.hot.keys.lease(0, "persist"), "owner")
     return held == owner
 
 
@@ -222,9 +237,9 @@ def texts(count: int, stem: str = "text") -> list[str]:
     return [f"{stem} {n}" for n in range(1, count + 1)]
 
 
-def persister_of(parts: WorkerContainer, owner: str = "w1") -> PersistWorker:
+def persister_of(container: StorageContainer, owner: str = "w1") -> PersistWorker:
     """The persister of the only partition."""
-    return PersistWorker(parts, 0, owner)
+    return PersistWorker(container, 0, owner)
 
 
 def bodies(messages: Sequence[frames.Message]) -> list[str]:
@@ -232,15 +247,15 @@ def bodies(messages: Sequence[frames.Message]) -> list[str]:
     return [message.body for message in messages]
 
 
-def variables_of(parts: WorkerContainer) -> dict[str, str]:
+def variables_of(container: StorageContainer) -> dict[str, str]:
     """The environment of a process that works on the same servers."""
-    warm = parts.settings.warm
+    warm = container.settings.warm
     return {
         **PATIENT_VARIABLES,
-        "CHAT_REDIS_URL": parts.settings.redis.url,
+        "CHAT_REDIS_URL": container.settings.redis.url,
         "CHAT_WARM_ENDPOINT": str(warm.endpoint),
         "CHAT_WARM_TABLE_PREFIX": warm.table_prefix,
         "CHAT_WARM_ACCESS_KEY": ACCESS_KEY,
         "CHAT_WARM_SECRET_KEY": SECRET_KEY,
-        "CHAT_CHATS_INVITATIONS": parts.settings.chats.invitations,
+        "CHAT_CHATS_INVITATIONS": container.settings.chats.invitations,
     }

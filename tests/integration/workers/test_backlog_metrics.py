@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 from prometheus_client import REGISTRY
 
+from chatserver.container.storage import StorageContainer
 from chatserver.warm.messages.store import PersistItem
 from tests.integration.workers.support import (
     Gateway,
@@ -17,7 +18,6 @@ from tests.integration.workers.support import (
     running,
 )
 from tests.support.servers.processes import eventually
-from workers.container import WorkerContainer
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
@@ -28,24 +28,24 @@ def age_s() -> float | None:
 
 
 async def test_age_of_the_backlog_rises_while_the_store_hangs_and_leaves_with_the_lease(
-    parts: WorkerContainer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    container: StorageContainer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A scrape sees it grow although the worker waits; drained it is 0; stopped there is none."""
-    go_on, put_batch = asyncio.Event(), parts.messages.put_batch
+    go_on, put_batch = asyncio.Event(), container.messages.put_batch
 
     async def hang(items: Sequence[PersistItem], timeout_s: float) -> None:
         await go_on.wait()
         await put_batch(items, timeout_s)
 
-    monkeypatch.setattr(parts.messages, "put_batch", hang)
-    await gateway.send(await make_direct(parts), "waits")
+    monkeypatch.setattr(container.messages, "put_batch", hang)
+    await gateway.send(await make_direct(container), "waits")
 
-    async with running(persister_of(parts).run()):
+    async with running(persister_of(container).run()):
         await eventually(lambda: bool(age_s()), deadline_s=30)
         first = age_s()
         await eventually(lambda: (age_s() or 0) > (first or 0), deadline_s=30)
         go_on.set()
-        await eventually(lambda: is_drained(parts), deadline_s=30)
+        await eventually(lambda: is_drained(container), deadline_s=30)
         await eventually(lambda: age_s() == 0, deadline_s=30)
 
     assert age_s() is None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import SystemClock
 from chatserver.hot.chats.eviction import Eviction
 from tests.integration.workers.support import (
@@ -16,9 +15,9 @@ from tests.integration.workers.support import (
     persister_of,
     running,
     stored_of,
+    with_attributes,
 )
 from tests.support.servers.processes import eventually
-from workers.container import WorkerContainer
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
@@ -36,23 +35,23 @@ class SteppedClock(SystemClock):
 
 
 async def test_clock_stepped_under_a_worker_changes_no_order_and_no_lease(
-    parts: WorkerContainer, gateway: Gateway
+    container: StorageContainer, gateway: Gateway
 ) -> None:
     """Messages keep order and places, are stored once, and the lease is never lost (I23)."""
     clock = SteppedClock()
-    stepped = dataclasses.replace(parts, clock=clock)
+    stepped = with_attributes(container, clock=clock)
     team = await make_group(stepped, ALICE, BOB)
-    lease = parts.hot.keys.lease(0, "persist")
+    lease = container.hot.keys.lease(0, "persist")
     tokens = set()
 
     async with running(persister_of(stepped).run()):
         for offset_s in STEPS_S:
             clock.offset_s = offset_s
             await gateway.send(team, f"at {offset_s}")
-            await eventually(lambda: is_drained(parts))
-            tokens.add(await parts.hot.call("HGET", lease, "token"))
+            await eventually(lambda: is_drained(container))
+            tokens.add(await container.hot.call("HGET", lease, "token"))
 
-    stored = await stored_of(parts, team.chat)
+    stored = await stored_of(container, team.chat)
     assert bodies(stored) == [f"at {offset_s}" for offset_s in STEPS_S]
     assert [message.seq for message in stored] == [1, 2, 3, 4]
     stamps = [message.ts for message in stored]
@@ -61,16 +60,16 @@ async def test_clock_stepped_under_a_worker_changes_no_order_and_no_lease(
 
 
 async def test_clock_ahead_lets_no_chat_leave_too_early(
-    parts: WorkerContainer, gateway: Gateway
+    container: StorageContainer, gateway: Gateway
 ) -> None:
     """Whether a chat is idle, Redis decides by its own clock."""
-    team = await make_group(parts, ALICE, BOB)
-    async with running(persister_of(parts).run()):
+    team = await make_group(container, ALICE, BOB)
+    async with running(persister_of(container).run()):
         await gateway.send(team, "here")
-        await eventually(lambda: is_drained(parts))
+        await eventually(lambda: is_drained(container))
     clock = SteppedClock()
-    clock.offset_s = 10.0 * parts.hot.settings.chat_idle_s
+    clock.offset_s = 10.0 * container.hot.settings.chat_idle_s
 
-    assert await Eviction(parts.hot).evict_idle(0, clock.time()) == 0
+    assert await Eviction(container.hot).evict_idle(0, clock.time()) == 0
 
-    assert await parts.hot.call("EXISTS", parts.hot.keys.chat(team.chat)) == 1
+    assert await container.hot.call("EXISTS", container.hot.keys.chat(team.chat)) == 1

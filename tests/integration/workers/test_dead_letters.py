@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from chatserver.cli import dead_letters
+from chatserver.container.storage import StorageContainer
 from chatserver.errors import CorruptData
 from chatserver.warm.messages.store import PersistItem
 from tests.integration.workers.persist.test_persist import swap
@@ -20,41 +21,40 @@ from tests.integration.workers.support import (
     running,
 )
 from tests.support.servers.processes import eventually
-from workers.container import WorkerContainer
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
 
 async def test_dead_letters_are_listed_and_replayed(
-    parts: WorkerContainer,
+    container: StorageContainer,
     gateway: Gateway,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What the store takes now is back in its place; what it does not, or what changed, stays."""
-    team = await make_direct(parts)
+    team = await make_direct(container)
     await gateway.send(team, "before")
     await gateway.send(team, "poison one")
     await gateway.send(team, "poison two")
     await gateway.send(team, "bad for ever", tail=swap(b'"sender":"alice"', b'"sender":""'))
-    put_batch = parts.messages.put_batch
+    put_batch = container.messages.put_batch
 
     async def refuse_poison(items: Sequence[PersistItem], timeout_s: float) -> None:
         if any("poison" in item.message.body for item in items):
             raise CorruptData("an earlier release could not")
         await put_batch(items, timeout_s)
 
-    monkeypatch.setattr(parts.messages, "put_batch", refuse_poison)
-    async with running(persister_of(parts).run()):
-        await eventually(lambda: is_drained(parts))
-    last = (await parts.messages.list_after(team.chat, 3, 1))[0]
+    monkeypatch.setattr(container.messages, "put_batch", refuse_poison)
+    async with running(persister_of(container).run()):
+        await eventually(lambda: is_drained(container))
+    last = (await container.messages.list_after(team.chat, 3, 1))[0]
     for seq, (kind, target, body) in enumerate((("edit", 2, "cured"), ("delete", 3, "")), 5):
         change = msgspec.structs.replace(
             last, seq=seq, ts=last.ts + seq, kind=kind, target=target, body=body, mid=f"m{seq}",
             sender="alice", deleted=False, rev=0,
         )  # fmt: skip
         await put_batch([PersistItem(change, None)], 20)
-    settings = parts.settings
+    settings = container.settings
 
     capsys.readouterr()
     await dead_letters._list(settings, 100)
@@ -71,11 +71,11 @@ async def test_dead_letters_are_listed_and_replayed(
     with pytest.raises(click.ClickException, match="not there"):
         await dead_letters._replay(settings, {place})
 
-    found = await parts.messages.list_after(team.chat, 0, 4)
+    found = await container.messages.list_after(team.chat, 0, 4)
     assert [(each.body, each.deleted) for each in found] == [
         ("before", False),
         ("cured", False),
         ("", True),
         ("", True),
     ]
-    assert await parts.hot.call("XLEN", parts.hot.keys.dead(0)) == 1
+    assert await container.hot.call("XLEN", container.hot.keys.dead(0)) == 1

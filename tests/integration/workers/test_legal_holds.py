@@ -6,16 +6,17 @@ import time
 
 import pytest
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.domain.messages import Audience
 from chatserver.errors import NotFound
+from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.protocol import codec, frames
 from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.support import Tables
 from tests.integration.workers.persist.test_message_changes import amend, persist
 from tests.integration.workers.support import ALICE, BOB, Gateway, make_group
 from workers import legal_holds
-from workers.container import WorkerContainer
 from workers.legal_holds import HoldKeeper
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
@@ -32,26 +33,26 @@ def _die(name: str) -> None:
 
 
 @pytest.fixture
-async def team(parts: WorkerContainer) -> Audience:
+async def team(container: StorageContainer) -> Audience:
     """A chat that is going to be under a hold."""
-    return await make_group(parts, ALICE, BOB)
+    return await make_group(container, ALICE, BOB)
 
 
-async def hold(parts: WorkerContainer, team: Audience, age_s: float = 60) -> None:
+async def hold(container: StorageContainer, team: Audience, age_s: float = 60) -> None:
     """Put a chat under a hold, as of a while ago."""
-    await parts.holds.put(team.chat, "a case", LAWYER, time.time() - age_s)
+    await container.holds.put(team.chat, "a case", LAWYER, time.time() - age_s)
 
 
-async def kept(parts: WorkerContainer, team: Audience) -> list[str]:
+async def kept(container: StorageContainer, team: Audience) -> list[str]:
     """What the hold keeps, in the order in which it was said."""
-    return [each.body for each in await copies(parts, team)]
+    return [each.body for each in await copies(container, team)]
 
 
-async def copies(parts: WorkerContainer, team: Audience) -> list[frames.Message]:
+async def copies(container: StorageContainer, team: Audience) -> list[frames.Message]:
     found: list[frames.Message] = []
     start = None
     while True:
-        page = await parts.holds.list_copies(team.chat, 2, start)
+        page = await container.holds.list_copies(team.chat, 2, start)
         found += page.items
         start = page.next
         if start is None:
@@ -66,57 +67,57 @@ async def send_brief(gateway: Gateway, team: Audience, body: str, lives_s: int) 
 
 @pytest.mark.parametrize("is_one_batch", [False, True])
 async def test_hold_keeps_every_version_that_members_change_or_delete(
-    parts: WorkerContainer, gateway: Gateway, team: Audience, is_one_batch: bool
+    container: StorageContainer, gateway: Gateway, team: Audience, is_one_batch: bool
 ) -> None:
     """Also a text that never reached DynamoDB, because the same batch changed it."""
     await gateway.send(team, "stays", "first", "second")
-    await hold(parts, team)
+    await hold(container, team)
     if not is_one_batch:
-        await persist(parts)
-    await amend(parts, team.chat, ALICE, "edit", 2, "first, edited")
+        await persist(container)
+    await amend(container, team.chat, ALICE, "edit", 2, "first, edited")
     if not is_one_batch:
-        await persist(parts)
-    await amend(parts, team.chat, ALICE, "edit", 2, "first, edited again")
-    await amend(parts, team.chat, ALICE, "delete", 2)
-    await amend(parts, team.chat, ALICE, "delete", 3)
-    await amend(parts, team.chat, BOB, "reaction", 1, "+")
-    await persist(parts)
+        await persist(container)
+    await amend(container, team.chat, ALICE, "edit", 2, "first, edited again")
+    await amend(container, team.chat, ALICE, "delete", 2)
+    await amend(container, team.chat, ALICE, "delete", 3)
+    await amend(container, team.chat, BOB, "reaction", 1, "+")
+    await persist(container)
 
-    said = await kept(parts, team)
+    said = await kept(container, team)
 
-    await parts.opener.load_chat(team.chat)  # the row of the hold is in nobody's way
+    await container.chat_loader.load_chat(team.chat)  # the row of the hold is in nobody's way
     lost = ["first", "second", "first, edited", "first, edited again"]
     assert [body for body in said if body != "stays"] == lost
-    assert {each.sender for each in await copies(parts, team)} == {ALICE}
+    assert {each.sender for each in await copies(container, team)} == {ALICE}
 
 
 async def test_chat_without_a_hold_keeps_nothing(
-    parts: WorkerContainer, gateway: Gateway, team: Audience
+    container: StorageContainer, gateway: Gateway, team: Audience
 ) -> None:
     """What members delete is gone, as they are promised."""
     await gateway.send(team, "first", "second")
-    await persist(parts)
-    await amend(parts, team.chat, ALICE, "edit", 1, "edited")
-    await amend(parts, team.chat, ALICE, "delete", 2)
-    await persist(parts)
+    await persist(container)
+    await amend(container, team.chat, ALICE, "edit", 1, "edited")
+    await amend(container, team.chat, ALICE, "delete", 2)
+    await persist(container)
 
-    assert await kept(parts, team) == []
+    assert await kept(container, team) == []
 
 
 async def test_hold_keeps_what_expires_of_before_and_after(
-    parts: WorkerContainer, gateway: Gateway, team: Audience, tables: Tables
+    container: StorageContainer, gateway: Gateway, team: Audience, tables: Tables
 ) -> None:
     """What was stored when it began is copied by the worker, the rest as it is stored."""
     await send_brief(gateway, team, "before", 600)
     await gateway.send(team, "stays")
-    await persist(parts)
-    await hold(parts, team)
+    await persist(container)
+    await hold(container, team)
     await send_brief(gateway, team, "after", 600)
-    await persist(parts)
-    await HoldKeeper(parts, "w1").sweep()
+    await persist(container)
+    await HoldKeeper(container, "w1").sweep()
 
-    assert (await parts.holds.get(team.chat)).state == "in_force"
-    assert await kept(parts, team) == ["before", "after"]
+    assert (await container.holds.get(team.chat)).state == "in_force"
+    assert await kept(container, team) == ["before", "after"]
     held = [
         item for item in await tables.scan(MESSAGES.name) if item["chatid"]["S"].endswith("#held")
     ]
@@ -125,58 +126,58 @@ async def test_hold_keeps_what_expires_of_before_and_after(
 
 
 async def test_hold_that_is_new_waits_for_who_does_not_know_of_it(
-    parts: WorkerContainer, gateway: Gateway, team: Audience
+    container: StorageContainer, gateway: Gateway, team: Audience
 ) -> None:
     """A writer that read before that there is no hold has ended when what is stored is copied."""
     await send_brief(gateway, team, "before", 600)
-    await persist(parts)
-    await hold(parts, team, age_s=0)
+    await persist(container)
+    await hold(container, team, age_s=0)
 
-    await HoldKeeper(parts, "w1").sweep()
+    await HoldKeeper(container, "w1").sweep()
 
-    assert (await parts.holds.get(team.chat)).state == "starting"
+    assert (await container.holds.get(team.chat)).state == "starting"
 
 
 async def test_hold_that_ends_leaves_nothing_and_may_begin_anew(
-    parts: WorkerContainer, gateway: Gateway, team: Audience, monkeypatch: pytest.MonkeyPatch
+    container: StorageContainer, gateway: Gateway, team: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed in between, the next pass goes on; put again before that, it stays in force."""
     await gateway.send(team, "first", "second", "third")
-    await hold(parts, team)
+    await hold(container, team)
     for seq in (1, 2, 3):
-        await amend(parts, team.chat, ALICE, "delete", seq)
-    await persist(parts)
-    keeper = HoldKeeper(parts, "w1")
+        await amend(container, team.chat, ALICE, "delete", seq)
+    await persist(container)
+    keeper = HoldKeeper(container, "w1")
     await keeper.sweep()
-    await parts.holds.end(team.chat)
-    await parts.holds.end(team.chat)
-    await hold(parts, team)
+    await container.holds.end(team.chat)
+    await container.holds.end(team.chat)
+    await hold(container, team)
     await keeper.sweep()
-    assert len(await kept(parts, team)) == 3
+    assert len(await kept(container, team)) == 3
 
-    await parts.holds.end(team.chat)
+    await container.holds.end(team.chat)
     with monkeypatch.context() as patch, pytest.raises(_Dead):
         patch.setattr(legal_holds, "failpoint", _die)
         await keeper.sweep()
-    assert (await parts.holds.list_chats(10)).items == [team.chat]
+    assert (await container.holds.list_chats(10)).items == [team.chat]
     await keeper.sweep()
 
-    assert await kept(parts, team) == []
-    assert (await parts.holds.list_chats(10)).items == []
+    assert await kept(container, team) == []
+    assert (await container.holds.list_chats(10)).items == []
     with pytest.raises(NotFound):
-        await parts.holds.get(team.chat)
+        await container.holds.get(team.chat)
 
 
 async def test_hold_keeps_a_text_that_is_erased(
-    parts: WorkerContainer, gateway: Gateway, team: Audience
+    container: StorageContainer, gateway: Gateway, team: Audience
 ) -> None:
     """An erasure takes the text from everybody; the copy stays until the hold ends."""
     await gateway.send(team, "mine")
-    await persist(parts)
-    await hold(parts, team)
-    (entry,) = (await parts.patterns.list_chat(team.chat, limit=10)).items
+    await persist(container)
+    await hold(container, team)
+    (entry,) = (await container.message_indexes.list_chat(team.chat, limit=10)).items
 
-    await parts.private.eraser.erase(UserId(ALICE), entry)
-    await persist(parts)
+    await container.get(PrivacyContainer).eraser.erase(UserId(ALICE), entry)
+    await persist(container)
 
-    assert await kept(parts, team) == ["mine"]
+    assert await kept(container, team) == ["mine"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership_periods import Period, Periods
 from chatserver.domain.messages import Audience
@@ -21,111 +22,110 @@ from tests.integration.workers.support import (
 )
 from tests.integration.workers.test_membership import Died, asked, die_in, entries_of, says
 from tests.support.servers.processes import eventually
-from workers.container import WorkerContainer
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
 
 @pytest.fixture
-async def group(parts: WorkerContainer) -> Audience:
+async def group(container: StorageContainer) -> Audience:
     """A group of alice, its owner, bob and carol."""
-    return await make_group(parts, ALICE, BOB, CAROL)
+    return await make_group(container, ALICE, BOB, CAROL)
 
 
-async def periods_of(parts: WorkerContainer, chat: ChatId, user: UserId) -> Periods:
+async def periods_of(container: StorageContainer, chat: ChatId, user: UserId) -> Periods:
     """The earlier periods of a member."""
-    return await parts.memberships.find_periods(chat, user)
+    return await container.memberships.find_periods(chat, user)
 
 
-async def lose_redis(parts: WorkerContainer) -> None:
+async def lose_redis(container: StorageContainer) -> None:
     """Redis comes back without what it had, and everybody has noticed."""
-    before = parts.hot.epoch_of(0)
-    await parts.hot.call("FLUSHDB")
-    await eventually(lambda: parts.hot.epoch_of(0) not in {"", before}, 20, "another epoch")
+    before = container.hot.epoch_of(0)
+    await container.hot.call("FLUSHDB")
+    await eventually(lambda: container.hot.epoch_of(0) not in {"", before}, 20, "another epoch")
 
 
-async def is_stored(parts: WorkerContainer) -> bool:
+async def is_stored(container: StorageContainer) -> bool:
     """Return True if nothing waits for the directory."""
-    return await waiting_in(parts) == 0
+    return await waiting_in(container) == 0
 
 
 @pytest.mark.parametrize("where", ["after_directory", "after_redis"])
 async def test_leave_whose_process_died_ends_the_period_where_the_entry_stands(
-    parts: WorkerContainer, group: Audience, monkeypatch: pytest.MonkeyPatch, where: str
+    container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """A message that came before it in Redis is of the period, one that came after is not."""
-    chat, gateway = group.chat, Gateway(parts.hot)
+    chat, gateway = group.chat, Gateway(container.hot)
     await gateway.send(group, "one")
-    die_in(parts, monkeypatch, f"membership.{where}")
+    die_in(container, monkeypatch, f"membership.{where}")
     with pytest.raises(Died):
-        await parts.membership.change(BOB, asked(frames.Leave, chat))
-    await gateway.send(await parts.audiences.get_fresh(chat), "two")
+        await container.membership.change(BOB, asked(frames.Leave, chat))
+    await gateway.send(await container.audiences.get_fresh(chat), "two")
 
-    await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
+    await container.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
 
-    left = 1 + (await says(parts, chat)).index(("bob", ""))
+    left = 1 + (await says(container, chat)).index(("bob", ""))
     assert left == (3 if where == "after_directory" else 2)
-    assert await periods_of(parts, chat, BOB) == (Period(1, left),)
+    assert await periods_of(container, chat, BOB) == (Period(1, left),)
 
 
 async def test_period_of_a_leave_that_redis_lost_ends_where_the_entry_is_made_again(
-    parts: WorkerContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
+    container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The entries that were lost give their seqs to others: those are not of the period."""
-    chat, gateway = group.chat, Gateway(parts.hot)
-    async with running(persister_of(parts).run()):
+    chat, gateway = group.chat, Gateway(container.hot)
+    async with running(persister_of(container).run()):
         await gateway.send(group, "one", "two")
-        await eventually(lambda: is_stored(parts))
+        await eventually(lambda: is_stored(container))
     await gateway.send(group, "lost", "lost, too")
-    die_in(parts, monkeypatch, "membership.after_redis")
+    die_in(container, monkeypatch, "membership.after_redis")
     with pytest.raises(Died):
-        await parts.membership.change(BOB, asked(frames.Leave, chat))
-    assert (await says(parts, chat))[-1] == ("bob", "")
-    await lose_redis(parts)
-    await parts.turnover.finish(chat)
-    await gateway.send(await parts.audiences.get_fresh(chat), "secret", "secret, too")
+        await container.membership.change(BOB, asked(frames.Leave, chat))
+    assert (await says(container, chat))[-1] == ("bob", "")
+    await lose_redis(container)
+    await container.membership_propagation.finish(chat)
+    await gateway.send(await container.audiences.get_fresh(chat), "secret", "secret, too")
 
-    await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
+    await container.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
 
-    left = next(each.seq for each in await entries_of(parts, chat) if each.user == BOB)
-    assert (left, await periods_of(parts, chat, BOB)) == (3, (Period(1, 3),))
+    left = next(each.seq for each in await entries_of(container, chat) if each.user == BOB)
+    assert (left, await periods_of(container, chat, BOB)) == (3, (Period(1, 3),))
 
 
 async def test_period_whose_end_was_made_again_ends_with_that_entry(
-    parts: WorkerContainer, group: Audience
+    container: StorageContainer, group: Audience
 ) -> None:
     """The leave was delivered, then Redis lost it: its entry is made again at another place."""
-    chat, gateway = group.chat, Gateway(parts.hot)
-    async with running(persister_of(parts).run()):
+    chat, gateway = group.chat, Gateway(container.hot)
+    async with running(persister_of(container).run()):
         await gateway.send(group, "one", "two")
-        await eventually(lambda: is_stored(parts))
+        await eventually(lambda: is_stored(container))
     await gateway.send(group, "lost")
-    await parts.membership.change(BOB, asked(frames.Leave, chat))
-    await lose_redis(parts)
-    await gateway.send(await parts.audiences.get_fresh(chat), "secret", "secret, too")
+    await container.membership.change(BOB, asked(frames.Leave, chat))
+    await lose_redis(container)
+    await gateway.send(await container.audiences.get_fresh(chat), "secret", "secret, too")
 
-    await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
+    await container.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
 
-    texts = {entry.seq: entry.body for entry in await entries_of(parts, chat)}
+    texts = {entry.seq: entry.body for entry in await entries_of(container, chat)}
     assert [texts[seq] for seq in (3, 4, 5)] == ["", "secret", "secret, too"]
-    assert await periods_of(parts, chat, BOB) == (Period(1, 3),)
+    assert await periods_of(container, chat, BOB) == (Period(1, 3),)
 
 
 async def test_messages_deleted_for_oneself_are_hidden_again_after_a_loss_of_redis(
-    parts: WorkerContainer, group: Audience
+    container: StorageContainer, group: Audience
 ) -> None:
     """The user's own state was loaded while they were out, without this chat."""
-    chat, hidden = group.chat, Hidden(parts.hot)
-    async with running(persister_of(parts).run()):
-        await Gateway(parts.hot).send(group, "one")
+    chat, hidden = group.chat, Hidden(container.hot)
+    async with running(persister_of(container).run()):
+        await Gateway(container.hot).send(group, "one")
         await hidden.hide(BOB, chat, Seq(1))
-        await eventually(lambda: is_stored(parts))
-        await parts.membership.change(BOB, asked(frames.Leave, chat))
-        await eventually(lambda: is_stored(parts))
-    await lose_redis(parts)
-    await parts.user_loader.load_user(BOB)
+        await eventually(lambda: is_stored(container))
+        await container.membership.change(BOB, asked(frames.Leave, chat))
+        await eventually(lambda: is_stored(container))
+    await lose_redis(container)
+    await container.user_loader.load_user(BOB)
     assert await hidden.list_hidden(BOB, [chat]) == {}
 
-    await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
+    await container.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
 
     assert await hidden.list_hidden(BOB, [chat]) == {chat: frozenset({1})}

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
+from chatserver.container.storage import StorageContainer
 from chatserver.dev.servers import Server
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.hot.bus.mailbox import Nudge
@@ -22,14 +23,13 @@ from tests.integration.workers.support import (
     end,
     make_direct,
     make_group,
-    open_parts,
+    open_container,
     running,
 )
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
 from tests.support.stack import Stack, bring_up
 from workers import repair
-from workers.container import WorkerContainer
 from workers.repair import RepairWorker
 
 pytest_plugins = [
@@ -174,7 +174,7 @@ async def test_repair_beside_a_gateway_that_was_only_slow_serves_nobody_twice(
 @pytest.fixture
 async def hasty(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[WorkerContainer]:
+) -> AsyncIterator[StorageContainer]:
     """The parts of a repair worker that takes after a tenth of a second what is not finished."""
     # Nothing ends by itself because this process is held up.
     monkeypatch.setattr(repair, "CHAT_S_MAX", 60.0)
@@ -182,25 +182,27 @@ async def hasty(
     monkeypatch.setattr(repair, "REPAIR_AFTER_MS", 100)
     monkeypatch.setattr(repair, "INTERVAL_MS", 50)
     monkeypatch.setattr(client, "ATTEMPTS_MAX", 1)
-    async with open_parts(redis_url, tables.settings) as made:
+    async with open_container(redis_url, tables.settings) as made:
         yield made
 
 
-async def leave_undelivered(parts: WorkerContainer, *chats: ChatId, ago_ms: int = 60_000) -> None:
+async def leave_undelivered(
+    container: StorageContainer, *chats: ChatId, ago_ms: int = 60_000
+) -> None:
     """List chats as a gateway leaves them that dies."""
-    seconds, _ = await parts.hot.call("TIME")
+    seconds, _ = await container.hot.call("TIME")
     for chat in chats:
         noted_ms = int(seconds) * 1000 - ago_ms
-        await parts.hot.call("ZADD", parts.hot.keys.undelivered(0), noted_ms, chat)
+        await container.hot.call("ZADD", container.hot.keys.undelivered(0), noted_ms, chat)
 
 
-async def listed(parts: WorkerContainer) -> list[str]:
+async def listed(container: StorageContainer) -> list[str]:
     """The chats with an unfinished fan-out."""
-    names = await parts.hot.call("ZRANGE", parts.hot.keys.undelivered(0), 0, -1)
+    names = await container.hot.call("ZRANGE", container.hot.keys.undelivered(0), 0, -1)
     return [name.decode() for name in names]
 
 
-async def test_repair_tells_every_gateway_with_a_member(hasty: WorkerContainer) -> None:
+async def test_repair_tells_every_gateway_with_a_member(hasty: StorageContainer) -> None:
     """They read what their devices lack; a repeat changes nothing."""
     gateway = Gateway(hasty.hot)
     team = await make_group(hasty, ALICE, BOB, CAROL)
@@ -222,7 +224,7 @@ async def test_repair_tells_every_gateway_with_a_member(hasty: WorkerContainer) 
     assert [entry.cs for entry in entries if entry.chat == team.chat] == [1, 2]
 
 
-async def test_repair_leaves_alone_what_is_young(hasty: WorkerContainer) -> None:
+async def test_repair_leaves_alone_what_is_young(hasty: StorageContainer) -> None:
     """A living gateway is given its time."""
     team = await make_direct(hasty)
     await leave_undelivered(hasty, team.chat, ago_ms=-60_000)
@@ -232,7 +234,7 @@ async def test_repair_leaves_alone_what_is_young(hasty: WorkerContainer) -> None
     assert await listed(hasty) == [team.chat]
 
 
-async def test_repair_of_a_chat_that_is_no_more_takes_it_off(hasty: WorkerContainer) -> None:
+async def test_repair_of_a_chat_that_is_no_more_takes_it_off(hasty: StorageContainer) -> None:
     """Nobody is there to be served."""
     await leave_undelivered(hasty, ChatId("never-was"))
 
@@ -247,7 +249,7 @@ def cut(_: object) -> Exception:
 
 
 async def test_repair_skips_chats_that_cannot_be_opened_and_comes_back_to_them(
-    hasty: WorkerContainer, monkeypatch: pytest.MonkeyPatch
+    hasty: StorageContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More of them than are read at once, all older: the one behind them is served all the same."""
     monkeypatch.setattr(repair, "CHATS_MAX", 2)
@@ -272,7 +274,7 @@ async def test_repair_skips_chats_that_cannot_be_opened_and_comes_back_to_them(
 
 
 async def test_repair_of_two_workers_one_looks_and_the_other_takes_over(
-    hasty: WorkerContainer, redis_url: str, tables: Tables
+    hasty: StorageContainer, redis_url: str, tables: Tables
 ) -> None:
     """One lease; who leaves in order gives it back, so that nobody waits for its end."""
     team = await make_direct(hasty)
@@ -296,6 +298,6 @@ async def test_repair_of_two_workers_one_looks_and_the_other_takes_over(
         assert await holder() == b"w2"
 
 
-async def is_empty(parts: WorkerContainer) -> bool:
+async def is_empty(container: StorageContainer) -> bool:
     """Whether nothing is left to do."""
-    return await listed(parts) == []
+    return await listed(container) == []

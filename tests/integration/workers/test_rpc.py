@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import signal
 import sys
@@ -12,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId
 from chatserver.errors import NotFound, Overloaded, RateLimited, Unavailable
@@ -28,16 +28,16 @@ from tests.integration.workers.support import (
     is_drained,
     make_direct,
     make_users,
-    open_parts,
+    open_container,
     persister_of,
     running,
     texts,
     variables_of,
+    with_attributes,
 )
 from tests.support.servers.dynamodb_proxy import DynamoProxy
 from tests.support.servers.processes import eventually
 from workers import rpc as rpc_worker
-from workers.container import WorkerContainer
 from workers.rpc import (
     BULK_IN_FLIGHT_MAX,
     BULK_WAITING_MAX,
@@ -56,9 +56,9 @@ async def calls(gateway: Gateway) -> WarmCalls:
 
 
 @pytest.fixture
-async def worker(parts: WorkerContainer) -> AsyncIterator[None]:
+async def worker(container: StorageContainer) -> AsyncIterator[None]:
     """One worker."""
-    async with running(RpcWorker(parts, "w1").run()):
+    async with running(RpcWorker(container, "w1").run()):
         yield
 
 
@@ -66,22 +66,22 @@ async def worker(parts: WorkerContainer) -> AsyncIterator[None]:
 
 
 async def test_rpc_load_user_makes_the_user_known(
-    parts: WorkerContainer, calls: WarmCalls, worker: None
+    container: StorageContainer, calls: WarmCalls, worker: None
 ) -> None:
     """Whoever says hello has an account from then on, and a box."""
     await calls.load_user(ALICE)
     await calls.load_user(ALICE)
 
-    assert (await parts.directory.get_user(ALICE)).user == ALICE
-    (state,) = await Gateway(parts.hot).announce(ALICE)
+    assert (await container.directory.get_user(ALICE)).user == ALICE
+    (state,) = await Gateway(container.hot).announce(ALICE)
     assert state.is_known
 
 
 async def test_rpc_open_direct_is_the_same_chat_for_both(
-    parts: WorkerContainer, calls: WarmCalls, worker: None
+    container: StorageContainer, calls: WarmCalls, worker: None
 ) -> None:
     """Opened twice, from either side, at once: one chat."""
-    await make_users(parts, ALICE, BOB)
+    await make_users(container, ALICE, BOB)
 
     one, other = await asyncio.gather(calls.open_direct(ALICE, BOB), calls.open_direct(BOB, ALICE))
 
@@ -90,10 +90,10 @@ async def test_rpc_open_direct_is_the_same_chat_for_both(
 
 
 async def test_rpc_create_chat_again_by_the_same_ref_is_the_same_chat(
-    parts: WorkerContainer, calls: WarmCalls, worker: None
+    container: StorageContainer, calls: WarmCalls, worker: None
 ) -> None:
     """A call that died with its worker may be made again."""
-    await make_users(parts, ALICE, BOB, CAROL)
+    await make_users(container, ALICE, BOB, CAROL)
 
     first = await calls.create_chat(ALICE, Ref("g"), [BOB, CAROL], "Team")
     again = await calls.create_chat(ALICE, Ref("g"), [BOB, CAROL], "Team")
@@ -103,25 +103,25 @@ async def test_rpc_create_chat_again_by_the_same_ref_is_the_same_chat(
 
 
 async def test_rpc_load_chat_opens_it_in_the_hot_tier(
-    parts: WorkerContainer, calls: WarmCalls, worker: None
+    container: StorageContainer, calls: WarmCalls, worker: None
 ) -> None:
     """A chat that left Redis is there again."""
-    team = await make_direct(parts)
-    await parts.hot.call("UNLINK", parts.hot.keys.chat(team.chat))
+    team = await make_direct(container)
+    await container.hot.call("UNLINK", container.hot.keys.chat(team.chat))
 
     await calls.load_chat(team.chat)
 
-    assert await parts.hot.call("EXISTS", parts.hot.keys.chat(team.chat))
+    assert await container.hot.call("EXISTS", container.hot.keys.chat(team.chat))
 
 
 async def test_rpc_read_run_reads_both_ways(
-    parts: WorkerContainer, gateway: Gateway, calls: WarmCalls, worker: None
+    container: StorageContainer, gateway: Gateway, calls: WarmCalls, worker: None
 ) -> None:
     """Below a seq and above one, contiguous and rising."""
-    team = await make_direct(parts)
+    team = await make_direct(container)
     await gateway.send(team, *texts(10))
-    async with running(persister_of(parts).run()):
-        await eventually(lambda: is_drained(parts))
+    async with running(persister_of(container).run()):
+        await eventually(lambda: is_drained(container))
 
     before = (await calls.read_run(team.chat, 8, None, 3, None)).messages
     after = (await calls.read_run(team.chat, None, 8, 50, None)).messages
@@ -135,10 +135,10 @@ async def test_rpc_read_run_reads_both_ways(
 
 
 async def test_rpc_error_of_the_warm_tier_reaches_the_caller_as_it_is(
-    parts: WorkerContainer, calls: WarmCalls, worker: None
+    container: StorageContainer, calls: WarmCalls, worker: None
 ) -> None:
     """Kind and words: who is missing, and that it is not temporary."""
-    await make_users(parts, ALICE)
+    await make_users(container, ALICE)
 
     with pytest.raises(NotFound, match="nobody-1"):
         await calls.open_direct(ALICE, UserId("nobody-1"))
@@ -147,11 +147,11 @@ async def test_rpc_error_of_the_warm_tier_reaches_the_caller_as_it_is(
 
 
 async def test_rpc_warm_tier_that_is_away_is_unavailable_and_the_next_call_works(
-    parts: WorkerContainer, calls: WarmCalls, worker: None
+    container: StorageContainer, calls: WarmCalls, worker: None
 ) -> None:
     """A failure of one call is that call's."""
-    team = await make_direct(parts)
-    faults = Faults(parts.messages._client)
+    team = await make_direct(container)
+    faults = Faults(container.messages._client)
     for operation in ("GetItem", "Query", "BatchGetItem"):
         faults.add(operation, *[lambda _: ConnectionResetError("away")] * 50)
 
@@ -163,16 +163,16 @@ async def test_rpc_warm_tier_that_is_away_is_unavailable_and_the_next_call_works
 
 
 async def test_rpc_call_of_another_version_is_refused_and_holds_up_no_other(
-    parts: WorkerContainer, gateway: Gateway, calls: WarmCalls, worker: None
+    container: StorageContainer, gateway: Gateway, calls: WarmCalls, worker: None
 ) -> None:
     """During a rolling update a gateway may know more than a worker."""
 
     class Unheard(rpc.Operation, tag="unheard_of"):
         """An operation of the future."""
 
-    key = parts.hot.keys.rpc_calls()
-    await parts.hot.call("XADD", key, "*", "c", b"\xc1 not msgpack")
-    await parts.hot.call("XADD", key, "*", "other", b"field")
+    key = container.hot.keys.rpc_calls()
+    await container.hot.call("XADD", key, "*", "c", b"\xc1 not msgpack")
+    await container.hot.call("XADD", key, "*", "other", b"field")
 
     with pytest.raises(Unavailable, match="does not know this call"):
         await calls._call(Unheard())  # type: ignore[arg-type]  # that it is none is the point
@@ -183,19 +183,19 @@ async def test_rpc_call_of_another_version_is_refused_and_holds_up_no_other(
 
 
 async def test_rpc_call_older_than_its_deadline_is_not_executed(
-    parts: WorkerContainer, gateway: Gateway
+    container: StorageContainer, gateway: Gateway
 ) -> None:
     """Nobody waits for it any more: a worker that comes late does not work for nothing."""
-    await make_users(parts, ALICE)
-    hasty = WarmCalls(parts.hot, GatewayId("gw1"), 0.05)
+    await make_users(container, ALICE)
+    hasty = WarmCalls(container.hot, GatewayId("gw1"), 0.05)
     with pytest.raises(Unavailable, match="is 'chatserver worker rpc' running"):
         await hasty.load_user(UserId("late"))
 
-    async with running(RpcWorker(parts, "w1").run()):
+    async with running(RpcWorker(container, "w1").run()):
         await gateway.calls.load_user(ALICE)
 
     with pytest.raises(NotFound):
-        await parts.directory.get_user("late")
+        await container.directory.get_user("late")
 
 
 class ShiftedClock(SystemClock):
@@ -210,11 +210,11 @@ class ShiftedClock(SystemClock):
 
 @pytest.mark.parametrize("off_s", [-60.0, -4.0, 4.0, 60.0])
 async def test_rpc_call_is_answered_when_clocks_of_gateway_and_worker_differ(
-    parts: WorkerContainer, gateway: Gateway, off_s: float
+    container: StorageContainer, gateway: Gateway, off_s: float
 ) -> None:
     """The age of a call is counted on the clock of Redis alone (F47)."""
-    await make_users(parts, ALICE)
-    apart = dataclasses.replace(parts, clock=ShiftedClock(off_s))
+    await make_users(container, ALICE)
+    apart = with_attributes(container, clock=ShiftedClock(off_s))
 
     async with running(RpcWorker(apart, "w1").run()):
         await asyncio.wait_for(gateway.calls.load_user(ALICE), 15)
@@ -243,19 +243,19 @@ class SlowLoader:
         return frames.ChatInfo("c", "group", [user])
 
 
-def slowed(parts: WorkerContainer, loader: SlowLoader, in_flight_max: int = 64) -> RpcWorker:
+def slowed(container: StorageContainer, loader: SlowLoader, in_flight_max: int = 64) -> RpcWorker:
     """A worker whose warm tier is slow."""
-    slow = dataclasses.replace(parts, user_loader=cast(Any, loader), chat_creator=cast(Any, loader))
+    slow = with_attributes(container, user_loader=cast(Any, loader), chat_creator=cast(Any, loader))
     return RpcWorker(slow, "slow", in_flight_max=in_flight_max)
 
 
 async def test_rpc_call_that_takes_too_long_is_given_up_on_both_sides(
-    parts: WorkerContainer, gateway: Gateway
+    container: StorageContainer, gateway: Gateway
 ) -> None:
     """The caller hears in time, and the worker is free again."""
     loader = SlowLoader()
-    hasty = WarmCalls(parts.hot, GatewayId("gw1"), 0.3)
-    async with running(slowed(parts, loader).run()):
+    hasty = WarmCalls(container.hot, GatewayId("gw1"), 0.3)
+    async with running(slowed(container, loader).run()):
         while not loader.most_at_once:  # one that the worker sees too late is not begun
             with pytest.raises(Unavailable):
                 await hasty.load_user(ALICE)
@@ -269,12 +269,12 @@ async def test_rpc_call_that_takes_too_long_is_given_up_on_both_sides(
 
 
 async def test_rpc_calls_beyond_the_bound_are_overloaded_and_the_others_answered(
-    parts: WorkerContainer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    container: StorageContainer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gateway whose calls pile up says so at once; those that wait are not lost."""
     monkeypatch.setattr(rpc_client, "WAITING_MAX", 5)
     loader = SlowLoader()
-    async with running(slowed(parts, loader).run()):
+    async with running(slowed(container, loader).run()):
         waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(5)]
         await eventually(lambda: loader.at_once == 5)
 
@@ -289,11 +289,11 @@ async def test_rpc_calls_beyond_the_bound_are_overloaded_and_the_others_answered
 
 
 async def test_rpc_call_behind_a_flood_of_another_user_is_answered_first(
-    parts: WorkerContainer, gateway: Gateway
+    container: StorageContainer, gateway: Gateway
 ) -> None:
     """Slots are shared by user: whoever makes a hundred calls waits behind their own."""
     loader = SlowLoader()
-    async with running(slowed(parts, loader).run()):
+    async with running(slowed(container, loader).run()):
         flood = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(100)]
         await eventually(lambda: loader.at_once >= CALLS_OF_USER_MAX)
 
@@ -306,13 +306,13 @@ async def test_rpc_call_behind_a_flood_of_another_user_is_answered_first(
 
 
 async def test_rpc_calls_about_many_users_leave_the_slots_to_the_others(
-    parts: WorkerContainer, gateway: Gateway
+    container: StorageContainer, gateway: Gateway
 ) -> None:
     """Large groups are created one at a time, whoever asks; other calls begin at once."""
     loader = SlowLoader()
     fit = BULK_IN_FLIGHT_MAX + BULK_WAITING_MAX
     members = [UserId(f"u{n}") for n in range(FEW_USERS + 1)]
-    async with running(slowed(parts, loader).run()):
+    async with running(slowed(container, loader).run()):
         flood = [
             asyncio.create_task(gateway.calls.create_chat(creator, Ref("g"), members, None))
             for creator in members
@@ -334,12 +334,12 @@ async def test_rpc_calls_about_many_users_leave_the_slots_to_the_others(
 
 
 async def test_rpc_calls_of_one_user_beyond_the_bound_are_rate_limited(
-    parts: WorkerContainer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    container: StorageContainer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A user's queued calls at a worker are bounded, and the refusal carries a retry time."""
     monkeypatch.setattr(rpc_worker, "WAITING_OF_USER_MAX", 3)
     loader = SlowLoader()
-    async with running(slowed(parts, loader).run()):
+    async with running(slowed(container, loader).run()):
         fit = CALLS_OF_USER_MAX + 3
         waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(fit + 2)]
         refused = [
@@ -357,14 +357,14 @@ async def test_rpc_calls_of_one_user_beyond_the_bound_are_rate_limited(
 
 
 async def test_rpc_create_chat_with_many_members_reads_them_together(
-    parts: WorkerContainer, gateway: Gateway, dynamodb: str
+    container: StorageContainer, gateway: Gateway, dynamodb: str
 ) -> None:
     """Members are read 100 at a time; only how many groups each has is one count per member."""
     members = [UserId(f"u{n}") for n in range(255)]
-    await make_users(parts, ALICE, *members)
+    await make_users(container, ALICE, *members)
     async with DynamoProxy(dynamodb) as proxy:
-        warm = parts.settings.warm.model_copy(update={"endpoint": proxy.endpoint})
-        async with open_parts(parts.settings.redis.url, warm) as others:
+        warm = container.settings.warm.model_copy(update={"endpoint": proxy.endpoint})
+        async with open_container(container.settings.redis.url, warm) as others:
             before = len(proxy.calls)
             await others.chat_creator.create_chat(ALICE, Ref("g"), members, "Team")
             made = [call.operation for call, _ in proxy.calls[before:]]
@@ -375,11 +375,11 @@ async def test_rpc_create_chat_with_many_members_reads_them_together(
 
 
 async def test_rpc_worker_does_so_many_calls_at_once_and_no_more(
-    parts: WorkerContainer, gateway: Gateway
+    container: StorageContainer, gateway: Gateway
 ) -> None:
     """The others wait for their turn, and all are answered."""
     loader = SlowLoader()
-    async with running(slowed(parts, loader, 3).run()):
+    async with running(slowed(container, loader, 3).run()):
         waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(20)]
         await eventually(lambda: loader.at_once == 3)
         loader.may_go_on.set()
@@ -392,17 +392,17 @@ async def test_rpc_worker_does_so_many_calls_at_once_and_no_more(
 
 
 async def test_rpc_two_workers_share_the_calls(
-    parts: WorkerContainer, gateway: Gateway, redis_url: str, tables: Tables
+    container: StorageContainer, gateway: Gateway, redis_url: str, tables: Tables
 ) -> None:
     """Each call is made once, by either of them."""
     users = [UserId(f"user-{n}") for n in range(20)]
-    async with open_parts(redis_url, tables.settings) as others:
-        sides = [Faults(made.messages._client) for made in (parts, others)]
+    async with open_container(redis_url, tables.settings) as others:
+        sides = [Faults(made.messages._client) for made in (container, others)]
         async with (
-            running(RpcWorker(parts, "w1").run()),
+            running(RpcWorker(container, "w1").run()),
             running(RpcWorker(others, "w2").run()),
         ):
-            await eventually(lambda: are_waiting(parts, 3))  # both, and the gateway
+            await eventually(lambda: are_waiting(container, 3))  # both, and the gateway
             for user in users:
                 await gateway.calls.load_user(user)
 
@@ -411,18 +411,18 @@ async def test_rpc_two_workers_share_the_calls(
     assert sum(made) == len(users)
 
 
-async def are_waiting(parts: WorkerContainer, count: int) -> bool:
+async def are_waiting(container: StorageContainer, count: int) -> bool:
     """Whether so many readers wait for something to come."""
-    found: bytes = await parts.hot.call("INFO", "clients")
+    found: bytes = await container.hot.call("INFO", "clients")
     return b"blocked_clients:%d\r" % count in found
 
 
 async def test_rpc_worker_that_is_stopped_answers_what_it_took(
-    parts: WorkerContainer, gateway: Gateway
+    container: StorageContainer, gateway: Gateway
 ) -> None:
     """What it has begun is finished; what it has not is for somebody else, and the caller knows."""
     loader = SlowLoader()
-    task = asyncio.create_task(slowed(parts, loader, 1).run())
+    task = asyncio.create_task(slowed(container, loader, 1).run())
     waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(6)]
     await eventually(lambda: loader.at_once == 1)
 
@@ -438,14 +438,14 @@ async def test_rpc_worker_that_is_stopped_answers_what_it_took(
 
 
 async def test_rpc_worker_killed_in_a_call_leaves_it_unavailable_and_the_retry_works(
-    parts: WorkerContainer, gateway: Gateway
+    container: StorageContainer, gateway: Gateway
 ) -> None:
     """It had done all but answer: the caller is told that nobody knows, and asks again."""
-    await make_users(parts, ALICE, BOB)
-    hasty = WarmCalls(parts.hot, GatewayId("gw2"), 3.0)
+    await make_users(container, ALICE, BOB)
+    hasty = WarmCalls(container.hot, GatewayId("gw2"), 3.0)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "chatserver.cli.main", "worker", "rpc",
-        env={**os.environ, **variables_of(parts), "CHAT_FAILPOINT": "rpc.before_answer:kill"},
+        env={**os.environ, **variables_of(container), "CHAT_FAILPOINT": "rpc.before_answer:kill"},
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
 
@@ -458,7 +458,7 @@ async def test_rpc_worker_killed_in_a_call_leaves_it_unavailable_and_the_retry_w
     await eventually(is_killed, 60)
     assert process.returncode == -signal.SIGKILL
 
-    async with running(RpcWorker(parts, "w2").run()):
+    async with running(RpcWorker(container, "w2").run()):
         info = await gateway.calls.create_chat(ALICE, Ref("g"), [BOB], "Team")
-        found = await parts.directory.list_memberships(ALICE, limit=10)
+        found = await container.directory.list_memberships(ALICE, limit=10)
     assert [row.chat.chat for row in found.items] == [info.chat]

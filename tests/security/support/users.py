@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx
 
-from chatserver.api.account_container import make_api_keys
 from chatserver.config import Settings
+from chatserver.container.storage import make_api_keys
 from chatserver.domain.clock import SystemClock
 from chatserver.service.access.api_keys import ApiKeys
 from chatserver.warm.dynamo.client import open_dynamodb

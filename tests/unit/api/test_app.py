@@ -20,7 +20,7 @@ from chatserver.config import Api, Auth, Settings
 from chatserver.domain.clock import SystemClock
 from chatserver.errors import ConfigError, Forbidden
 from chatserver.features.accounts.routes import check_is_direct, check_is_local
-from tests.support.apiparts import open_offline_parts
+from tests.support.apiparts import open_offline_container
 
 SECRET = "0123456789abcdef0123456789abcdef"
 Client = Callable[..., Awaitable[httpx.AsyncClient]]
@@ -55,8 +55,8 @@ async def client(web: Path) -> AsyncIterator[Client]:
             auth=Auth(secret=SecretStr(SECRET)),
             api=Api(gateway_url="ws://127.0.0.1:8081/", demo_users=demo_users or []),
         )
-        parts = await stack.enter_async_context(open_offline_parts(settings))
-        transport = httpx.ASGITransport(create_app(settings, SystemClock(), parts, web))
+        container = await stack.enter_async_context(open_offline_container(settings))
+        transport = httpx.ASGITransport(create_app(settings, SystemClock(), container, web))
         made.append(httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080"))
         return made[-1]
 
@@ -299,7 +299,7 @@ def test_demo_login_asked_by_our_page_or_a_program_is_answered(
 async def test_api_without_a_secret_does_not_start() -> None:
     """There is no default secret, not even for demos."""
     with pytest.raises(ConfigError, match="at least 32 bytes"):
-        async with open_offline_parts(Settings(api=Api(demo_users=["alice"]))):
+        async with open_offline_container(Settings(api=Api(demo_users=["alice"]))):
             pass
 
 
@@ -382,8 +382,8 @@ async def test_hsts_is_sent_where_tls_is_known_to_be_in_front(
     """A setting says so, or a trusted proxy does; a site without TLS is never locked out."""
     everything = Settings(auth=Auth(secret=SecretStr(SECRET)), api=Api.model_validate(settings))
     headers = {} if proto is None else {"X-Forwarded-Proto": proto}
-    async with open_offline_parts(everything) as parts:
-        app = create_app(everything, SystemClock(), parts)
+    async with open_offline_container(everything) as container:
+        app = create_app(everything, SystemClock(), container)
         transport = httpx.ASGITransport(app, client=("127.0.0.1", 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://a") as client:
             answer = await client.get("/healthz", headers=headers)

@@ -15,7 +15,7 @@ from chatserver.api.app import create_litestar
 from chatserver.api.openapi import encode_document, make_document
 from chatserver.config import Auth, Settings
 from chatserver.protocol import frames
-from tests.support.apiparts import open_offline_parts
+from tests.support.apiparts import open_offline_container
 
 COMMITTED = Path(__file__).parents[3] / "docs" / "openapi.json"
 CHAT = "/v1/chats/{chat}"
@@ -82,8 +82,8 @@ class Made(NamedTuple):
 async def make() -> Made:
     """Make the routes and the document of an API with default settings."""
     settings = Settings(auth=Auth.model_validate({"secret": "0" * 32}))
-    async with open_offline_parts(settings) as parts:
-        app = create_litestar(settings, parts.clock, parts)
+    async with open_offline_container(settings) as container:
+        app = create_litestar(settings, container.clock, container)
         served = {
             (method, route.path_format)
             for route in app.routes

@@ -150,7 +150,7 @@ def test_token_command_with_a_wrong_option_says_which(
         (["chat", "--with", "bob", "--token", "t", "--url", "http://x"], "--url: must begin with"),
         (["audit"], "give one of these: --chat, --all, --continuous"),
         (["audit", "--all", "--chat", "c1"], "give one of these: --chat, --all, --continuous"),
-        (["load"], "Missing argument 'SCENARIO'"),
+        (["load"], "Missing command"),
         (
             ["load", "direct", "--secret", SECRET, "--report", "no-such-folder/report.html"],
             "--report: there is no folder no-such-folder",

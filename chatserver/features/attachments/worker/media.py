@@ -27,16 +27,17 @@ from typing import NamedTuple
 import structlog
 
 from chatserver.config import Attachments as Settings
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError, ClientError, Unavailable
 from chatserver.features.attachments.cold import THUMB_BYTES_MAX
+from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.hot import Job, JobReader
 from chatserver.features.attachments.model import File
 from chatserver.features.attachments.service.uploads import IMAGE_BYTES_MAX
 from chatserver.process_runtime import die_with_parent
 from chatserver.telemetry.failpoints import failpoint
-from workers.container import WorkerContainer
 
 log = structlog.get_logger()
 
@@ -101,11 +102,11 @@ class MediaWorker:
     """A consumer of one lane."""
 
     def __init__(
-        self, *, parts: WorkerContainer, name: str, usage: UsageByUser, is_slow: bool = False
+        self, *, container: StorageContainer, name: str, usage: UsageByUser, is_slow: bool = False
     ) -> None:
-        self._parts = parts
-        self._settings = parts.settings.attachments
-        self._jobs = parts.media_jobs
+        self._container = container
+        self._settings = container.settings.attachments
+        self._jobs = container.get(AttachmentContainer).media_jobs
         self._name = name
         self._usage = usage
         self._is_slow = is_slow
@@ -132,7 +133,7 @@ class MediaWorker:
         await self._process(job)
 
     async def _process(self, job: Job) -> None:
-        file = await self._parts.files.find_file(job.file)
+        file = await self._container.get(AttachmentContainer).rows.find_file(job.file)
         if file is None or file.is_processed or file.phase != "ready":
             if file is not None:  # a crashed worker may not have published its result
                 await self._publish(file)
@@ -142,7 +143,7 @@ class MediaWorker:
         if not self._is_slow and self._usage.is_heavy(file.owner):
             await self._jobs.defer(job)
             return
-        started = self._parts.clock.monotonic()
+        started = self._container.clock.monotonic()
         try:
             thumb = await self._find_thumb(file)
         except TooSlow:
@@ -152,16 +153,20 @@ class MediaWorker:
             log.info("media.too_slow", file=file.id, limit_s=THUMB_TIMEOUT_S)
             thumb = None
         finally:
-            self._usage.add(file.owner, self._parts.clock.monotonic() - started)
+            self._usage.add(file.owner, self._container.clock.monotonic() - started)
         if thumb is not None:
-            await self._parts.objects.put_thumb(file, thumb.content)
+            await self._container.get(AttachmentContainer).objects.put_thumb(file, thumb.content)
         failpoint("media.before_conclusion")
         if not await self._store_result(job, thumb):
-            await self._parts.objects.remove(file)  # it was removed meanwhile
+            await self._container.get(AttachmentContainer).objects.remove(
+                file
+            )  # it was removed meanwhile
 
     async def _find_thumb(self, file: File) -> Thumb | None:
         try:
-            content = await self._parts.objects.read(file, IMAGE_BYTES_MAX)
+            content = await self._container.get(AttachmentContainer).objects.read(
+                file, IMAGE_BYTES_MAX
+            )
         except ClientError as exc:  # it is missing or too large
             log.warning("media.unreadable", file=file.id, why=exc.message)
             return None
@@ -182,7 +187,7 @@ class MediaWorker:
                 height=thumb.height,
             )
 
-        file = await self._parts.files.change_file(job.file, note)
+        file = await self._container.get(AttachmentContainer).rows.change_file(job.file, note)
         failpoint("media.before_news")
         if file is not None:
             await self._publish(file)
@@ -190,7 +195,9 @@ class MediaWorker:
         return file is not None
 
     async def _publish(self, file: File) -> None:
-        await self._parts.sendable.put(file, self._parts.clock.time(), is_update=True)
+        await self._container.get(AttachmentContainer).sendable.put(
+            file, self._container.clock.time(), is_update=True
+        )
 
 
 async def make_thumb(
@@ -260,18 +267,21 @@ def _parse(out: bytes) -> Thumb | None:
     return Thumb(width, height, thumb)
 
 
-async def run_media(parts: WorkerContainer, owner: str) -> None:
+async def run_media(container: StorageContainer, owner: str) -> None:
     """Process images until cancelled: `thumbs_in_flight_max` at once, and one in the slow lane.
 
     Raises:
         Unavailable: a store is unavailable; run again.
     """
     count = THUMBS_IN_FLIGHT_MAX
-    usage = UsageByUser(parts.clock)
+    usage = UsageByUser(container.clock)
     workers = [
-        MediaWorker(parts=parts, name=f"{owner}-{number}", usage=usage) for number in range(count)
+        MediaWorker(container=container, name=f"{owner}-{number}", usage=usage)
+        for number in range(count)
     ]
-    workers.append(MediaWorker(parts=parts, name=f"{owner}-slow", usage=usage, is_slow=True))
+    workers.append(
+        MediaWorker(container=container, name=f"{owner}-slow", usage=usage, is_slow=True)
+    )
     try:
         async with asyncio.TaskGroup() as group:
             for number, worker in enumerate(workers):

@@ -15,13 +15,14 @@ import asyncio
 
 import structlog
 
+from chatserver.container.storage import StorageContainer
 from chatserver.errors import ChatError
+from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.warm import SHARDS, Due
 from chatserver.hot.chats.backlog import Backlog
 from chatserver.hot.leases import Lease
 from chatserver.telemetry.failpoints import failpoint
 from workers.archive.body_sweep import BodySweeper
-from workers.container import WorkerContainer
 from workers.rounds import make_rounds
 
 log = structlog.get_logger()
@@ -36,11 +37,16 @@ LEASE_S = 60.0
 class Sweeper:
     """Periodic passes over the due rows; one process at a time holds the lease."""
 
-    def __init__(self, parts: WorkerContainer, owner: str) -> None:
-        self._parts = parts
-        self._settings = parts.settings.attachments
+    def __init__(self, container: StorageContainer, owner: str) -> None:
+        self._container = container
+        self._settings = container.settings.attachments
         self._lease = Lease(
-            hot=parts.hot, partition=0, work="sweep", owner=owner, ttl_s=LEASE_S, clock=parts.clock
+            hot=container.hot,
+            partition=0,
+            work="sweep",
+            owner=owner,
+            ttl_s=LEASE_S,
+            clock=container.clock,
         )
 
     async def run(self) -> None:
@@ -60,7 +66,9 @@ class Sweeper:
         before = await self._find_horizon()
         count = 0
         for shard in range(SHARDS):
-            while dues := await self._parts.files.list_due(shard, before, PAGE_MAX):
+            while dues := await self._container.get(AttachmentContainer).rows.list_due(
+                shard, before, PAGE_MAX
+            ):
                 removed = [await self._remove(due) for due in dues]
                 count += sum(removed)
                 if 0 < self._lease.left_s() < LEASE_S / 2:
@@ -71,27 +79,27 @@ class Sweeper:
 
     async def _find_horizon(self) -> int:
         """Return the time before which due files may be removed."""
-        oldest = self._parts.clock.time()
-        for partition in range(self._parts.hot.keys.partitions):
-            entry = await Backlog(self._parts.hot, partition).find_oldest_ms()
+        oldest = self._container.clock.time()
+        for partition in range(self._container.hot.keys.partitions):
+            entry = await Backlog(self._container.hot, partition).find_oldest_ms()
             if entry is not None:
                 oldest = min(oldest, entry / 1000)
         return int(oldest - SETTLE_S)
 
     async def _remove(self, due: Due) -> bool:
         """Remove a file if it is still due, and in any case its due row."""
-        file = await self._parts.files.find_file(due.file)
+        file = await self._container.get(AttachmentContainer).rows.find_file(due.file)
         if file is None or file.due != due.at:
-            await self._parts.files.delete_due(due)
+            await self._container.get(AttachmentContainer).rows.delete_due(due)
             return False
-        await self._parts.sendable.drop([file.id])
+        await self._container.get(AttachmentContainer).sendable.drop([file.id])
         failpoint("sweep.before_objects")
-        await self._parts.objects.remove(file)
+        await self._container.get(AttachmentContainer).objects.remove(file)
         failpoint("sweep.before_rows")
-        return await self._parts.files.remove_file(file)
+        return await self._container.get(AttachmentContainer).rows.remove_file(file)
 
 
-async def run_sweep(parts: WorkerContainer, owner: str) -> None:
+async def run_sweep(container: StorageContainer, owner: str) -> None:
     """Sweep until cancelled.
 
     Raises:
@@ -99,7 +107,7 @@ async def run_sweep(parts: WorkerContainer, owner: str) -> None:
     """
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(Sweeper(parts, owner).run(), name="sweep-files")
-            group.create_task(BodySweeper(parts, owner).run(), name="sweep-bodies")
+            group.create_task(Sweeper(container, owner).run(), name="sweep-files")
+            group.create_task(BodySweeper(container, owner).run(), name="sweep-bodies")
     except* ChatError as failures:
         raise failures.exceptions[0] from None

@@ -22,9 +22,11 @@ import functools
 
 import structlog
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, GatewayId
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, ClientError, CorruptData, NotFound, Unavailable
+from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.hot.pending_responses import PendingResponses, StartedResponse
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
@@ -50,7 +52,6 @@ from chatserver.service.history.views import Views
 from chatserver.service.messaging.service import Messaging
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
-from workers.container import WorkerContainer
 from workers.partitions import run_partitions
 
 log = structlog.get_logger()
@@ -84,25 +85,25 @@ class AssistantWorker:
     def __init__(
         self,
         *,
-        parts: WorkerContainer,
+        container: StorageContainer,
         context: ResponderContext,
         running: ResponseSlots,
         partition: int,
         owner: str,
     ) -> None:
-        self._parts = parts
+        self._container = container
         self._context = context
         self._running = running
         self._lease_s = LEASE_S
         self._lease = Lease(
-            hot=parts.hot,
+            hot=container.hot,
             partition=partition,
             work="assistant",
             owner=owner,
             ttl_s=self._lease_s,
-            clock=parts.clock,
+            clock=container.clock,
         )
-        self._pending = PendingResponses(parts.hot, partition)
+        self._pending = PendingResponses(container.hot, partition)
         self._tasks: dict[ChatId, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -213,7 +214,7 @@ class AssistantWorker:
 
     async def _now_ms(self) -> int:
         """Return the Redis time, the clock of the due times in the queue."""
-        hot = self._parts.hot
+        hot = self._container.hot
         return await hot.time_ms(hot.keys.asked(self._lease.partition))
 
     async def _step(self, started: StartedResponse) -> None:
@@ -242,16 +243,16 @@ class AssistantWorker:
             await self._context.session_memory.rebuild(session, persona)
 
 
-def build_context(parts: WorkerContainer, providers: Providers) -> ResponderContext:
+def build_context(container: StorageContainer, providers: Providers) -> ResponderContext:
     """Build the dependencies for creating responses."""
-    settings, hot, clock = parts.settings, parts.hot, parts.clock
+    settings, hot, clock = container.settings, container.hot, container.clock
     nobody = GatewayId("-")  # a worker has no sessions and no mailbox
-    poster, chat_log = RemoteDelivery(parts.postman, nobody), ChatLog(hot)
+    poster, chat_log = RemoteDelivery(container.mailbox_writer, nobody), ChatLog(hot)
     body, pages = settings.chats.body_bounds, settings.chats.page_bounds
-    members = MemberCheck(hot, parts.audiences)
+    members = MemberCheck(hot, container.audiences)
     history = History(
         log=chat_log,
-        older=parts.older,
+        older=container.older_tiers,
         members=members,
         clock=clock,
         views=Views(chat_log, Hidden(hot)),
@@ -261,14 +262,14 @@ def build_context(parts: WorkerContainer, providers: Providers) -> ResponderCont
     return ResponderContext(
         settings=settings,
         clock=clock,
-        catalog=parts.companions.catalog,
+        catalog=container.get(CompanionContainer).catalog,
         providers=providers,
         history=history,
         messaging=Messaging(
             commits=PartitionedCommit(hot, nobody),
-            audiences=parts.audiences,
-            inboxes=parts.inboxes,
-            undelivered=parts.settling,
+            audiences=container.audiences,
+            inboxes=container.inboxes,
+            undelivered=container.undelivered_chats,
             devices=poster,
             large_chats=LargeChatSubscriptions(hot, nobody, settings.gateway.online_ttl_s),
             expires_s_max=settings.gateway.expires_s_max,
@@ -278,33 +279,37 @@ def build_context(parts: WorkerContainer, providers: Providers) -> ResponderCont
         references=HotMembership(hot),
         budgets=budgets,
         deltas=Deltas(hot),
-        inboxes=parts.inboxes,
+        inboxes=container.inboxes,
         poster=poster,
         session_memory=SessionMemory(
             settings=settings,
             clock=clock,
             pace=get_pace(settings),
             providers=providers,
-            summaries=parts.summaries,
+            summaries=container.get(CompanionContainer).summaries,
             history=history,
             budgets=budgets,
         ),
     )
 
 
-async def run_assistant(parts: WorkerContainer, owner: str) -> None:
+async def run_assistant(container: StorageContainer, owner: str) -> None:
     """Respond for all partitions until cancelled.
 
     Raises:
         Unavailable: Redis is unavailable as a whole; start the worker again.
     """
-    running = ResponseSlots(parts.settings.companions.responses_max)
-    async with open_models(parts.settings.companions) as providers:
-        context = build_context(parts, providers)
+    running = ResponseSlots(container.settings.companions.responses_max)
+    async with open_models(container.settings.companions) as providers:
+        context = build_context(container, providers)
 
         async def answer(partition: int) -> None:
             await AssistantWorker(
-                parts=parts, context=context, running=running, partition=partition, owner=owner
+                container=container,
+                context=context,
+                running=running,
+                partition=partition,
+                owner=owner,
             ).run()
 
-        await run_partitions(parts.hot, "assistant", answer)
+        await run_partitions(container.hot, "assistant", answer)

@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import assert_never
 
 import msgspec
 
 from chatserver.auth.page_cursors import Cursors
+from chatserver.container import storage_ports
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.companion_ids import CompanionId, parse_companion_id
 from chatserver.domain.ids import ChatId, Ref, UserId
+from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.frames import describe_companion, describe_session, list_name
 from chatserver.hot.bus import rpc
-from workers.container import WorkerContainer
-
-Call = (
-    rpc.ListCompanions
-    | rpc.BeginSession
-    | rpc.GetSession
-    | rpc.EndSession
-    | rpc.MoveSession
-    | rpc.ListSessions
-)
 
 
-async def handle_companion_call(parts: WorkerContainer, call: Call) -> msgspec.Struct:
+def companion_calls(container: StorageContainer) -> storage_ports.HandleCompanionCall:
+    return functools.partial(handle_companion_call, container)
+
+
+async def handle_companion_call(
+    container: StorageContainer, call: rpc.CompanionCall
+) -> msgspec.Struct:
     """Run a gateway's call and return the reply.
 
     Raises:
         ChatError: the call failed.
     """
-    sessions = parts.companion_sessions
+    sessions = container.get(CompanionContainer).sessions
     match call:
         case rpc.ListCompanions():
             after = None if call.after is None else parse_companion_id(call.after, "after")
-            found, following = await parts.companions.companions.list_page(after, call.limit)
+            found, following = await container.get(CompanionContainer).companions.list_page(
+                after, call.limit
+            )
             return rpc.CompanionsPage([describe_companion(each) for each in found], following)
         case rpc.ListSessions():
-            return await _list_sessions(parts, call)
+            return await _list_sessions(container, call)
         case rpc.BeginSession():
             begin = sessions.renew if call.is_renewal else sessions.create
             opened = await begin(UserId(call.user), _companion(call.companion), Ref(call.ref))
@@ -58,13 +60,15 @@ async def handle_companion_call(parts: WorkerContainer, call: Call) -> msgspec.S
             assert_never(never)
 
 
-async def _list_sessions(parts: WorkerContainer, call: rpc.ListSessions) -> rpc.SessionsPage:
-    cursors = Cursors(parts.settings.auth.secret)
+async def _list_sessions(container: StorageContainer, call: rpc.ListSessions) -> rpc.SessionsPage:
+    cursors = Cursors(container.settings.auth.secret)
     user = UserId(call.user)
     companion = None if call.companion is None else _companion(call.companion)
     what = list_name(user, companion)
     place: Mapping[str, str] | None = cursors.open(what, call.after, dict[str, str])
-    found, following = await parts.companion_sessions.list_page(user, companion, place, call.limit)
+    found, following = await container.get(CompanionContainer).sessions.list_page(
+        user, companion, place, call.limit
+    )
     sealed = None if following is None else cursors.seal(what, following)
     return rpc.SessionsPage([describe_session(each) for each in found], sealed)
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
+from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.model import CompanionSession
 from chatserver.protocol.frames import Message
-from workers.container import WorkerContainer
 
 SESSIONS_PAGE = 100
 ENTRIES_PAGE = 100
 
 
-async def iter_sessions(parts: WorkerContainer, user: UserId) -> AsyncIterator[CompanionSession]:
+async def iter_sessions(
+    container: StorageContainer, user: UserId
+) -> AsyncIterator[CompanionSession]:
     """Yield all sessions of a user, active ones first."""
     start = None
     while True:
-        page = await parts.companions.session_rows.list_all(user, limit=SESSIONS_PAGE, start=start)
+        page = await container.get(CompanionContainer).session_rows.list_all(
+            user, limit=SESSIONS_PAGE, start=start
+        )
         for session in page.items:
             yield session
         start = page.next
@@ -26,7 +31,7 @@ async def iter_sessions(parts: WorkerContainer, user: UserId) -> AsyncIterator[C
 
 
 async def iter_answers(
-    parts: WorkerContainer, session: CompanionSession
+    container: StorageContainer, session: CompanionSession
 ) -> AsyncIterator[list[Message]]:
     """Yield all entries that the companion wrote in a session, page by page, from every tier.
 
@@ -34,7 +39,7 @@ async def iter_answers(
     """
     after = 0
     while True:
-        entries = await parts.older.list_after(session.chat, after, ENTRIES_PAGE)
+        entries = await container.older_tiers.list_after(session.chat, after, ENTRIES_PAGE)
         if not entries:
             return
         after = entries[-1].seq

@@ -18,9 +18,13 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import Conflict, NotFound, Unavailable
+from chatserver.features.attachments.container import AttachmentContainer
+from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.worker.user_data import iter_answers, iter_sessions
+from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.model import Done
 from chatserver.features.privacy.warm.jobs import EXPORT_PREFIX
 from chatserver.features.privacy.warm.user_data import FILE_PREFIX, REPORTED_PREFIX
@@ -30,11 +34,12 @@ from chatserver.features.privacy.worker.jobs import (
     JobWorker,
     wait_until_persisted,
 )
+from chatserver.features.push.container import PushContainer
 from chatserver.features.social.worker.user_data import SocialData
 from chatserver.protocol import frames
 from chatserver.service.messaging.message_erasure import has_text
 from chatserver.telemetry.failpoints import failpoint
-from workers.container import WorkerContainer
+from workers.archive.container import ArchiveContainer
 
 log = structlog.get_logger()
 
@@ -56,10 +61,10 @@ TIERS = f"{REDIS}, {MESSAGES}"
 class Erasure:
     """The erasure of one user."""
 
-    def __init__(self, parts: WorkerContainer, claimed: ClaimedJob) -> None:
-        self._parts = parts
-        self._private = parts.private
-        self._settings = parts.settings.privacy
+    def __init__(self, container: StorageContainer, claimed: ClaimedJob) -> None:
+        self._container = container
+        self._private = container.get(PrivacyContainer)
+        self._settings = container.settings.privacy
         self._claimed = claimed
         self._user = UserId(claimed.job.user)
         self._steps: dict[str, Callable[[], Awaitable[list[Done]]]] = {
@@ -70,7 +75,7 @@ class Erasure:
             "files": self._remove_files,
             "exports": self._remove_exports,
             "reports": self._blank_reports,
-            "social": SocialData(parts, self._user).erase,
+            "social": SocialData(container, self._user).erase,
             "traces": self._remove_traces,
             "rows": self._remove_rows,
             "keys": self._remove_keys,
@@ -94,16 +99,18 @@ class Erasure:
             failpoint(f"erasure.after_{name}")
             progress = 100 * number // len(self._steps)
             await self._claimed.update(steps=lines, progress=progress, why="")
-        expires_at = int(self._parts.clock.time()) + RECEIPT_DAYS * DAY_S
+        expires_at = int(self._container.clock.time()) + RECEIPT_DAYS * DAY_S
         await self._claimed.finish(state="done", progress=100, expires_at=expires_at, why="")
 
     # the steps
 
     async def _end_sessions(self) -> list[Done]:
         user, step = self._user, "sessions"
-        devices = await self._private.closing.close(user)
+        devices = await self._private.lockout.close(user)
         password = await self._private.accounts.remove_credential(user)
-        pushes = await self._parts.subscriptions.remove_all(user, self._parts.clock.time())
+        pushes = await self._container.get(PushContainer).subscriptions.remove_all(
+            user, self._container.clock.time()
+        )
         return [
             Done(step, DIRECTORY, "name and what the user said of himself", 1),
             Done(step, DIRECTORY, "passwords", int(password)),
@@ -116,7 +123,7 @@ class Erasure:
         groups = directs = 0
         start = None
         while True:
-            page = await self._parts.directory.list_memberships(
+            page = await self._container.directory.list_memberships(
                 self._user, limit=CHATS_PAGE, start=start
             )
             for chat, _ in page.items:
@@ -135,15 +142,17 @@ class Erasure:
 
     async def _leave(self, chat: ChatId) -> bool:
         try:
-            await self._parts.membership.change(self._user, frames.Leave(0, chat, LEAVE_REF))
+            await self._container.membership.change(self._user, frames.Leave(0, chat, LEAVE_REF))
         except NotFound:
             return False  # already left: the index is behind
         return True
 
     async def _end_direct(self, chat: ChatId) -> None:
         # Like a block by the user, which nobody can remove after the erasure.
-        await self._private.blocks.mark_chat(chat, self._user, is_blocked=True)
-        await self._parts.turnover.apply_write_policy(await self._parts.directory.get_chat(chat))
+        await self._container.moderation_rows.mark_chat(chat, self._user, is_blocked=True)
+        await self._container.membership_propagation.apply_write_policy(
+            await self._container.directory.get_chat(chat)
+        )
         await self._private.rows.strip_membership(chat, self._user)
 
     async def _erase_messages(self) -> list[Done]:
@@ -152,14 +161,14 @@ class Erasure:
         The index of senders is eventually consistent, so the last scan is `settle_s` after the
         first.
         """
-        began = self._parts.clock.monotonic()
-        await wait_until_persisted(self._parts)
+        began = self._container.clock.monotonic()
+        await wait_until_persisted(self._container)
         for number in range(PASSES_MAX):
             found, places = await self._erase_once(number)
             if number == 0:
-                passed_s = self._parts.clock.monotonic() - began
+                passed_s = self._container.clock.monotonic() - began
                 await asyncio.sleep(max(0.0, SETTLE_S - passed_s))
-            await wait_until_persisted(self._parts)
+            await wait_until_persisted(self._container)
             if found == 0 and number > 0:
                 chats = await self._rewrite_archive()
                 return [
@@ -171,7 +180,7 @@ class Erasure:
     async def _erase_once(self, number: int) -> tuple[int, int]:
         """Delete the texts found; return their number, and the number of all messages found."""
         found = places = 0
-        async for page in self._private.said.iter_entries(self._user):
+        async for page in self._private.user_messages.iter_entries(self._user):
             for entry in page:
                 places += entry.kind not in frames.ENTRY_KINDS
                 # An edit is deleted with its message; later passes find edits without one.
@@ -182,13 +191,13 @@ class Erasure:
                 if not is_gone and number > 1:
                     # Gone from Redis, still in DynamoDB: no pending change will delete it.
                     rev = max(entry.rev, entry.seq) + 1
-                    await self._parts.message_changes.blank(entry.chat, entry.ts, rev)
+                    await self._container.message_changes.blank(entry.chat, entry.ts, rev)
                 failpoint("erasure.in_messages")
         return found, places
 
     async def _rewrite_archive(self) -> int:
         """Remove deleted messages from the archive objects; return the number of chats."""
-        chats = await self._private.said.list_chats(self._user)
+        chats = await self._private.user_messages.list_chats(self._user)
         for chat in chats:
             await self._rewrite_chat(chat)
             failpoint("erasure.in_archive")
@@ -197,7 +206,7 @@ class Erasure:
     async def _rewrite_chat(self, chat: ChatId) -> None:
         for left in reversed(range(REWRITE_TRIES_MAX)):
             try:
-                await self._parts.archiver.fold(chat)
+                await self._container.get(ArchiveContainer).archiver.fold(chat)
                 return
             except Conflict as exc:  # the archive worker is processing it, too
                 if not left:
@@ -210,15 +219,15 @@ class Erasure:
         Summaries are deleted as well; the rows of the sessions are kept until `_check`.
         """
         answers = sessions = 0
-        async for session in iter_sessions(self._parts, self._user):
+        async for session in iter_sessions(self._container, self._user):
             sessions += 1
-            async for page in iter_answers(self._parts, session):
+            async for page in iter_answers(self._container, session):
                 for entry in page:
                     if has_text(entry):
                         answers += await self._private.eraser.erase(session.companion, entry)
-        await wait_until_persisted(self._parts)
-        async for session in iter_sessions(self._parts, self._user):
-            await self._parts.summaries.drop(session.chat)
+        await wait_until_persisted(self._container)
+        async for session in iter_sessions(self._container, self._user):
+            await self._container.get(CompanionContainer).summaries.drop(session.chat)
             await self._rewrite_chat(session.chat)
         return [
             Done("companions", TIERS, "answers of companions whose text is gone", answers),
@@ -232,15 +241,15 @@ class Erasure:
         return [Done("files", f"{BUCKET}, {DIRECTORY}, {REDIS}", "files", len(names))]
 
     async def _remove_file(self, name: str) -> None:
-        await self._parts.sendable.drop([name])
+        await self._container.get(AttachmentContainer).sendable.drop([name])
         for _ in range(REMOVE_TRIES_MAX):
-            file = await self._parts.files.find_file(name)
+            file = await self._container.get(AttachmentContainer).rows.find_file(name)
             if file is None:
                 await self._private.rows.remove_row(self._user, FILE_PREFIX + name)
                 return
-            await self._parts.objects.remove(file)
+            await self._container.get(AttachmentContainer).objects.remove(file)
             failpoint("erasure.in_files")
-            if await self._parts.files.remove_file(file):
+            if await self._container.get(AttachmentContainer).rows.remove_file(file):
                 return
         raise Unavailable(f"file {name}: others keep changing it")
 
@@ -253,7 +262,7 @@ class Erasure:
                 await self._private.jobs.delete(name, job.expires_at)
                 if job.state == "running":
                     # Its worker fails to renew the lease, and uploads no more.
-                    wait_s = job.until_ms / 1000 - self._parts.clock.time()
+                    wait_s = job.until_ms / 1000 - self._container.clock.time()
                     await asyncio.sleep(max(0.0, min(wait_s, LEASE_S)))
             await self._private.exports.remove(name)
             await self._private.rows.remove_row(self._user, EXPORT_PREFIX + name)
@@ -272,14 +281,14 @@ class Erasure:
         ]
 
     async def _delete_from_redis(self) -> dict[str, int]:
-        traces, user = self._private.traces, self._user
-        chats = [session.chat async for session in iter_sessions(self._parts, user)]
+        traces, user = self._private.redis_data, self._user
+        chats = [session.chat async for session in iter_sessions(self._container, user)]
         return {
             "pushes in mailboxes": await traces.remove_mail(user, SETTLE_S, chats),
             "calls of gateways": await traces.remove_calls(user),
             "events of webhooks, dead letters too": await traces.remove_events(user, chats),
             "messages that could not be persisted": await traces.remove_dead_letters(user, chats),
-            "stored answers": await self._private.answers.remove_all(user),
+            "stored answers": await self._container.idempotent_answers.remove_all(user),
         }
 
     async def _remove_rows(self) -> list[Done]:
@@ -287,43 +296,45 @@ class Erasure:
         return [Done("rows", DIRECTORY, "rows: devices, blocks and what else was left", count)]
 
     async def _remove_keys(self) -> list[Done]:
-        count = await self._private.traces.remove_keys(self._user)
+        count = await self._private.redis_data.remove_keys(self._user)
         return [Done("keys", REDIS, "keys", count)]
 
     async def _check(self) -> list[Done]:
         """Scan again, after the operations in progress at the start have finished."""
-        webhooks = self._parts.settings.webhooks
+        webhooks = self._container.settings.webhooks
         told_s = webhooks.timeout_s if webhooks.events_url is not None else 0.0
         for _ in range(PASSES_MAX):
             await asyncio.sleep(max(SETTLE_S, told_s))
             found, _ = await self._erase_once(1)
             found += sum((await self._delete_from_redis()).values())
-            found += sum(done.count for done in await SocialData(self._parts, self._user).erase())
+            found += sum(
+                done.count for done in await SocialData(self._container, self._user).erase()
+            )
             found += await self._private.rows.remove_rows(self._user)
-            await self._private.traces.remove_keys(self._user)
+            await self._private.redis_data.remove_keys(self._user)
             if found == 0:
                 await self._rewrite_archive()
                 await self._private.rows.remove_trails(self._user)
                 # Last, because they point to the messages of companions.
-                await self._parts.companions.session_rows.remove_all(self._user)
+                await self._container.get(CompanionContainer).session_rows.remove_all(self._user)
                 return [Done("check", f"{TIERS}, {DIRECTORY}", "found by another look", 0)]
-            await wait_until_persisted(self._parts)
+            await wait_until_persisted(self._container)
         raise Unavailable("something of the user keeps coming back")
 
 
-def make_erasure_worker(parts: WorkerContainer, owner: str) -> JobWorker:
+def make_erasure_worker(container: StorageContainer, owner: str) -> JobWorker:
     """Return the job worker for erasures."""
 
     async def erase(claimed: ClaimedJob) -> None:
-        await Erasure(parts, claimed).run()
+        await Erasure(container, claimed).run()
 
-    return JobWorker(parts=parts, owner=owner, kind="erasure", work=erase, tries_max=None)
+    return JobWorker(container=container, owner=owner, kind="erasure", work=erase, tries_max=None)
 
 
-async def run_erasures(parts: WorkerContainer, owner: str) -> None:
+async def run_erasures(container: StorageContainer, owner: str) -> None:
     """Run erasures until cancelled.
 
     Raises:
         Unavailable: a store is unavailable; start again.
     """
-    await make_erasure_worker(parts, owner).run()
+    await make_erasure_worker(container, owner).run()

@@ -16,12 +16,16 @@ import msgspec
 import structlog
 
 from chatserver.cold.client import ObjectMissing
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError, NotFound
+from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.model import File
 from chatserver.features.attachments.worker.sweep import SWEEP_INTERVAL_S
+from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.frames import describe_session
 from chatserver.features.companions.worker.user_data import iter_answers, iter_sessions
+from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.warm.user_data import FILE_PREFIX, REPORTED_PREFIX
 from chatserver.features.privacy.worker.export_zip import ExportZip, open_zip
 from chatserver.features.privacy.worker.jobs import (
@@ -30,11 +34,11 @@ from chatserver.features.privacy.worker.jobs import (
     JobWorker,
     wait_until_persisted,
 )
+from chatserver.features.push.container import PushContainer
 from chatserver.features.social.worker.user_data import SocialData
 from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Message
 from chatserver.telemetry.failpoints import failpoint
-from workers.container import WorkerContainer
 
 log = structlog.get_logger()
 
@@ -70,10 +74,10 @@ JSON object in each line. What others wrote is theirs, and not in here.
 class ExportWorker:
     """Builds exports, and removes expired ones."""
 
-    def __init__(self, parts: WorkerContainer) -> None:
-        self._parts = parts
-        self._private = parts.private
-        self._settings = parts.settings.privacy
+    def __init__(self, container: StorageContainer) -> None:
+        self._container = container
+        self._private = container.get(PrivacyContainer)
+        self._settings = container.settings.privacy
 
     async def make(self, claimed: ClaimedJob) -> None:
         """Build and upload the export of a job.
@@ -85,7 +89,7 @@ class ExportWorker:
             JobLost: another worker has the job, or its user is erased.
         """
         job = claimed.job
-        await wait_until_persisted(self._parts)
+        await wait_until_persisted(self._container)
         async with open_zip(EXPORT_BYTES_MAX) as archive:
             await self._write(archive, claimed)
             failpoint("export.before_upload")
@@ -93,7 +97,7 @@ class ExportWorker:
             await claimed.update(progress=90)
             await self._private.exports.put(job.id, content, size)
         failpoint("export.after_upload")
-        expires_at = int(self._parts.clock.time()) + self._settings.export_days * DAY_S
+        expires_at = int(self._container.clock.time()) + self._settings.export_days * DAY_S
         try:
             await claimed.finish(
                 state="ready", progress=100, size=size, expires_at=expires_at, why=""
@@ -125,7 +129,7 @@ class ExportWorker:
             await claimed.update(progress=50 + 40 * number // len(files))
 
     async def _write_social(self, archive: ExportZip, user: UserId) -> None:
-        data = SocialData(self._parts, user)
+        data = SocialData(self._container, user)
         await archive.put_lines("following.jsonl", data.iter_edges(is_follower=False))
         await archive.put_lines("followers.jsonl", data.iter_edges(is_follower=True))
         await archive.put_lines("posts.jsonl", data.iter_posts())
@@ -135,8 +139,10 @@ class ExportWorker:
         record = await self._private.accounts.find_user(user)
         if record is None or record.erased_ms is not None:
             raise NotFound("user: does not exist")
-        blocks = await self._private.blocks.list_blocks(user, None, BLOCKS_PAGE)
-        devices = await self._parts.subscriptions.list_of(user, self._parts.clock.time())
+        blocks = await self._container.moderation_rows.list_blocks(user, None, BLOCKS_PAGE)
+        devices = await self._container.get(PushContainer).subscriptions.list_of(
+            user, self._container.clock.time()
+        )
         reports = await self._private.rows.list_names(user, REPORTED_PREFIX)
         credential = await self._private.accounts.find_credential(user)
         return {
@@ -151,7 +157,7 @@ class ExportWorker:
                 {"kind": each.kind, "target": each.target, "created": each.created_ms}
                 for each in devices
             ],
-            "social": await SocialData(self._parts, user).get_profile(),
+            "social": await SocialData(self._container, user).get_profile(),
         }
 
     async def _report_line(self, user: UserId, reported: str) -> dict[str, Any]:
@@ -174,7 +180,9 @@ class ExportWorker:
     async def _iter_chats(self, user: UserId) -> AsyncIterator[list[Any]]:
         start = None
         while True:
-            page = await self._parts.directory.list_memberships(user, limit=CHATS_PAGE, start=start)
+            page = await self._container.directory.list_memberships(
+                user, limit=CHATS_PAGE, start=start
+            )
             yield [
                 {
                     "chat": chat.chat,
@@ -194,35 +202,37 @@ class ExportWorker:
                 return
 
     async def _iter_messages(self, user: UserId) -> AsyncIterator[list[Any]]:
-        now_s = self._parts.clock.time()
+        now_s = self._container.clock.time()
 
         def is_there(entry: Message) -> bool:
             return is_message(entry) and (entry.expires_at is None or entry.expires_at > now_s)
 
-        async for page in self._private.said.iter_entries(user):
+        async for page in self._private.user_messages.iter_entries(user):
             yield [entry for entry in page if is_there(entry)]
 
     async def _iter_sessions(self, user: UserId) -> AsyncIterator[list[Any]]:
-        async for session in iter_sessions(self._parts, user):
+        async for session in iter_sessions(self._container, user):
             line = msgspec.to_builtins(describe_session(session))
-            memory = await self._parts.summaries.find(session.chat)
+            memory = await self._container.get(CompanionContainer).summaries.find(session.chat)
             if memory is not None:
                 kept = {"first": memory.first, "upto": memory.upto, "summary": memory.text}
                 line["memory"] = kept
             yield [line]
 
     async def _iter_answers(self, user: UserId) -> AsyncIterator[list[Any]]:
-        async for session in iter_sessions(self._parts, user):
-            async for page in iter_answers(self._parts, session):
+        async for session in iter_sessions(self._container, user):
+            async for page in iter_answers(self._container, session):
                 yield [entry for entry in page if is_message(entry)]
 
     async def _list_files(self, user: UserId) -> list[File]:
         names = await self._private.rows.list_names(user, FILE_PREFIX)
-        found = [await self._parts.files.find_file(name) for name in names]
+        found = [
+            await self._container.get(AttachmentContainer).rows.find_file(name) for name in names
+        ]
         return [file for file in found if file is not None and file.phase == "ready"]
 
     async def _put_file(self, archive: ExportZip, file: File) -> None:
-        pieces = self._parts.objects.iter_pieces(file)
+        pieces = self._container.get(AttachmentContainer).objects.iter_pieces(file)
         try:
             await archive.put_pieces(_path_of(file), pieces)
         except ObjectMissing:
@@ -231,7 +241,7 @@ class ExportWorker:
     async def remove_old(self) -> int:
         """Remove expired ZIPs; return their number. Idempotent."""
         jobs = self._private.jobs
-        over = await jobs.list_kept_before(int(self._parts.clock.time()))
+        over = await jobs.list_kept_before(int(self._container.clock.time()))
         for id_, expires_at in over:
             await self._private.exports.remove(id_)
             await jobs.delete(id_, expires_at)
@@ -262,21 +272,25 @@ async def _one_page(lines: list[Any]) -> AsyncIterator[list[Any]]:
     yield lines
 
 
-def make_export_worker(parts: WorkerContainer, owner: str) -> JobWorker:
+def make_export_worker(container: StorageContainer, owner: str) -> JobWorker:
     """Return the job worker for exports."""
     tries_max = EXPORT_ATTEMPTS_MAX
     return JobWorker(
-        parts=parts, owner=owner, kind="export", work=ExportWorker(parts).make, tries_max=tries_max
+        container=container,
+        owner=owner,
+        kind="export",
+        work=ExportWorker(container).make,
+        tries_max=tries_max,
     )
 
 
-async def run_exports(parts: WorkerContainer, owner: str) -> None:
+async def run_exports(container: StorageContainer, owner: str) -> None:
     """Build exports and remove expired ones, until cancelled.
 
     Raises:
         Unavailable: a store is unavailable; start again.
     """
-    worker, interval_s = ExportWorker(parts), SWEEP_INTERVAL_S
+    worker, interval_s = ExportWorker(container), SWEEP_INTERVAL_S
 
     async def remove_old() -> None:
         while True:
@@ -285,7 +299,7 @@ async def run_exports(parts: WorkerContainer, owner: str) -> None:
 
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(make_export_worker(parts, owner).run(), name="exports")
+            group.create_task(make_export_worker(container, owner).run(), name="exports")
             group.create_task(remove_old(), name="old-exports")
     except* ChatError as failures:
         raise failures.exceptions[0] from failures

@@ -19,11 +19,12 @@ from typing import Any
 
 import structlog
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, ClientError, Unavailable
+from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.model import Job, Kind
 from chatserver.hot.chats.backlog import Backlog
-from workers.container import WorkerContainer
 
 log = structlog.get_logger()
 
@@ -43,15 +44,15 @@ class JobLost(Unavailable):
 class ClaimedJob:
     """A job that this worker has leased, as long as it renews the lease."""
 
-    def __init__(self, parts: WorkerContainer, job: Job) -> None:
+    def __init__(self, container: StorageContainer, job: Job) -> None:
         self.job = job
-        self._parts = parts
-        self._rows = parts.private.jobs
+        self._container = container
+        self._rows = container.get(PrivacyContainer).jobs
         self._hold_ms = int(LEASE_S * 1000)
 
     def now_ms(self) -> int:
         """Return the current time."""
-        return int(self._parts.clock.time() * 1000)
+        return int(self._container.clock.time() * 1000)
 
     async def update(self, **changes: Any) -> None:
         """Update the job and renew its lease. Raises JobLost."""
@@ -93,13 +94,13 @@ class JobWorker:
     def __init__(
         self,
         *,
-        parts: WorkerContainer,
+        container: StorageContainer,
         owner: str,
         kind: Kind,
         work: Callable[[ClaimedJob], Awaitable[None]],
         tries_max: int | None,
     ) -> None:
-        self._parts = parts
+        self._container = container
         self._owner = owner
         self._kind: Kind = kind
         self._work = work
@@ -117,12 +118,12 @@ class JobWorker:
 
     async def step(self) -> bool:
         """Claim and run one job; return False if none is available."""
-        rows = self._parts.private.jobs
+        rows = self._container.get(PrivacyContainer).jobs
         for id_ in await rows.list_waiting(self._kind):
-            now_ms = int(self._parts.clock.time() * 1000)
+            now_ms = int(self._container.clock.time() * 1000)
             job = await rows.claim(id_, self._owner, now_ms, int(LEASE_S * 1000))
             if job is not None:
-                await self._run_job(ClaimedJob(self._parts, job))
+                await self._run_job(ClaimedJob(self._container, job))
                 return True
         return False
 
@@ -167,13 +168,13 @@ async def _lease_renewed(claimed: ClaimedJob) -> AsyncIterator[None]:
         raise failures.exceptions[0] from None
 
 
-async def wait_until_persisted(parts: WorkerContainer) -> None:
+async def wait_until_persisted(container: StorageContainer) -> None:
     """Wait until the warm tier has everything that was committed before the call.
 
     Raises:
         Unavailable: it takes longer than `PERSISTED_S_MAX`.
     """
-    backlogs = [Backlog(parts.hot, number) for number in range(parts.hot.keys.partitions)]
+    backlogs = [Backlog(container.hot, number) for number in range(container.hot.keys.partitions)]
     newest = [await backlog.get_newest() for backlog in backlogs]
     try:
         async with asyncio.timeout(PERSISTED_S_MAX):

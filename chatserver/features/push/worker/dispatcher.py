@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from chatserver import config
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.errors import ChatError, NotFound
@@ -42,7 +43,6 @@ from chatserver.protocol import codec
 from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Message
 from chatserver.service.history.views import View
-from workers.container import WorkerContainer
 
 log = structlog.get_logger()
 
@@ -75,28 +75,28 @@ class PushDispatcher:
     def __init__(
         self,
         *,
-        parts: WorkerContainer,
+        container: StorageContainer,
         push_state: PushState,
         subscriptions: PushSubscriptions,
         quiet: MutedChats,
         sender: PushSender,
     ) -> None:
-        self._parts = parts
-        self._settings = parts.settings.notify
+        self._container = container
+        self._settings = container.settings.notify
         self._push_state = push_state
         self._subscriptions = subscriptions
         self._muted_chats = quiet
         self._sender = sender
-        self._log = ChatLog(parts.hot)
-        self._blocks = Blocks(parts.hot)
-        self._hidden = Hidden(parts.hot)
+        self._log = ChatLog(container.hot)
+        self._blocks = Blocks(container.hot)
+        self._hidden = Hidden(container.hot)
         self._slots = asyncio.Semaphore(USERS_AT_ONCE)
         self._names: collections.OrderedDict[UserId, tuple[float, str]] = collections.OrderedDict()
         # Pushes of this process: avoids reading the devices again when a chat is checked again.
         self._pushed: collections.OrderedDict[tuple[ChatId, UserId], int] = (
             collections.OrderedDict()
         )
-        self._settle_ages_s = _settle_ages(parts.settings)
+        self._settle_ages_s = _settle_ages(container.settings)
 
     async def dispatch(self, due: Due) -> Progress:
         """Push the messages from `due.since` on to the absent members of a chat.
@@ -148,7 +148,9 @@ class PushDispatcher:
         needs: Mapping[UserId, tuple[Need, Seq]],
         facts: ChatFacts,
     ) -> None:
-        unmuted = await self._muted_chats.find_unmuted(chat, list(wanted), self._parts.clock.time())
+        unmuted = await self._muted_chats.find_unmuted(
+            chat, list(wanted), self._container.clock.time()
+        )
         try:
             async with asyncio.TaskGroup() as group:
                 for user in unmuted:
@@ -165,7 +167,7 @@ class PushDispatcher:
     async def _open(self, chat: ChatId) -> ChatFacts:
         facts = await self._push_state.find_chat(chat)
         if facts is None:
-            await self._parts.audiences.get(chat)  # loads the chat into Redis
+            await self._container.audiences.get(chat)  # loads the chat into Redis
             facts = await self._push_state.find_chat(chat)
         if facts is None:
             raise NotFound(f"chat {chat}: is not open")
@@ -176,7 +178,7 @@ class PushDispatcher:
         found = await self._log.list_before(due.chat, Seq(facts.top + 1), MESSAGES_MAX)
         entries = [entry for entry in found if entry.seq >= due.since]
         overlay = await self._log.list_overlay(due.chat, [entry.seq for entry in entries])
-        view, now = View(overlay, frozenset()), self._parts.clock.time()
+        view, now = View(overlay, frozenset()), self._container.clock.time()
         messages = [
             codec.decode_message(
                 codec.join_message(entry.seq, entry.ts, view.render_entry(entry, now))
@@ -210,7 +212,7 @@ class PushDispatcher:
             await asyncio.gather(*(self._sender.deliver(one, notice) for one in devices))
 
     async def _list_devices(self, user: UserId, need: Need) -> list[Subscription]:
-        found = await self._subscriptions.list_of(user, self._parts.clock.time())
+        found = await self._subscriptions.list_of(user, self._container.clock.time())
         if need is Need.IF_DEVICES:
             await (
                 self._push_state.record_devices(user)
@@ -223,10 +225,10 @@ class PushDispatcher:
         """Return the push content; None if the user has read the message or a block applies."""
         chat, sender = ChatId(message.chat), UserId(message.sender)
         if not await self._push_state.is_user_state_loaded(user):
-            await self._parts.user_loader.load_user(user)
+            await self._container.user_loader.load_user(user)
         if sender in await self._blocks.list_apart(user):
             return None
-        read, _ = await self._parts.inboxes.get_marks(user, chat)
+        read, _ = await self._container.inboxes.get_marks(user, chat)
         if read >= message.seq:
             return None
         return Notice(
@@ -244,7 +246,7 @@ class PushDispatcher:
     async def _count_unread(self, user: UserId) -> int | None:
         if await self._push_state.count_fields(user) > BADGE_FIELDS_MAX:
             return None
-        chats = await self._parts.inboxes.list_chats(user)
+        chats = await self._container.inboxes.list_chats(user)
         counts = [self._count_after(user, chat.chat, chat.read, chat.top) for chat in chats]
         return sum(await asyncio.gather(*counts))
 
@@ -253,17 +255,17 @@ class PushDispatcher:
         if top <= read:
             return 0
         hidden = (await self._hidden.list_hidden(user, [chat])).get(chat, ())
-        now_s = self._parts.clock.time()
+        now_s = self._container.clock.time()
         return max(0, top - read - await self._log.count_asides(chat, read, now_s, hidden))
 
     async def _name_of(self, user: UserId) -> str:
         """Return a user's display name, cached for `NAME_S`."""
-        now = self._parts.clock.monotonic()
+        now = self._container.clock.monotonic()
         known = self._names.get(user)
         if known is not None and now - known[0] < NAME_S:
             return known[1]
         try:
-            name = (await self._parts.directory.get_user(user)).name or user
+            name = (await self._container.directory.get_user(user)).name or user
         except ChatError:
             return user  # a push without a name is better than none
         self._names[user] = (now, name)

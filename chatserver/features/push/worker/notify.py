@@ -21,8 +21,10 @@ import contextlib
 
 import structlog
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import ChatError, CorruptData, NotFound
+from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import Due, DueChats, PushState
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.registry import open_providers
@@ -31,7 +33,6 @@ from chatserver.features.push.worker.dispatcher import FRESH_S, Progress, PushDi
 from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry
 from chatserver.hot.leases import Lease
 from chatserver.telemetry.failpoints import failpoint
-from workers.container import WorkerContainer
 from workers.partitions import run_partitions
 
 log = structlog.get_logger()
@@ -51,20 +52,20 @@ class NotifyWorker:
     """Push worker of one partition."""
 
     def __init__(
-        self, *, parts: WorkerContainer, dispatcher: PushDispatcher, partition: int, owner: str
+        self, *, container: StorageContainer, dispatcher: PushDispatcher, partition: int, owner: str
     ) -> None:
-        self._parts = parts
-        self._settings = parts.settings.notify
+        self._container = container
+        self._settings = container.settings.notify
         self._dispatcher = dispatcher
         self._lease = Lease(
-            hot=parts.hot,
+            hot=container.hot,
             partition=partition,
             work="notify",
             owner=owner,
             ttl_s=LEASE_S,
-            clock=parts.clock,
+            clock=container.clock,
         )
-        self._chats = DueChats(parts.hot, self._lease)
+        self._chats = DueChats(container.hot, self._lease)
         self._dispatches: set[asyncio.Task[None]] = set()
         self._recorded_at = 0.0
 
@@ -87,10 +88,10 @@ class NotifyWorker:
 
     async def read_backlog(self) -> None:
         """Record the chats with messages committed since the last checkpoint."""
-        hot, at = self._parts.hot, await self._chats.get_checkpoint()
+        hot, at = self._container.hot, await self._chats.get_checkpoint()
         while True:
             entries = await self._chats.list_after(at, READ_MAX)
-            now = self._parts.clock.monotonic()
+            now = self._container.clock.monotonic()
             # Also written periodically without entries; otherwise trimming stops waiting for this
             # reader.
             if not entries and now - self._recorded_at < LEASE_S:
@@ -145,15 +146,15 @@ class NotifyWorker:
             await self._chats.finish(due, progress.next_seq, progress.again_s)
 
 
-async def run_notify(parts: WorkerContainer, owner: str) -> None:
+async def run_notify(container: StorageContainer, owner: str) -> None:
     """Dispatch pushes for all partitions until cancelled; idle without a push provider.
 
     Raises:
         ConfigError: a key of a push provider is invalid.
         Unavailable: Redis is unavailable as a whole; start the worker again.
     """
-    push_state, settings = PushState(parts.hot), parts.settings
-    subscriptions = parts.subscriptions
+    push_state, settings = PushState(container.hot), container.settings
+    subscriptions = container.get(PushContainer).subscriptions
 
     async def claim(subscription: Subscription, notice: Notice, is_retry: bool) -> bool:
         return await push_state.claim(
@@ -166,30 +167,30 @@ async def run_notify(parts: WorkerContainer, owner: str) -> None:
         except ChatError as exc:
             log.info("notify.not_removed", subscription=subscription.id, error=exc.message)
 
-    async with open_providers(settings, parts.clock) as providers:
+    async with open_providers(settings, container.clock) as providers:
         if not providers:
             log.info("notify.off")
             await asyncio.Event().wait()
         sender = PushSender(
             providers=providers,
-            clock=parts.clock,
+            clock=container.clock,
             claim=claim,
             gone=forget,
         )
         dispatcher = PushDispatcher(
-            parts=parts,
+            container=container,
             push_state=push_state,
             subscriptions=subscriptions,
-            quiet=parts.muted_chats,
+            quiet=container.get(PushContainer).muted_chats,
             sender=sender,
         )
 
         async def notify(partition: int) -> None:
             await NotifyWorker(
-                parts=parts, dispatcher=dispatcher, partition=partition, owner=owner
+                container=container, dispatcher=dispatcher, partition=partition, owner=owner
             ).run()
 
         try:
-            await run_partitions(parts.hot, "notify", notify)
+            await run_partitions(container.hot, "notify", notify)
         finally:
             await sender.close(STOP_S)

@@ -19,14 +19,15 @@ from collections.abc import Sequence
 
 import structlog
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError
+from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import LikeBatches, LikeEntry, get_age_s
 from chatserver.features.social.model import PostId
 from chatserver.hot.leases import Lease
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
-from workers.container import WorkerContainer
 from workers.partitions import run_partitions
 
 log = structlog.get_logger()
@@ -41,19 +42,19 @@ LEASE_S = 10.0
 class CountersWorker:
     """Counts the likes of one partition."""
 
-    def __init__(self, parts: WorkerContainer, partition: int, owner: str) -> None:
-        self._clock = parts.clock
-        self._likes = parts.social.likes
-        self._queue = LikeBatches(parts.hot, partition)
+    def __init__(self, container: StorageContainer, partition: int, owner: str) -> None:
+        self._clock = container.clock
+        self._likes = container.get(SocialContainer).likes
+        self._queue = LikeBatches(container.hot, partition)
         self._lag = metrics.COUNTERS_LAG.labels(str(partition))
         lease_s = LEASE_S
         self._lease = Lease(
-            hot=parts.hot,
+            hot=container.hot,
             partition=partition,
             work="counters",
             owner=owner,
             ttl_s=lease_s,
-            clock=parts.clock,
+            clock=container.clock,
         )
 
     async def run(self) -> None:
@@ -118,7 +119,7 @@ def group_by_post(entries: Sequence[LikeEntry]) -> dict[PostId, list[LikeEntry]]
     return found
 
 
-async def run_counters(parts: WorkerContainer, owner: str) -> None:
+async def run_counters(container: StorageContainer, owner: str) -> None:
     """Count likes of all partitions until cancelled.
 
     Raises:
@@ -126,6 +127,6 @@ async def run_counters(parts: WorkerContainer, owner: str) -> None:
     """
 
     async def count(partition: int) -> None:
-        await CountersWorker(parts, partition, owner).run()
+        await CountersWorker(container, partition, owner).run()
 
-    await run_partitions(parts.hot, "counters", count)
+    await run_partitions(container.hot, "counters", count)

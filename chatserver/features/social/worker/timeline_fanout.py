@@ -23,16 +23,17 @@ from typing import Final
 
 import structlog
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, NotFound
+from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import PostWakeUp
 from chatserver.features.social.warm.fanouts import SHARDS, Job
 from chatserver.hot.leases import Lease
 from chatserver.protocol import codec, frames
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
-from workers.container import WorkerContainer
 
 log = structlog.get_logger()
 
@@ -50,23 +51,23 @@ SIGNALS_S_MAX: Final = 240.0  # older posts send no signal; clocks may differ by
 class TimelineWorker:
     """Processes the jobs of one shard."""
 
-    def __init__(self, parts: WorkerContainer, shard: int, owner: str) -> None:
-        self._parts = parts
-        self._social = parts.social
-        self._settings = parts.settings.timeline
-        self._clock = parts.clock
+    def __init__(self, container: StorageContainer, shard: int, owner: str) -> None:
+        self._container = container
+        self._social = container.get(SocialContainer)
+        self._settings = container.settings.timeline
+        self._clock = container.clock
         self._shard = shard
-        partition = shard % parts.hot.keys.partitions
+        partition = shard % container.hot.keys.partitions
         work, lease_s = f"timeline-{shard}", LEASE_S
         self._lease = Lease(
-            hot=parts.hot,
+            hot=container.hot,
             partition=partition,
             work=work,
             owner=owner,
             ttl_s=lease_s,
-            clock=parts.clock,
+            clock=container.clock,
         )
-        self._wake_up, self._seen = PostWakeUp(parts.hot), -1
+        self._wake_up, self._seen = PostWakeUp(container.hot), -1
         self._poll_at = 0.0
 
     async def run(self) -> None:
@@ -145,7 +146,7 @@ class TimelineWorker:
     async def _write(self, job: Job, users: Sequence[str]) -> None:
         ttl = job.created_ms // 1000 + self._settings.days * 86_400
         in_flight_max = WRITES_IN_FLIGHT_MAX
-        await self._social.timelines.put_entries(users, job.post_ref, ttl, in_flight_max)
+        await self._social.timeline_rows.put_entries(users, job.post_ref, ttl, in_flight_max)
         metrics.TIMELINE_LINES.inc(len(users))
 
     async def _signal_online(self, job: Job, users: Sequence[str]) -> None:
@@ -155,13 +156,13 @@ class TimelineWorker:
         frame = codec.encode(frames.PostSignal("post", job.post_ref.author, job.post_ref.post))
         names = [UserId(user) for user in users]
         for user, gateways in zip(
-            names, await self._parts.inboxes.list_gateways(names), strict=True
+            names, await self._container.inboxes.list_gateways(names), strict=True
         ):
             if gateways:
-                self._social.poster.signal(user, frame, gateways)
+                self._container.device_notifier.signal(user, frame, gateways)
 
 
-async def run_timeline(parts: WorkerContainer, owner: str) -> None:
+async def run_timeline(container: StorageContainer, owner: str) -> None:
     """Process the jobs of all shards until cancelled.
 
     Raises:
@@ -170,7 +171,7 @@ async def run_timeline(parts: WorkerContainer, owner: str) -> None:
     try:
         async with asyncio.TaskGroup() as group:
             for shard in range(SHARDS):
-                worker = TimelineWorker(parts, shard, owner)
+                worker = TimelineWorker(container, shard, owner)
                 group.create_task(worker.run(), name=f"timeline-{shard}")
     except* ChatError as failures:
         raise failures.exceptions[0] from failures

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
+from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.model import Done
+from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import LikeQueue
 from chatserver.features.social.model import Post
 from chatserver.features.social.warm.likes import parse_link
 from chatserver.features.social.warm.rows import LIKED_PREFIX
 from chatserver.telemetry.failpoints import failpoint
-from workers.container import WorkerContainer
 
 STEP = "social"
 TABLE, QUEUE = "DynamoDB social", "DynamoDB social, Redis"
@@ -27,9 +29,9 @@ POSTS_PAGE = 100
 class SocialData:
     """Social data of one user."""
 
-    def __init__(self, parts: WorkerContainer, user: UserId) -> None:
-        self._parts = parts
-        self._social = parts.social
+    def __init__(self, container: StorageContainer, user: UserId) -> None:
+        self._container = container
+        self._social = container.get(SocialContainer)
         self._user = user
 
     # Erasure
@@ -43,7 +45,7 @@ class SocialData:
         edges = await self._end_edges()
         posts = await self._delete_posts()
         likes = await self._end_likes()
-        lines = await self._social.timelines.remove_all(self._user)
+        lines = await self._social.timeline_rows.remove_all(self._user)
         await self._social.fanouts.remove_author(self._user)
         rows = await self._social.profiles.remove(self._user)
         return [
@@ -66,15 +68,17 @@ class SocialData:
         return count
 
     async def _delete_posts(self) -> int:
-        count, now_ms = 0, int(self._parts.clock.time() * 1000)
+        count, now_ms = 0, int(self._container.clock.time() * 1000)
         async for page in self._iter_posts():
             for post in page:
                 count += await self._social.posts.delete_post(self._user, post.id, now_ms)
         return count
 
     async def _end_likes(self) -> int:
-        queue, count = LikeQueue(self._parts.hot), 0
-        for name in await self._parts.private.rows.list_names(self._user, LIKED_PREFIX):
+        queue, count = LikeQueue(self._container.hot), 0
+        for name in await self._container.get(PrivacyContainer).rows.list_names(
+            self._user, LIKED_PREFIX
+        ):
             post_ref = parse_link(name)
             await queue.check_room(post_ref.post)
             if await self._social.likes.unlike(self._user, post_ref):
@@ -116,7 +120,9 @@ class SocialData:
 
     async def iter_likes(self) -> AsyncIterator[list[Any]]:
         """Yield the posts that the user likes."""
-        names = await self._parts.private.rows.list_names(self._user, LIKED_PREFIX)
+        names = await self._container.get(PrivacyContainer).rows.list_names(
+            self._user, LIKED_PREFIX
+        )
         lines = [parse_link(name) for name in names]
         yield [{"post": post_ref.post, "of": post_ref.author} for post_ref in lines]
 

@@ -16,22 +16,23 @@ from PIL import Image
 from pydantic import SecretStr
 
 from chatserver import config
-from chatserver.api.container import ApiContainer, open_api_parts
 from chatserver.api.message_sending import send_message
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import ObjectStore, open_s3
 from chatserver.config import Cold, Settings, Warm
+from chatserver.container.storage import StorageContainer, open_storage_container
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, UserId, new_id
+from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.model import File
-from chatserver.features.attachments.service.uploads import StartedUpload
+from chatserver.features.attachments.service.uploads import StartedUpload, Uploads
+from chatserver.features.attachments.warm import Attachments
 from chatserver.features.attachments.worker.media import run_media
 from chatserver.hot.chats.backlog import Backlog
 from chatserver.protocol import codec, frames
 from tests.integration.workers.support import running
 from tests.support.servers.processes import eventually
-from workers.container import WorkerContainer, open_worker_parts
 from workers.persist.worker import PersistWorker
 
 _numbers = itertools.count(1)
@@ -76,11 +77,21 @@ class Scene(NamedTuple):
 class FileWorld:
     """The parts of one API and one worker process, and a browser of sorts."""
 
-    api: ApiContainer
-    worker: WorkerContainer
+    api: StorageContainer
+    worker: StorageContainer
     settings: Settings
     http: aiohttp.ClientSession
     store: ObjectStore
+
+    @property
+    def uploads(self) -> Uploads:
+        """The uploads of the API."""
+        return self.api.get(AttachmentContainer).uploads
+
+    @property
+    def rows(self) -> Attachments:
+        """The rows of the worker."""
+        return self.worker.get(AttachmentContainer).rows
 
     async def begin(
         self,
@@ -93,7 +104,7 @@ class FileWorld:
     ) -> StartedUpload:
         """Ask for an upload."""
         digest = hashlib.sha256(content).hexdigest()
-        return await self.api.uploads.begin(owner, chat, name, type_, len(content), digest, key)
+        return await self.uploads.begin(owner, chat, name, type_, len(content), digest, key)
 
     async def post(self, begun: StartedUpload, content: bytes, **changes: str | None) -> int:
         """Post a form, some of its fields changed or left out; return the status."""
@@ -117,7 +128,7 @@ class FileWorld:
         """Upload a file, whole."""
         begun = await self.begin(owner, chat, content, name, type_)
         assert await self.post(begun, content) == 204
-        return await self.api.uploads.finish(owner, begun.file.id)
+        return await self.uploads.finish(owner, begun.file.id)
 
     async def send(
         self, sender: UserId, chat: ChatId, *files: str, ref: str | None = None, **more: Any
@@ -137,7 +148,7 @@ class FileWorld:
 
     async def load(self, reader: UserId, file: str, **how: Any) -> tuple[dict[str, str], bytes]:
         """Follow a reader's link: the answer's headers and content."""
-        link = await self.api.uploads.get_link(
+        link = await self.uploads.get_link(
             reader, file, seq=how.get("seq"), is_thumb=how.get("is_thumb", False)
         )
         async with self.http.get(link.url) as answer:
@@ -166,10 +177,10 @@ class FileWorld:
         """Wait until a media worker has looked at a file, and everybody knows."""
 
         async def is_processed() -> File | None:
-            (told,) = await self.worker.sendable.find([file])
+            (told,) = await self.worker.get(AttachmentContainer).sendable.find([file])
             if told is not None and not told.is_processed:
                 return None
-            found = await self.worker.files.find_file(file)
+            found = await self.rows.find_file(file)
             return found if found is None or found.is_processed else None
 
         found = await eventually(is_processed, deadline_s=60, what="the image is looked at")
@@ -216,8 +227,8 @@ async def open_file_world(
     )
     async with (
         open_s3(cold) as store,
-        open_api_parts(settings, SystemClock()) as api,
-        open_worker_parts(settings) as worker,
+        open_storage_container(role="api", settings=settings, clock=SystemClock()) as api,
+        open_storage_container(role="worker", settings=settings, clock=SystemClock()) as worker,
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as http,
     ):
         await apply_bucket(store, cold)

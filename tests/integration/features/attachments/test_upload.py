@@ -8,6 +8,7 @@ from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
 from chatserver.domain.ids import ChatId, new_id
 from chatserver.errors import BadRequest, Conflict, Forbidden, NotFound, RateLimited
+from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.service.pictures import space_of
 from chatserver.protocol import frames
 from chatserver.service.history.message_queries import TimeRange
@@ -117,8 +118,8 @@ async def test_message_edited_and_reacted_to_keeps_its_files(store: FileWorld) -
     ack = await store.send(alice, chat, file.id, body="look")
     before = (await store.read(bob, chat, ack.seq)).attachments
 
-    await store.api.amending.change(bob, frames.React(0, chat, ack.seq, "x", "👍"))
-    await store.api.amending.change(alice, frames.Edit(0, chat, ack.seq, "y", "look!"))
+    await store.api.message_amendments.change(bob, frames.React(0, chat, ack.seq, "x", "👍"))
+    await store.api.message_amendments.change(alice, frames.Edit(0, chat, ack.seq, "y", "look!"))
 
     assert (await store.read(bob, chat, ack.seq)).attachments == before
     await store.persist()
@@ -129,14 +130,14 @@ async def test_message_edited_and_reacted_to_keeps_its_files(store: FileWorld) -
 async def test_messages_with_files_of_a_chat_are_listed_for_its_members(store: FileWorld) -> None:
     """Newest first, in full pages, without what is deleted or has no file; a stranger gets none."""
     chat, alice, bob, carol = await store.meet()
-    finding, seqs = store.api.finding, []
+    finding, seqs = store.api.message_queries, []
     for number in range(4):
         file = await store.upload(alice, chat, b"content %d" % number, f"{number}.txt")
         seqs.append((await store.send(alice, chat, file.id)).seq)
         await store.send(bob, chat, body="and a word")
         await store.persist()
     gone = frames.Delete(0, chat, seqs[1], new_id())
-    await store.api.amending.change(alice, gone)
+    await store.api.message_amendments.change(alice, gone)
 
     first = await finding.list_files(bob, chat, TimeRange(), 2, None)
     rest = await finding.list_files(bob, chat, TimeRange(), 2, first.next)
@@ -171,7 +172,7 @@ async def test_file_is_loaded_by_one_who_joined_again_unless_it_was_sent_while_t
     for how in ({"seq": second.seq}, {}):
         with pytest.raises(NotFound):
             await store.load(bob, secret.id, **how)
-    page = await store.api.finding.list_files(bob, chat, TimeRange(), 10, None)
+    page = await store.api.message_queries.list_files(bob, chat, TimeRange(), 10, None)
     assert [message.seq for message in page.items] == [first.seq]
 
 
@@ -194,7 +195,7 @@ async def test_bucket_made_twice_is_the_same_and_keeps_the_rules_of_others(s3: s
 
 async def test_picture_of_a_user_or_post_is_seen_by_who_sees_these(store: FileWorld) -> None:
     """Uploaded to a space of one's own; gone when nothing uses it; nobody else's to use."""
-    graph = store.api.social.graph
+    graph = store.api.get(SocialContainer).social
     _chat, alice, bob, carol = await store.meet()
     image = picture((8, 6))
     file = await store.upload(alice, space_of(alice), image, "me.png", "image/png")
@@ -217,11 +218,11 @@ async def test_picture_of_a_user_or_post_is_seen_by_who_sees_these(store: FileWo
     assert (await graph.get_profile(bob, alice)).info.avatar == file.id
     assert (await graph.get_avatar_link(carol, alice, is_thumb=False)).file.id == file.id
     with pytest.raises(NotFound):  # by itself it is its owner's alone
-        await store.api.uploads.get_link(bob, file.id, seq=None, is_thumb=False)
+        await store.uploads.get_link(bob, file.id, seq=None, is_thumb=False)
     await graph.put_avatar(alice, None)
-    assert (await store.worker.files.find_file(file.id)).due is None  # type: ignore[union-attr]  # the post has it
+    assert (await store.rows.find_file(file.id)).due is None  # type: ignore[union-attr]  # the post has it
     await graph.edit_post(alice, post.id, {"image": None})
-    gone = await store.worker.files.find_file(file.id)
+    gone = await store.rows.find_file(file.id)
     assert gone is not None and gone.due is not None
     with pytest.raises(NotFound):
         await graph.get_image_link(bob, alice, post.id, is_thumb=False)

@@ -16,6 +16,7 @@ from PIL import Image
 
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
 from chatserver.errors import NotFound
+from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.model import File
 from chatserver.features.attachments.worker.media import (
     FAST_CPU_S,
@@ -33,7 +34,7 @@ from tests.support.constants import constants
 from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.features.attachments.fixtures"]
-MEDIA = "chatserver.features.attachments.media_worker."
+MEDIA = "chatserver.features.attachments.worker.media."
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.constants(FEW)]
 
 
@@ -41,7 +42,7 @@ async def make_due(store: FileWorld, *files: str) -> None:
     """Let the time of files be over."""
     now = int(store.worker.clock.time())
     for file in files:
-        await store.worker.files.change_file(file, lambda f: dataclasses.replace(f, due=now - 60))
+        await store.rows.change_file(file, lambda f: dataclasses.replace(f, due=now - 60))
 
 
 def start(store: FileWorld, worker: str, failpoint: str) -> Callable[[], int]:
@@ -98,11 +99,11 @@ async def test_image_that_was_sent_at_once_is_told_of_later(store: FileWorld) ->
     await store.persist()
 
     async def link() -> File:
-        found = await store.api.uploads.get_link(bob, file.id, seq=ack.seq, is_thumb=False)
+        found = await store.uploads.get_link(bob, file.id, seq=ack.seq, is_thumb=False)
         return found.file
 
     early = await link()
-    waiting = asyncio.create_task(store.api.uploads.finish(alice, file.id, 30))
+    waiting = asyncio.create_task(store.uploads.finish(alice, file.id, 30))
     looked = await store.look(file.id)
 
     assert (early.is_processed, early.has_thumb) == (False, False)
@@ -191,11 +192,11 @@ async def test_images_of_a_user_who_used_much_time_wait_for_those_of_others(
     hers = await store.upload(alice, chat, picture(), "a.png", "image/png")
     other = await store.upload(bob, chat, picture(), "b.png", "image/png")
 
-    async with running(MediaWorker(parts=store.worker, name="fast", usage=usage).run()):
+    async with running(MediaWorker(container=store.worker, name="fast", usage=usage).run()):
         await store.until_looked_at(other.id)
-        before = await store.worker.files.find_file(hers.id)
+        before = await store.rows.find_file(hers.id)
     async with running(
-        MediaWorker(parts=store.worker, name="slow", usage=usage, is_slow=True).run()
+        MediaWorker(container=store.worker, name="slow", usage=usage, is_slow=True).run()
     ):
         after = await store.until_looked_at(hers.id)
 
@@ -214,8 +215,8 @@ async def test_job_of_a_worker_that_was_killed_is_done_by_another(
     file = await store.upload(alice, chat, picture(), "a.png", "image/png")
     wait = start(store, "media", f"{place}:kill")
     assert await asyncio.to_thread(wait) == -signal.SIGKILL
-    found = await store.worker.files.find_file(file.id)
-    (told,) = await store.worker.sendable.find([file.id])
+    found = await store.rows.find_file(file.id)
+    (told,) = await store.worker.get(AttachmentContainer).sendable.find([file.id])
     assert found is not None and found.is_processed == (place == "media.before_news")
     assert told is not None and not told.is_processed
     # Its lease is over: nobody waits for that in a test.
@@ -243,7 +244,7 @@ async def test_sweep_removes_what_was_never_sent_and_nothing_else(store: FileWor
 
     for gone in (unsent.id, begun.file.id):
         assert await store.list_keys(gone) == []
-        assert await store.worker.files.find_file(gone) is None
+        assert await store.rows.find_file(gone) is None
     with pytest.raises(NotFound):
         await store.send(alice, chat, unsent.id)
     assert (await store.load(bob, sent.id, seq=ack.seq))[1] == b"sent"
@@ -259,11 +260,11 @@ async def test_sweep_leaves_what_a_message_has_that_is_not_persisted_yet(store: 
     await make_due(store, file.id)
     # Due now, and committed before: the message waits in the backlog.
     now = int(store.worker.clock.time())
-    await store.worker.files.change_file(file.id, lambda f: dataclasses.replace(f, due=now + 1))
+    await store.rows.change_file(file.id, lambda f: dataclasses.replace(f, due=now + 1))
     await asyncio.sleep(0)
 
     await Sweeper(store.worker, "test").sweep()
-    assert await store.worker.files.find_file(file.id) is not None
+    assert await store.rows.find_file(file.id) is not None
     await store.persist()
     await Sweeper(store.worker, "test").sweep()
 
@@ -279,16 +280,16 @@ async def test_file_goes_with_the_last_message_that_has_it(store: FileWorld) -> 
     await store.persist()
     sweeper = Sweeper(store.worker, "test")
 
-    await store.api.amending.change(alice, frames.Delete(0, chat, first.seq, "d1"))
+    await store.api.message_amendments.change(alice, frames.Delete(0, chat, first.seq, "d1"))
     await store.persist()
     await sweeper.sweep()
     assert (await store.load(bob, file.id, seq=second.seq))[1] == b"twice"
-    await store.api.amending.change(alice, frames.Delete(0, chat, second.seq, "d2"))
+    await store.api.message_amendments.change(alice, frames.Delete(0, chat, second.seq, "d2"))
     await store.persist()
 
     async def is_gone() -> bool:
         await sweeper.sweep()  # it goes by whole seconds
-        return await store.worker.files.find_file(file.id) is None
+        return await store.rows.find_file(file.id) is None
 
     await eventually(is_gone, deadline_s=60, what="the file is removed")
     assert await store.list_keys(file.id) == []
@@ -301,7 +302,7 @@ async def test_file_of_a_message_that_expires_goes_with_it(store: FileWorld) -> 
     await store.send(alice, chat, file.id, expires_s=600)
     await store.persist()
 
-    found = await store.worker.files.find_file(file.id)
+    found = await store.rows.find_file(file.id)
 
     assert found is not None and found.due is not None
     assert 500 < found.due - store.worker.clock.time() < 700
@@ -319,6 +320,6 @@ async def test_sweep_that_was_killed_is_finished_by_the_next(store: FileWorld) -
 
     for file in files:
         assert await store.list_keys(file) == []
-        assert await store.worker.files.find_file(file) is None
+        assert await store.rows.find_file(file) is None
     for _ in range(3):
         await store.begin(alice, chat, b"more")

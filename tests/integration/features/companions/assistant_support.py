@@ -14,9 +14,11 @@ import msgspec
 
 from chatserver import config
 from chatserver.config import Warm
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.amendments import Amendment, Outcome
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, GatewayId, Mid, Ref, Seq, UserId
+from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.hot.pending_responses import PendingResponses
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
@@ -26,12 +28,17 @@ from chatserver.hot.bus.mailbox import SignalMail
 from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.protocol import codec, frames
-from tests.integration.workers.support import Gateway, make_users, open_parts, running, variables_of
+from tests.integration.workers.support import (
+    Gateway,
+    make_users,
+    open_container,
+    running,
+    variables_of,
+)
 from tests.support.constants import constants
 from tests.support.servers.processes import eventually
-from workers.container import WorkerContainer
 
-_RESPONDER = "chatserver.features.companions.responder."
+_RESPONDER = "chatserver.features.companions.worker.responder."
 FAST: dict[str, Any] = {
     "chatserver.features.companions.providers.registry.SCRIPTED_DELTA_MS": 1,
     "chatserver.features.companions.worker.assistant.LEASE_S": 15.0,
@@ -52,15 +59,15 @@ _numbers = itertools.count(1)
 class AssistantWorld:
     """A user nobody else knows, companions, and a process that answers for them."""
 
-    def __init__(self, parts: WorkerContainer, values: dict[str, Any]) -> None:
-        self.parts = parts
+    def __init__(self, container: StorageContainer, values: dict[str, Any]) -> None:
+        self.container = container
         self._values = values
-        self.hot = parts.hot
-        self.gateway = Gateway(parts.hot)
-        self.log = ChatLog(parts.hot)
-        self.deltas = Deltas(parts.hot)
-        self.budgets = TokenBudgets(parts.hot, parts.settings.companions)
-        self.asked = PendingResponses(parts.hot, 0)
+        self.hot = container.hot
+        self.gateway = Gateway(container.hot)
+        self.log = ChatLog(container.hot)
+        self.deltas = Deltas(container.hot)
+        self.budgets = TokenBudgets(container.hot, container.settings.companions)
+        self.asked = PendingResponses(container.hot, 0)
         self.alice = UserId(f"alice-{secrets.token_hex(4)}")
 
     # doing
@@ -69,7 +76,9 @@ class AssistantWorld:
         """Make a companion of the scripted model, or of another one."""
         wanted = {"name": "Ada", "prompt": "Be kind.", "provider": "scripted", "model": model}
         id_ = f"ai-{secrets.token_hex(6)}"
-        made = await self.parts.companions.companions.create(id_, Changes(**{**wanted, **more}))
+        made = await self.container.get(CompanionContainer).companions.create(
+            id_, Changes(**{**wanted, **more})
+        )
         return made.id
 
     async def session(self, model: str = "echo", **more: Any) -> ChatId:
@@ -78,15 +87,15 @@ class AssistantWorld:
 
     async def begin(self, companion: CompanionId) -> ChatId:
         """Begin a session with a companion."""
-        await make_users(self.parts, self.alice)
-        opened = await self.parts.companion_sessions.create(
+        await make_users(self.container, self.alice)
+        opened = await self.container.get(CompanionContainer).sessions.create(
             self.alice, companion, Ref(secrets.token_hex(6))
         )
         return opened.session.chat
 
     async def say(self, chat: ChatId, *texts: str) -> None:
         """Let Alice write."""
-        await self.gateway.send(await self.parts.audiences.get(chat), *texts, sender=self.alice)
+        await self.gateway.send(await self.container.audiences.get(chat), *texts, sender=self.alice)
 
     async def change(self, chat: ChatId, seq: int, kind: str, text: str = "") -> None:
         """Let Alice edit or delete a message of hers."""
@@ -102,16 +111,18 @@ class AssistantWorld:
 
     def answering(self, owner: str = "a1") -> contextlib.AbstractAsyncContextManager[Any]:
         """Run a worker that answers."""
-        return running(run_assistant(self.parts, owner), "assistant")
+        return running(run_assistant(self.container, owner), "assistant")
 
     def variables(self, **more: str) -> dict[str, str]:
         """The environment of a worker process on the same servers."""
         settings = {
             f"CHAT_COMPANIONS_{name}".upper(): str(value)
-            for name, value in self.parts.settings.companions.model_dump(exclude_unset=True).items()
+            for name, value in self.container.settings.companions.model_dump(
+                exclude_unset=True
+            ).items()
         }
         values = {name: str(value) for name, value in self._values.items()}
-        return {**variables_of(self.parts), **settings, **values, **more}
+        return {**variables_of(self.container), **settings, **values, **more}
 
     async def end_lease(self) -> None:
         """Let the lease of a worker that was killed be over."""
@@ -173,8 +184,10 @@ async def open_assistant_world(
     section = config.Companions(**companions)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(constants(values))
-        parts = await stack.enter_async_context(open_parts(redis_url, warm, companions=section))
-        world = AssistantWorld(parts, values)
+        container = await stack.enter_async_context(
+            open_container(redis_url, warm, companions=section)
+        )
+        world = AssistantWorld(container, values)
         listening = asyncio.create_task(world.gateway.listen(), name="gateway")
         try:
             await world.gateway._mailbox.renew()

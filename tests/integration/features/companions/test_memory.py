@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from chatserver.domain.ids import ChatId, Seq
+from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.model import Memory
 from tests.integration.features.companions.assistant_support import (
     AssistantWorld,
@@ -41,10 +42,10 @@ async def memory_of(world: AssistantWorld, chat: ChatId) -> Memory:
     """Wait for a summary and return it."""
 
     async def is_there() -> bool:
-        return await world.parts.summaries.find(chat) is not None
+        return await world.container.get(CompanionContainer).summaries.find(chat) is not None
 
     await eventually(is_there, what="a summary")
-    memory = await world.parts.summaries.find(chat)
+    memory = await world.container.get(CompanionContainer).summaries.find(chat)
     assert memory is not None
     return memory
 
@@ -94,7 +95,7 @@ async def test_memory_goes_when_what_it_cites_is_taken_back(
                 await forgetful.change(chat, seq, how, "nothing")
 
         async def is_without() -> bool:
-            memory = await forgetful.parts.summaries.find(chat)
+            memory = await forgetful.container.get(CompanionContainer).summaries.find(chat)
             return memory is None or SECRET not in memory.text
 
         await eventually(is_without)
@@ -117,7 +118,7 @@ async def test_memory_stays_when_something_later_is_taken_back(
         await forgetful.change(chat, memory.upto + 1, "delete")
         await forgetful.idle()
 
-        assert await forgetful.parts.summaries.find(chat) == memory
+        assert await forgetful.container.get(CompanionContainer).summaries.find(chat) == memory
 
 
 async def test_memory_of_a_long_session_is_made_anew_from_its_pages(
@@ -139,7 +140,7 @@ async def test_memory_that_cannot_be_made_costs_no_answer(forgetful: AssistantWo
     async with forgetful.answering():
         await talk(forgetful, chat, *(f"number {n}" for n in range(1, 7)))
 
-    assert await forgetful.parts.summaries.find(chat) is None
+    assert await forgetful.container.get(CompanionContainer).summaries.find(chat) is None
     assert len(await forgetful.answers(chat)) == 6
 
 
@@ -147,7 +148,7 @@ async def test_memory_row_is_written_over_the_one_that_was_read_only(
     forgetful: AssistantWorld,
 ) -> None:
     """A worker that slept does not bring back what was dropped, and a retry changes nothing."""
-    rows, chat = forgetful.parts.summaries, ChatId("C")
+    rows, chat = forgetful.container.get(CompanionContainer).summaries, ChatId("C")
     first, second = Memory(Seq(1), Seq(4), "one", 1), Memory(Seq(1), Seq(8), "two", 2)
 
     assert await rows.put(chat, first) and await rows.put(chat, first)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chatserver.domain.ids import ChatId, Ref
+from chatserver.features.companions.container import CompanionContainer
 from chatserver.protocol import frames
 from chatserver.service.history.service import History
 from tests.integration.features.companions.assistant_support import (
@@ -57,16 +58,16 @@ async def test_assistant_message_is_answered_in_deltas_and_by_one_message(
 async def test_assistant_answer_is_stored_with_what_made_it(world: AssistantWorld) -> None:
     """All tiers tell the same of a message of a companion."""
     chat = await world.session("echo")
-    async with world.answering(), running(persister_of(world.parts).run()):
+    async with world.answering(), running(persister_of(world.container).run()):
         await world.say(chat, "hello")
         (answer,) = await world.wait_answers(chat, 1)
 
         async def is_stored() -> bool:
-            return len(await stored_of(world.parts, chat)) == 2
+            return len(await stored_of(world.container, chat)) == 2
 
         await eventually(is_stored)
 
-    assert (await stored_of(world.parts, chat))[1] == answer
+    assert (await stored_of(world.container, chat))[1] == answer
 
 
 async def test_assistant_answers_of_a_session_come_one_after_the_other(
@@ -114,7 +115,7 @@ async def test_assistant_message_that_was_persisted_before_is_answered(
     """Whoever persists notes what nobody has looked at, before the backlog is trimmed."""
     chat = await world.session("echo")
     await world.say(chat, "anybody there?")
-    async with running(persister_of(world.parts).run()):
+    async with running(persister_of(world.container).run()):
 
         async def is_trimmed() -> bool:
             return bool(await world.hot.call("XLEN", world.hot.keys.backlog(0)) == 0)
@@ -222,7 +223,7 @@ async def test_assistant_companion_that_was_deleted_says_so(world: AssistantWorl
     """A session that goes on is told, not left alone."""
     companion = await world.companion("echo")
     chat = await world.begin(companion)
-    await world.parts.companions.companions.delete(companion)
+    await world.container.get(CompanionContainer).companions.delete(companion)
     async with world.answering():
         await world.say(chat, "hello")
         (answer,) = await world.wait_answers(chat, 1)
@@ -237,7 +238,7 @@ async def test_assistant_session_that_ended_meanwhile_gets_no_answer(
     companion = await world.companion("echo")
     chat = await world.begin(companion)
     await world.say(chat, "hello")
-    await world.parts.companion_sessions.delete(world.alice, companion)
+    await world.container.get(CompanionContainer).sessions.delete(world.alice, companion)
     async with world.answering():
         await world.idle()
 
@@ -413,7 +414,7 @@ async def test_assistant_what_cannot_be_answered_at_all_is_said(
     await world.hot.call("HSET", world.hot.keys.asking(chat), "tries", 5)
     async with world.answering():
         (answer,) = await world.wait_answers(chat, 1)
-        await world.parts.summaries.drop(chat)
+        await world.container.get(CompanionContainer).summaries.drop(chat)
         await world.say(chat, "and now?")
         answers = await world.wait_answers(chat, 2)
 

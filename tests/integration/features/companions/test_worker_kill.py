@@ -50,7 +50,7 @@ async def test_assistant_killed_anywhere_answers_once(
         chat = await world.session("story:12")
         await world.say(chat, "go")
         await die_at(world, place)
-        async with world.answering("a2"), running(persister_of(world.parts).run()):
+        async with world.answering("a2"), running(persister_of(world.container).run()):
             (answer,) = await world.wait_answers(chat, 1)
             await world.say(chat, "and on")
             answers = await world.wait_answers(chat, 2)
@@ -97,7 +97,7 @@ async def test_assistant_persister_killed_forgets_no_question(
         await world.say(chat, "hello")
         await die_at(world, place, "persist")
         await world.hot.call("HSET", world.hot.keys.lease(0, "persist"), "until_ms", 0)
-        async with running(persister_of(world.parts).run()):
+        async with running(persister_of(world.container).run()):
 
             async def is_trimmed() -> bool:
                 return bool(await world.hot.call("XLEN", world.hot.keys.backlog(0)) == 0)

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from chatserver.api.container import open_api_parts
 from chatserver.api.message_sending import send_message
 from chatserver.config import load_settings
+from chatserver.container.storage import open_storage_container
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.features.companions.model import Memory
@@ -36,9 +36,11 @@ async def answer_as(
     for name, value in vault.stack.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("CHAT_WEBHOOKS_BEFORE_SEND_URL", raising=False)
-    async with open_api_parts(load_settings(), SystemClock()) as parts:
+    async with open_storage_container(
+        role="api", settings=load_settings(), clock=SystemClock()
+    ) as container:
         frame = frames.Send(0, chat, f"answer-{secrets.token_hex(4)}", body)
-        await send_message(parts, UserId(companion), frame)
+        await send_message(container, UserId(companion), frame)
 
 
 def find(vault: Vault, mark: str) -> list[str]:

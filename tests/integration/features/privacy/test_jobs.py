@@ -4,78 +4,81 @@ from __future__ import annotations
 
 import pytest
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.errors import Unavailable
+from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.model import Job, new_job_id
 from chatserver.features.privacy.worker.export_zip import open_zip
 from chatserver.features.privacy.worker.jobs import ClaimedJob, JobLost, JobWorker
 from tests.integration.workers.support import make_users
-from workers.container import WorkerContainer
 
 pytest_plugins = ["tests.integration.workers.fixtures", "tests.integration.warm.fixtures"]
 
 ALICE = UserId("alice")
 
 
-async def ask(parts: WorkerContainer) -> str:
+async def ask(container: StorageContainer) -> str:
     """Have alice ask for an export."""
-    await make_users(parts, ALICE)
-    now_ms = int(parts.clock.time() * 1000)
+    await make_users(container, ALICE)
+    now_ms = int(container.clock.time() * 1000)
     job = Job(new_job_id(), "export", ALICE, now_ms, now_ms)
-    await parts.private.jobs.create_export(job, 3)
+    await container.get(PrivacyContainer).jobs.create_export(job, 3)
     return job.id
 
 
-async def found(parts: WorkerContainer, id_: str) -> Job:
+async def found(container: StorageContainer, id_: str) -> Job:
     """The job as it is now."""
-    job = await parts.private.jobs.find(id_)
+    job = await container.get(PrivacyContainer).jobs.find(id_)
     assert job is not None
     return job
 
 
-async def test_export_that_would_be_too_large_fails_in_words(parts: WorkerContainer) -> None:
+async def test_export_that_would_be_too_large_fails_in_words(container: StorageContainer) -> None:
     """It is not tried again, and says why; another one may be asked for."""
-    id_ = await ask(parts)
+    id_ = await ask(container)
 
     async def work(_: ClaimedJob) -> None:
         async with open_zip(bytes_max=100) as archive:
             await archive.put_text("a.txt", bytes(range(256)))
 
-    worker = JobWorker(parts=parts, owner="w1", kind="export", work=work, tries_max=5)
+    worker = JobWorker(container=container, owner="w1", kind="export", work=work, tries_max=5)
     assert await worker.step()
 
-    job = await found(parts, id_)
+    job = await found(container, id_)
     assert (job.state, "more than 100 bytes" in job.why) == ("failed", True)
     assert not await worker.step()
-    assert await ask(parts) != id_
+    assert await ask(container) != id_
 
 
 async def test_export_that_fails_again_and_again_is_given_up_in_words(
-    parts: WorkerContainer,
+    container: StorageContainer,
 ) -> None:
     """After so many tries nobody waits any more; meanwhile it is not tried at once."""
-    id_ = await ask(parts)
+    id_ = await ask(container)
 
     async def work(_: ClaimedJob) -> None:
         raise Unavailable("the bucket is away")
 
-    worker = JobWorker(parts=parts, owner="w1", kind="export", work=work, tries_max=1)
+    worker = JobWorker(container=container, owner="w1", kind="export", work=work, tries_max=1)
     assert await worker.step()
-    waiting = await found(parts, id_)
+    waiting = await found(container, id_)
     assert waiting.until_ms > waiting.changed_ms
     assert not await worker.step()
-    assert await parts.private.jobs.update(waiting, until_ms=0)
+    assert await container.get(PrivacyContainer).jobs.update(waiting, until_ms=0)
     assert await worker.step()
 
-    job = await found(parts, id_)
+    job = await found(container, id_)
     assert job.state == "failed"
     assert "the bucket is away" in job.why
 
 
-async def test_job_that_another_worker_took_is_lost_for_the_first(parts: WorkerContainer) -> None:
+async def test_job_that_another_worker_took_is_lost_for_the_first(
+    container: StorageContainer,
+) -> None:
     """A worker that slept past its claim changes nothing about the job any more."""
-    id_ = await ask(parts)
-    jobs, now_ms = parts.private.jobs, int(parts.clock.time() * 1000)
+    id_ = await ask(container)
+    jobs, now_ms = container.get(PrivacyContainer).jobs, int(container.clock.time() * 1000)
     first = await jobs.claim(id_, "w1", now_ms, 60_000)
     assert first is not None
     assert await jobs.claim(id_, "w2", now_ms, 60_000) is None
@@ -85,7 +88,7 @@ async def test_job_that_another_worker_took_is_lost_for_the_first(parts: WorkerC
     assert second is not None
     assert second.tries == 2
     with pytest.raises(JobLost):
-        await ClaimedJob(parts, first).update(progress=50)
+        await ClaimedJob(container, first).update(progress=50)
     with pytest.raises(JobLost):
-        await ClaimedJob(parts, first).finish(state="ready", expires_at=1)
-    assert (await found(parts, id_)).holder == "w2"
+        await ClaimedJob(container, first).finish(state="ready", expires_at=1)
+    assert (await found(container, id_)).holder == "w2"

@@ -10,11 +10,13 @@ from typing import Any
 
 from chatserver import config
 from chatserver.config import Warm
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.amendments import Amendment, Outcome
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import GatewayId, Mid, Ref, Seq, UserId
 from chatserver.domain.messages import Audience
 from chatserver.domain.presence import GatewayPresence, State
+from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import PushState
 from chatserver.features.push.worker.notify import run_notify
 from chatserver.hot.chats.amendments import Amendments
@@ -24,13 +26,12 @@ from tests.integration.workers.support import (
     Gateway,
     make_direct,
     make_group,
-    open_parts,
+    open_container,
     running,
     variables_of,
 )
 from tests.support.servers.processes import eventually
 from tests.support.servers.push_service import Browser, PushService
-from workers.container import WorkerContainer
 
 LOOPBACK = ["127.0.0.0/8"]
 
@@ -38,11 +39,11 @@ LOOPBACK = ["127.0.0.0/8"]
 class PushWorld:
     """Three people nobody else knows, a push service, and a process that tells of messages."""
 
-    def __init__(self, parts: WorkerContainer, service: PushService) -> None:
-        self.parts = parts
-        self.hot = parts.hot
+    def __init__(self, container: StorageContainer, service: PushService) -> None:
+        self.container = container
+        self.hot = container.hot
         self.service = service
-        self.gateway = Gateway(parts.hot)
+        self.gateway = Gateway(container.hot)
         tag = secrets.token_hex(4)
         self.alice, self.bob, self.carol = (
             UserId(f"{name}-{tag}") for name in ("alice", "bob", "carol")
@@ -52,15 +53,15 @@ class PushWorld:
 
     async def direct(self) -> Audience:
         """The chat of Alice and Bob."""
-        chat = await make_direct(self.parts, self.alice, self.bob)
-        await self.parts.chat_creator.open_direct(
+        chat = await make_direct(self.container, self.alice, self.bob)
+        await self.container.chat_creator.open_direct(
             self.bob, self.alice
         )  # else a fan-out would list it
         return chat
 
     async def group(self) -> Audience:
         """A group of all three."""
-        return await make_group(self.parts, self.alice, self.bob, self.carol)
+        return await make_group(self.container, self.alice, self.bob, self.carol)
 
     async def say(self, chat: Audience, *texts: str) -> None:
         """Let Alice write."""
@@ -79,7 +80,9 @@ class PushWorld:
         browser = (service or self.service).new_browser()
         await PushState(self.hot).record_devices(user)
         subscription = browser.subscription_of(user)
-        await self.parts.subscriptions.put(subscription, SystemClock().time())
+        await self.container.get(PushContainer).subscriptions.put(
+            subscription, SystemClock().time()
+        )
         return browser
 
     async def appear(self, user: UserId, state: State) -> None:
@@ -90,21 +93,21 @@ class PushWorld:
 
     async def read(self, user: UserId, chat: Audience, upto: int) -> None:
         """Read a chat."""
-        await self.parts.user_loader.load_user(user)
-        await self.parts.inboxes.mark(user, chat.chat, Seq(upto), Seq(upto))
+        await self.container.user_loader.load_user(user)
+        await self.container.inboxes.mark(user, chat.chat, Seq(upto), Seq(upto))
 
     def variables(self) -> dict[str, str]:
         """The environment of a worker process that may call the service, too."""
         notify = {f"CHAT_NOTIFY_{k}".upper(): str(v) for k, v in self.service.settings().items()}
         return {
-            **variables_of(self.parts),
+            **variables_of(self.container),
             **notify,
             "CHAT_OUTBOUND_ALLOW_PRIVATE": json.dumps(LOOPBACK),
         }
 
     def notifying(self, owner: str = "n1") -> contextlib.AbstractAsyncContextManager[Any]:
         """Run a notify worker."""
-        return running(run_notify(self.parts, owner), "notify")
+        return running(run_notify(self.container, owner), "notify")
 
     # waiting
 
@@ -140,5 +143,5 @@ async def open_push_world(
         "gateway": config.Gateway(ping_interval_s=0.5, pong_timeout_s=0.1, online_ttl_s=1.1),
         "presence": config.Presence(offline_grace_s=0.5),
     }
-    async with open_parts(redis_url, warm, **sections) as parts:
-        yield PushWorld(parts, service)
+    async with open_container(redis_url, warm, **sections) as container:
+        yield PushWorld(container, service)

@@ -14,6 +14,7 @@ from chatserver import config
 from chatserver.config import Warm
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import PushState
 from chatserver.features.push.model import Notice, Subscription, subscription_id
 from chatserver.features.push.providers.apns import Apns
@@ -191,13 +192,16 @@ async def register(world: PushWorld, user: UserId, device: str | None = None) ->
     device = device or secrets.token_hex(32)
     made = Subscription(subscription_id("apns", device), user, "apns", device)
     await PushState(world.hot).record_devices(user)
-    await world.parts.subscriptions.put(made, time.time())
+    await world.container.get(PushContainer).subscriptions.put(made, time.time())
     return made
 
 
 async def listed(world: PushWorld, user: UserId) -> list[str]:
     """The ids of a user's subscriptions."""
-    return [one.id for one in await world.parts.subscriptions.list_of(user, time.time())]
+    return [
+        one.id
+        for one in await world.container.get(PushContainer).subscriptions.list_of(user, time.time())
+    ]
 
 
 async def test_apns_absent_user_is_told_once_on_each_device_of_the_newest_message(

@@ -13,10 +13,11 @@ from pydantic import SecretStr
 
 from chatserver import config
 from chatserver.api.app import create_app
-from chatserver.api.container import ApiContainer, open_api_parts
 from chatserver.config import Warm
+from chatserver.container.storage import StorageContainer, open_storage_container
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
+from chatserver.features.push.container import PushContainer
 from tests.integration.api.support import problem_of
 from tests.integration.features.push.support import LOOPBACK, PushWorld
 from tests.integration.workers.support import settings_of
@@ -55,7 +56,7 @@ NO_SUBSCRIPTIONS: list[dict[str, Any]] = [
 class PushApi:
     """An API, and clients of it."""
 
-    parts: ApiContainer
+    container: StorageContainer
     client_of: Callable[[str], httpx.AsyncClient]
 
 
@@ -70,16 +71,16 @@ async def api(redis_url: str, push_warm: Warm, push_service: PushService) -> Asy
         outbound=config.Outbound(allow_private=LOOPBACK),
     )
     clock = SystemClock()
-    async with open_api_parts(settings, clock) as parts:
-        transport = httpx.ASGITransport(create_app(settings, clock, parts))
+    async with open_storage_container(role="api", settings=settings, clock=clock) as container:
+        transport = httpx.ASGITransport(create_app(settings, clock, container))
 
         def client_of(user: str) -> httpx.AsyncClient:
-            headers = {"Authorization": f"Bearer {parts.tokens.mint(UserId(user), 600)}"}
+            headers = {"Authorization": f"Bearer {container.tokens.mint(UserId(user), 600)}"}
             return httpx.AsyncClient(
                 transport=transport, base_url="http://127.0.0.1", headers=headers
             )
 
-        yield PushApi(parts, client_of)
+        yield PushApi(container, client_of)
 
 
 def form_of(browser: Any) -> dict[str, Any]:
@@ -135,7 +136,9 @@ async def test_push_subscription_of_an_application_is_of_fcm_or_of_apns(
         ("apns", "apns"),
     ]
     assert token not in answer.text.lower(), "a token is a secret"
-    stored = await api.parts.subscriptions.list_of(world.bob, api.parts.clock.time())
+    stored = await api.container.get(PushContainer).subscriptions.list_of(
+        world.bob, api.container.clock.time()
+    )
     assert [one.target for one in stored] == [token, token]
 
 
@@ -161,7 +164,7 @@ async def test_push_subscriptions_are_bounded_and_go_with_their_device(
     world: PushWorld, api: PushApi, push_service: PushService
 ) -> None:
     """The one registered longest ago makes room; who logs out on a device is not reached there."""
-    bob, subscriptions = api.client_of(world.bob), api.parts.subscriptions
+    bob, subscriptions = api.client_of(world.bob), api.container.get(PushContainer).subscriptions
     names = []
     for _ in range(3):
         made = await bob.post(SUBSCRIPTIONS, json=form_of(push_service.new_browser()))
@@ -169,7 +172,7 @@ async def test_push_subscriptions_are_bounded_and_go_with_their_device(
     listed = (await bob.get(SUBSCRIPTIONS)).json()["items"]
     assert [one["id"] for one in listed] == names[1:]
 
-    now = api.parts.clock.time()
+    now = api.container.clock.time()
     phone = push_service.new_browser().subscription_of(world.carol, "phone")
     await subscriptions.put(phone, now)
     desk = push_service.new_browser().subscription_of(world.carol, "desk")
@@ -213,9 +216,7 @@ async def test_push_subscriptions_go_with_the_login_that_made_them(
     assert await listed() == names
     assert (await nobody.post("/v1/auth/logout", json={}, headers=headers[0])).status_code == 204
     assert await listed() == names[1:]
-    await api.parts.people.revoking.end_all(
-        UserId(account["user"]), "test", but=grants[2]["device"]
-    )
+    await api.container.revocation.end_all(UserId(account["user"]), "test", but=grants[2]["device"])
     assert await listed() == []
 
 

@@ -14,6 +14,7 @@ from chatserver.config import Warm
 from chatserver.domain.ids import Seq, UserId
 from chatserver.domain.presence import State
 from chatserver.errors import NotFound
+from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import PushState
 from chatserver.features.push.warm.muted_chats import FOR_EVER_MS
 from tests.integration.features.push.support import PushWorld, open_push_world
@@ -138,7 +139,9 @@ async def test_notify_muted_chat_is_quiet_until_it_is_not(
     """Who wants no pushes of a chat gets those of the others."""
     quiet, loud = await world.direct(), await world.group()
     browser = await world.subscribe(world.bob)
-    await world.parts.muted_chats.set_until(quiet.chat, world.bob, FOR_EVER_MS)
+    await world.container.get(PushContainer).muted_chats.set_until(
+        quiet.chat, world.bob, FOR_EVER_MS
+    )
 
     await world.say(quiet, "Psst")
     await world.all_told()
@@ -146,7 +149,7 @@ async def test_notify_muted_chat_is_quiet_until_it_is_not(
     (notice,) = await browser.wait_for(1)
     assert (notice["chat"], notice["badge"]) == (loud.chat, loud.top + 2)
 
-    await world.parts.muted_chats.set_until(
+    await world.container.get(PushContainer).muted_chats.set_until(
         quiet.chat, world.bob, int(time.time() * 1000) - 1000
     )  # it has ended
     await world.say(quiet, "Psst again")
@@ -242,7 +245,9 @@ async def test_notify_subscription_that_has_ended_is_removed(world: PushWorld, s
     await here.wait_for(1)
 
     async def is_removed() -> bool:
-        left = await world.parts.subscriptions.list_of(world.bob, time.time())
+        left = await world.container.get(PushContainer).subscriptions.list_of(
+            world.bob, time.time()
+        )
         return [one.target for one in left] == [here.endpoint]
 
     await eventually(is_removed)
@@ -372,7 +377,7 @@ async def test_notify_what_is_persisted_first_is_told_all_the_same(
     async with world.notifying():
         await world.say(direct, "one")
         await browser.wait_for(1)
-    async with running(persister_of(world.parts).run()):
+    async with running(persister_of(world.container).run()):
         await world.say(direct, "two")
         stored = world.hot.keys.chat(direct.chat)
 
@@ -420,7 +425,13 @@ async def test_notify_quiet_is_for_members_only(world: PushWorld) -> None:
     direct = await world.direct()
 
     with pytest.raises(NotFound):
-        await world.parts.muted_chats.set_until(direct.chat, UserId("mallory"), FOR_EVER_MS)
+        await world.container.get(PushContainer).muted_chats.set_until(
+            direct.chat, UserId("mallory"), FOR_EVER_MS
+        )
     with pytest.raises(NotFound):
-        await world.parts.muted_chats.get_until(direct.chat, UserId("mallory"))
-    assert await world.parts.muted_chats.get_until(direct.chat, world.bob) == 0
+        await world.container.get(PushContainer).muted_chats.get_until(
+            direct.chat, UserId("mallory")
+        )
+    assert (
+        await world.container.get(PushContainer).muted_chats.get_until(direct.chat, world.bob) == 0
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 
-from chatserver.api.social_container import SocialApi, make_social
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.features.social.model import Post, PostId, PostIds, PostRef
@@ -17,14 +17,9 @@ from chatserver.features.social.warm.profiles import SocialProfiles
 from chatserver.features.social.warm.timelines import SocialTimelines
 from chatserver.features.social.worker.like_counter import CountersWorker
 from chatserver.features.social.worker.timeline_fanout import SHARDS, TimelineWorker
-from chatserver.hot.redis.client import HotClient
-from chatserver.hot.users.blocks import Blocks
-from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.warm.chats.directory import Directory
-from chatserver.warm.chats.moderation import Moderation
-from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.client import Item
 from tests.integration.warm.support import Tables
-from workers.container import WorkerContainer
 
 Row = dict[str, str | int]
 
@@ -108,30 +103,15 @@ def line_of(post: Post) -> PostRef:
     return PostRef(post.id, post.author)
 
 
-def social_of(hot: HotClient, dynamodb: DynamoClient, parts: WorkerContainer) -> SocialApi:
-    """The use cases as the API has them, without its HTTP."""
-    rows = Moderation(dynamodb, parts.settings.warm)
-    return make_social(
-        parts.settings,
-        SystemClock(),
-        hot,
-        dynamodb,
-        parts.social.graph,
-        BlockPolicy(rows, Blocks(hot)),
-        parts.objects,
-        parts.sendable,
-    )
-
-
-def counter_of(parts: WorkerContainer, owner: str = "w1") -> CountersWorker:
+def counter_of(container: StorageContainer, owner: str = "w1") -> CountersWorker:
     """The worker that counts the likes of the only partition."""
-    return CountersWorker(parts, 0, owner)
+    return CountersWorker(container, 0, owner)
 
 
-async def do_jobs(parts: WorkerContainer, owner: str = "w1") -> None:
+async def do_jobs(container: StorageContainer, owner: str = "w1") -> None:
     """Do the jobs of all shards that there are."""
     for shard in range(SHARDS):
-        while await TimelineWorker(parts, shard, owner).step():
+        while await TimelineWorker(container, shard, owner).step():
             pass
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.errors import Forbidden, Unavailable
 from chatserver.features.social.warm.graph import SocialGraph
@@ -22,7 +23,6 @@ from tests.integration.features.social.support import (
 )
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import make_users
-from workers.container import WorkerContainer
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
@@ -72,10 +72,10 @@ def check(edges: set[tuple[str, str]], counts: dict[Any, tuple[int, int]]) -> No
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_edges_and_counts_are_one_at_every_moment_whoever_races(
-    parts: WorkerContainer, tables: Tables, seed: int
+    container: StorageContainer, tables: Tables, seed: int
 ) -> None:
     """Sixteen tasks follow, unfollow, block and unblock; calls collide and answers are lost."""
-    await make_users(parts, *USERS)
+    await make_users(container, *USERS)
     rows = social_rows_of(tables)
     tables.faults.lose_answers("TransactWriteItems", 5)
     tables.faults.add("TransactWriteItems", *([lambda _: CONFLICT] + [lambda _: None] * 4) * 8)
@@ -103,10 +103,10 @@ async def test_edges_and_counts_are_one_at_every_moment_whoever_races(
                         await rows.graph.unfollow(user, other)
                 # One task of a user's blocks for him, so that it is known whom.
                 case "block" if number % 4 == 0 and other != USERS[number // 4]:
-                    await parts.moderation.block(USERS[number // 4], other)
+                    await container.moderation.block(USERS[number // 4], other)
                     blocked.add((USERS[number // 4], other))
                 case "unblock" if number % 4 == 0 and other != USERS[number // 4]:
-                    await parts.moderation.unblock(USERS[number // 4], other)
+                    await container.moderation.unblock(USERS[number // 4], other)
                     blocked.discard((USERS[number // 4], other))
 
     watcher = asyncio.create_task(watch())
@@ -123,23 +123,23 @@ async def test_edges_and_counts_are_one_at_every_moment_whoever_races(
 
 
 async def test_block_ends_that_either_follows_and_keeps_it_so(
-    parts: WorkerContainer, tables: Tables
+    container: StorageContainer, tables: Tables
 ) -> None:
     """Follows that are under way when somebody blocks leave nothing behind."""
     alice, bob = USERS[:2]
-    await make_users(parts, alice, bob)
+    await make_users(container, alice, bob)
     rows = social_rows_of(tables)
 
     for _ in range(5):
         outcomes = await asyncio.gather(
             rows.graph.follow(alice, bob, 1),
             rows.graph.follow(bob, alice, 1),
-            parts.moderation.block(alice, bob),
+            container.moderation.block(alice, bob),
             return_exceptions=True,
         )
         assert all(one in (True, None) or isinstance(one, Forbidden) for one in outcomes)
         assert (await look(rows))[0] == set()
-        await parts.moderation.unblock(alice, bob)
+        await container.moderation.unblock(alice, bob)
     assert await rows.graph.follow(alice, bob, 1)
 
 

@@ -10,22 +10,28 @@ import sys
 
 import pytest
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.errors import Overloaded, Unavailable
+from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import LikeQueue
 from chatserver.features.social.worker.like_counter import run_counters
 from chatserver.telemetry import metrics
 from tests.integration.features.social.support import (
     counter_of,
     line_of,
-    social_of,
     social_rows_of,
     users_named,
 )
 from tests.integration.warm.support import Tables
-from tests.integration.workers.support import ALICE, make_users, open_parts, running, variables_of
+from tests.integration.workers.support import (
+    ALICE,
+    make_users,
+    open_container,
+    running,
+    variables_of,
+)
 from tests.support.servers.processes import eventually
-from workers.container import WorkerContainer
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
@@ -37,12 +43,12 @@ class Killed(Exception):
 
 
 async def test_likes_are_counted_many_at_once_and_the_queue_is_emptied(
-    parts: WorkerContainer, tables: Tables
+    container: StorageContainer, tables: Tables
 ) -> None:
     """Two posts, forty likes, two writes; a repeat counts once, what is taken back does not."""
-    rows, social = social_rows_of(tables), social_of(parts.hot, tables.client, parts).graph
+    rows, social = social_rows_of(tables), container.get(SocialContainer).social
     fans = users_named("fan", 20)
-    await make_users(parts, ALICE, *fans)
+    await make_users(container, ALICE, *fans)
     posts = [await rows.post("alice"), await rows.post("alice")]
     await asyncio.gather(*(social.like(fan, line_of(post)) for fan in fans for post in posts))
     await social.like(fans[0], line_of(posts[0]))
@@ -50,25 +56,25 @@ async def test_likes_are_counted_many_at_once_and_the_queue_is_emptied(
     await social.unlike(fans[1], line_of(posts[0]))
     before = metrics.LIKE_WRITES._value.get()
 
-    assert not await counter_of(parts).step()
+    assert not await counter_of(container).step()
 
     assert metrics.LIKE_WRITES._value.get() - before == 2
     assert await rows.likes.get_counts([post.id for post in posts]) == {
         posts[0].id: 19,
         posts[1].id: 20,
     }
-    assert await parts.hot.call("XLEN", parts.hot.keys.likes(0)) == 0
+    assert await container.hot.call("XLEN", container.hot.keys.likes(0)) == 0
 
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_counts_are_edges_once_the_queue_is_drained_whoever_was_killed(
-    parts: WorkerContainer, tables: Tables, seed: int, monkeypatch: pytest.MonkeyPatch
+    container: StorageContainer, tables: Tables, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers die at random while sixteen tasks like and unlike; two of them are at it at once."""
     dice = random.Random(seed)
-    rows, social = social_rows_of(tables), social_of(parts.hot, tables.client, parts).graph
+    rows, social = social_rows_of(tables), container.get(SocialContainer).social
     fans = users_named("fan", 6)
-    await make_users(parts, ALICE, *fans)
+    await make_users(container, ALICE, *fans)
     posts = [await rows.post("alice") for _ in range(3)]
     deaths: list[str] = []
 
@@ -89,7 +95,7 @@ async def test_counts_are_edges_once_the_queue_is_drained_whoever_was_killed(
 
     async def step(owner: str) -> None:
         try:
-            await counter_of(parts, owner).step()
+            await counter_of(container, owner).step()
         except* Killed:
             pass
 
@@ -97,7 +103,7 @@ async def test_counts_are_edges_once_the_queue_is_drained_whoever_was_killed(
     while not likes.done():
         await asyncio.gather(step("w1"), step("w2"))
     await likes
-    while await parts.hot.call("XLEN", parts.hot.keys.likes(0)):
+    while await container.hot.call("XLEN", container.hot.keys.likes(0)):
         await asyncio.gather(step("w1"), step("w2"))
 
     edges = {post.id: await rows.likes.count_likes(post.id) for post in posts}
@@ -107,16 +113,16 @@ async def test_counts_are_edges_once_the_queue_is_drained_whoever_was_killed(
 
 @pytest.mark.timeout(300)
 async def test_worker_process_that_is_killed_is_followed_by_one_that_counts_once(
-    parts: WorkerContainer, tables: Tables
+    container: StorageContainer, tables: Tables
 ) -> None:
     """Real processes, killed before the write, after it, and before the queue is trimmed."""
-    rows, social = social_rows_of(tables), social_of(parts.hot, tables.client, parts).graph
+    rows, social = social_rows_of(tables), container.get(SocialContainer).social
     fans = users_named("fan", len(PLACES) * 2)
-    await make_users(parts, ALICE, *fans)
+    await make_users(container, ALICE, *fans)
     post = await rows.post("alice")
 
     def run(place: str) -> int:
-        env = {**os.environ, **variables_of(parts), "CHAT_FAILPOINT": f"{place}:kill"}
+        env = {**os.environ, **variables_of(container), "CHAT_FAILPOINT": f"{place}:kill"}
         more = {
             "chatserver.features.social.worker.like_counter.LEASE_S": "1",
             "chatserver.features.social.worker.like_counter.FLUSH_S": "0.2",
@@ -132,24 +138,24 @@ async def test_worker_process_that_is_killed_is_followed_by_one_that_counts_once
     async def is_counted() -> bool:
         return (await rows.likes.get_counts([post.id]))[post.id] == len(fans)
 
-    async with running(run_counters(parts, "w2")):
+    async with running(run_counters(container, "w2")):
         await eventually(is_counted, what="all likes are counted")
     assert await rows.likes.count_likes(post.id) == len(fans)
 
 
 async def test_like_that_cannot_be_counted_is_not_kept(
-    parts: WorkerContainer, tables: Tables, monkeypatch: pytest.MonkeyPatch
+    container: StorageContainer, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full queue refuses before anything is written; a Redis that is away, after."""
     rows = social_rows_of(tables)
-    await make_users(parts, ALICE, UserId("bob"))
+    await make_users(container, ALICE, UserId("bob"))
     post = await rows.post("alice")
-    social = social_of(parts.hot, tables.client, parts).graph
-    queue = LikeQueue(parts.hot, 1)
+    social = container.get(SocialContainer).social
+    queue = LikeQueue(container.hot, 1)
     await queue.add(post.id, 1)
     with pytest.raises(Overloaded):
         await queue.check_room(post.id)
-    await parts.hot.call("DEL", parts.hot.keys.likes(0))
+    await container.hot.call("DEL", container.hot.keys.likes(0))
 
     async def away(*_: object) -> None:
         raise Unavailable("redis is away")
@@ -163,14 +169,14 @@ async def test_like_that_cannot_be_counted_is_not_kept(
 @pytest.mark.constants({"chatserver.features.social.worker.like_counter.BATCH_MAX": 2})
 async def test_likes_of_a_post_that_is_gone_are_passed_over(redis_url: str, tables: Tables) -> None:
     """What is left of them in the queue does not make the count anew."""
-    async with open_parts(redis_url, tables.settings) as parts:
+    async with open_container(redis_url, tables.settings) as container:
         rows = social_rows_of(tables)
         kept, gone = await rows.post("alice"), await rows.post("alice")
-        queue = LikeQueue(parts.hot, 100)
+        queue = LikeQueue(container.hot, 100)
         for post in (gone, kept, gone, kept, kept):
             await queue.add(post.id, 1)
         await rows.posts.delete_post("alice", gone.id, 1)
-        worker = counter_of(parts)
+        worker = counter_of(container)
 
         assert [await worker.step() for _ in range(3)] == [True, True, False]
 

@@ -11,8 +11,10 @@ import sys
 
 import pytest
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
+from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.model import PostRef
 from chatserver.features.social.service.timelines import Timelines
 from chatserver.features.social.worker.timeline_fanout import run_timeline
@@ -21,7 +23,6 @@ from tests.integration.features.social.support import (
     SocialRows,
     do_jobs,
     line_of,
-    social_of,
     social_rows_of,
     users_named,
 )
@@ -32,12 +33,11 @@ from tests.integration.workers.support import (
     CAROL,
     Gateway,
     make_users,
-    open_parts,
+    open_container,
     running,
     variables_of,
 )
 from tests.support.servers.processes import eventually
-from workers.container import WorkerContainer
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
@@ -70,7 +70,7 @@ async def test_post_reaches_each_follower_once_wherever_the_worker_dies(
             raise Killed
 
     monkeypatch.setattr("chatserver.features.social.worker.timeline_fanout.failpoint", die)
-    async with open_parts(redis_url, tables.settings, timeline={"page": 4}) as parts:
+    async with open_container(redis_url, tables.settings) as container:
         rows = social_rows_of(tables)
         fans = users_named("fan", 30)
         await asyncio.gather(*(rows.graph.follow(fan, "alice", 1) for fan in fans))
@@ -78,7 +78,7 @@ async def test_post_reaches_each_follower_once_wherever_the_worker_dies(
         is_done = False
         while not is_done:
             with contextlib.suppress(Killed):
-                await do_jobs(parts)
+                await do_jobs(container)
                 is_done = True
 
     assert set(deaths) == set(PLACES)
@@ -90,7 +90,7 @@ async def test_post_reaches_each_follower_once_wherever_the_worker_dies(
 
 @pytest.mark.timeout(300)
 async def test_worker_process_that_is_killed_is_followed_by_one_that_goes_on_there(
-    parts: WorkerContainer, tables: Tables
+    container: StorageContainer, tables: Tables
 ) -> None:
     """Real processes; what was noted is not read again."""
     rows = social_rows_of(tables)
@@ -99,7 +99,7 @@ async def test_worker_process_that_is_killed_is_followed_by_one_that_goes_on_the
     post = await rows.post("alice")
 
     def run(place: str) -> int:
-        env = {**os.environ, **variables_of(parts), "CHAT_FAILPOINT": f"{place}:kill"}
+        env = {**os.environ, **variables_of(container), "CHAT_FAILPOINT": f"{place}:kill"}
         more = {
             "chatserver.features.social.worker.timeline_fanout.LEASE_S": "1",
             "chatserver.features.social.worker.timeline_fanout.PAGE": "4",
@@ -116,27 +116,27 @@ async def test_worker_process_that_is_killed_is_followed_by_one_that_goes_on_the
     async def is_done() -> bool:
         return len(await lines_in(rows)) == 1 + len(fans)
 
-    async with running(run_timeline(parts, "w3")):
+    async with running(run_timeline(container, "w3")):
         await eventually(is_done, what="every follower has the post")
     assert {line for _, line in await lines_in(rows)} == {f"p#{post.id}#u#alice"}
 
 
 async def test_timeline_shows_posts_as_they_are_of_those_who_are_followed(
-    parts: WorkerContainer, tables: Tables
+    container: StorageContainer, tables: Tables
 ) -> None:
     """Newest first; edits show, deleted ones lose their row, who is not followed is left out."""
-    rows, social = social_rows_of(tables), social_of(parts.hot, tables.client, parts)
-    await make_users(parts, ALICE, BOB, CAROL)
+    rows, social = social_rows_of(tables), container.get(SocialContainer)
+    await make_users(container, ALICE, BOB, CAROL)
     for author in (ALICE, CAROL):
-        await social.graph.follow(BOB, author)
+        await social.social.follow(BOB, author)
     made = [
-        (await social.graph.create_post(author, f"post {n}", None)).post
+        (await social.social.create_post(author, f"post {n}", None)).post
         for n, author in enumerate((ALICE, CAROL, ALICE, ALICE))
     ]
-    await do_jobs(parts)
-    await social.graph.edit_post(ALICE, made[0].id, {"content": "edited"})
-    await social.graph.like(BOB, line_of(made[0]))
-    await social.graph.delete_post(ALICE, made[2].id)
+    await do_jobs(container)
+    await social.social.edit_post(ALICE, made[0].id, {"content": "edited"})
+    await social.social.like(BOB, line_of(made[0]))
+    await social.social.delete_post(ALICE, made[2].id)
 
     page, after = await social.timelines.read(BOB, None, 2)
     rest, end = await social.timelines.read(BOB, after, 2)
@@ -145,7 +145,7 @@ async def test_timeline_shows_posts_as_they_are_of_those_who_are_followed(
     assert (rest[0].name, rest[0].is_liked, rest[0].post.edited_ms is None) == (None, True, False)
     assert end is None
     assert ("bob", f"p#{made[2].id}#u#alice") not in await lines_in(rows)
-    await social.graph.unfollow(BOB, ALICE)
+    await social.social.unfollow(BOB, ALICE)
     assert len([user for user, _ in await lines_in(rows) if user == BOB]) == 3
     page, after = await social.timelines.read(BOB, None, 5)
     assert [seen.post.content for seen in page] == ["post 1"] and after is None
@@ -158,21 +158,21 @@ async def test_posts_of_those_with_too_many_followers_are_merged_in_when_read(
 ) -> None:
     """No row is written; each post is there once, in order, of who crossed the bound, too."""
     bound = {"fanout_followers_max": 2}
-    async with open_parts(redis_url, tables.settings, timeline=bound) as parts:
-        rows, social = social_rows_of(tables), social_of(parts.hot, tables.client, parts)
+    async with open_container(redis_url, tables.settings, timeline=bound) as container:
+        rows, social = social_rows_of(tables), container.get(SocialContainer)
         fans = [BOB, *users_named("fan", 2)]
-        await make_users(parts, ALICE, CAROL, *fans)
-        await social.graph.follow(BOB, CAROL)
-        await social.graph.follow(BOB, ALICE)
+        await make_users(container, ALICE, CAROL, *fans)
+        await social.social.follow(BOB, CAROL)
+        await social.social.follow(BOB, ALICE)
         contents = []
         for number in range(9):
             if number == 2:
                 for fan in fans:
-                    await social.graph.follow(fan, ALICE)
+                    await social.social.follow(fan, ALICE)
             author = CAROL if number % 3 == 1 else ALICE
             contents.append(f"post {number}")
-            await social.graph.create_post(author, contents[-1], None)
-            await do_jobs(parts)
+            await social.social.create_post(author, contents[-1], None)
+            await do_jobs(container)
 
         read: list[str] = []
         after: PostRef | None = None
@@ -186,22 +186,22 @@ async def test_posts_of_those_with_too_many_followers_are_merged_in_when_read(
         brought = [line.split("#")[3] for user, line in await lines_in(rows) if user == BOB]
         assert sorted(brought) == ["alice", "carol", "carol", "carol"]
         assert (await rows.all("directory"))["merged", "merged#alice"].keys() == {"last"}
-        await social.graph.unfollow(BOB, ALICE)
+        await social.social.unfollow(BOB, ALICE)
         page, _ = await social.timelines.read(BOB, None, 9)
         assert [seen.post.author for seen in page] == ["carol"] * 3
 
 
 async def test_followers_who_are_online_are_told(
-    parts: WorkerContainer, tables: Tables, gateway: Gateway
+    container: StorageContainer, tables: Tables, gateway: Gateway
 ) -> None:
     """A signal with author and id goes to where they are; who does not follow hears nothing."""
-    social = social_of(parts.hot, tables.client, parts)
-    await make_users(parts, ALICE, BOB, CAROL)
+    social = container.get(SocialContainer)
+    await make_users(container, ALICE, BOB, CAROL)
     await gateway.announce(BOB, CAROL)
-    await social.graph.follow(BOB, ALICE)
+    await social.social.follow(BOB, ALICE)
 
-    async with running(run_timeline(parts, "w1")):
-        seen = await social.graph.create_post(ALICE, "hello", None)
+    async with running(run_timeline(container, "w1")):
+        seen = await social.social.create_post(ALICE, "hello", None)
         await eventually(lambda: gateway.received(SignalMail), what="a signal")
 
     (mail,) = gateway.received(SignalMail)
@@ -212,7 +212,7 @@ async def test_followers_who_are_online_are_told(
 
 
 async def test_likes_of_a_deleted_post_go_with_their_links(
-    parts: WorkerContainer, tables: Tables
+    container: StorageContainer, tables: Tables
 ) -> None:
     """A job of the deletion's own transaction takes them."""
     rows = social_rows_of(tables)
@@ -221,23 +221,23 @@ async def test_likes_of_a_deleted_post_go_with_their_links(
         await rows.likes.like(fan, line_of(post), 1)
     await rows.posts.delete_post("alice", post.id, 1)
 
-    await do_jobs(parts)
+    await do_jobs(container)
 
     assert await rows.all() == {("u#alice", "count"): {"post#": 0}}
     assert [key for key in await rows.all("directory") if "#" in key[0]] == []
 
 
 async def test_timeline_of_many_rows_without_posts_is_read_in_bounded_steps(
-    parts: WorkerContainer, tables: Tables
+    container: StorageContainer, tables: Tables
 ) -> None:
     """A page may end short; the next one goes on, and what is gone is not met again."""
-    rows, social = social_rows_of(tables), social_of(parts.hot, tables.client, parts)
+    rows, social = social_rows_of(tables), container.get(SocialContainer)
     timelines: Timelines = social.timelines
-    await make_users(parts, ALICE, BOB)
-    await social.graph.follow(BOB, ALICE)
+    await make_users(container, ALICE, BOB)
+    await social.social.follow(BOB, ALICE)
     # Of now: lines of a fixed day would end some day, and be read no more.
     kept = await rows.post("alice", created_ms=int(SystemClock().time() * 1000))
-    await do_jobs(parts)
+    await do_jobs(container)
     ttl = int(SystemClock().time()) + 1000
     for _ in range(60):
         gone = await rows.post("alice")
@@ -254,13 +254,13 @@ async def test_timeline_of_many_rows_without_posts_is_read_in_bounded_steps(
 async def test_reader_merges_no_more_authors_than_he_may(redis_url: str, tables: Tables) -> None:
     """The first by id of those whom he follows; the others are seen where they are."""
     bounds = {"fanout_followers_max": 0}
-    async with open_parts(redis_url, tables.settings, timeline=bounds) as parts:
-        social = social_of(parts.hot, tables.client, parts)
-        await make_users(parts, ALICE, BOB, CAROL)
+    async with open_container(redis_url, tables.settings, timeline=bounds) as container:
+        social = container.get(SocialContainer)
+        await make_users(container, ALICE, BOB, CAROL)
         for author in (ALICE, CAROL):
-            await social.graph.follow(BOB, author)
-            await social.graph.create_post(author, "hello", None)
-        await do_jobs(parts)
+            await social.social.follow(BOB, author)
+            await social.social.create_post(author, "hello", None)
+        await do_jobs(container)
 
         page, _ = await social.timelines.read(BOB, None, 5)
 

@@ -26,14 +26,16 @@ async def on_progress() -> None:
 
 def audit_of(world: World, *, orphan_age_s: int = 0, confirm_s: float = 0.0) -> Audit:
     """An audit that looks again after `confirm_s` (at once), at objects of any age."""
-    parts = world.parts
+    container = world.container
     with constants(
         {
             "chatserver.operations.audit.worker.CONFIRM_S": confirm_s,
             "chatserver.operations.audit.worker.ORPHAN_AGE_S": orphan_age_s,
         }
     ):
-        return make_audit(parts.settings, parts.hot, world.client, world.store, parts.clock, None)
+        return make_audit(
+            container.settings, container.hot, world.client, world.store, container.clock, None
+        )
 
 
 async def audited(world: World, **settings: Any) -> Tally:
@@ -59,11 +61,11 @@ class Planter:
 
     @property
     def _messages(self) -> str:
-        return MESSAGES.name_in(self.world.parts.settings.warm)
+        return MESSAGES.name_in(self.world.container.settings.warm)
 
     @property
     def _directory(self) -> str:
-        return DIRECTORY.name_in(self.world.parts.settings.warm)
+        return DIRECTORY.name_in(self.world.container.settings.warm)
 
     def _key(self, entry: Message) -> dict[str, Any]:
         return {"chatid": {"S": entry.chat}, "ts": {"N": str(entry.ts)}}

@@ -28,14 +28,14 @@ async def make_chat(aging: World) -> list[Message]:
 async def test_chat_that_is_whole_gives_no_finding(aging: World) -> None:
     """Segments, items, an edit that lies over a segment, a message that expired and is gone."""
     sent = await make_chat(aging)
-    over = int(aging.parts.clock.time()) - 10
+    over = int(aging.container.clock.time()) - 10
     expired = aging.old(ALL + 1, ts=NOW_TS + ALL + 1, expires_at=over)
     later = aging.old(ALL + 2, ts=NOW_TS + ALL + 2)
     await aging.put(expired, later)
     await Planter(aging).delete_item(expired)  # as TTL does
     edit = aging.old(ALL + 3, ts=NOW_TS + ALL + 3, kind="edit", body="new", target=7)
     await aging.put(edit)
-    await aging.parts.message_changes.apply(aging.chat, sent[6].ts, [edit])
+    await aging.container.message_changes.apply(aging.chat, sent[6].ts, [edit])
 
     tally = await audited(aging)
 
@@ -167,7 +167,7 @@ async def test_item_of_before_there_were_checksums_is_unverified_until_it_change
 
     entry = aging.old(ALL + 1, ts=NOW_TS + ALL + 1, kind="edit", body="new", target=13)
     await aging.put(entry)
-    await aging.parts.message_changes.apply(aging.chat, sent[12].ts, [entry])
+    await aging.container.message_changes.apply(aging.chat, sent[12].ts, [entry])
     after = await audited(aging)
 
     assert (summary(before), before.unverified) == ([], 3)
@@ -179,7 +179,7 @@ async def test_object_that_is_young_or_noted_is_no_orphan(aging: World) -> None:
     sent = await make_chat(aging)
     planter = Planter(aging)
     noted = await planter.add_segment(sent[0:5], with_row=False)
-    await aging.parts.manifests.note(noted)
+    await aging.container.manifests.note(noted)
     stray = await planter.add_segment(sent[0:6], with_row=False)
 
     young = await audited(aging, orphan_age_s=3600)

@@ -51,9 +51,9 @@ async def live_chat(aging: World) -> AsyncIterator[tuple[Audience, Gateway, User
     """A direct chat of people whom nobody knows, and a gateway; its sender."""
     mark = secrets.token_hex(4)
     ann, ben = UserId(f"ann-{mark}"), UserId(f"ben-{mark}")
-    pair = await make_direct(aging.parts, ann, ben)
+    pair = await make_direct(aging.container, ann, ben)
     aging.chat = pair.chat
-    gateway = Gateway(aging.parts.hot)
+    gateway = Gateway(aging.container.hot)
     async with running(gateway.listen(), "gateway"):
         await gateway._mailbox.renew()
         yield pair, gateway, ann
@@ -61,13 +61,13 @@ async def live_chat(aging: World) -> AsyncIterator[tuple[Audience, Gateway, User
 
 async def persist(aging: World) -> None:
     """Let a persister do all that waits."""
-    async with running(persister_of(aging.parts).run()):
-        await eventually(lambda: is_drained(aging.parts))
+    async with running(persister_of(aging.container).run()):
+        await eventually(lambda: is_drained(aging.container))
 
 
 async def test_audit_beside_senders_edits_and_workers_raises_no_alarm(aging: World) -> None:
     """Entries move through all tiers while they are looked at, and change on the way."""
-    parts, dice, sent, ends = aging.parts, random.Random(5), 0, time.monotonic() + SOAK_S
+    container, dice, sent, ends = aging.container, random.Random(5), 0, time.monotonic() + SOAK_S
     seen = {"hot": 0, "warm": 0, "cold": 0}
     async with live_chat(aging) as (pair, gateway, ann):
 
@@ -75,28 +75,30 @@ async def test_audit_beside_senders_edits_and_workers_raises_no_alarm(aging: Wor
             nonlocal sent
             while True:
                 await gateway.send(pair, *(f"text {dice.random()}" for _ in range(5)), sender=ann)
-                head = int(await parts.hot.call("HGET", parts.hot.keys.chat(pair.chat), "seq"))
+                head = int(
+                    await container.hot.call("HGET", container.hot.keys.chat(pair.chat), "seq")
+                )
                 for kind in ("edit", "reaction", "delete", "edit"):
                     target = dice.randint(1, head) if sent % 3 else dice.randint(1, 10)
                     with contextlib.suppress(ClientError):  # of an entry, or one that is deleted
-                        await amend(parts, pair.chat, ann, kind, target, dice.choice("xyz"))
+                        await amend(container, pair.chat, ann, kind, target, dice.choice("xyz"))
                 sent = head
                 await asyncio.sleep(0.02)
 
         async def archive() -> None:
-            worker = ArchiveWorker(parts, 0, "w1")  # as the tests of the archive
+            worker = ArchiveWorker(container, 0, "w1")  # as the tests of the archive
             while True:
                 with contextlib.suppress(Unavailable):
                     await worker.sweep()
                 await asyncio.sleep(0.05)
 
-        async with running(persister_of(parts).run()), running(archive()), running(send()):
+        async with running(persister_of(container).run()), running(archive()), running(send()):
             looks = 0
             while time.monotonic() < ends or looks < 3 or not all(seen.values()):
                 tally = await audited(aging, confirm_s=0.1)
                 assert summary(tally) == []
                 looks += 1
-                seen["hot"] += int(not await is_drained(parts))
+                seen["hot"] += int(not await is_drained(container))
                 seen["warm"] += len(await aging.warm_seqs())
                 seen["cold"] += len(await aging.segments())
                 assert time.monotonic() < ends + 120
@@ -106,18 +108,20 @@ async def test_audit_beside_senders_edits_and_workers_raises_no_alarm(aging: Wor
 
 async def test_what_only_redis_has_is_looked_at_and_its_loss_is_found(aging: World) -> None:
     """Committed and not stored, stored and lost below; a text that is another one there."""
-    parts = aging.parts
+    container = aging.container
     async with live_chat(aging) as (pair, gateway, ann):
         await gateway.send(pair, *(f"text {n}" for n in range(1, 9)), sender=ann)
-        await amend(parts, pair.chat, ann, "edit", 2, "better")
+        await amend(container, pair.chat, ann, "edit", 2, "better")
         unstored = await audited(aging)
         await persist(aging)
         await gateway.send(pair, "nine", "ten", "eleven", sender=ann)
         whole = await audited(aging)
-        stored = {each.seq: each for each in await stored_of(parts, pair.chat)}
+        stored = {each.seq: each for each in await stored_of(container, pair.chat)}
         await Planter(aging).delete_item(stored[4])
-        await parts.hot.call("XDEL", parts.hot.keys.log(pair.chat), "11-0")
-        await parts.hot.call("XDEL", parts.hot.keys.log(pair.chat), "6-0")  # stored: no matter
+        await container.hot.call("XDEL", container.hot.keys.log(pair.chat), "11-0")
+        await container.hot.call(
+            "XDEL", container.hot.keys.log(pair.chat), "6-0"
+        )  # stored: no matter
         changed = msgspec.structs.replace(stored[7], body="another")
         await aging.put(changed)
 
@@ -135,11 +139,11 @@ async def test_what_only_redis_has_is_looked_at_and_its_loss_is_found(aging: Wor
 
 async def test_worker_goes_round_all_chats_and_counts_what_it_finds(aging: World) -> None:
     """By category, under the names that alerts know; a chat of no directory has its objects."""
-    parts = aging.parts
+    container = aging.container
     async with live_chat(aging) as (pair, gateway, ann):
         await gateway.send(pair, "one", "two", "three", sender=ann)
         await persist(aging)
-    stored = await stored_of(parts, pair.chat)
+    stored = await stored_of(container, pair.chat)
     await Planter(aging).delete_item(stored[1])
     await Planter(aging).set_attribute(stored[2], "body", {"S": "changed"})
     unknown = f"d-{secrets.token_hex(4)}"
@@ -152,13 +156,13 @@ async def test_worker_goes_round_all_chats_and_counts_what_it_finds(aging: World
         return [REGISTRY.get_sample_value(f"chat_audit_{name}_total") or 0.0 for name in names]
 
     before = counted()
-    worker = AuditWorker(parts=parts, audit=audit_of(aging), partition=0, owner="w1")
+    worker = AuditWorker(container=container, audit=audit_of(aging), partition=0, owner="w1")
     whole = await worker.run_round()
     await worker._lease.release()
     risen = [after - base for after, base in zip(counted(), before, strict=True)]
     ended = REGISTRY.get_sample_value("chat_audit_round_time_seconds", {"partition": "0"})
     await aging.store.call("delete_object", Key=stray.key)
-    notes = AuditResults(parts.hot)
+    notes = AuditResults(container.hot)
     (noted,), found = await notes.list_rounds(), await notes.list_findings(50)
 
     assert (noted.chats, noted.failed) == (whole.chats, 0)
@@ -174,9 +178,9 @@ async def test_worker_goes_round_all_chats_and_counts_what_it_finds(aging: World
 
 def environment_of(aging: World) -> dict[str, str]:
     """Of a command that works on the same servers."""
-    cold = aging.parts.settings.cold
+    cold = aging.container.settings.cold
     assert cold.secret_key is not None
-    return variables_of(aging.parts) | {
+    return variables_of(aging.container) | {
         "CHAT_COLD_ENDPOINT": str(cold.endpoint),
         "CHAT_COLD_BUCKET": cold.bucket,
         "CHAT_COLD_ACCESS_KEY": str(cold.access_key),
@@ -221,7 +225,7 @@ async def test_process_goes_round_by_itself_and_serves_its_metrics(aging: World)
             process.kill()
         await process.wait()
         # If it had to be killed: nobody else is to wait for its lease.
-        await aging.parts.hot.call("DEL", aging.parts.hot.keys.lease(0, "audit"))
+        await aging.container.hot.call("DEL", aging.container.hot.keys.lease(0, "audit"))
     assert code == 0
 
 

@@ -8,31 +8,31 @@ import random
 import subprocess
 import sys
 
+from chatserver.container.storage import StorageContainer
+from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import LikeQueue
 from chatserver.features.social.warm.audit import SocialAudit, SocialFinding
 from tests.integration.features.social.support import (
     SocialRows,
     counter_of,
     line_of,
-    social_of,
     social_rows_of,
     users_named,
 )
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import make_users, running, variables_of
-from workers.container import WorkerContainer
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
 
 async def audit(
-    rows: SocialRows, parts: WorkerContainer, *, is_repairing: bool = False
+    rows: SocialRows, container: StorageContainer, *, is_repairing: bool = False
 ) -> list[SocialFinding]:
     """Go through the table once."""
     made = SocialAudit(
         client=rows.tables.client,
         settings=rows.tables.settings,
-        is_waiting=LikeQueue(parts.hot, 1000).is_waiting,
+        is_waiting=LikeQueue(container.hot, 1000).is_waiting,
         settle_s=0.5,
         is_repairing=is_repairing,
     )
@@ -48,7 +48,7 @@ async def put(rows: SocialRows, partition: str, sort: str, **numbers: int) -> No
 
 
 async def test_audit_finds_and_mends_what_is_planted(
-    parts: WorkerContainer, tables: Tables
+    container: StorageContainer, tables: Tables
 ) -> None:
     """A count, a count of likes, counts that are missing, and half an edge; then all is well."""
     rows = social_rows_of(tables)
@@ -56,17 +56,17 @@ async def test_audit_finds_and_mends_what_is_planted(
     post = await rows.post("alice")
     await rows.likes.like("bob", line_of(post), 1)
     await rows.likes.add_likes(post.id, 1, "1", "1")
-    assert await audit(rows, parts) == []
+    assert await audit(rows, container) == []
     await put(rows, "u#alice", "count", follower_=5, post_=1)
     await put(rows, f"p#{post.id}#likecount", "count", n=7)
     await put(rows, "u#carol#following", "u#dave", since=1)
 
-    found = {(each.what, each.key): each for each in await audit(rows, parts)}
-    mended = await audit(rows, parts, is_repairing=True)
-    left = await audit(rows, parts, is_repairing=True)
-    await LikeQueue(parts.hot, 1000).add(post.id, 1)
+    found = {(each.what, each.key): each for each in await audit(rows, container)}
+    mended = await audit(rows, container, is_repairing=True)
+    left = await audit(rows, container, is_repairing=True)
+    await LikeQueue(container.hot, 1000).add(post.id, 1)
     await put(rows, f"p#{post.id}#likecount", "count", n=7)
-    waiting = await audit(rows, parts, is_repairing=True)
+    waiting = await audit(rows, container, is_repairing=True)
 
     assert found.keys() == {
         ("count", "u#alice/count"),
@@ -84,12 +84,12 @@ async def test_audit_finds_and_mends_what_is_planted(
 
 
 async def test_audit_finds_nothing_while_people_follow_and_like(
-    parts: WorkerContainer, tables: Tables
+    container: StorageContainer, tables: Tables
 ) -> None:
     """What is on its way is not wrong."""
-    rows, social = social_rows_of(tables), social_of(parts.hot, tables.client, parts).graph
+    rows, social = social_rows_of(tables), container.get(SocialContainer).social
     users = users_named("u", 5)
-    await make_users(parts, *users)
+    await make_users(container, *users)
     posts = [await rows.post(users[0]) for _ in range(2)]
 
     async def live(number: int) -> None:
@@ -105,19 +105,21 @@ async def test_audit_finds_nothing_while_people_follow_and_like(
 
     async def count() -> None:
         while True:
-            await counter_of(parts).step()
+            await counter_of(container).step()
             await asyncio.sleep(0.05)
 
     async with running(live(1)), running(live(2)), running(live(3)), running(count()):
-        found = await audit(rows, parts)
+        found = await audit(rows, container)
     assert found == []
 
 
-async def test_audit_command_tells_by_its_exit_code(parts: WorkerContainer, tables: Tables) -> None:
+async def test_audit_command_tells_by_its_exit_code(
+    container: StorageContainer, tables: Tables
+) -> None:
     """1 while something is wrong."""
     rows = social_rows_of(tables)
     await put(rows, "u#alice", "count", follower_=5)
-    env = {**os.environ, **variables_of(parts)}
+    env = {**os.environ, **variables_of(container)}
 
     def run() -> tuple[int, str]:
         command = [sys.executable, "-m", "chatserver.cli.main", "audit", "social"]

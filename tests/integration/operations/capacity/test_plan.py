@@ -15,6 +15,7 @@ import pytest
 from chatserver import config
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import ObjectStore, open_s3
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import Seq
 from chatserver.domain.messages import Audience
 from chatserver.domain.quantities import parse_quantity
@@ -24,7 +25,7 @@ from chatserver.operations.cost.prices import load_prices
 from chatserver.telemetry.dynamodb_usage import KINDS, UsageAccumulator
 from tests.integration.features.attachments.support import cold_settings
 from tests.integration.warm.support import Tables
-from tests.integration.workers.support import is_drained, open_parts, persister_of, running
+from tests.integration.workers.support import is_drained, open_container, persister_of, running
 from tests.support.footprint import (
     Run,
     index_bytes,
@@ -34,7 +35,7 @@ from tests.support.footprint import (
     make_chats,
 )
 from tests.support.servers.processes import eventually
-from workers.container import WorkerContainer
+from workers.archive.container import ArchiveContainer
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
@@ -76,14 +77,16 @@ def plan_of(is_group: bool, **changes: float) -> dict[str, float]:
 @contextlib.asynccontextmanager
 async def open_run(
     redis_url: str, tables: Tables, s3: str
-) -> AsyncIterator[tuple[WorkerContainer, ObjectStore]]:
+) -> AsyncIterator[tuple[StorageContainer, ObjectStore]]:
     """Parts whose archive takes at once what is a second old, and the bucket."""
     cold = cold_settings(s3)
     archive = config.Archive(retention_s=1, segment_entries_min=1, wait_s=0)
     async with open_s3(cold) as store:
         await apply_bucket(store, cold)
-        async with open_parts(redis_url, tables.settings, cold=cold, archive=archive) as parts:
-            yield parts, store
+        async with open_container(
+            redis_url, tables.settings, cold=cold, archive=archive
+        ) as container:
+            yield container, store
 
 
 def near(told: float, counted: float) -> bool:
@@ -103,20 +106,20 @@ async def test_plan_says_what_a_run_was_counted_to_take(
     """Messages, marks and their way to S3, to the unit; what Redis holds, to the order."""
     members = MEMBERS if is_group else 2
     messages = CHATS * MESSAGES
-    async with open_run(redis_url, tables, s3) as (parts, store):
-        chats = await make_chats(parts, *((0, CHATS) if is_group else (CHATS, 0)), members)
+    async with open_run(redis_url, tables, s3) as (container, store):
+        chats = await make_chats(container, *((0, CHATS) if is_group else (CHATS, 0)), members)
         for user in (user for chat in chats for user in chat.users):
-            await parts.user_loader.load_user(user)
-        purse = parts.messages._client.meter.purse
+            await container.user_loader.load_user(user)
+        purse = container.messages._client.meter.purse
         purse.take()
 
-        await Run(parts, chats, MESSAGES, SIZE).talk()
-        persisted, held = taken(purse), await look_at_redis(parts)
+        await Run(container, chats, MESSAGES, SIZE).talk()
+        persisted, held = taken(purse), await look_at_redis(container)
         table = tables.settings.table_prefix + "messages"
         items = [await items_of(tables.client, table, chat.chat) for chat in chats]
-        marks = await mark_all(parts, chats)
+        marks = await mark_all(container, chats)
         marked = taken(purse)
-        await archive_all(parts, chats)
+        await archive_all(container, chats)
         archived, objects = taken(purse), await objects_of(store)
 
     plan = plan_of(is_group, marks_per_message=marks / messages)
@@ -163,24 +166,24 @@ def constant(name: str, is_group: bool) -> float:
     return value
 
 
-async def mark_all(parts: WorkerContainer, chats: list[Audience]) -> int:
+async def mark_all(container: StorageContainer, chats: list[Audience]) -> int:
     """Have everybody read all, but the senders, who have; return how many marks that were."""
     count = 0
     for chat in chats:
         for user in sorted(chat.users)[1:]:
-            await parts.inboxes.mark(user, chat.chat, Seq(MESSAGES), Seq(MESSAGES))
+            await container.inboxes.mark(user, chat.chat, Seq(MESSAGES), Seq(MESSAGES))
             count += 1
-    async with running(persister_of(parts).run()):
-        await eventually(lambda: is_drained(parts))
+    async with running(persister_of(container).run()):
+        await eventually(lambda: is_drained(container))
     return count
 
 
-async def archive_all(parts: WorkerContainer, chats: list[Audience]) -> None:
+async def archive_all(container: StorageContainer, chats: list[Audience]) -> None:
     """Move all, once the newest is a second old: a visit before that is no part of the account."""
-    now = parts.clock.time()
-    await eventually(lambda: parts.clock.time() > now + 1.5)
+    now = container.clock.time()
+    await eventually(lambda: container.clock.time() > now + 1.5)
     for chat in chats:
-        assert (await parts.archiver.visit(chat.chat)).moved == MESSAGES
+        assert (await container.get(ArchiveContainer).archiver.visit(chat.chat)).moved == MESSAGES
 
 
 async def objects_of(store: ObjectStore) -> list[int]:

@@ -20,8 +20,8 @@ import pytest
 from pydantic import SecretStr
 
 from chatserver import config
-from chatserver.api.container import ApiContainer, open_api_parts
 from chatserver.config import Settings, Warm
+from chatserver.container.storage import StorageContainer, open_storage_container
 from chatserver.domain.clock import SystemClock
 from chatserver.hot.redis.factory import open_hot
 from chatserver.operations.cost import report as costs
@@ -37,7 +37,7 @@ from tests.integration.workers.support import (
     be_on_one_day,
     is_drained,
     make_direct,
-    open_parts,
+    open_container,
     patient_redis,
     persister_of,
     running,
@@ -101,16 +101,16 @@ async def test_report_has_the_units_that_the_server_counted(
 ) -> None:
     """Messages through the persist worker, a history: to the unit, in Redis and in the report."""
     await be_on_one_day()
-    async with open_parts(redis_url, tables.settings) as parts:
-        tap = Tap(parts.messages._client)
-        gateway = Gateway(parts.hot)
-        chat = await make_direct(parts)
+    async with open_container(redis_url, tables.settings) as container:
+        tap = Tap(container.messages._client)
+        gateway = Gateway(container.hot)
+        chat = await make_direct(container)
         await gateway.send(chat, *texts(60), "x" * 3000)
-        async with running(persister_of(parts).run()):
-            await eventually(lambda: is_drained(parts))
-        assert len(await stored_of(parts, chat.chat)) == 61
-        assert len(await parts.older.list_before(chat.chat, 40, 20)) == 20
-        variables = variables_of(parts)
+        async with running(persister_of(container).run()):
+            await eventually(lambda: is_drained(container))
+        assert len(await stored_of(container, chat.chat)) == 61
+        assert len(await container.older_tiers.list_before(chat.chat, 40, 20)) == 20
+        variables = variables_of(container)
     async with open_hot(patient_redis(redis_url)) as hot:
         found = await UsageTotals(hot).get_day(today())
     prices = tmp_path / "prices.toml"
@@ -239,22 +239,24 @@ async def test_chats_of_an_account_are_bounded_and_told_within_the_bound(redis_u
 
 
 @contextlib.asynccontextmanager
-async def opened_api(redis_url: str, warm: Warm) -> AsyncIterator[ApiContainer]:
+async def opened_api(redis_url: str, warm: Warm) -> AsyncIterator[StorageContainer]:
     """The parts of an API process."""
     settings = Settings(
         redis=patient_redis(redis_url),
         warm=warm,
         auth=config.Auth(secret=SecretStr(SECRET)),
     )
-    async with open_api_parts(settings, SystemClock()) as parts:
-        yield parts
+    async with open_storage_container(
+        role="api", settings=settings, clock=SystemClock()
+    ) as container:
+        yield container
 
 
 def clients_without_feature() -> Iterator[str]:
     """Which objects of ours hold a client that nobody gave a feature."""
     for thing in gc.get_objects():
         where = str(type(thing).__module__)
-        if not where.startswith(("chatserver.", "workers.")) or isinstance(thing, ApiContainer):
+        if not where.startswith(("chatserver.", "workers.")) or isinstance(thing, StorageContainer):
             continue
         held = [*vars(thing).values()] if hasattr(thing, "__dict__") else gc.get_referents(thing)
         if any(isinstance(each, DynamoClient) and each.feature == "other" for each in held):
@@ -267,7 +269,7 @@ async def test_every_repository_of_a_process_says_what_its_calls_are_for(
     """In the composition roots: `dynamodb.for_feature(…)`; a word of `Feature`, if it is new."""
     gc.collect()
     before = collections.Counter(clients_without_feature())
-    async with open_parts(redis_url, tables.settings), opened_api(redis_url, tables.settings):
+    async with open_container(redis_url, tables.settings), opened_api(redis_url, tables.settings):
         found = collections.Counter(clients_without_feature())
 
     assert dict(found - before) == {}
@@ -277,8 +279,7 @@ def test_roots_and_commands_say_what_their_calls_are_for() -> None:
     """What `open_dynamodb` opens is called `dynamodb` and passed on by `for_feature` alone."""
     # These give features themselves, and are looked at above.
     may_have_it = {
-        "ApiContainer", "make_api_keys", "make_invitations", "make_people", "_put_together",
-        "_make_private",
+        "StorageContainer", "make_api_keys",
     }  # fmt: skip
     folders = (ROOT / "chatserver", ROOT / "workers")
     for path in (path for folder in folders for path in folder.rglob("*.py")):

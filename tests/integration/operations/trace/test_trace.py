@@ -62,24 +62,24 @@ class Said:
     ) -> tuple[Trace | None, str, list[str]]:
         """As `trace`, whatever comes of it."""
         place = (self.chat if chat else None, self.bob if user else None)
-        made = settings or self.world.parts.settings
+        made = settings or self.world.container.settings
         return await command._trace(made, self.mid, place, 10_000, 50)
 
     async def mark(self, *, read: int, received: int) -> None:
         """Say how far bob has read and received, as his device would."""
-        hot, inboxes = self.world.parts.hot, Inboxes(self.world.parts.hot)
+        hot, inboxes = self.world.container.hot, Inboxes(self.world.container.hot)
         epoch = hot.epoch_of(hot.keys.partition_of(self.bob))
         await inboxes.open_box(self.bob, [ListedChat(self.chat, Seq(0), Seq(0))], epoch)
         await inboxes.mark(self.bob, self.chat, Seq(read), Seq(received))
 
     async def persist(self) -> None:
         """Let the persister do its work."""
-        async with running(persister_of(self.world.parts).run()):
-            await eventually(lambda: is_drained(self.world.parts), deadline_s=30)
+        async with running(persister_of(self.world.container).run()):
+            await eventually(lambda: is_drained(self.world.container), deadline_s=30)
 
     async def evict(self) -> None:
         """Have the chat leave Redis, as one does that nobody has used for a week."""
-        hot, chat = self.world.parts.hot, self.chat
+        hot, chat = self.world.container.hot, self.chat
         keys = hot.keys
         await hot.call("UNLINK", keys.chat(chat), keys.log(chat), keys.members(chat))
         await hot.call("ZREM", keys.idle(keys.partition_of(chat)), chat)
@@ -90,7 +90,7 @@ class Said:
 
         async def is_archived() -> bool:
             await world.visit()
-            return (await world.parts.manifests.get_top(self.chat)).seq >= 2
+            return (await world.container.manifests.get_top(self.chat)).seq >= 2
 
         await eventually(is_archived, deadline_s=30)
 
@@ -99,9 +99,9 @@ class Said:
 async def said(aging: World) -> Said:
     """Two messages, of which the second is looked for, committed by a gateway's own code."""
     alice, bob = (UserId(f"{stem}-{secrets.token_hex(4)}") for stem in ("alice", "bob"))
-    parts, mids = aging.parts, MidSource()
-    audience = await make_direct(parts, alice, bob)
-    sender, mid = Gateway(parts.hot), mids.next()
+    container, mids = aging.container, MidSource()
+    audience = await make_direct(container, alice, bob)
+    sender, mid = Gateway(container.hot), mids.next()
     await sender.send(audience, "the first", sender=alice)
     await sender.send(
         audience, BODY, sender=alice, tail=lambda tail: tail.replace(b'"M2"', f'"{mid}"'.encode())
@@ -164,7 +164,7 @@ async def test_trace_names_a_tier_that_is_down_and_asks_the_others(said: Said, t
     if tier == "cold":
         await said.archive()
 
-    found = await said.trace(chat=True, settings=away(said.world.parts.settings, tier))
+    found = await said.trace(chat=True, settings=away(said.world.container.settings, tier))
 
     assert found.found.seq == 2 and found.problems
     if tier == "redis":

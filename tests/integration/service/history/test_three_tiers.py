@@ -11,14 +11,14 @@ import pytest
 from chatserver import config
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
+from chatserver.container.storage import StorageContainer
 from chatserver.hot.chats.eviction import Eviction
 from tests.integration.features.attachments.support import cold_settings
 from tests.integration.warm.support import Tables
-from tests.integration.workers.support import open_parts, persister_of, running
+from tests.integration.workers.support import open_container, persister_of, running
 from tests.support.servers.processes import eventually
 from tests.support.threetiers import LongChat, history_of, walk
 from workers.archive.worker import ArchiveWorker
-from workers.container import WorkerContainer
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
@@ -26,9 +26,9 @@ OLD, RECENT, TURNS = 1600, 300, 2
 HOT = {"log_max": 80, "inbox_max": 80, "chat_idle_s": 1}
 
 
-async def is_evicted(parts: WorkerContainer) -> bool:
+async def is_evicted(container: StorageContainer) -> bool:
     """Let the chat leave Redis, if nothing happened in it for long enough: here for a second."""
-    return await Eviction(parts.hot).evict_idle(0, parts.clock.time() + 60) > 0
+    return await Eviction(container.hot).evict_idle(0, container.clock.time() + 60) > 0
 
 
 @pytest.mark.timeout(400)
@@ -43,15 +43,17 @@ async def test_history_is_read_whole_both_ways_while_all_workers_move_it(
     )  # fmt: skip
     async with (
         open_s3(cold) as store,
-        open_parts(redis_url, tables.settings, cold=cold, archive=archive, redis=HOT) as parts,
+        open_container(
+            redis_url, tables.settings, cold=cold, archive=archive, redis=HOT
+        ) as container,
     ):
         await apply_bucket(store, cold)
-        chat, history = LongChat(parts, OLD, RECENT), history_of(parts)
+        chat, history = LongChat(container, OLD, RECENT), history_of(container)
         await chat.prepare()
         seen: Counter[str] = Counter()
         async with (
-            running(persister_of(parts).run(), "persist"),
-            running(ArchiveWorker(parts, 0, "a1").run(), "archive"),
+            running(persister_of(container).run(), "persist"),
+            running(ArchiveWorker(container, 0, "a1").run(), "archive"),
         ):
             for turn in itertools.count():
                 await chat.talk(30)
@@ -59,13 +61,13 @@ async def test_history_is_read_whole_both_ways_while_all_workers_move_it(
                 await chat.talk(30)
                 seen += (await reader).pages
                 if turn == 1:
-                    await eventually(lambda: is_evicted(parts))
+                    await eventually(lambda: is_evicted(container))
                 # The archive may be slower than readers are.
                 if turn >= TURNS - 1 and seen["warm"] and seen["cold"]:
                     break
 
             async def is_archived() -> bool:
-                return (await parts.manifests.get_top(chat.chat)).seq >= OLD
+                return (await container.manifests.get_top(chat.chat)).seq >= OLD
 
             await eventually(is_archived)
             await chat.talk(60)

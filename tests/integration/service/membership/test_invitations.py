@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from chatserver import config
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Ref, UserId, direct_chat_id
 from chatserver.domain.invitations import ListedKind
 from chatserver.errors import BadRequest, Forbidden, NotFound, RateLimited, TooLarge
+from chatserver.features.push.container import PushContainer
 from chatserver.features.push.warm.muted_chats import FOR_EVER_MS
 from chatserver.features.social.warm.graph import SocialGraph
 from chatserver.protocol import frames
@@ -27,13 +29,12 @@ from tests.integration.workers.support import (
     is_drained,
     make_group,
     make_users,
-    open_parts,
+    open_container,
     persister_of,
     running,
 )
 from tests.support.constants import constants
 from tests.support.servers.processes import eventually
-from workers.container import WorkerContainer
 
 pytest_plugins = ["tests.integration.warm.fixtures"]
 
@@ -45,87 +46,89 @@ def asked(kind: type[Any], chat: str, ref: str = "", **fields: Any) -> Any:
     return kind(id=1, chat=ChatId(chat), ref=ref or f"q{next(_numbers)}", **fields)
 
 
-async def create(parts: WorkerContainer, *others: UserId, ref: str = "") -> frames.ChatInfo:
+async def create(container: StorageContainer, *others: UserId, ref: str = "") -> frames.ChatInfo:
     """A group that alice makes of others."""
-    return await parts.chat_creator.create_chat(
+    return await container.chat_creator.create_chat(
         ALICE, Ref(ref or f"g{next(_numbers)}"), others, "Trip"
     )
 
 
-async def pending(parts: WorkerContainer, user: UserId) -> list[str]:
+async def pending(container: StorageContainer, user: UserId) -> list[str]:
     """The chats that a user is invited to."""
-    found, _ = await parts.invitations.list_pending(user, None, 100)
+    found, _ = await container.invitations.list_pending(user, None, 100)
     return [each.chat for each in found]
 
 
-async def chats_of(parts: WorkerContainer, user: UserId) -> list[str]:
+async def chats_of(container: StorageContainer, user: UserId) -> list[str]:
     """The chats that a user is in, by the directory."""
-    page = await parts.directory.list_memberships(user, limit=100)
+    page = await container.directory.list_memberships(user, limit=100)
     return [each.chat.chat for each in page.items]
 
 
 @pytest.fixture
-async def parts(redis_url: str, tables: Tables) -> AsyncIterator[WorkerContainer]:
+async def container(redis_url: str, tables: Tables) -> AsyncIterator[StorageContainer]:
     """The parts of a worker with the defaults, but for few chats and invitations of a user."""
     chats = config.Chats(per_user_max=4)
     with constants({"chatserver.service.membership.invitations.PENDING_MAX": 7}):
-        async with open_parts(redis_url, tables.settings, chats=chats) as made:
+        async with open_container(redis_url, tables.settings, chats=chats) as made:
             await make_users(made, ALICE, BOB, CAROL)
             yield made
 
 
 async def test_stranger_who_is_put_into_groups_stays_in_none_until_they_accept(
-    parts: WorkerContainer,
+    container: StorageContainer,
 ) -> None:
     """New groups and old ones: an invitation, and nothing in the chats or the inbox."""
-    made = await create(parts, BOB, ref="one")
-    other = await create(parts, CAROL, ref="two")
-    info = await parts.membership.change(ALICE, asked(frames.Invite, other.chat, users=[BOB]))
+    made = await create(container, BOB, ref="one")
+    other = await create(container, CAROL, ref="two")
+    info = await container.membership.change(ALICE, asked(frames.Invite, other.chat, users=[BOB]))
 
     assert (made.members, made.invited) == ([ALICE], [BOB])
     assert (BOB in info.members, info.invited) == (False, [BOB])
-    assert await chats_of(parts, BOB) == []
-    assert await parts.inboxes.list_after(BOB, 0, 10) == []  # type: ignore[arg-type]
-    assert await pending(parts, BOB) == sorted([made.chat, other.chat])
+    assert await chats_of(container, BOB) == []
+    assert await container.inboxes.list_after(BOB, 0, 10) == []  # type: ignore[arg-type]
+    assert await pending(container, BOB) == sorted([made.chat, other.chat])
 
-    accepted = await parts.membership.change(
+    accepted = await container.membership.change(
         BOB, asked(frames.AcceptInvitation, made.chat, ref="a1")
     )
-    again = await parts.membership.change(BOB, asked(frames.AcceptInvitation, made.chat, ref="a1"))
+    again = await container.membership.change(
+        BOB, asked(frames.AcceptInvitation, made.chat, ref="a1")
+    )
 
     assert set(accepted.members) == set(again.members) == {ALICE, BOB}
-    assert await pending(parts, BOB) == [other.chat]
-    assert (await create(parts, BOB, ref="one")).count == 2
-    third = await create(parts, BOB)
+    assert await pending(container, BOB) == [other.chat]
+    assert (await create(container, BOB, ref="one")).count == 2
+    third = await create(container, BOB)
     assert (set(third.members), third.invited) == ({ALICE, BOB}, [])
 
 
-async def test_declined_invitation_is_not_sent_again(parts: WorkerContainer) -> None:
+async def test_declined_invitation_is_not_sent_again(container: StorageContainer) -> None:
     """The inviter learns nothing, and the user is left alone."""
-    chat = (await create(parts, BOB)).chat
+    chat = (await create(container, BOB)).chat
 
-    await parts.invitations.decline(BOB, ChatId(chat))
-    await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
+    await container.invitations.decline(BOB, ChatId(chat))
+    await container.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
 
-    assert await pending(parts, BOB) == []
+    assert await pending(container, BOB) == []
     with pytest.raises(NotFound, match="no invitation"):
-        await parts.membership.change(BOB, asked(frames.AcceptInvitation, chat))
+        await container.membership.change(BOB, asked(frames.AcceptInvitation, chat))
 
 
-async def test_inviter_whom_the_user_wrote_to_is_no_stranger(parts: WorkerContainer) -> None:
+async def test_inviter_whom_the_user_wrote_to_is_no_stranger(container: StorageContainer) -> None:
     """Neither is one whom they follow; one who only opened their direct chat is."""
-    info = await parts.chat_creator.open_direct(ALICE, BOB)
-    assert (await create(parts, BOB)).invited == [BOB]
+    info = await container.chat_creator.open_direct(ALICE, BOB)
+    assert (await create(container, BOB)).invited == [BOB]
 
-    audience = await parts.audiences.get(ChatId(info.chat))
-    await Gateway(parts.hot).send(audience, "hello", sender=BOB)
-    await SocialGraph(parts.messages._client, parts.settings.warm).follow(CAROL, ALICE, 1)
+    audience = await container.audiences.get(ChatId(info.chat))
+    await Gateway(container.hot).send(audience, "hello", sender=BOB)
+    await SocialGraph(container.messages._client, container.settings.warm).follow(CAROL, ALICE, 1)
 
-    assert set((await create(parts, BOB, CAROL)).members) == {ALICE, BOB, CAROL}
+    assert set((await create(container, BOB, CAROL)).members) == {ALICE, BOB, CAROL}
 
 
 async def test_strangers_without_a_direct_chat_load_none(
-    parts: WorkerContainer, monkeypatch: pytest.MonkeyPatch
+    container: StorageContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large group of strangers does not try to load a direct chat for each of them."""
     strangers = [UserId(f"stranger-{number}") for number in range(50)]
@@ -137,57 +140,57 @@ async def test_strangers_without_a_direct_chat_load_none(
 
     monkeypatch.setattr(ChatLoader, "_load_chat", load)
 
-    found = await parts.invitations.find_strangers(ALICE, strangers, is_host=False)
+    found = await container.invitations.find_strangers(ALICE, strangers, is_host=False)
 
     assert found == set(strangers)
     assert not loaded
 
 
 async def test_invitations_of_one_inviter_and_of_one_user_have_a_bound(
-    parts: WorkerContainer,
+    container: StorageContainer,
 ) -> None:
     """A flood neither fills the list nor keeps out what comes later."""
-    await make_users(parts, UserId("dave"))
+    await make_users(container, UserId("dave"))
     for number in range(FROM_ONE_MAX):
-        await parts.invitations.invite(ALICE, ChatId(f"g-a{number}"), None, "member", [BOB])
+        await container.invitations.invite(ALICE, ChatId(f"g-a{number}"), None, "member", [BOB])
     with pytest.raises(TooLarge, match="invitations from you"):
-        await parts.invitations.invite(ALICE, ChatId("g-more"), None, "member", [BOB])
+        await container.invitations.invite(ALICE, ChatId("g-more"), None, "member", [BOB])
 
     for number in range(4):
-        await parts.invitations.invite(CAROL, ChatId(f"g-c{number}"), None, "member", [BOB])
+        await container.invitations.invite(CAROL, ChatId(f"g-c{number}"), None, "member", [BOB])
 
-    found = await pending(parts, BOB)
+    found = await pending(container, BOB)
     assert len(found) == 7
     assert set(found) >= {f"g-c{number}" for number in range(4)}
 
 
-async def test_invitation_ends_with_the_power_of_its_inviter(parts: WorkerContainer) -> None:
+async def test_invitation_ends_with_the_power_of_its_inviter(container: StorageContainer) -> None:
     """Invitations of former managers and of blocked users add nobody."""
-    chat = (await create(parts)).chat
-    await parts.invitations.invite(CAROL, ChatId(chat), None, "member", [BOB])
+    chat = (await create(container)).chat
+    await container.invitations.invite(CAROL, ChatId(chat), None, "member", [BOB])
 
     with pytest.raises(NotFound, match="no longer valid"):
-        await parts.membership.change(BOB, asked(frames.AcceptInvitation, chat))
+        await container.membership.change(BOB, asked(frames.AcceptInvitation, chat))
 
-    await parts.invitations.decline(BOB, ChatId(chat))
-    second = (await create(parts, BOB)).chat
-    await parts.moderation.block(BOB, ALICE)
+    await container.invitations.decline(BOB, ChatId(chat))
+    second = (await create(container, BOB)).chat
+    await container.moderation.block(BOB, ALICE)
     with pytest.raises(Forbidden):
-        await parts.membership.change(BOB, asked(frames.AcceptInvitation, second))
+        await container.membership.change(BOB, asked(frames.AcceptInvitation, second))
 
 
 async def test_user_in_as_many_chats_as_allowed_gets_no_other_and_loses_none(
-    parts: WorkerContainer,
+    container: StorageContainer,
 ) -> None:
     """The newest join is refused, and names the bound; what they have stays listed."""
-    made = [(await create(parts)).chat for _ in range(4)]
+    made = [(await create(container)).chat for _ in range(4)]
 
     with pytest.raises(BadRequest, match=r"chats\.per_user_max"):
-        await create(parts)
+        await create(container)
 
-    assert await chats_of(parts, ALICE) == sorted(made)
-    await parts.membership.change(ALICE, asked(frames.Leave, made[0]))
-    await create(parts)
+    assert await chats_of(container, ALICE) == sorted(made)
+    await container.membership.change(ALICE, asked(frames.Leave, made[0]))
+    await create(container)
 
 
 async def test_groups_of_members_are_counted_once_for_many_groups(
@@ -203,57 +206,59 @@ async def test_groups_of_members_are_counted_once_for_many_groups(
 
     monkeypatch.setattr(InvitationRows, "count_chats", count)
     chats = config.Chats(per_user_max=4, invitations="never")
-    async with open_parts(redis_url, tables.settings, chats=chats) as parts:
-        await make_users(parts, ALICE, BOB, CAROL)
-        made = [(await create(parts, BOB, CAROL)).chat for _ in range(4)]
+    async with open_container(redis_url, tables.settings, chats=chats) as container:
+        await make_users(container, ALICE, BOB, CAROL)
+        made = [(await create(container, BOB, CAROL)).chat for _ in range(4)]
 
         assert sorted(counted) == [ALICE, BOB, CAROL]
         with pytest.raises(BadRequest, match=r"chats\.per_user_max"):
-            await create(parts, BOB)
-        await parts.membership.change(BOB, asked(frames.Leave, made[0]))
-        await parts.chat_creator.create_chat(BOB, Ref(f"b{next(_numbers)}"), [], None)
+            await create(container, BOB)
+        await container.membership.change(BOB, asked(frames.Leave, made[0]))
+        await container.chat_creator.create_chat(BOB, Ref(f"b{next(_numbers)}"), [], None)
         with pytest.raises(BadRequest, match=r"chats\.per_user_max"):
-            await parts.chat_creator.create_chat(BOB, Ref(f"b{next(_numbers)}"), [], None)
+            await container.chat_creator.create_chat(BOB, Ref(f"b{next(_numbers)}"), [], None)
 
 
-async def test_strangers_who_open_direct_chats_do_not_fill_the_list(parts: WorkerContainer) -> None:
+async def test_strangers_who_open_direct_chats_do_not_fill_the_list(
+    container: StorageContainer,
+) -> None:
     """Empty ones belong to their openers; of those with a message, the user's groups go free."""
     strangers = [UserId(f"s{number}") for number in range(6)]
-    await make_users(parts, *strangers)
-    mine = [(await parts.chat_creator.create_chat(BOB, Ref("mine"), [], "Mine")).chat]
+    await make_users(container, *strangers)
+    mine = [(await container.chat_creator.create_chat(BOB, Ref("mine"), [], "Mine")).chat]
     for stranger in strangers:
-        await parts.chat_creator.open_direct(stranger, BOB)
+        await container.chat_creator.open_direct(stranger, BOB)
 
-    assert await chats_of(parts, BOB) == mine
-    await parts.user_loader.load_user(BOB)
-    assert [box.chat for box in await parts.inboxes.list_chats(BOB)] == mine
+    assert await chats_of(container, BOB) == mine
+    await container.user_loader.load_user(BOB)
+    assert [box.chat for box in await container.inboxes.list_chats(BOB)] == mine
 
-    async with running(persister_of(parts).run()):
+    async with running(persister_of(container).run()):
         for stranger in strangers:
-            audience = await parts.audiences.get(direct_chat_id(stranger, BOB))
-            await Gateway(parts.hot).send(audience, "buy this", sender=stranger)
-        await eventually(lambda: is_drained(parts))
+            audience = await container.audiences.get(direct_chat_id(stranger, BOB))
+            await Gateway(container.hot).send(audience, "buy this", sender=stranger)
+        await eventually(lambda: is_drained(container))
 
-    listed = [box.chat for box in await parts.inboxes.list_chats(BOB)]
+    listed = [box.chat for box in await container.inboxes.list_chats(BOB)]
     assert set(listed) == {*mine, *(direct_chat_id(stranger, BOB) for stranger in strangers)}
-    assert set(await chats_of(parts, BOB)) == set(listed)
-    await parts.chat_creator.create_chat(BOB, Ref("more"), [], "More")
-    await parts.chat_creator.open_direct(BOB, strangers[0])
+    assert set(await chats_of(container, BOB)) == set(listed)
+    await container.chat_creator.create_chat(BOB, Ref("more"), [], "More")
+    await container.chat_creator.open_direct(BOB, strangers[0])
     with pytest.raises(BadRequest, match=r"chats\.per_user_max"):
-        await parts.chat_creator.open_direct(BOB, CAROL)
+        await container.chat_creator.open_direct(BOB, CAROL)
 
 
-async def test_direct_chats_that_a_user_may_open_have_a_bound(parts: WorkerContainer) -> None:
+async def test_direct_chats_that_a_user_may_open_have_a_bound(container: StorageContainer) -> None:
     """The refusal names the bound; what is open already is found again."""
     others = [UserId(f"o{number}") for number in range(5)]
-    await make_users(parts, *others)
-    made = [(await parts.chat_creator.open_direct(ALICE, other)).chat for other in others[:4]]
+    await make_users(container, *others)
+    made = [(await container.chat_creator.open_direct(ALICE, other)).chat for other in others[:4]]
 
     with pytest.raises(BadRequest, match=r"chats\.per_user_max"):
-        await parts.chat_creator.open_direct(ALICE, others[4])
+        await container.chat_creator.open_direct(ALICE, others[4])
 
-    assert (await parts.chat_creator.open_direct(ALICE, others[0])).chat == made[0]
-    await parts.chat_creator.open_direct(ALICE, others[4], is_host=True)
+    assert (await container.chat_creator.open_direct(ALICE, others[0])).chat == made[0]
+    await container.chat_creator.open_direct(ALICE, others[4], is_host=True)
 
 
 async def test_strangers_whom_a_user_may_write_to_first_in_a_day_are_bounded(
@@ -261,28 +266,28 @@ async def test_strangers_whom_a_user_may_write_to_first_in_a_day_are_bounded(
 ) -> None:
     """People who know the user are not counted, nor are chats that exist."""
     chats = config.Chats(new_contacts_per_day=2)
-    async with open_parts(redis_url, tables.settings, chats=chats) as parts:
+    async with open_container(redis_url, tables.settings, chats=chats) as container:
         others = [UserId(f"c{number}") for number in range(5)]
-        await make_users(parts, ALICE, *others)
-        graph = SocialGraph(parts.messages._client, parts.settings.warm)
+        await make_users(container, ALICE, *others)
+        graph = SocialGraph(container.messages._client, container.settings.warm)
         await graph.follow(others[4], ALICE, 1)
         for other in others[:2]:
-            await parts.chat_creator.open_direct(ALICE, other)
+            await container.chat_creator.open_direct(ALICE, other)
 
         with pytest.raises(RateLimited, match=r"chats\.new_contacts_per_day") as caught:
-            await parts.chat_creator.open_direct(ALICE, others[2])
+            await container.chat_creator.open_direct(ALICE, others[2])
 
         assert 0 < (caught.value.retry_after_ms or 0) <= 86_400_000 / 2
-        await parts.chat_creator.open_direct(ALICE, others[0])
-        await parts.chat_creator.open_direct(ALICE, others[4])
-        await parts.chat_creator.open_direct(ALICE, others[3], is_host=True)
+        await container.chat_creator.open_direct(ALICE, others[0])
+        await container.chat_creator.open_direct(ALICE, others[4])
+        await container.chat_creator.open_direct(ALICE, others[3], is_host=True)
 
 
-async def test_host_application_adds_whom_it_wants(parts: WorkerContainer) -> None:
+async def test_host_application_adds_whom_it_wants(container: StorageContainer) -> None:
     """A server-side key is no stranger."""
     ref = Ref("host")
-    made = await parts.chat_creator.create_chat(ALICE, ref, [BOB], "Trip", is_host=True)
-    info = await parts.membership.change(
+    made = await container.chat_creator.create_chat(ALICE, ref, [BOB], "Trip", is_host=True)
+    info = await container.membership.change(
         ALICE, asked(frames.Invite, made.chat, users=[CAROL]), is_host=True
     )
 
@@ -293,19 +298,19 @@ async def test_member_who_comes_back_has_their_own_settings_again(
     redis_url: str, tables: Tables
 ) -> None:
     """Messages deleted for oneself and mutes survive; earlier messages do not count as unread."""
-    async with open_parts(redis_url, tables.settings) as parts:
-        chat = (await make_group(parts, ALICE, BOB)).chat
-        await Gateway(parts.hot).send(await parts.audiences.get(chat), "one", "two")
-        await parts.directory.add_hidden(chat, BOB, [1])
-        await parts.muted_chats.set_until(chat, BOB, FOR_EVER_MS)
+    async with open_container(redis_url, tables.settings) as container:
+        chat = (await make_group(container, ALICE, BOB)).chat
+        await Gateway(container.hot).send(await container.audiences.get(chat), "one", "two")
+        await container.directory.add_hidden(chat, BOB, [1])
+        await container.get(PushContainer).muted_chats.set_until(chat, BOB, FOR_EVER_MS)
 
-        await parts.membership.change(BOB, asked(frames.Leave, chat))
+        await container.membership.change(BOB, asked(frames.Leave, chat))
         with pytest.raises(NotFound):
-            await parts.muted_chats.get_until(chat, BOB)
-        await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
+            await container.get(PushContainer).muted_chats.get_until(chat, BOB)
+        await container.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
 
-        _, members = await parts.directory.get_chat_with_members(chat)
+        _, members = await container.directory.get_chat_with_members(chat)
         (bob,) = [member for member in members if member.user == BOB]
         assert bob.hidden == (1,)
         assert bob.read >= 3 and bob.joined > 3
-        assert await parts.muted_chats.get_until(chat, BOB) == FOR_EVER_MS
+        assert await container.get(PushContainer).muted_chats.get_until(chat, BOB) == FOR_EVER_MS

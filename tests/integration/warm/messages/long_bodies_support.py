@@ -30,7 +30,7 @@ class Shelf(World):
     async def items(self) -> list[Item]:
         """The chat's items, as they are in the table."""
         query = {
-            **Span(MESSAGES, self.chat).query(self.parts.settings.warm),
+            **Span(MESSAGES, self.chat).query(self.container.settings.warm),
             "ConsistentRead": True,
         }
         items: list[Item] = (await self.client.call("query", query))["Items"]
@@ -40,7 +40,7 @@ class Shelf(World):
         """The objects of the chat's bodies."""
         return {
             each.key
-            async for page in self.parts.body_files.iter_pages(f"bodies/{self.chat}/")
+            async for page in self.container.body_files.iter_pages(f"bodies/{self.chat}/")
             for each in page
         }
 
@@ -54,23 +54,23 @@ class Shelf(World):
 
     async def sweep(self, settle_s: float = -60.0) -> int:
         """Remove what nobody points to, however young it is."""
-        sweeper = BodySweeper(self.parts, "test", settle_s)
+        sweeper = BodySweeper(self.container, "test", settle_s)
         return await sweeper.sweep(f"bodies/{self.chat}/")
 
     def aged_with_bodies(self) -> ArchivableMessages:
         """The warm tier, by time."""
-        warm, clock = self.parts.settings.warm, self.parts.clock
-        return ArchivableMessages(self.client, warm, clock, bodies=self.parts.bodies)
+        warm, clock = self.container.settings.warm, self.container.clock
+        return ArchivableMessages(self.client, warm, clock, bodies=self.container.long_bodies)
 
     def repository(self, files: BodyFiles, **changes: Any) -> MessageRepository:
         """Messages over another way to the bucket."""
-        warm = self.parts.settings.warm.model_copy(update=changes)
-        made = LongBodies(self.client, warm, files, self.parts.clock)
+        warm = self.container.settings.warm.model_copy(update=changes)
+        made = LongBodies(self.client, warm, files, self.container.clock)
         return MessageRepository(self.client, warm, bodies=made)
 
     def changes(self) -> MessageChanges:
         """What the persister changes messages with."""
-        return self.parts.message_changes
+        return self.container.message_changes
 
     def recent(self, seq: int, body: str, **changes: Any) -> Message:
         """A message of the chat."""

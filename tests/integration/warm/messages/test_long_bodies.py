@@ -40,18 +40,18 @@ async def test_long_body_is_an_object_and_read_by_every_door(shelf: Shelf) -> No
         shelf.recent(2, LONG, sender=user, attachments=files),
         shelf.recent(3, LONG + "!", sender=user),
     ]
-    await shelf.parts.messages.put_batch([PersistItem(m, other) for m in sent], 20)
+    await shelf.container.messages.put_batch([PersistItem(m, other) for m in sent], 20)
 
     items = {int(item["seq"]["N"]): item for item in await shelf.items()}
     assert items[1]["body"]["S"] == "short" and "body_sha256" not in items[1]
     assert items[2]["body"]["S"] == "" and int(items[2]["body_bytes"]["N"]) == len(LONG.encode())
     await shelf.assert_tidy()
     assert len(await shelf.keys()) == 2
-    warm, clock = shelf.parts.settings.warm, shelf.parts.clock
-    patterns = MessageIndexes(shelf.client, warm, clock, bodies=shelf.parts.bodies)
+    warm, clock = shelf.container.settings.warm, shelf.container.clock
+    patterns = MessageIndexes(shelf.client, warm, clock, bodies=shelf.container.long_bodies)
     lists = {
-        "down": await shelf.parts.messages.list_before(shelf.chat, None, 10),
-        "up": await shelf.parts.messages.list_after(shelf.chat, 0, 10),
+        "down": await shelf.container.messages.list_before(shelf.chat, None, 10),
+        "up": await shelf.container.messages.list_after(shelf.chat, 0, 10),
         "chat": (await patterns.list_chat(shelf.chat, limit=10, newest_first=False)).items,
         "sent": (await patterns.list_sent(user, limit=10, newest_first=False)).items,
         "received": (await patterns.list_received(other, limit=10, newest_first=False)).items,
@@ -60,14 +60,14 @@ async def test_long_body_is_an_object_and_read_by_every_door(shelf: Shelf) -> No
     }
     for name, found in lists.items():
         assert encoded(list(found)) == encoded(sent), name
-    with_files = ChatFiles(shelf.client, warm, clock, bodies=shelf.parts.bodies)
+    with_files = ChatFiles(shelf.client, warm, clock, bodies=shelf.container.long_bodies)
     assert encoded((await with_files.list_with_files(shelf.chat, limit=9)).items) == encoded(
         sent[1:2]
     )
     assert encoded(list((await patterns.get_many([(shelf.chat, sent[2].ts)])).values())) == encoded(
         sent[2:]
     )
-    personal = PersonalRows(client=shelf.client, settings=warm, bodies=shelf.parts.bodies)
+    personal = PersonalRows(client=shelf.client, settings=warm, bodies=shelf.container.long_bodies)
     assert [encoded(page) async for page in personal.iter_entries(user)] == [encoded(sent)]
     found = await personal.find_entry(shelf.chat, sent[1].ts)
     assert found is not None and found.body == LONG
@@ -103,19 +103,19 @@ async def test_body_whose_object_is_lost_is_unavailable_and_never_empty(
     await shelf.put(shelf.recent(1, "short"), shelf.recent(2, LONG), shelf.recent(3, "end"))
     (key,) = await shelf.keys()
     if damage == "gone":
-        await shelf.parts.body_files.remove(key)
+        await shelf.container.body_files.remove(key)
     else:
         data = LONG.encode()[:-1] + b"?" if damage == "other text" else LONG.encode() * 2
-        await shelf.parts.body_files.put(key, data)
+        await shelf.container.body_files.put(key, data)
     gaps = metrics.HISTORY_GAPS.labels("body")
     before = gaps._value.get()
 
     with pytest.raises(Unavailable, match="message 2"):
-        await shelf.parts.messages.list_after(shelf.chat, 0, 10)
+        await shelf.container.messages.list_after(shelf.chat, 0, 10)
 
     assert gaps._value.get() == before + 1
-    assert encoded(await shelf.parts.messages.list_after(shelf.chat, 2, 10))
-    assert (await shelf.parts.messages.list_before(shelf.chat, 2, 10))[0].body == "short"
+    assert encoded(await shelf.container.messages.list_after(shelf.chat, 2, 10))
+    assert (await shelf.container.messages.list_before(shelf.chat, 2, 10))[0].body == "short"
 
 
 async def test_change_of_a_message_whose_object_is_lost_is_made_all_the_same(
@@ -125,12 +125,12 @@ async def test_change_of_a_message_whose_object_is_lost_is_made_all_the_same(
     sent = [shelf.recent(1, LONG), shelf.recent(2, LONG)]
     await shelf.put(*sent)
     for key in await shelf.keys():
-        await shelf.parts.body_files.remove(key)
+        await shelf.container.body_files.remove(key)
 
     await shelf.changes().apply(shelf.chat, sent[0].ts, [shelf.entry(3, "edit", 1, "new")])
     await shelf.changes().apply(shelf.chat, sent[1].ts, [shelf.entry(4, "delete", 2)])
 
-    found = await shelf.parts.messages.list_after(shelf.chat, 0, 10)
+    found = await shelf.container.messages.list_after(shelf.chat, 0, 10)
     assert [(m.body, m.deleted) for m in found] == [("new", False), ("", True)]
 
 
@@ -170,10 +170,10 @@ async def test_reader_who_comes_while_a_long_message_is_archived_goes_on_in_the_
             return await super().read(key, size_max)
 
     cold = ColdLog(
-        manifests=shelf.parts.manifests,
-        segments=SegmentObjects(shelf.store, shelf.parts.settings.archive),
+        manifests=shelf.container.manifests,
+        segments=SegmentObjects(shelf.store, shelf.container.settings.archive),
         items=shelf.aged_with_bodies(),
-        clock=shelf.parts.clock,
+        clock=shelf.container.clock,
     )
     older = OlderTiers(shelf.repository(Late(shelf.store)), cold)
     run = await older.read_run(shelf.chat, None, 0, 50, None)
@@ -250,7 +250,7 @@ async def test_body_stays_in_its_item_while_the_bucket_is_away(shelf: Shelf) -> 
     assert encoded(await repository.list_after(shelf.chat, 0, 10)) == encoded(sent)
     await shelf.put(*sent)  # back again: whoever writes it next takes it out
     assert len(await shelf.keys()) == 6
-    assert encoded(await shelf.parts.messages.list_after(shelf.chat, 0, 10)) == encoded(sent)
+    assert encoded(await shelf.container.messages.list_after(shelf.chat, 0, 10)) == encoded(sent)
 
 
 @pytest.mark.constants({"chatserver.warm.messages.long_bodies.BODY_PUT_TIMEOUT_S": 0.05})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import signal
 import sys
@@ -27,6 +26,7 @@ from tests.integration.workers.support import (
     persister_of,
     running,
     variables_of,
+    with_attributes,
 )
 from tests.support.servers.processes import eventually
 from workers.archive.body_sweep import BodySweeper
@@ -75,21 +75,21 @@ async def test_death_before_the_object_is_removed_leaves_one_that_is_swept(
 
     assert (too_young, swept) == (0, 1)
     await shelf.assert_tidy()
-    assert (await shelf.parts.messages.list_after(shelf.chat, 2, 10)) == []
-    assert [m.body for m in await shelf.parts.messages.list_after(shelf.chat, 4, 1)] == [LONG]
+    assert (await shelf.container.messages.list_after(shelf.chat, 2, 10)) == []
+    assert [m.body for m in await shelf.container.messages.list_after(shelf.chat, 4, 1)] == [LONG]
 
 
 async def test_sweep_leaves_what_somebody_has_still_to_point_to(shelf: Shelf) -> None:
     """An object whose entry is not persisted yet may have no item: it is not an orphan."""
-    team = await make_direct(shelf.parts, UserId("x-" + shelf.chat), UserId("y-" + shelf.chat))
+    team = await make_direct(shelf.container, UserId("x-" + shelf.chat), UserId("y-" + shelf.chat))
     shelf.chat = ChatId(team.chat)
     sender = UserId(next(iter(team.users)))
-    gateway = Gateway(shelf.parts.hot)
+    gateway = Gateway(shelf.container.hot)
     await gateway.send(team, LONG, sender=sender)
     worker = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.support.cli", "worker", "persist",
         env={
-            **os.environ, **variables_of(shelf.parts), **variables_of_cold(shelf),
+            **os.environ, **variables_of(shelf.container), **variables_of_cold(shelf),
             "CHAT_WARM_BODY_INLINE_BYTES_MAX": str(INLINE_MAX),
             "chatserver.warm.messages.long_bodies.BODY_PUT_TIMEOUT_S": "20",
             "CHAT_FAILPOINT": "bodies.after_objects:kill",
@@ -100,21 +100,23 @@ async def test_sweep_leaves_what_somebody_has_still_to_point_to(shelf: Shelf) ->
     assert await shelf.items() == [] and len(await shelf.keys()) == 1
 
     swept = await shelf.sweep(settle_s=0)
-    await shelf.parts.hot.call("HSET", shelf.parts.hot.keys.lease(0, "persist"), "until_ms", 0)
-    async with running(persister_of(shelf.parts).run()):
-        await eventually(lambda: is_drained(shelf.parts))
+    await shelf.container.hot.call(
+        "HSET", shelf.container.hot.keys.lease(0, "persist"), "until_ms", 0
+    )
+    async with running(persister_of(shelf.container).run()):
+        await eventually(lambda: is_drained(shelf.container))
         long_edit = LONG + "edited"
-        await amend(shelf.parts, team.chat, sender, "edit", 1, long_edit)
-        await eventually(lambda: is_drained(shelf.parts))
+        await amend(shelf.container, team.chat, sender, "edit", 1, long_edit)
+        await eventually(lambda: is_drained(shelf.container))
 
     assert swept == 0
     await shelf.assert_tidy()
-    assert (await shelf.parts.messages.list_after(shelf.chat, 0, 1))[0].body == long_edit
+    assert (await shelf.container.messages.list_after(shelf.chat, 0, 1))[0].body == long_edit
 
 
 def variables_of_cold(shelf: Shelf) -> dict[str, str]:
     """Where the bucket is."""
-    cold, warm = shelf.parts.settings.cold, variables_of(shelf.parts)
+    cold, warm = shelf.container.settings.cold, variables_of(shelf.container)
     return {
         "CHAT_COLD_ENDPOINT": str(cold.endpoint),
         "CHAT_COLD_BUCKET": cold.bucket,
@@ -129,7 +131,7 @@ async def test_body_of_a_message_that_dynamodb_removed_is_swept(shelf: Shelf) ->
     await shelf.put(*sent)
     assert await shelf.sweep() == 0
     place = {"chatid": {"S": shelf.chat}, "ts": {"N": str(sent[0].ts)}}
-    table = MESSAGES.name_in(shelf.parts.settings.warm)
+    table = MESSAGES.name_in(shelf.container.settings.warm)
     await shelf.client.call("delete_item", {"TableName": table, "Key": place})
 
     assert await shelf.sweep() == 1
@@ -181,7 +183,7 @@ async def test_archive_does_not_go_on_over_a_body_that_is_lost(shelf: Shelf) -> 
     """A text that is not there is not archived as an empty one, and nothing is removed."""
     await shelf.put(*(shelf.old(seq, body=LONG) for seq in range(1, 4)))
     key = sorted(await shelf.keys())[1]
-    await shelf.parts.body_files.remove(key)
+    await shelf.container.body_files.remove(key)
 
     with pytest.raises(Unavailable, match="message 2"):
         await shelf.visit()
@@ -198,7 +200,7 @@ async def test_item_that_an_older_release_changed_has_the_text_that_this_one_gav
     """It knows no pointers and leaves them where they are: what it wrote counts."""
     sent = [shelf.recent(1, LONG), shelf.recent(2, LONG)]
     await shelf.put(*sent)
-    table = MESSAGES.name_in(shelf.parts.settings.warm)
+    table = MESSAGES.name_in(shelf.container.settings.warm)
     for each, update, values in (
         (sent[0], "SET #b = :b, rev = :r, edited_seq = :r, edited_ts = :r", {":b": {"S": "new"}}),
         (sent[1], "SET #b = :b, rev = :r, deleted = :d", {":b": {"S": ""}, ":d": {"BOOL": True}}),
@@ -212,7 +214,7 @@ async def test_item_that_an_older_release_changed_has_the_text_that_this_one_gav
         }
         await shelf.client.call("update_item", request)
 
-    found = await shelf.parts.messages.list_after(shelf.chat, 0, 10)
+    found = await shelf.container.messages.list_after(shelf.chat, 0, 10)
     assert [(m.body, m.deleted) for m in found] == [("new", False), ("", True)]
     assert await shelf.sweep() == 2
     await shelf.assert_tidy()
@@ -226,7 +228,7 @@ async def test_long_texts_of_a_chat_under_a_hold_are_kept_whole(shelf: Shelf) ->
     longest = '"\n' * 131_072  # twice as long as JSON
     sent = [shelf.recent(1, LONG), shelf.recent(2, longest), shelf.recent(3, LONG + "3")]
     await shelf.put(*sent)
-    holds = shelf.parts.holds
+    holds = shelf.container.holds
     await holds.put(shelf.chat, "because", "host", 1_800_000_000.0)
 
     await shelf.changes().apply(shelf.chat, sent[0].ts, [shelf.entry(4, "edit", 1, "new")])
@@ -246,13 +248,16 @@ async def test_sweep_finds_the_item_of_a_chat_that_is_spread(shelf: Shelf) -> No
     """The object says the chat and the time; in which shard the item is, the layout says."""
     first = shelf.recent(1, LONG)
     layout = Layouts({shelf.chat: Layout((ShardingPeriod(first.ts, 8),))})
-    (short,) = await shelf.parts.bodies.offload([encode_item(PersistItem(first, None))])
+    (short,) = await shelf.container.long_bodies.offload([encode_item(PersistItem(first, None))])
     placed = place_item(layout, short)
     assert object_of(placed) == object_of(short) == next(iter(await shelf.keys()))
-    table = MESSAGES.name_in(shelf.parts.settings.warm)
+    table = MESSAGES.name_in(shelf.container.settings.warm)
     await shelf.client.call("put_item", {"TableName": table, "Item": placed})
     bodies = LongBodies(
-        shelf.client, shelf.parts.settings.warm, shelf.parts.body_files, shards=Known(layout)
+        shelf.client,
+        shelf.container.settings.warm,
+        shelf.container.body_files,
+        shards=Known(layout),
     )
 
     orphans = await bodies.find_orphans(sorted(await shelf.keys()))
@@ -278,13 +283,13 @@ async def test_object_of_what_ttl_may_have_taken_too_early_stays(
     await shelf.put(shelf.recent(1, LONG))
     (item,) = await shelf.items()
     key = {name: item[name] for name in MESSAGES.key.names}
-    table = MESSAGES.name_in(shelf.parts.settings.warm)
+    table = MESSAGES.name_in(shelf.container.settings.warm)
     await shelf.client.call("delete_item", {"TableName": table, "Key": key})
-    archive = shelf.parts.settings.archive.model_copy(
+    archive = shelf.container.settings.archive.model_copy(
         update={"removal": "ttl", "retention_s": retention_s}
     )
-    settings = shelf.parts.settings.model_copy(update={"archive": archive})
-    sweeper = BodySweeper(dataclasses.replace(shelf.parts, settings=settings), "test", -60.0)
+    settings = shelf.container.settings.model_copy(update={"archive": archive})
+    sweeper = BodySweeper(with_attributes(shelf.container, settings=settings), "test", -60.0)
 
     await sweeper.sweep(f"bodies/{shelf.chat}/")
 

@@ -275,7 +275,7 @@ async def aging_spread(redis_url: str, warm_settings: Warm, s3: str) -> AsyncIte
 
 async def test_archive_takes_a_spread_chat_and_history_stays_whole(aging_spread: World) -> None:
     """Its items leave all partitions; what changes afterwards is laid over the archive."""
-    world, warm = aging_spread, aging_spread.parts.settings.warm
+    world, warm = aging_spread, aging_spread.container.settings.warm
     sent = world.texts(COUNT)
     await world.put(*sent)
     assert len(await raw_seqs(world.client, warm, world.chat)) == 17
@@ -290,7 +290,7 @@ async def test_archive_takes_a_spread_chat_and_history_stays_whole(aging_spread:
     await world.put(*newer)
     deletes = {seq: world.old(400 + seq, kind="delete", body="", target=seq) for seq in EDGES}
     for seq, entry in deletes.items():
-        await world.parts.message_changes.apply(world.chat, sent[seq - 1].ts, [entry])
+        await world.container.message_changes.apply(world.chat, sent[seq - 1].ts, [entry])
     gone = [each.seq for each in await world.walk_down() if each.deleted]
     assert gone == list(EDGES)
     assert seqs(await world.walk_up()) == list(range(1, COUNT + 31))

@@ -21,6 +21,7 @@ from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.support import FixedClock
 from tests.integration.workers.archive.support import World
 from workers.archive.archiver import Archiver
+from workers.archive.container import ArchiveContainer
 from workers.archive.ttl_removals import RemovalHandler
 
 SETTINGS = {"removal": "ttl", "retention_s": 1, "segment_entries_min": 1, "wait_s": 0}
@@ -48,7 +49,7 @@ class Timed:
 
     async def put(self, *messages: Message) -> None:
         """Write entries as the persister does in time."""
-        warm = self.world.parts.settings.warm
+        warm = self.world.container.settings.warm
         clock = FixedClock(min(each.ts for each in messages) / 1e6)
         repository = MessageRepository(self.world.client, warm, clock, keeping=KEPT)
         await repository.put_batch([PersistItem(each, "bob") for each in messages], 20)
@@ -85,11 +86,11 @@ class Timed:
 
     @property
     def _table(self) -> str:
-        return MESSAGES.name_in(self.world.parts.settings.warm)
+        return MESSAGES.name_in(self.world.container.settings.warm)
 
     async def is_noted(self) -> bool:
         """Whether the archive is told to look at the chat."""
-        late = await self.world.parts.manifests.list_late()
+        late = await self.world.container.manifests.list_late()
         return self.world.chat in {each.chat for each in late}
 
 
@@ -101,13 +102,17 @@ async def yes() -> bool:
 @pytest_asyncio.fixture(loop_scope="session")
 async def timed(aging: World) -> AsyncIterator[Timed]:
     """A chat that no other test knows; TTL removes its items."""
-    parts, client = aging.parts, aging.client
-    warm, settings = parts.settings.warm, parts.settings.archive.model_copy(update=SETTINGS)
+    container, client = aging.container, aging.client
+    warm, settings = container.settings.warm, container.settings.archive.model_copy(update=SETTINGS)
     manifests = Manifests(client, warm)
     objects = SegmentObjects(aging.store, settings)
-    archiver = Archiver(manifests, objects, aging.aged, settings, parts.clock, parts.restored, yes)
-    cold = parts.message_changes._archived  # who reads the archive for changes
-    changes = MessageChanges(client, warm, None, cold, keeping=KEPT, clock=parts.clock)
-    removals = dataclasses.replace(parts.removals, settle_s=0.0, changes=changes)
+    archiver = Archiver(
+        manifests, objects, aging.aged, settings, container.clock, container.restored, yes
+    )
+    cold = container.message_changes._archived  # who reads the archive for changes
+    changes = MessageChanges(client, warm, None, cold, keeping=KEPT, clock=container.clock)
+    removals = dataclasses.replace(
+        container.get(ArchiveContainer).removals, settle_s=0.0, changes=changes
+    )
     start_us = int(time.time() - 120) * 1_000_000
     yield Timed(aging, archiver, changes, removals, start_us)

@@ -18,6 +18,7 @@ import structlog
 from click.testing import CliRunner
 
 from chatserver.cli.main import cli
+from chatserver.container.storage import StorageContainer
 from chatserver.dev.servers import SECRET_KEY
 from chatserver.domain.amendments import Amendment
 from chatserver.domain.clock import SystemClock
@@ -39,12 +40,11 @@ from tests.integration.workers.support import (
     Gateway,
     make_group,
     make_users,
-    open_parts,
+    open_container,
     stored_of,
     variables_of,
 )
 from tests.support.servers.processes import eventually
-from workers.container import WorkerContainer
 
 pytest_plugins = ["tests.integration.warm.fixtures"]
 __all__ = ["old_tables"]
@@ -55,14 +55,14 @@ CLI = (sys.executable, "-m", "tests.support.cli")
 
 
 @pytest.fixture
-async def parts(redis_url: str, old_tables: Tables) -> AsyncIterator[WorkerContainer]:
+async def container(redis_url: str, old_tables: Tables) -> AsyncIterator[StorageContainer]:
     """The parts of a process beside tables of before; Redis has two partitions."""
-    async with open_parts(redis_url, old_tables.settings, redis={"partitions": 2}) as made:
+    async with open_container(redis_url, old_tables.settings, redis={"partitions": 2}) as made:
         yield made
 
 
 @pytest.fixture
-async def start(parts: WorkerContainer) -> AsyncIterator[Start]:
+async def start(container: StorageContainer) -> AsyncIterator[Start]:
     """Start commands on the same servers; what still runs at the end is killed."""
     started: list[Process] = []
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CHAT_")}
@@ -72,7 +72,7 @@ async def start(parts: WorkerContainer) -> AsyncIterator[Start]:
             *CLI,
             *arguments,
             env=kept
-            | variables_of(parts)
+            | variables_of(container)
             | {
                 "CHAT_REDIS_PARTITIONS": "2",
                 "chatserver.warm.schema.migrations.state.MIGRATE_LEASE_S": "1",
@@ -100,18 +100,18 @@ async def run(start: Start, *arguments: str, **env: str) -> tuple[int, str]:
     return process.returncode, output.decode()
 
 
-async def holds(parts: WorkerContainer, partition: int, but: bytes = b"") -> bytes | None:
+async def holds(container: StorageContainer, partition: int, but: bytes = b"") -> bytes | None:
     """Who persists a partition, if it is not `but`."""
-    key = parts.hot.keys.lease(partition, "persist")
-    owner: bytes | None = await parts.hot.call("HGET", key, "owner")
+    key = container.hot.keys.lease(partition, "persist")
+    owner: bytes | None = await container.hot.call("HGET", key, "owner")
     return owner if owner != but else None
 
 
-async def group_in(parts: WorkerContainer, partition: int) -> Audience:
+async def group_in(container: StorageContainer, partition: int) -> Audience:
     """A group whose chat is in a partition."""
     for number in range(1000):
-        group = await make_group(parts, ALICE, BOB, ref=f"g{partition}-{number}")
-        if parts.hot.keys.partition_of(group.chat) == partition:
+        group = await make_group(container, ALICE, BOB, ref=f"g{partition}-{number}")
+        if container.hot.keys.partition_of(group.chat) == partition:
             return group
     raise AssertionError
 
@@ -124,11 +124,13 @@ def attach(tail: bytes) -> bytes:
 class Clients:
     """People who chat in some groups: messages with files, edits and deletions."""
 
-    def __init__(self, parts: WorkerContainer, gateway: Gateway, groups: list[Audience]) -> None:
-        self._parts = parts
+    def __init__(
+        self, container: StorageContainer, gateway: Gateway, groups: list[Audience]
+    ) -> None:
+        self._container = container
         self._gateway = gateway
         self._dice = random.Random(5)
-        self._amendments = Amendments(parts.hot, GATEWAY)
+        self._amendments = Amendments(container.hot, GATEWAY)
         self.groups = groups
         self.sent = dict.fromkeys((group.chat for group in groups), 0)
 
@@ -155,28 +157,33 @@ class Clients:
 
 @pytest.mark.timeout(600)
 async def test_migrations_under_an_old_and_a_new_worker_while_clients_chat_and_up_is_killed(
-    parts: WorkerContainer, old_tables: Tables, start: Start
+    container: StorageContainer, old_tables: Tables, start: Start
 ) -> None:
     """The whole procedure of docs/evolution.md, as an operator goes through it on a bad day."""
     await Writer(old_tables, 0, "before", random.Random(6)).put(150)
-    gateway = Gateway(parts.hot)
-    groups = [await group_in(parts, partition) for partition in (0, 1)]
-    await make_users(parts, CAROL)
-    clients, stop = Clients(parts, gateway, groups), asyncio.Event()
+    gateway = Gateway(container.hot)
+    groups = [await group_in(container, partition) for partition in (0, 1)]
+    await make_users(container, CAROL)
+    clients, stop = Clients(container, gateway, groups), asyncio.Event()
     # The old worker persists partition 0, the new one 1: neither gets what somebody else holds.
     held = Lease(
-        hot=parts.hot, partition=1, work="persist", owner="test", ttl_s=120.0, clock=SystemClock()
+        hot=container.hot,
+        partition=1,
+        work="persist",
+        owner="test",
+        ttl_s=120.0,
+        clock=SystemClock(),
     )
     assert await held.claim()
     old: Process = await start(
         "worker", "persist", "rpc", CHAT_WARM_SCHEMA_VERSION="0", CHAT_PERSIST_LEASE_S="60"
     )
-    await eventually(lambda: holds(parts, 0), 120)
+    await eventually(lambda: holds(container, 0), 120)
     new: Process = await start("worker", "persist")
     await eventually(lambda: _are_known(old_tables, 2), 120)
     old.send_signal(signal.SIGSTOP)
     await held.release()
-    await eventually(lambda: holds(parts, 1, b"test"), 120)
+    await eventually(lambda: holds(container, 1, b"test"), 120)
     old.send_signal(signal.SIGCONT)
 
     async with asyncio.TaskGroup() as tasks:
@@ -202,20 +209,20 @@ async def test_migrations_under_an_old_and_a_new_worker_while_clients_chat_and_u
         assert "schema 3 of 7; processes may act by schema 0 or newer" in said
         assert said.count(": schema 0, seen ") == 1
         assert said.count(": schema 7, seen ") == 2  # a worker, and this test
-        await _pin_beside_the_old_worker(parts, gateway, groups[0])
+        await _pin_beside_the_old_worker(container, gateway, groups[0])
 
         code, said = await run(start, *up, "--contract")
         assert code == 1
         assert "processes of older releases are there, replace them first: worker-" in said
         old.send_signal(signal.SIGTERM)
         assert await old.wait() == 0
-        await eventually(lambda: holds(parts, 0), 120)
+        await eventually(lambda: holds(container, 0), 120)
         code, said = await run(start, *up, "--contract")
         assert code == 0, said
         assert said.endswith("schema 4\n")
         stop.set()
         await chatting
-        await eventually(lambda: _are_drained(parts), 60)
+        await eventually(lambda: _are_drained(container), 60)
         listening.cancel()
 
     code, said = await run(start, "worker", "persist", CHAT_WARM_SCHEMA_VERSION="0")
@@ -225,7 +232,7 @@ async def test_migrations_under_an_old_and_a_new_worker_while_clients_chat_and_u
 
     assert all(mend_files(row) is None for row in await scan_all(old_tables))
     for group in groups:
-        seqs = [entry.seq for entry in await stored_of(parts, group.chat)]
+        seqs = [entry.seq for entry in await stored_of(container, group.chat)]
         assert seqs == list(range(1, clients.sent[group.chat] + 1))
         assert len(seqs) > 20
     new.send_signal(signal.SIGTERM)
@@ -238,17 +245,19 @@ async def _are_known(tables: Tables, count: int) -> bool:
     return sum(row["SK"]["S"].startswith("process#") for row in rows) > count
 
 
-async def _are_drained(parts: WorkerContainer) -> bool:
+async def _are_drained(container: StorageContainer) -> bool:
     """Whether all partitions are persisted."""
-    return not any([await parts.hot.call("XLEN", parts.hot.keys.backlog(n)) for n in (0, 1)])
+    return not any(
+        [await container.hot.call("XLEN", container.hot.keys.backlog(n)) for n in (0, 1)]
+    )
 
 
 async def _pin_beside_the_old_worker(
-    parts: WorkerContainer, gateway: Gateway, group: Audience
+    container: StorageContainer, gateway: Gateway, group: Audience
 ) -> None:
     """Pin messages of a chat whose members the old worker changes at the same time."""
-    async with open_dynamodb(parts.settings.warm) as client:
-        pins = Pins(client, parts.settings.warm, SystemClock())
+    async with open_dynamodb(container.settings.warm) as client:
+        pins = Pins(client, container.settings.warm, SystemClock())
         invite = frames.Invite(1, group.chat, "i1", [CAROL])
         leave = frames.Leave(2, group.chat, "l1")
         *pinned, _ = await asyncio.gather(
@@ -258,7 +267,7 @@ async def _pin_beside_the_old_worker(
         await gateway.calls.change_chat(CAROL, leave)
 
         assert pinned == [True, True, True]
-        members = await parts.directory.list_members(group.chat)
+        members = await container.directory.list_members(group.chat)
         assert [member.user for member in members] == [ALICE, BOB]
         assert [pin.seq for pin in await pins.list_pins(group.chat)] == [1, 2, 3]
 

@@ -15,6 +15,7 @@ from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import ObjectStore, open_s3
 from chatserver.config import Cold, Warm
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.archive_segments import Segment
 from chatserver.domain.ids import ChatId
 from chatserver.protocol import codec
@@ -26,10 +27,10 @@ from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
 from chatserver.warm.messages.store import PersistItem
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.warm.support import message
-from tests.integration.workers.support import open_parts
+from tests.integration.workers.support import open_container
 from workers.archive import archiver
 from workers.archive.archiver import Archiver, ArchiveResult
-from workers.container import WorkerContainer
+from workers.archive.container import ArchiveContainer
 
 OLD_TS = 1_600_000_000_000_000
 STEPS = (
@@ -49,7 +50,7 @@ class Died(Exception):
 class World:
     """The parts of a worker process, the bucket that it archives to, and a chat."""
 
-    parts: WorkerContainer
+    container: StorageContainer
     client: DynamoClient
     store: ObjectStore
     chat: ChatId
@@ -57,7 +58,7 @@ class World:
     @property
     def aged(self) -> ArchivableMessages:
         """The warm tier, by time."""
-        return ArchivableMessages(self.client, self.parts.settings.warm, self.parts.clock)
+        return ArchivableMessages(self.client, self.container.settings.warm, self.container.clock)
 
     def old(self, seq: int, **changes: Any) -> Message:
         """A message of the chat, of 2020."""
@@ -70,37 +71,37 @@ class World:
 
     async def visit(self) -> ArchiveResult:
         """Archive what is old of the chat."""
-        return await self.parts.archiver.visit(self.chat)
+        return await self.container.get(ArchiveContainer).archiver.visit(self.chat)
 
     def archiver(self, aged: ArchivableMessages | None = None, **settings: Any) -> Archiver:
         """Another archiver, with settings of its own."""
-        archive = self.parts.settings.archive.model_copy(update=settings)
+        archive = self.container.settings.archive.model_copy(update=settings)
         objects = SegmentObjects(self.store, archive)
-        clock = self.parts.clock
-        rows = self.parts.restored
-        return Archiver(self.parts.manifests, objects, aged or self.aged, archive, clock, rows)
+        clock = self.container.clock
+        rows = self.container.restored
+        return Archiver(self.container.manifests, objects, aged or self.aged, archive, clock, rows)
 
     def reader(self, aged: ArchivableMessages | None = None, **settings: Any) -> OlderTiers:
         """Another reader, with a cache of its own."""
-        archive = self.parts.settings.archive.model_copy(update=settings)
+        archive = self.container.settings.archive.model_copy(update=settings)
         objects = SegmentObjects(self.store, archive)
         cold = ColdLog(
-            manifests=self.parts.manifests,
+            manifests=self.container.manifests,
             segments=objects,
             items=aged or self.aged,
-            clock=self.parts.clock,
+            clock=self.container.clock,
         )
-        return OlderTiers(self.parts.messages, cold)
+        return OlderTiers(self.container.messages, cold)
 
     async def put(self, *messages: Message) -> None:
         """Write entries into the warm tier, as the persister does."""
-        await self.parts.messages.put_batch([PersistItem(m, "bob") for m in messages], 20)
+        await self.container.messages.put_batch([PersistItem(m, "bob") for m in messages], 20)
 
     async def walk_down(self, limit: int = 50, reader: OlderTiers | None = None) -> list[Message]:
         """Read the chat page by page, newest first; return it oldest first."""
         found: list[Message] = []
         before: int | None = None
-        older = reader or self.parts.older
+        older = reader or self.container.older_tiers
         while True:
             page = await older.read_run(self.chat, before, None, limit, None)
             found = page.messages + found
@@ -113,7 +114,7 @@ class World:
         found: list[Message] = []
         while True:
             after = found[-1].seq if found else 0
-            page = await self.parts.older.read_run(self.chat, None, after, limit, None)
+            page = await self.container.older_tiers.read_run(self.chat, None, after, limit, None)
             found += page.messages
             if not page.messages:
                 return found
@@ -133,7 +134,7 @@ class World:
 
     async def segments(self) -> list[Segment]:
         """What the manifest says of the chat."""
-        return await self.parts.manifests.list_covering(self.chat, 1, 10**9)
+        return await self.container.manifests.list_covering(self.chat, 1, 10**9)
 
     async def assert_only_segments(self) -> None:
         """See that the bucket holds what the manifest names of the chat, and nothing else."""
@@ -147,11 +148,11 @@ async def open_world(redis_url: str, warm: Warm, cold: Cold) -> AsyncIterator[Wo
     async with (
         open_s3(cold) as store,
         open_dynamodb(warm) as client,
-        open_parts(redis_url, warm, cold=cold, archive=archive) as parts,
+        open_container(redis_url, warm, cold=cold, archive=archive) as container,
     ):
         await apply_tables(client, warm, poll_s=0.01)
         await apply_bucket(store, cold)
-        yield World(parts, client, store, ChatId("-"))
+        yield World(container, client, store, ChatId("-"))
 
 
 @contextlib.contextmanager
@@ -192,7 +193,7 @@ class Interrupted(ArchivableMessages):
         meanwhile: Callable[[], Awaitable[Any]],
         before: Literal["read", "remove"] = "remove",
     ) -> None:
-        super().__init__(world.client, world.parts.settings.warm, world.parts.clock)
+        super().__init__(world.client, world.container.settings.warm, world.container.clock)
         self._waiting: Callable[[], Awaitable[Any]] | None = meanwhile
         self._before = before
 

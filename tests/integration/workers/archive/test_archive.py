@@ -19,6 +19,7 @@ from tests.integration.workers.archive.support import (
     die,
     encoded,
 )
+from workers.archive.container import ArchiveContainer
 
 pytest_plugins = ["tests.integration.workers.archive.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -44,8 +45,8 @@ async def test_old_messages_move_and_pages_cross_the_tiers(aging: World) -> None
     await aging.assert_only_segments()
     assert len(await aging.objects()) == 3
     await assert_whole(aging, sent)
-    newest = await aging.parts.older.read_run(aging.chat, None, None, 10, None)
-    across = await aging.parts.older.read_run(aging.chat, 96, None, 10, None)
+    newest = await aging.container.older_tiers.read_run(aging.chat, None, None, 10, None)
+    across = await aging.container.older_tiers.read_run(aging.chat, 96, None, 10, None)
     assert (newest.tier, across.tier) == ("warm", "cold")
     assert (await aging.visit()).moved == 0
 
@@ -80,7 +81,7 @@ async def test_orphan_that_is_of_no_use_any_more_is_removed(
     with at_step(monkeypatch, "archive.after_object", die), pytest.raises(Died):
         await aging.visit()
     orphans = await aging.objects()
-    await aging.parts.message_changes.apply(aging.chat, sent[3].ts, [delete_of(aging, 4, 11)])
+    await aging.container.message_changes.apply(aging.chat, sent[3].ts, [delete_of(aging, 4, 11)])
 
     await aging.visit()
 
@@ -107,7 +108,7 @@ async def test_changes_of_archived_messages_are_read_at_once_and_reach_their_seg
     sent = aging.texts(50)
     await aging.put(*sent)
     await aging.visit()
-    changes, before = aging.parts.message_changes, await aging.walk_down()
+    changes, before = aging.container.message_changes, await aging.walk_down()
     edit, reaction = (
         edit_of(aging, 7, 51, "better"),
         aging.old(53, kind="reaction", body="+", target=9),
@@ -118,8 +119,8 @@ async def test_changes_of_archived_messages_are_read_at_once_and_reach_their_seg
     await changes.apply(aging.chat, sent[8].ts, [reaction])
     await changes.apply(aging.chat, sent[6].ts, [edit])  # a repeat
     at_once = await aging.walk_down()
-    late = [each.chat for each in await aging.parts.manifests.list_late()]
-    await aging.parts.archiver.fold(aging.chat)
+    late = [each.chat for each in await aging.container.manifests.list_late()]
+    await aging.container.get(ArchiveContainer).archiver.fold(aging.chat)
 
     assert seqs(at_once) == seqs(before)
     assert (at_once[6].body, at_once[6].rev, at_once[7].deleted) == ("better", 51, True)
@@ -141,12 +142,12 @@ async def test_worker_that_dies_while_it_takes_a_text_out_leaves_none_in_the_end
     sent = aging.texts(10)
     await aging.put(*sent)
     await aging.visit()
-    await aging.parts.message_changes.apply(aging.chat, sent[4].ts, [delete_of(aging, 5, 11)])
+    await aging.container.message_changes.apply(aging.chat, sent[4].ts, [delete_of(aging, 5, 11)])
 
     with at_step(monkeypatch, step, die), pytest.raises(Died):
-        await aging.parts.archiver.fold(aging.chat)
+        await aging.container.get(ArchiveContainer).archiver.fold(aging.chat)
     between = await aging.walk_down()
-    await aging.parts.archiver.fold(aging.chat)
+    await aging.container.get(ArchiveContainer).archiver.fold(aging.chat)
 
     assert between[4].deleted
     assert b"text 5 " not in b"".join((await aging.objects()).values())
@@ -160,8 +161,10 @@ async def test_change_between_commit_and_removal_is_not_lost(aging: World) -> No
     await aging.put(*sent)
 
     async def change() -> None:
-        await aging.parts.message_changes.apply(aging.chat, sent[2].ts, [delete_of(aging, 3, 11)])
-        await aging.parts.message_changes.apply(
+        await aging.container.message_changes.apply(
+            aging.chat, sent[2].ts, [delete_of(aging, 3, 11)]
+        )
+        await aging.container.message_changes.apply(
             aging.chat, sent[5].ts, [edit_of(aging, 6, 12, "new")]
         )
 
@@ -181,10 +184,10 @@ async def test_deleted_text_does_not_come_back_while_its_segment_is_replaced(agi
     sent = aging.texts(10)
     await aging.put(*sent)
     await aging.visit()
-    await aging.parts.message_changes.apply(aging.chat, sent[4].ts, [delete_of(aging, 5, 11)])
+    await aging.container.message_changes.apply(aging.chat, sent[4].ts, [delete_of(aging, 5, 11)])
 
     async def fold() -> None:
-        await aging.parts.archiver.fold(aging.chat)
+        await aging.container.get(ArchiveContainer).archiver.fold(aging.chat)
 
     reader = aging.reader(Interrupted(aging, fold, before="read"))
     page = await reader.read_run(aging.chat, 11, None, 10, None)
@@ -196,7 +199,7 @@ async def test_deleted_text_does_not_come_back_while_its_segment_is_replaced(agi
 
 async def test_message_that_expires_is_never_written_to_s3(aging: World) -> None:
     """It is read until its time is over, and a tombstone then, whoever removes its item."""
-    clock = aging.parts.clock
+    clock = aging.container.clock
     fleeting = aging.old(2, expires_at=int(clock.time()) + 3600, body="for an hour")
     over = aging.old(3, expires_at=int(clock.time()) - 10, body="over already")
     await aging.put(aging.old(1), fleeting, over, aging.old(4))
@@ -205,7 +208,7 @@ async def test_message_that_expires_is_never_written_to_s3(aging: World) -> None
     alive = await aging.walk_down()
     again = await aging.visit()
     left = await aging.warm_seqs()
-    table = aging.parts.settings.warm.table_prefix + "messages"
+    table = aging.container.settings.warm.table_prefix + "messages"
     key = {"chatid": {"S": aging.chat}, "ts": {"N": str(fleeting.ts)}}
     await aging.client.call("delete_item", {"TableName": table, "Key": key})  # as TTL does
     ended = await aging.walk_up()
@@ -234,7 +237,7 @@ async def test_two_workers_at_once_archive_each_message_once(aging: World) -> No
     assert [each for each in outcomes if isinstance(each, Exception)] == [
         each for each in outcomes if isinstance(each, Conflict)
     ]
-    segments = await aging.parts.manifests.list_covering(aging.chat, 1, 1000)
+    segments = await aging.container.manifests.list_covering(aging.chat, 1, 1000)
     assert [(each.first, each.last) for each in segments] == [(1, 40), (41, 80), (81, 100)]
     assert sorted(await aging.objects()) == sorted(each.key for each in segments)
     await assert_whole(aging, sent)
@@ -265,8 +268,8 @@ async def test_gap_that_nothing_explains_is_named(aging: World) -> None:
     before = counter._value.get()
 
     with pytest.raises(Unavailable):
-        await aging.parts.older.read_run(aging.chat, 61, None, 10, None)
-    served = await aging.parts.older.read_run(aging.chat, 41, None, 10, None)
+        await aging.container.older_tiers.read_run(aging.chat, 61, None, 10, None)
+    served = await aging.container.older_tiers.read_run(aging.chat, 41, None, 10, None)
 
     assert counter._value.get() > before
     assert seqs(served.messages) == list(range(31, 41))

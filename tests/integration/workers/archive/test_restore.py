@@ -25,8 +25,9 @@ from chatserver.warm.schema.migrations.pace import Pace
 from tests.integration.operations.audit.support import audited, summary
 from tests.integration.operations.audit.test_live import command, environment_of
 from tests.integration.workers.archive.support import Died, World, at_step, die, encoded
-from tests.integration.workers.support import patterns_of
+from tests.integration.workers.support import patterns_of, with_attributes
 from workers.archive.archiver import Archiver
+from workers.archive.container import ArchiveContainer
 from workers.archive.restorer import Bound, Restorer
 from workers.archive.worker import ArchiveWorker
 
@@ -46,21 +47,29 @@ class Later(SystemClock):
 
 def restorer_of(aging: World) -> Restorer:
     """What restores."""
-    parts = aging.parts
-    objects = SegmentObjects(aging.store, parts.settings.archive)
-    cold = ColdLog(manifests=parts.manifests, segments=objects, items=aging.aged, clock=parts.clock)
-    pace = Pace(None, parts.clock)
+    container = aging.container
+    objects = SegmentObjects(aging.store, container.settings.archive)
+    cold = ColdLog(
+        manifests=container.manifests, segments=objects, items=aging.aged, clock=container.clock
+    )
+    pace = Pace(None, container.clock)
     return Restorer(
-        parts.manifests, parts.restored, cold, aging.aged, parts.directory, pace, parts.clock
+        container.manifests,
+        container.restored,
+        cold,
+        aging.aged,
+        container.directory,
+        pace,
+        container.clock,
     )
 
 
 def archiver_of(aging: World, clock: Clock) -> Archiver:
     """An archiver with a clock of its own."""
-    archive = aging.parts.settings.archive.model_copy(update={"segment_entries_max": 5})
-    aged = ArchivableMessages(aging.client, aging.parts.settings.warm, clock)
-    objects, rows = SegmentObjects(aging.store, archive), aging.parts.restored
-    return Archiver(aging.parts.manifests, objects, aged, archive, clock, rows)
+    archive = aging.container.settings.archive.model_copy(update={"segment_entries_max": 5})
+    aged = ArchivableMessages(aging.client, aging.container.settings.warm, clock)
+    objects, rows = SegmentObjects(aging.store, archive), aging.container.restored
+    return Archiver(aging.container.manifests, objects, aged, archive, clock, rows)
 
 
 async def make_archived(aging: World) -> list[Message]:
@@ -68,12 +77,12 @@ async def make_archived(aging: World) -> list[Message]:
     mark = secrets.token_hex(4)
     a, b = UserId(f"a-{mark}"), UserId(f"b-{mark}")
     for user in (a, b):
-        await aging.parts.directory.put_user_if_absent(user, None, 1.0)
+        await aging.container.directory.put_user_if_absent(user, None, 1.0)
     aging.chat = direct_chat_id(a, b)
-    await aging.parts.directory.create_direct(aging.chat, a, b, 1.0)
+    await aging.container.directory.create_direct(aging.chat, a, b, 1.0)
     sent = [aging.old(seq, sender=a if seq % 2 else b) for seq in range(1, COUNT + 1)]
     await aging.put(*sent)
-    await archiver_of(aging, aging.parts.clock).visit(aging.chat)
+    await archiver_of(aging, aging.container.clock).visit(aging.chat)
     assert await aging.warm_seqs() == []
     return sent
 
@@ -82,7 +91,7 @@ async def restore(aging: World, first: int | None = None, last: int | None = Non
     """Restore a range for a week."""
     restorer = restorer_of(aging)
     bounds = [None if seq is None else Bound(seq, is_time=False) for seq in (first, last)]
-    until = int(aging.parts.clock.time()) + 7 * DAY_S
+    until = int(aging.container.clock.time()) + 7 * DAY_S
     wanted = await restorer.find_range(aging.chat, bounds[0], bounds[1], until)
     held = await restorer.begin(aging.chat, wanted)
     await restorer.restore(aging.chat, held, lambda _: None)
@@ -110,11 +119,11 @@ async def test_restored_range_is_warm_for_history_and_every_access_pattern(aging
     a, b = sent[0].sender, sent[1].sender
 
     await restore(aging, 4, 9)
-    await archiver_of(aging, aging.parts.clock).visit(aging.chat)
-    await aging.parts.archiver.fold(aging.chat)
-    is_over = await aging.parts.archiver.end_restored(aging.chat)
+    await archiver_of(aging, aging.container.clock).visit(aging.chat)
+    await aging.container.get(ArchiveContainer).archiver.fold(aging.chat)
+    is_over = await aging.container.get(ArchiveContainer).archiver.end_restored(aging.chat)
 
-    patterns = patterns_of(aging.parts)
+    patterns = patterns_of(aging.container)
     pages: list[Page[Message]] = [
         await patterns.list_chat(aging.chat, limit=50, newest_first=False),
         await patterns.list_active(aging.chat, limit=50, newest_first=False),
@@ -151,7 +160,7 @@ async def test_restored_range_leaves_when_its_time_is_over(aging: World) -> None
 
     first = await later.end_restored(aging.chat)
     kept = await aging.warm_seqs()
-    due = [each.chat for each in await aging.parts.restored.list_due()]
+    due = [each.chat for each in await aging.container.restored.list_due()]
 
     assert (first, kept) == (False, [6, 7, 8])
     assert aging.chat in due
@@ -163,38 +172,39 @@ async def test_archive_worker_ends_what_is_over_and_forgets_the_chat(aging: Worl
     """With its next pass, also where nothing moves; a chat that has a range yet stays noted."""
     await make_archived(aging)
     await restore(aging, 2, 7)
-    parts = aging.parts
-    still = parts.settings.model_copy(
-        update={"archive": parts.settings.archive.model_copy(update={"retention_s": 0})}
+    container = aging.container
+    still = container.settings.model_copy(
+        update={"archive": container.settings.archive.model_copy(update={"retention_s": 0})}
     )
 
     async def sweep(clock: Clock) -> tuple[list[int], bool]:
         archiver = archiver_of(aging, clock)
-        mine = dataclasses.replace(parts, settings=still, clock=clock, archiver=archiver)
+        mine = with_attributes(container, settings=still, clock=clock)
+        vars(mine.get(ArchiveContainer))["archiver"] = archiver
         await ArchiveWorker(mine, 0, "w1").sweep()
-        due = [each.chat for each in await parts.restored.list_due()]
+        due = [each.chat for each in await container.restored.list_due()]
         return await aging.warm_seqs(), aging.chat in due
 
-    assert await sweep(parts.clock) == ([2, 3, 4, 5, 6, 7], True)
+    assert await sweep(container.clock) == ([2, 3, 4, 5, 6, 7], True)
     assert await sweep(Later()) == ([], False)
-    assert (await parts.manifests.get_top(aging.chat)).restored == ()
+    assert (await container.manifests.get_top(aging.chat)).restored == ()
 
 
 async def test_changes_of_restored_messages_count_and_reach_their_segment(aging: World) -> None:
     """At once in the warm tier; a deleted text leaves S3 with the next pass, the items stay."""
     sent = await make_archived(aging)
-    changes = aging.parts.message_changes
+    changes = aging.container.message_changes
     await changes.apply(aging.chat, sent[4].ts, [edit_of(aging, 5, "before that")])
-    for late in await aging.parts.manifests.list_late():
-        await aging.parts.manifests.drop_late(late)
+    for late in await aging.container.manifests.list_late():
+        await aging.container.manifests.drop_late(late)
     await restore(aging)
 
     await changes.apply(aging.chat, sent[2].ts, [edit_of(aging, 3, "new")])
     await changes.apply(aging.chat, sent[3].ts, [edit_of(aging, 4, "", kind="delete")])
     await changes.apply(aging.chat, sent[2].ts, [edit_of(aging, 9, "newer")])
     seen = await aging.walk_down(5)
-    noted = [each.chat for each in await aging.parts.manifests.list_late()]
-    await aging.parts.archiver.fold(aging.chat)
+    noted = [each.chat for each in await aging.container.manifests.list_late()]
+    await aging.container.get(ArchiveContainer).archiver.fold(aging.chat)
 
     assert [seen[n].body for n in (2, 3, 4)] == ["newer", "", "before that"]
     assert aging.chat in noted
@@ -247,7 +257,7 @@ async def test_range_is_prolonged_and_never_cut_short(aging: World) -> None:
     """The same range again costs nothing where it is done."""
     await make_archived(aging)
     held = await restore(aging, 2, 5)
-    restorer, rows = restorer_of(aging), aging.parts.restored
+    restorer, rows = restorer_of(aging), aging.container.restored
 
     shorter = await restorer.begin(aging.chat, dataclasses.replace(held, until=held.until - 5))
     longer = await restorer.begin(aging.chat, dataclasses.replace(held, until=held.until + 5))
@@ -292,17 +302,19 @@ async def test_change_that_is_archived_between_reading_and_putting_is_not_undone
         if waiting and item.message.seq == 3:
             waiting = False
             entry = edit_of(aging, 3, "", kind="delete")
-            await aging.parts.message_changes.apply(aging.chat, sent[2].ts, [entry])
+            await aging.container.message_changes.apply(aging.chat, sent[2].ts, [entry])
             # By an archiver that read the chat's rows before the range was there.
             late = await aging.aged.list_between(aging.chat, sent[2].ts, sent[2].ts)
-            row = (await aging.parts.manifests.list_covering(aging.chat, 3, 3))[0]
-            top = dataclasses.replace(await aging.parts.manifests.get_top(aging.chat), restored=())
-            await aging.parts.archiver._fold_into(row, late, top)
+            row = (await aging.container.manifests.list_covering(aging.chat, 3, 3))[0]
+            top = dataclasses.replace(
+                await aging.container.manifests.get_top(aging.chat), restored=()
+            )
+            await aging.container.get(ArchiveContainer).archiver._fold_into(row, late, top)
             assert 3 not in await aging.warm_seqs()
         return await put_back(item, until)
 
     restorer._aged.put_back = delete_first  # type: ignore[method-assign]  # of this one alone
-    until = int(aging.parts.clock.time()) + DAY_S
+    until = int(aging.container.clock.time()) + DAY_S
     held = await restorer.begin(
         aging.chat, await restorer.find_range(aging.chat, None, None, until)
     )

@@ -24,6 +24,7 @@ from tests.integration.workers.support import variables_of
 from tests.support.servers.processes import eventually
 from tests.support.servers.stream_server import StreamServer
 from workers.archive import ttl_removals as removing
+from workers.archive.container import ArchiveContainer
 from workers.archive.ttl_expiry import ExpirySweeper
 from workers.archive.ttl_removals import RemovalHandler
 from workers.archive.worker import ArchiveWorker
@@ -122,7 +123,7 @@ async def test_item_of_a_longer_retention_is_removed_by_the_worker(timed: Timed)
     await timed.put(*sent)
     item = (await timed.items())[2]
     item["ttl"] = {"N": str(int(time.time()) + 400 * 86_400)}
-    table = f"{world.parts.settings.warm.table_prefix}messages"
+    table = f"{world.container.settings.warm.table_prefix}messages"
     await world.client.call("put_item", {"TableName": table, "Item": item})
 
     await timed.visit()
@@ -175,7 +176,7 @@ async def test_what_was_removed_before_it_was_copied_comes_back_and_is_archived(
     removed = await timed.remove(1, 2, 3, 4)
     await timed.change("delete", sent[1], 7)  # finds nothing to delete
     await timed.change("edit", sent[2], 8, "better")
-    hole = await world.parts.older.read_run(world.chat, None, 2, 10, None)
+    hole = await world.container.older_tiers.read_run(world.chat, None, 2, 10, None)
     assert not hole.messages  # nothing is passed over
 
     await timed.removals.handle(removed)
@@ -198,7 +199,7 @@ async def test_change_that_the_archive_lacks_comes_back_and_is_folded(timed: Tim
     world, sent = timed.world, timed.texts(5)
     await timed.put(*sent)
     await timed.visit()
-    settings = acting(world.parts.settings.warm, versions.TTL - 1)
+    settings = acting(world.container.settings.warm, versions.TTL - 1)
     older = dataclasses.replace(timed, changes=MessageChanges(world.client, settings))
     await older.change("edit", sent[1], 6, "better")
     removed = await timed.remove(2)
@@ -285,7 +286,7 @@ async def test_message_whose_object_is_lost_comes_back(timed: Timed) -> None:
                 for each in dataclasses.fields(RemovalHandler)
             },
             "judge": removing.RemovalCheck(
-                world.parts.manifests, timed.archiver._objects, world.parts.clock
+                world.container.manifests, timed.archiver._objects, world.container.clock
             ),
         }
     )
@@ -307,7 +308,7 @@ async def test_sweeper_removes_what_ttl_would_and_nothing_that_is_missing_then(
     later = timed.text(7, expires_at=now + 900)
     await gone.put(*old)
     await timed.put(fleeting, later)
-    sweeper = ExpirySweeper(aging.parts, "w1")
+    sweeper = ExpirySweeper(aging.container, "w1")
 
     await sweeper.sweep()
     first = await aging.warm_seqs()
@@ -327,7 +328,7 @@ async def test_sweeper_leaves_what_changed_since_it_was_read(aging: World, timed
     await timed.put(timed.text(1, expires_at=now - 1), timed.text(2, expires_at=now - 1))
     items = await timed.items()
     held = {name: value for name, value in items[1].items() if name != "ttl"}
-    table = f"{aging.parts.settings.warm.table_prefix}messages"
+    table = f"{aging.container.settings.warm.table_prefix}messages"
     await aging.client.call("put_item", {"TableName": table, "Item": held})
 
     removed = [await timed.removals.items.remove(items[seq]) for seq in (1, 2)]
@@ -343,9 +344,11 @@ async def test_worker_takes_what_came_back_above_what_is_archived(
     await timed.put(*sent)
     await timed.removals.handle(await timed.remove(1, 2, 3))
 
-    lease = aging.parts.hot.keys.lease(0, "archive")
-    await aging.parts.hot.call("HSET", lease, "until_ms", 0)  # of a process that was killed here
-    await ArchiveWorker(aging.parts, 0, "w1").sweep()
+    lease = aging.container.hot.keys.lease(0, "archive")
+    await aging.container.hot.call(
+        "HSET", lease, "until_ms", 0
+    )  # of a process that was killed here
+    await ArchiveWorker(aging.container, 0, "w1").sweep()
 
     assert [each.count for each in await aging.segments()] == [3]
     assert encoded(await aging.walk_up()) == encoded(sent)
@@ -356,7 +359,7 @@ async def worker(
     aging: World, server: StreamServer, **env: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """A process of the archive worker that reads the Stream of a server."""
-    cold = aging.parts.settings.cold
+    cold = aging.container.settings.cold
     assert cold.secret_key is not None
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -365,7 +368,7 @@ async def worker(
         "worker",
         "archive",
         env={name: value for name, value in os.environ.items() if not name.startswith("CHAT_")}
-        | variables_of(aging.parts)
+        | variables_of(aging.container)
         | {
             "CHAT_COLD_ENDPOINT": str(cold.endpoint),
             "CHAT_COLD_BUCKET": cold.bucket,
@@ -391,7 +394,7 @@ async def worker(
             process.kill()
         await process.wait()
         # Whoever archives next, here or in another test, must not have to wait for its end.
-        await aging.parts.hot.call("DEL", aging.parts.hot.keys.lease(0, "archive"))
+        await aging.container.hot.call("DEL", aging.container.hot.keys.lease(0, "archive"))
 
 
 @pytest.mark.timeout(300)
@@ -401,14 +404,14 @@ async def test_worker_process_that_is_killed_before_it_notes_its_place_is_follow
     """What TTL took too early is back, archived and taken out of DynamoDB, once."""
     sent = timed.texts(12)
     await timed.put(*sent)
-    server = StreamServer(f"{aging.parts.settings.warm.table_prefix}messages")
+    server = StreamServer(f"{aging.container.settings.warm.table_prefix}messages")
     # Workers of other tests ended without giving it back.
-    await aging.parts.hot.call("DEL", aging.parts.hot.keys.lease(0, "archive"))
+    await aging.container.hot.call("DEL", aging.container.hot.keys.lease(0, "archive"))
     for item in await timed.remove(*range(1, 13)):
         last = server.remove(item)
 
     async def place() -> str | None:
-        known = await aging.parts.stream_rows.list_known(time.time())
+        known = await aging.container.get(ArchiveContainer).stream_rows.list_known(time.time())
         return next((each.place for each in known.standings.values()), None)
 
     async def is_archived() -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.errors import Unavailable
+from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.service.messaging.message_erasure import has_text
 from tests.integration.workers.archive.support import World, encoded
 from workers.archive.worker import ArchiveWorker
@@ -22,9 +23,9 @@ async def make_chat(aging: World) -> tuple[UserId, UserId]:
     mark = secrets.token_hex(4)
     a, b = UserId(f"a-{mark}"), UserId(f"b-{mark}")
     for user in (a, b):
-        await aging.parts.directory.put_user_if_absent(user, None, 1.0)
+        await aging.container.directory.put_user_if_absent(user, None, 1.0)
     aging.chat = direct_chat_id(a, b)
-    await aging.parts.directory.create_direct(aging.chat, a, b, 1.0)
+    await aging.container.directory.create_direct(aging.chat, a, b, 1.0)
     return a, b
 
 
@@ -33,7 +34,7 @@ async def due_chats(aging: World, parts: int = 1) -> list[str]:
     found: list[str] = []
     for part in range(parts):
         before = int(time.time() * 1_000_000)
-        chats, start = await aging.parts.manifests.list_due_chats(part, parts, before, None)
+        chats, start = await aging.container.manifests.list_due_chats(part, parts, before, None)
         assert start is None
         found += chats
     return found
@@ -44,12 +45,12 @@ async def test_sweep_moves_what_is_due_and_looks_again_only_when_more_is(aging: 
     await make_chat(aging)
     sent = aging.texts(90)
     await aging.put(*sent)
-    worker = ArchiveWorker(aging.parts, 0, "w1")
+    worker = ArchiveWorker(aging.container, 0, "w1")
     in_one, in_three = await due_chats(aging), await due_chats(aging, 3)
 
     await worker.sweep()
-    first = aging.parts.clock.time()
-    again = await aging.parts.manifests.list_due_chats(0, 1, int((first - 60) * 1e6), None)
+    first = aging.container.clock.time()
+    again = await aging.container.manifests.list_due_chats(0, 1, int((first - 60) * 1e6), None)
 
     assert aging.chat in in_one
     assert sorted(in_one) == sorted(in_three)
@@ -63,21 +64,21 @@ async def test_sweep_brings_late_changes_into_their_segments(aging: World) -> No
     await make_chat(aging)
     sent = aging.texts(10)
     await aging.put(*sent)
-    worker = ArchiveWorker(aging.parts, 0, "w1")
+    worker = ArchiveWorker(aging.container, 0, "w1")
     await worker.sweep()
     entry = aging.old(11, kind="delete", body="", target=3)
-    await aging.parts.message_changes.apply(aging.chat, sent[2].ts, [entry])
+    await aging.container.message_changes.apply(aging.chat, sent[2].ts, [entry])
 
     await worker.sweep()
 
     assert await aging.warm_seqs() == []
     assert b"text 3 " not in b"".join((await aging.objects()).values())
-    late = {each.chat: each for each in await aging.parts.manifests.list_late()}
-    await aging.parts.manifests.note_late(aging.chat, 7)
-    await aging.parts.manifests.drop_late(late[aging.chat])
-    assert aging.chat in [each.chat for each in await aging.parts.manifests.list_late()]
+    late = {each.chat: each for each in await aging.container.manifests.list_late()}
+    await aging.container.manifests.note_late(aging.chat, 7)
+    await aging.container.manifests.drop_late(late[aging.chat])
+    assert aging.chat in [each.chat for each in await aging.container.manifests.list_late()]
     await worker.sweep()  # of 1970: long settled
-    assert aging.chat not in [each.chat for each in await aging.parts.manifests.list_late()]
+    assert aging.chat not in [each.chat for each in await aging.container.manifests.list_late()]
 
 
 async def test_chat_that_is_archived_whole_goes_on_where_it_was(aging: World) -> None:
@@ -86,15 +87,15 @@ async def test_chat_that_is_archived_whole_goes_on_where_it_was(aging: World) ->
     await aging.put(*aging.texts(60))
     await aging.visit()
 
-    head = await aging.parts.older.find_head(aging.chat)
-    await aging.parts.opener.load_chat(aging.chat)
-    seq, ts = await aging.parts.hot.call(
-        "HMGET", aging.parts.hot.keys.chat(aging.chat), "seq", "ts"
+    head = await aging.container.older_tiers.find_head(aging.chat)
+    await aging.container.chat_loader.load_chat(aging.chat)
+    seq, ts = await aging.container.hot.call(
+        "HMGET", aging.container.hot.keys.chat(aging.chat), "seq", "ts"
     )
 
     assert head is not None
     assert (int(seq), int(ts)) == (head.seq, head.ts) == (60, aging.old(60).ts)
-    assert not await aging.parts.older.fill_hole(aging.chat, 30, aging.old(30).ts)
+    assert not await aging.container.older_tiers.fill_hole(aging.chat, 30, aging.old(30).ts)
     assert await aging.warm_seqs() == []
 
 
@@ -106,20 +107,30 @@ async def test_all_that_a_user_said_is_found_in_both_tiers(aging: World) -> None
     await aging.put(*by_user, young)
     await aging.visit()
     entry = aging.old(92, kind="delete", body="", target=3)
-    await aging.parts.message_changes.apply(aging.chat, by_user[2].ts, [entry])
+    await aging.container.message_changes.apply(aging.chat, by_user[2].ts, [entry])
 
-    said = [each async for page in aging.parts.private.said.iter_entries(user) for each in page]
+    said = [
+        each
+        async for page in aging.container.get(PrivacyContainer).user_messages.iter_entries(user)
+        for each in page
+    ]
     found = {each.seq: each for each in said}
-    archived = await aging.parts.private.said.find_entry(aging.chat, by_user[5].ts)
+    archived = await aging.container.get(PrivacyContainer).user_messages.find_entry(
+        aging.chat, by_user[5].ts
+    )
 
     assert sorted(each.seq for each in said) == [*range(3, 91, 3), 91]
     assert [seq for seq, each in found.items() if not has_text(each)] == [3]
     assert archived == by_user[5]
-    assert await aging.parts.private.said.list_chats(user) == [aging.chat]
-    await aging.parts.private.rows.remove_rows(user)
-    assert await aging.parts.private.said.list_chats(user) == [aging.chat]
-    await aging.parts.private.rows.remove_trails(user)
-    assert await aging.parts.private.said.list_chats(user) == []
+    assert await aging.container.get(PrivacyContainer).user_messages.list_chats(user) == [
+        aging.chat
+    ]
+    await aging.container.get(PrivacyContainer).rows.remove_rows(user)
+    assert await aging.container.get(PrivacyContainer).user_messages.list_chats(user) == [
+        aging.chat
+    ]
+    await aging.container.get(PrivacyContainer).rows.remove_trails(user)
+    assert await aging.container.get(PrivacyContainer).user_messages.list_chats(user) == []
 
 
 async def test_chat_whose_archive_is_away_can_be_written_to(aging: World) -> None:
@@ -130,9 +141,9 @@ async def test_chat_whose_archive_is_away_can_be_written_to(aging: World) -> Non
     for segment in await aging.segments():
         await aging.store.call("delete_object", Key=segment.key)
 
-    await aging.parts.opener.load_chat(aging.chat)
+    await aging.container.chat_loader.load_chat(aging.chat)
 
-    key = aging.parts.hot.keys.chat(aging.chat)
-    assert int(await aging.parts.hot.call("HGET", key, "seq")) == 20
+    key = aging.container.hot.keys.chat(aging.chat)
+    assert int(await aging.container.hot.call("HGET", key, "seq")) == 20
     with pytest.raises(Unavailable):
-        await aging.parts.older.read_run(aging.chat, 21, None, 10, None)
+        await aging.container.older_tiers.read_run(aging.chat, 21, None, 10, None)

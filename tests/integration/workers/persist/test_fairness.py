@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.domain.messages import Audience
 from chatserver.hot.bus.mailbox import StoredMail
@@ -26,7 +27,6 @@ from tests.integration.workers.support import (
 )
 from tests.support.servers.dynamodb_proxy import DynamoProxy, on_chat
 from tests.support.servers.processes import eventually
-from workers.container import WorkerContainer
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
@@ -40,9 +40,9 @@ async def fault_proxy(dynamodb: str) -> Any:
         yield made
 
 
-async def upto(parts: WorkerContainer, chat: ChatId) -> int:
+async def upto(container: StorageContainer, chat: ChatId) -> int:
     """The seq up to which a chat is stored."""
-    return int(await parts.hot.call("HGET", parts.hot.keys.chat(chat), "stored") or 0)
+    return int(await container.hot.call("HGET", container.hot.keys.chat(chat), "stored") or 0)
 
 
 def is_reported(gateway: Gateway, chat: Audience) -> bool:
@@ -51,94 +51,94 @@ def is_reported(gateway: Gateway, chat: Audience) -> bool:
 
 
 async def test_persist_of_a_busy_chat_lets_the_others_through(
-    parts: WorkerContainer, gateway: Gateway, fault_proxy: DynamoProxy
+    container: StorageContainer, gateway: Gateway, fault_proxy: DynamoProxy
 ) -> None:
     """A message behind thousands of another chat is stored before those are."""
-    busy, other = await make_direct(parts), await make_group(parts, ALICE, BOB, CAROL)
+    busy, other = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
     await gateway.send(busy, *texts(FLOOD))
     await gateway.send(other, "hi")
     written = 0
 
     async def other_stored() -> bool:
         nonlocal written
-        written = await upto(parts, busy.chat)
+        written = await upto(container, busy.chat)
         return is_reported(gateway, other)
 
-    async with behind(fault_proxy, parts) as others, running(persister_of(others).run()):
+    async with behind(fault_proxy, container) as others, running(persister_of(others).run()):
         await eventually(other_stored, 60)
-        await eventually(lambda: is_drained(parts), 120)
+        await eventually(lambda: is_drained(container), 120)
 
     assert written < FLOOD / 5
-    assert [m.body for m in await stored_of(parts, busy.chat)] == texts(FLOOD)
+    assert [m.body for m in await stored_of(container, busy.chat)] == texts(FLOOD)
 
 
 async def test_persist_knows_which_sends_wait_to_be_stored(
-    parts: WorkerContainer, gateway: Gateway
+    container: StorageContainer, gateway: Gateway
 ) -> None:
     """The backlog names them, and they are stored and read like any other."""
-    direct, group = await make_direct(parts), await make_group(parts, ALICE, BOB, CAROL)
+    direct, group = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
     for chat in (direct, group):
         await gateway.send(chat, "hot")
         await gateway.send(chat, "stored", is_stored_wanted=True)
-    entries = await Backlog(parts.hot, 0).list_after("0-0", 10)
+    entries = await Backlog(container.hot, 0).list_after("0-0", 10)
     found = [raw for entry in entries if isinstance(entry, CommitEntry) for raw in entry.messages]
 
-    async with running(persister_of(parts).run()):
-        await eventually(lambda: is_drained(parts))
+    async with running(persister_of(container).run()):
+        await eventually(lambda: is_drained(container))
 
     assert [raw.is_awaited for raw in found] == [False, True, False, True]
     assert [raw.receiver for raw in found] == [BOB, BOB, None, None]
     for chat in (direct, group):
-        assert [m.body for m in await stored_of(parts, chat.chat)] == ["hot", "stored"]
+        assert [m.body for m in await stored_of(container, chat.chat)] == ["hot", "stored"]
 
 
 @pytest.mark.constants(
     {"workers.persist.worker.AHEAD_BYTES_MAX": 10000, "workers.persist.worker.BATCH_MAX": 1}
 )
 async def test_persist_of_a_chat_that_waits_beyond_its_memory_lets_the_others_through(
-    parts: WorkerContainer, gateway: Gateway, fault_proxy: DynamoProxy
+    container: StorageContainer, gateway: Gateway, fault_proxy: DynamoProxy
 ) -> None:
     """A slow chat's backlog is not kept in memory and is stored in order later."""
-    slow, other = await make_direct(parts), await make_group(parts, ALICE, BOB, CAROL)
+    slow, other = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
     await gateway.send(slow, *texts(600, "slow"))
     await gateway.send(other, "hi")
     rule = on_chat(slow.chat, THROTTLED)
     fault_proxy.rules.append(rule)
 
     async with (
-        behind(fault_proxy, parts) as others,
+        behind(fault_proxy, container) as others,
         running(persister_of(others).run()),
     ):
         await eventually(lambda: is_reported(gateway, other), 60)
-        assert await upto(parts, slow.chat) == 0
+        assert await upto(container, slow.chat) == 0
         fault_proxy.rules.remove(rule)
-        await eventually(lambda: is_drained(parts), 60)
+        await eventually(lambda: is_drained(container), 60)
 
-    assert [m.body for m in await stored_of(parts, slow.chat)] == texts(600, "slow")
+    assert [m.body for m in await stored_of(container, slow.chat)] == texts(600, "slow")
 
 
 @pytest.mark.constants({"workers.persist.worker.BATCH_MAX": 2})
 async def test_persist_of_a_successor_goes_on_where_each_chat_was(
-    parts: WorkerContainer, gateway: Gateway, fault_proxy: DynamoProxy
+    container: StorageContainer, gateway: Gateway, fault_proxy: DynamoProxy
 ) -> None:
     """A worker that is stopped in a flood leaves no message to be written a second time."""
-    slow, busy = await make_direct(parts), await make_group(parts, ALICE, BOB, CAROL)
+    slow, busy = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
     await gateway.send(slow, "slow")
     await gateway.send(busy, *texts(500))
     rule = on_chat(slow.chat, THROTTLED)
     fault_proxy.rules.append(rule)
 
     async def is_busy_stored() -> bool:
-        return await upto(parts, busy.chat) == 500
+        return await upto(container, busy.chat) == 500
 
-    async with behind(fault_proxy, parts) as others:
+    async with behind(fault_proxy, container) as others:
         async with running(persister_of(others).run()):
             await eventually(is_busy_stored, 60)
         fault_proxy.rules.remove(rule)
         fault_proxy.calls.clear()
         async with running(persister_of(others, "w2").run()):
-            await eventually(lambda: is_drained(parts), 60)
+            await eventually(lambda: is_drained(container), 60)
 
     assert busy.chat not in {chat for call, _ in fault_proxy.calls for chat in call.chats}
-    assert [m.body for m in await stored_of(parts, slow.chat)] == ["slow"]
-    assert [m.body for m in await stored_of(parts, busy.chat)] == texts(500)
+    assert [m.body for m in await stored_of(container, slow.chat)] == ["slow"]
+    assert [m.body for m in await stored_of(container, busy.chat)] == texts(500)

@@ -20,6 +20,7 @@ import pytest
 import stamina
 
 from chatserver.cli import dead_letters
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.domain.messages import Audience
 from chatserver.errors import Unavailable
@@ -38,7 +39,7 @@ from tests.integration.workers.support import (
     is_drained,
     make_direct,
     make_group,
-    open_parts,
+    open_container,
     persister_of,
     running,
     stored_of,
@@ -56,7 +57,6 @@ from tests.support.servers.dynamodb_proxy import (
     on_chat,
 )
 from tests.support.servers.processes import eventually
-from workers.container import WorkerContainer
 from workers.persist import batch_writer
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
@@ -80,22 +80,24 @@ async def fault_proxy(dynamodb: str) -> AsyncIterator[DynamoProxy]:
 @contextlib.asynccontextmanager
 async def behind(
     proxy: DynamoProxy,
-    parts: WorkerContainer,
+    container: StorageContainer,
     warm_changes: dict[str, Any] | None = None,
     **persist: Any,
-) -> AsyncIterator[WorkerContainer]:
+) -> AsyncIterator[StorageContainer]:
     """The parts of a worker that reaches DynamoDB through the proxy only."""
     changes = {"endpoint": proxy.endpoint, **HASTY, **(warm_changes or {})}
-    warm = parts.settings.warm.model_copy(update=changes)
-    async with open_parts(parts.settings.redis.url, warm, persist={**SHORT, **persist}) as made:
+    warm = container.settings.warm.model_copy(update=changes)
+    async with open_container(
+        container.settings.redis.url, warm, persist={**SHORT, **persist}
+    ) as made:
         yield made
 
 
 class Ledger:
     """What was committed, and what must stand in the table in the end."""
 
-    def __init__(self, parts: WorkerContainer, gateway: Gateway) -> None:
-        self._parts = parts
+    def __init__(self, container: StorageContainer, gateway: Gateway) -> None:
+        self._container = container
         self._gateway = gateway
         self.bodies: dict[tuple[str, int], str] = {}
         self.tops: Counter[str] = Counter()
@@ -106,12 +108,12 @@ class Ledger:
             self._note(chat, body)
 
     async def edit(self, chat: Audience, target: int, body: str) -> None:
-        await amend(self._parts, chat.chat, ALICE, "edit", target, body)
+        await amend(self._container, chat.chat, ALICE, "edit", target, body)
         self._note(chat, body)
         self.bodies[chat.chat, target] = body
 
     async def delete(self, chat: Audience, target: int) -> None:
-        await amend(self._parts, chat.chat, ALICE, "delete", target)
+        await amend(self._container, chat.chat, ALICE, "delete", target)
         self._note(chat, "")
         self.bodies[chat.chat, target] = ""
 
@@ -131,7 +133,7 @@ def found_in(rows: list[Any]) -> dict[tuple[str, int], str]:
 
 
 @contextlib.asynccontextmanager
-async def worker_process(parts: WorkerContainer, endpoint: str) -> AsyncIterator[Any]:
+async def worker_process(container: StorageContainer, endpoint: str) -> AsyncIterator[Any]:
     """A worker as operators run it, killed at the end."""
     variables = {
         "CHAT_WARM_ENDPOINT": endpoint,
@@ -144,7 +146,7 @@ async def worker_process(parts: WorkerContainer, endpoint: str) -> AsyncIterator
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.support.cli", "worker", "persist",
-        env={**os.environ, **variables_of(parts), **variables},
+        env={**os.environ, **variables_of(container), **variables},
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     try:
@@ -157,15 +159,15 @@ async def worker_process(parts: WorkerContainer, endpoint: str) -> AsyncIterator
 
 @pytest.mark.timeout(300)
 async def test_persist_in_a_storm_of_faults_and_kills_loses_and_repeats_nothing(
-    parts: WorkerContainer, gateway: Gateway, tables: Tables, fault_proxy: DynamoProxy
+    container: StorageContainer, gateway: Gateway, tables: Tables, fault_proxy: DynamoProxy
 ) -> None:
     """Each acked message stands in the table once, as it is now, and nothing else (F4, F21-F23)."""
-    dice, ledger = random.Random(5), Ledger(parts, gateway)
+    dice, ledger = random.Random(5), Ledger(container, gateway)
     chats = [
-        await make_direct(parts),
-        await make_direct(parts, ALICE, CAROL),
-        await make_group(parts, ALICE, BOB, CAROL),
-        await make_group(parts, ALICE, BOB, ref="h"),
+        await make_direct(container),
+        await make_direct(container, ALICE, CAROL),
+        await make_group(container, ALICE, BOB, CAROL),
+        await make_group(container, ALICE, BOB, ref="h"),
     ]
     storm = Storm(seed=5, share=0.3)
     fault_proxy.rules.append(storm)
@@ -182,22 +184,22 @@ async def test_persist_in_a_storm_of_faults_and_kills_loses_and_repeats_nothing(
                     await ledger.delete(chat, target)
 
     async def has_made(calls: int) -> bool:
-        return len(fault_proxy.calls) >= calls or await is_drained(parts)
+        return len(fault_proxy.calls) >= calls or await is_drained(container)
 
     await talk(30)
     kills = 0
     while kills < 2:  # of one that had more to do; a quick one may have done all
-        async with worker_process(parts, fault_proxy.endpoint) as worker:
+        async with worker_process(container, fault_proxy.endpoint) as worker:
             enough = len(fault_proxy.calls) + dice.randint(5, 30)
             await eventually(lambda least=enough: has_made(least), 60)  # type: ignore[misc]  # mypy does not see that `least` has a default
             await talk(8)
             worker.send_signal(signal.SIGKILL)
             await worker.wait()
-        await parts.hot.call("HSET", parts.hot.keys.lease(0, "persist"), "until_ms", 0)
-        kills += await waiting_in(parts) > 0
+        await container.hot.call("HSET", container.hot.keys.lease(0, "persist"), "until_ms", 0)
+        kills += await waiting_in(container) > 0
     storm.share = 0.1
-    async with behind(fault_proxy, parts) as others, running(persister_of(others, "w9").run()):
-        await eventually(lambda: is_drained(parts), 120)
+    async with behind(fault_proxy, container) as others, running(persister_of(others, "w9").run()):
+        await eventually(lambda: is_drained(container), 120)
 
     expected = ledger.bodies
     assert sum(ledger.tops.values()) > 200
@@ -210,7 +212,7 @@ async def test_persist_in_a_storm_of_faults_and_kills_loses_and_repeats_nothing(
     }
     assert not wrong
     for chat, top in ledger.tops.items():
-        stored = await parts.hot.call("HGET", parts.hot.keys.chat(ChatId(chat)), "stored")
+        stored = await container.hot.call("HGET", container.hot.keys.chat(ChatId(chat)), "stored")
         assert int(stored) == top
     met = {kind.__name__ for kind in (Refuse, Partly, Hang, Cut) if fault_proxy.met(kind)}
     assert len(met) > 1, met  # which of them, chance decides
@@ -219,10 +221,10 @@ async def test_persist_in_a_storm_of_faults_and_kills_loses_and_repeats_nothing(
 @pytest.mark.parametrize("fault", [THROTTLED, Hang(is_done=False)], ids=["throttled", "hanging"])
 @pytest.mark.constants({"workers.persist.worker.BATCH_MAX": 2})
 async def test_persist_of_one_slow_chat_does_not_stop_the_others(
-    parts: WorkerContainer, gateway: Gateway, fault_proxy: DynamoProxy, fault: Any
+    container: StorageContainer, gateway: Gateway, fault_proxy: DynamoProxy, fault: Any
 ) -> None:
     """The others' later messages are stored and told meanwhile; then it catches up in order."""
-    slow, other = await make_direct(parts), await make_group(parts, ALICE, BOB, CAROL)
+    slow, other = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
     rule = on_chat(slow.chat, fault)
     fault_proxy.rules.append(rule)
 
@@ -230,7 +232,7 @@ async def test_persist_of_one_slow_chat_does_not_stop_the_others(
         return max((m.upto for m in gateway.received(StoredMail) if m.chat == chat), default=0)
 
     async with (
-        behind(fault_proxy, parts) as others,
+        behind(fault_proxy, container) as others,
         running(persister_of(others).run()) as task,
     ):
         for number in range(1, 11):
@@ -238,30 +240,30 @@ async def test_persist_of_one_slow_chat_does_not_stop_the_others(
             await gateway.send(other, f"other {number}")
             await eventually(lambda least=number: told(other.chat) >= least)  # type: ignore[misc]  # mypy does not see that `least` has a default
         assert told(slow.chat) == 0
-        assert [m.body for m in await stored_of(parts, other.chat)] == texts(10, "other")
-        assert await waiting_in(parts) == 20  # nothing leaves Redis before it is persisted
+        assert [m.body for m in await stored_of(container, other.chat)] == texts(10, "other")
+        assert await waiting_in(container) == 20  # nothing leaves Redis before it is persisted
 
         fault_proxy.rules.remove(rule)
-        await eventually(lambda: is_drained(parts))
+        await eventually(lambda: is_drained(container))
 
         assert not task.done()
         await eventually(lambda: told(slow.chat) == 10)
-    assert [m.body for m in await stored_of(parts, slow.chat)] == texts(10, "slow")
+    assert [m.body for m in await stored_of(container, slow.chat)] == texts(10, "slow")
 
 
 @pytest.mark.constants(
     {"workers.persist.worker.BATCH_MAX": 2, "workers.persist.write_sharding.SHARD_WINDOW_S": 0.05}
 )
 async def test_chat_that_is_throttled_is_spread_although_nothing_of_it_is_written(
-    parts: WorkerContainer, gateway: Gateway, tables: Tables, fault_proxy: DynamoProxy
+    container: StorageContainer, gateway: Gateway, tables: Tables, fault_proxy: DynamoProxy
 ) -> None:
     """What it asks for counts: else the one chat that has to be spread never would be."""
-    busy = await make_direct(parts)
+    busy = await make_direct(container)
     fault_proxy.rules.append(on_chat(busy.chat, THROTTLED))
     eager = {"shard_writes_per_s": 1}
 
     async with (
-        behind(fault_proxy, parts, eager) as others,
+        behind(fault_proxy, container, eager) as others,
         running(persister_of(others).run()),
     ):
 
@@ -271,24 +273,24 @@ async def test_chat_that_is_throttled_is_spread_although_nothing_of_it_is_writte
 
         await eventually(is_spread)
 
-        assert await stored_of(parts, busy.chat) == []
+        assert await stored_of(container, busy.chat) == []
         fault_proxy.rules.clear()
-        await eventually(lambda: is_drained(parts))
+        await eventually(lambda: is_drained(container))
 
 
 @pytest.mark.constants(
     {"workers.persist.worker.BATCH_MAX": 2, "workers.persist.worker.AHEAD_MAX": 9}
 )
 async def test_persist_of_a_slow_chat_goes_only_so_far_ahead(
-    parts: WorkerContainer, gateway: Gateway, fault_proxy: DynamoProxy
+    container: StorageContainer, gateway: Gateway, fault_proxy: DynamoProxy
 ) -> None:
     """What is kept in memory meanwhile has a bound: then the others wait, too."""
-    slow, other = await make_direct(parts), await make_group(parts, ALICE, BOB, CAROL)
+    slow, other = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
     rule = on_chat(slow.chat, THROTTLED)
     fault_proxy.rules.append(rule)
 
     async with (
-        behind(fault_proxy, parts) as others,
+        behind(fault_proxy, container) as others,
         running(persister_of(others).run()),
     ):
         await gateway.send(slow, "slow")
@@ -296,7 +298,7 @@ async def test_persist_of_a_slow_chat_goes_only_so_far_ahead(
             await gateway.send(other, f"other {number}")
 
         async def count() -> int:
-            return len(await stored_of(parts, other.chat))
+            return len(await stored_of(container, other.chat))
 
         await eventually(lambda: reached(count, 8))
         tries = len(fault_proxy.calls)
@@ -304,7 +306,7 @@ async def test_persist_of_a_slow_chat_goes_only_so_far_ahead(
         assert await count() < 12
 
         fault_proxy.rules.remove(rule)
-        await eventually(lambda: is_drained(parts))
+        await eventually(lambda: is_drained(container))
     assert await count() == 20
 
 
@@ -315,32 +317,32 @@ async def reached(count: Any, least: int) -> bool:
 
 @pytest.mark.constants({"workers.persist.worker.SLOW_CHATS_MAX": 2})
 async def test_persist_of_more_slow_chats_than_it_may_keep_waits_for_them(
-    parts: WorkerContainer, gateway: Gateway, fault_proxy: DynamoProxy
+    container: StorageContainer, gateway: Gateway, fault_proxy: DynamoProxy
 ) -> None:
     """When everything fails it is the store that is down: nothing is lost, and all is caught up."""
-    chats = [await make_group(parts, ALICE, BOB, ref=f"g{n}") for n in range(5)]
+    chats = [await make_group(container, ALICE, BOB, ref=f"g{n}") for n in range(5)]
     fault_proxy.rules.append(lambda _: THROTTLED)
     async with (
-        behind(fault_proxy, parts) as others,
+        behind(fault_proxy, container) as others,
         running(persister_of(others).run()) as task,
     ):
         for chat in chats:
             await gateway.send(chat, *texts(3))
         await eventually(lambda: len(fault_proxy.met(Refuse)) > 12)
-        assert await waiting_in(parts) == 15
+        assert await waiting_in(container) == 15
 
         fault_proxy.rules.clear()
-        await eventually(lambda: is_drained(parts))
+        await eventually(lambda: is_drained(container))
 
         assert not task.done()
     for chat in chats:
-        assert [m.body for m in await stored_of(parts, chat.chat)] == texts(3)
+        assert [m.body for m in await stored_of(container, chat.chat)] == texts(3)
 
 
 @pytest.mark.parametrize("is_progress_known", [True, False])
 @pytest.mark.constants({"workers.persist.worker.BATCH_MAX": 1})
 async def test_persist_successor_of_one_that_was_ahead_stores_no_text_of_before(
-    parts: WorkerContainer,
+    container: StorageContainer,
     gateway: Gateway,
     fault_proxy: DynamoProxy,
     tables: Tables,
@@ -350,35 +352,35 @@ async def test_persist_successor_of_one_that_was_ahead_stores_no_text_of_before(
 
     Nor if the predecessor died before it noted what it had written.
     """
-    slow, other = await make_direct(parts), await make_group(parts, ALICE, BOB, CAROL)
-    ledger, rule = Ledger(parts, gateway), on_chat(slow.chat, THROTTLED)
+    slow, other = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
+    ledger, rule = Ledger(container, gateway), on_chat(slow.chat, THROTTLED)
     fault_proxy.rules.append(rule)
-    async with behind(fault_proxy, parts) as others:
+    async with behind(fault_proxy, container) as others:
         async with running(persister_of(others).run()):
             await ledger.send(slow, "slow")
             await ledger.send(other, "secret one", "secret two")
 
             async def is_stored() -> bool:
-                return len(await stored_of(parts, other.chat)) == 2
+                return len(await stored_of(container, other.chat)) == 2
 
             await eventually(is_stored)
             await ledger.edit(other, 1, "changed")
             await ledger.delete(other, 2)
 
             async def is_ahead() -> bool:
-                found = [m.body for m in await stored_of(parts, other.chat)]
+                found = [m.body for m in await stored_of(container, other.chat)]
                 return found == ["changed", "", "changed", ""]
 
             await eventually(is_ahead)
-        progress = parts.hot.keys.progress(0)
-        assert await parts.hot.call("HGET", progress, other.chat) == b"4"
+        progress = container.hot.keys.progress(0)
+        assert await container.hot.call("HGET", progress, other.chat) == b"4"
         if not is_progress_known:
-            await parts.hot.call("DEL", progress)
+            await container.hot.call("DEL", progress)
         fault_proxy.rules.remove(rule)
         fault_proxy.calls.clear()
         async with running(persister_of(others, "w2").run()):
-            await eventually(lambda: is_drained(parts))
-        assert not await parts.hot.call("EXISTS", progress)
+            await eventually(lambda: is_drained(container))
+        assert not await container.hot.call("EXISTS", progress)
 
     sent = str([call.body for call, _ in fault_proxy.calls])
     assert "'slow'" in sent
@@ -389,15 +391,15 @@ async def test_persist_successor_of_one_that_was_ahead_stores_no_text_of_before(
 
 @pytest.mark.constants({"workers.persist.worker.WRITES_IN_FLIGHT_MAX": 1})
 async def test_persist_poison_in_a_batch_that_fails_is_buried_once(
-    parts: WorkerContainer, gateway: Gateway, fault_proxy: DynamoProxy,
+    container: StorageContainer, gateway: Gateway, fault_proxy: DynamoProxy,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """A batch that is written again in parts does not bury again; operators see one letter."""
-    slow, other = await make_direct(parts), await make_group(parts, ALICE, BOB, CAROL)
+    slow, other = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
     rule = on_chat(slow.chat, THROTTLED)
     fault_proxy.rules.append(rule)
     # One lane: the other chat's poison is found before the slow chat's items fail, or after.
-    async with behind(fault_proxy, parts) as others:
+    async with behind(fault_proxy, container) as others:
         for chat in (other, slow):
             await gateway.send(chat, *texts(30))
             await gateway.send(chat, "poison", tail=swap(b'"body":"poison"', b'"body":7'))
@@ -405,32 +407,32 @@ async def test_persist_poison_in_a_batch_that_fails_is_buried_once(
         async with running(persister_of(others).run()):
 
             async def others_stored() -> bool:
-                return len(await stored_of(parts, other.chat)) == 32
+                return len(await stored_of(container, other.chat)) == 32
 
             await eventually(others_stored)
             fault_proxy.rules.remove(rule)
-            await eventually(lambda: is_drained(parts))
+            await eventually(lambda: is_drained(container))
 
-    assert await parts.hot.call("XLEN", parts.hot.keys.dead(0)) == 4
+    assert await container.hot.call("XLEN", container.hot.keys.dead(0)) == 4
     capsys.readouterr()
-    await dead_letters._list(parts.settings, 100)
+    await dead_letters._list(container.settings, 100)
     lines = capsys.readouterr().out.splitlines()
     assert sorted(line.split("\t")[1] for line in lines) == ["31", "31", "32", "32"]
     with pytest.raises(click.ClickException, match="4 of 4 still cannot be persisted"):
-        await dead_letters._replay(parts.settings, None)
+        await dead_letters._replay(container.settings, None)
     for chat in (slow, other):
-        found = await parts.messages.list_after(chat.chat, 0, 50)
+        found = await container.messages.list_after(chat.chat, 0, 50)
         assert [m.seq for m in found] == list(range(1, 33))
         assert [m.seq for m in found if m.deleted] == [31, 32]
 
 
 @pytest.mark.constants({"chatserver.warm.dynamo.client.ATTEMPTS_MAX": 4})
 async def test_calls_that_are_throttled_are_tried_again_with_jittered_backoff(
-    parts: WorkerContainer, fault_proxy: DynamoProxy
+    container: StorageContainer, fault_proxy: DynamoProxy
 ) -> None:
     """Each wait is twice the last one and a random part; no two callers wait in step."""
     waits: list[tuple[int, float]] = []
-    warm = parts.settings.warm.model_copy(
+    warm = container.settings.warm.model_copy(
         update={"endpoint": fault_proxy.endpoint, "call_timeout_s": 20.0}
     )
     fault_proxy.rules.append(lambda _: THROTTLED)
@@ -455,7 +457,7 @@ async def test_calls_that_are_throttled_are_tried_again_with_jittered_backoff(
 
 
 async def test_persist_waits_longer_each_time_and_never_in_step(
-    parts: WorkerContainer,
+    container: StorageContainer,
     gateway: Gateway,
     fault_proxy: DynamoProxy,
     monkeypatch: pytest.MonkeyPatch,
@@ -471,14 +473,14 @@ async def test_persist_waits_longer_each_time_and_never_in_step(
         return min(given[-1], 0.02)  # the pattern counts here, not the time
 
     monkeypatch.setattr(batch_writer, "jittered", record)
-    team = await make_direct(parts)
+    team = await make_direct(container)
     rule = on_chat(team.chat, THROTTLED)
     fault_proxy.rules.append(rule)
-    async with behind(fault_proxy, parts) as others, running(persister_of(others).run()):
+    async with behind(fault_proxy, container) as others, running(persister_of(others).run()):
         await gateway.send(team, "hi")
         await eventually(lambda: len(asked) >= 9)
         fault_proxy.rules.remove(rule)
-        await eventually(lambda: is_drained(parts))
+        await eventually(lambda: is_drained(container))
 
     bound, first = batch_writer.BACKOFF_S_MAX, batch_writer.BACKOFF_S
     assert asked[:9] == [min(first * 2**n, bound) for n in range(9)]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from chatserver import config
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.chat_log import ChatLog
@@ -21,10 +22,9 @@ from tests.integration.workers.support import (
     lose_redis,
     make_group,
     make_users,
-    open_parts,
+    open_container,
 )
 from tests.integration.workers.test_membership import asked
-from workers.container import WorkerContainer
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
@@ -32,9 +32,9 @@ DAVE = UserId("dave")
 SMALL = config.Chats(fanout_members_max=3, invitations="never")
 
 
-async def told(parts: WorkerContainer, user: UserId) -> list[int | str]:
+async def told(container: StorageContainer, user: UserId) -> list[int | str]:
     """What is in an inbox: chat seqs of entries; since when the chat is large, or is not."""
-    found = await parts.inboxes.list_after(user, Seq(0), 500)
+    found = await container.inboxes.list_after(user, Seq(0), 500)
     words: list[int | str] = []
     for entry in found:
         if entry.body is None:
@@ -45,126 +45,126 @@ async def told(parts: WorkerContainer, user: UserId) -> list[int | str]:
     return words
 
 
-def hold_back(parts: WorkerContainer, patch: pytest.MonkeyPatch) -> None:
+def hold_back(container: StorageContainer, patch: pytest.MonkeyPatch) -> None:
     """Let changes be made of which nobody is told, as if each process died then."""
 
     async def tell(_record: Any) -> None:
         return None
 
-    patch.setattr(parts.turnover, "tell", tell)
+    patch.setattr(container.membership_propagation, "deliver", tell)
 
 
-def tell_only(parts: WorkerContainer, patch: pytest.MonkeyPatch, user: UserId) -> None:
+def tell_only(container: StorageContainer, patch: pytest.MonkeyPatch, user: UserId) -> None:
     """Let only one user be told of a transition, as if the process died then."""
-    turn = parts.inboxes.turn
+    turn = container.inboxes.turn
 
     async def turn_one(chat: ChatId, version: int, news: Any, **more: Any) -> Any:
         await turn(chat, version, [each for each in news if each[0] == user], **more)
         raise Unavailable("not told to the others")
 
-    patch.setattr(parts.inboxes, "turn", turn_one)
+    patch.setattr(container.inboxes, "turn", turn_one)
 
 
-async def save_redis(parts: WorkerContainer) -> dict[bytes, bytes]:
+async def save_redis(container: StorageContainer) -> dict[bytes, bytes]:
     """Return all that Redis has."""
-    keys = await parts.hot.call("KEYS", "*")
-    return {key: await parts.hot.call("DUMP", key) for key in keys}
+    keys = await container.hot.call("KEYS", "*")
+    return {key: await container.hot.call("DUMP", key) for key in keys}
 
 
-async def return_to(parts: WorkerContainer, saved: dict[bytes, bytes]) -> None:
+async def return_to(container: StorageContainer, saved: dict[bytes, bytes]) -> None:
     """Let Redis lose what it was given since; wait until that is noticed."""
-    await lose_redis(parts)
-    epoch_key = parts.hot.keys.epoch(0).encode()
+    await lose_redis(container)
+    epoch_key = container.hot.keys.epoch(0).encode()
     for key, value in saved.items():
         if key != epoch_key:
-            await parts.hot.call("RESTORE", key, 0, value, "REPLACE")
+            await container.hot.call("RESTORE", key, 0, value, "REPLACE")
 
 
-async def shrink(parts: WorkerContainer, chat: ChatId) -> None:
+async def shrink(container: StorageContainer, chat: ChatId) -> None:
     """Make the group of four a small one: entries 2 and 3."""
     for user in (BOB, CAROL):
-        await parts.membership.change(ALICE, asked(frames.Remove, chat, user=user))
+        await container.membership.change(ALICE, asked(frames.Remove, chat, user=user))
 
 
 async def test_one_who_came_and_went_goes_both_ways_too(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Told of all at once when it is over: up, down and gone, in that order and without a hole."""
-    async with open_parts(redis_url, tables.settings, chats=SMALL) as parts:
-        chat = (await make_group(parts, ALICE, BOB, CAROL)).chat
-        await make_users(parts, DAVE)
+    async with open_container(redis_url, tables.settings, chats=SMALL) as container:
+        chat = (await make_group(container, ALICE, BOB, CAROL)).chat
+        await make_users(container, DAVE)
         with monkeypatch.context() as patch:
-            hold_back(parts, patch)
-            await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
-            await shrink(parts, chat)
-            await parts.membership.change(DAVE, asked(frames.Leave, chat))
+            hold_back(container, patch)
+            await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+            await shrink(container, chat)
+            await container.membership.change(DAVE, asked(frames.Leave, chat))
 
-        await parts.turnover.finish(chat)
+        await container.membership_propagation.finish(chat)
 
-        assert await told(parts, ALICE) == [1, "large 1", "small 3", 4]
-        assert await told(parts, DAVE) == [1, "large 1", "small 3", 4]
+        assert await told(container, ALICE) == [1, "large 1", "small 3", 4]
+        assert await told(container, DAVE) == [1, "large 1", "small 3", 4]
         # Who left a large chat gets only his last entry by the inbox.
-        assert await told(parts, BOB) == [1, "large 1", 2]
-        assert await told(parts, CAROL) == [1, "large 1", 3]
-        assert await parts.hot.call("HLEN", parts.hot.keys.turnover(chat)) == 0
+        assert await told(container, BOB) == [1, "large 1", 2]
+        assert await told(container, CAROL) == [1, "large 1", 3]
+        assert await container.hot.call("HLEN", container.hot.keys.turnover(chat)) == 0
 
 
 async def test_turn_made_while_another_is_told_is_not_overtaken(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What lies behind a turn comes behind it, whoever brings it."""
-    async with open_parts(redis_url, tables.settings, chats=SMALL) as parts:
-        chat = (await make_group(parts, ALICE, BOB, CAROL)).chat
-        await make_users(parts, DAVE)
+    async with open_container(redis_url, tables.settings, chats=SMALL) as container:
+        chat = (await make_group(container, ALICE, BOB, CAROL)).chat
+        await make_users(container, DAVE)
         with monkeypatch.context() as patch:
-            hold_back(parts, patch)
-            await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
-        get_turning = parts.audiences.get_turning
+            hold_back(container, patch)
+            await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+        get_turning = container.audiences.get_turning
 
         async def get_late(chat: ChatId) -> Any:
             found = await get_turning(chat)
             with monkeypatch.context() as patch:
-                hold_back(parts, patch)
-                patch.setattr(parts.audiences, "get_turning", get_turning)
-                await shrink(parts, chat)
-            await Gateway(parts.hot).send(await parts.audiences.get_fresh(chat), "four")
-            monkeypatch.setattr(parts.audiences, "get_turning", get_turning)
+                hold_back(container, patch)
+                patch.setattr(container.audiences, "get_turning", get_turning)
+                await shrink(container, chat)
+            await Gateway(container.hot).send(await container.audiences.get_fresh(chat), "four")
+            monkeypatch.setattr(container.audiences, "get_turning", get_turning)
             return found
 
-        monkeypatch.setattr(parts.audiences, "get_turning", get_late)
-        await parts.turnover.finish(chat)
-        await parts.turnover.finish(chat)
+        monkeypatch.setattr(container.audiences, "get_turning", get_late)
+        await container.membership_propagation.finish(chat)
+        await container.membership_propagation.finish(chat)
 
         for user in (ALICE, DAVE):
-            assert await told(parts, user) == [1, "large 1", "small 3", 4]
-        assert await told(parts, BOB) == [1, "large 1", 2]
-        assert await told(parts, CAROL) == [1, "large 1", 3]
+            assert await told(container, user) == [1, "large 1", "small 3", 4]
+        assert await told(container, BOB) == [1, "large 1", 2]
+        assert await told(container, CAROL) == [1, "large 1", 3]
 
 
 async def test_box_that_is_filled_before_a_transition_was_told_gets_each_entry_one_way(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a loss of Redis, an event in the inbox does not come by the channel as well (P4)."""
-    async with open_parts(redis_url, tables.settings, chats=SMALL) as parts:
-        chat = (await make_group(parts, ALICE, BOB, CAROL)).chat
-        await make_users(parts, DAVE)
+    async with open_container(redis_url, tables.settings, chats=SMALL) as container:
+        chat = (await make_group(container, ALICE, BOB, CAROL)).chat
+        await make_users(container, DAVE)
         with monkeypatch.context() as patch:
-            hold_back(parts, patch)
-            await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
-            await parts.membership.change(ALICE, asked(frames.UpdateChat, chat, name="Crowd"))
-        await lose_redis(parts)
+            hold_back(container, patch)
+            await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+            await container.membership.change(ALICE, asked(frames.UpdateChat, chat, name="Crowd"))
+        await lose_redis(container)
         for user in (ALICE, DAVE):
-            await parts.user_loader.load_user(user)
-        watchers = LargeChatSubscriptions(parts.hot, GatewayId("gw1"), 60)
+            await container.user_loader.load_user(user)
+        watchers = LargeChatSubscriptions(container.hot, GatewayId("gw1"), 60)
         before = [await watchers.list_large(user) for user in (ALICE, DAVE)]
-        await parts.opener.load_chat(chat)
-        entries = [entry.seq for entry in await ChatLog(parts.hot).list_before(chat, None, 9)]
+        await container.chat_loader.load_chat(chat)
+        entries = [entry.seq for entry in await ChatLog(container.hot).list_before(chat, None, 9)]
 
-        await parts.turnover.finish(chat)
+        await container.membership_propagation.finish(chat)
 
         assert before == [{}, {}]
         for user in (ALICE, DAVE):
-            words = await told(parts, user)
+            words = await told(container, user)
             place = (await watchers.list_large(user))[chat]
             assert words[-1] == f"large {place.since}"
             assert [seq for seq in entries if seq <= place.since] == words[:-1]
@@ -174,27 +174,27 @@ async def test_user_who_was_told_of_a_large_chat_that_redis_lost_is_told_again(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until then no channel: its entries would overtake those that come by the inbox (P4)."""
-    async with open_parts(redis_url, tables.settings, chats=SMALL) as parts:
-        chat = (await make_group(parts, ALICE, BOB, CAROL)).chat
-        await make_users(parts, DAVE)
+    async with open_container(redis_url, tables.settings, chats=SMALL) as container:
+        chat = (await make_group(container, ALICE, BOB, CAROL)).chat
+        await make_users(container, DAVE)
         with monkeypatch.context() as patch:
-            tell_only(parts, patch, ALICE)
-            await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
-        saved = await save_redis(parts)
+            tell_only(container, patch, ALICE)
+            await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+        saved = await save_redis(container)
         with monkeypatch.context() as patch:
-            hold_back(parts, patch)
-            await Gateway(parts.hot).send(await parts.audiences.get_fresh(chat), "lost")
-            await parts.membership.change(ALICE, asked(frames.UpdateChat, chat, name="Crowd"))
-        await return_to(parts, saved)
-        await parts.user_loader.load_user(ALICE)
-        watchers = LargeChatSubscriptions(parts.hot, GatewayId("gw1"), 60)
+            hold_back(container, patch)
+            await Gateway(container.hot).send(await container.audiences.get_fresh(chat), "lost")
+            await container.membership.change(ALICE, asked(frames.UpdateChat, chat, name="Crowd"))
+        await return_to(container, saved)
+        await container.user_loader.load_user(ALICE)
+        watchers = LargeChatSubscriptions(container.hot, GatewayId("gw1"), 60)
         before = await watchers.list_large(ALICE)
 
-        await parts.opener.load_chat(chat)
-        await parts.turnover.finish(chat)
+        await container.chat_loader.load_chat(chat)
+        await container.membership_propagation.finish(chat)
 
         assert before == {}
-        assert await told(parts, ALICE) == [1, "large 1", 2, "large 2"]
+        assert await told(container, ALICE) == [1, "large 1", 2, "large 2"]
         for user in (BOB, DAVE):
-            assert (await told(parts, user))[-2:] == [2, "large 2"]
+            assert (await told(container, user))[-2:] == [2, "large 2"]
         assert (await watchers.list_large(ALICE))[chat].since == 2

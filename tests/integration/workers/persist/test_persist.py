@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.inboxes import ListedChat
 from chatserver.errors import Unavailable
@@ -29,7 +30,7 @@ from tests.integration.workers.support import (
     is_drained,
     make_direct,
     make_group,
-    open_parts,
+    open_container,
     patterns_of,
     persister_of,
     running,
@@ -39,7 +40,6 @@ from tests.integration.workers.support import (
     waiting_in,
 )
 from tests.support.servers.processes import StartDynamodb, StartRedis, eventually, redis_url_of
-from workers.container import WorkerContainer
 from workers.persist.worker import run_persist
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
@@ -49,47 +49,47 @@ pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.
 
 
 async def test_persist_five_hundred_messages_land_once_and_in_order(
-    parts: WorkerContainer, gateway: Gateway
+    container: StorageContainer, gateway: Gateway
 ) -> None:
     """Each with its place, its receiver if it has one, and its text."""
-    direct, group = await make_direct(parts), await make_group(parts, ALICE, BOB, CAROL)
-    async with running(persister_of(parts).run()):
+    direct, group = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
+    async with running(persister_of(container).run()):
         for start in range(0, 250, 50):
             await gateway.send(direct, *texts(50, f"direct {start}"))
             await gateway.send(group, *texts(50, f"group {start}"), sender=CAROL)
-        await eventually(lambda: is_drained(parts))
+        await eventually(lambda: is_drained(container))
 
     for audience, stem, sender in ((direct, "direct", ALICE), (group, "group", CAROL)):
-        found = await stored_of(parts, audience.chat)
+        found = await stored_of(container, audience.chat)
         assert [message.seq for message in found] == list(range(1, 251))
         expected = [text for start in range(0, 250, 50) for text in texts(50, f"{stem} {start}")]
         assert bodies(found) == expected
         assert {message.sender for message in found} == {sender}
-    received = await patterns_of(parts).list_received(BOB, limit=200)
+    received = await patterns_of(container).list_received(BOB, limit=200)
     assert {message.chat for message in received.items} == {direct.chat}
 
 
 async def test_persist_moves_the_checkpoint_and_empties_the_backlog(
-    parts: WorkerContainer, gateway: Gateway
+    container: StorageContainer, gateway: Gateway
 ) -> None:
     """The next worker begins behind it."""
-    team = await make_direct(parts)
+    team = await make_direct(container)
     await gateway.send(team, *texts(3))
-    ((newest, _),) = await parts.hot.call("XREVRANGE", parts.hot.keys.backlog(0), "+", "-")
+    ((newest, _),) = await container.hot.call("XREVRANGE", container.hot.keys.backlog(0), "+", "-")
 
-    async with running(persister_of(parts).run()):
-        await eventually(lambda: is_drained(parts))
+    async with running(persister_of(container).run()):
+        await eventually(lambda: is_drained(container))
 
-    checkpoint = await parts.hot.call("HGET", parts.hot.keys.checkpoint(0), "id")
+    checkpoint = await container.hot.call("HGET", container.hot.keys.checkpoint(0), "id")
     assert checkpoint == newest
 
 
 async def test_persist_tells_the_gateway_how_far_each_sender_is_stored(
-    parts: WorkerContainer, gateway: Gateway
+    container: StorageContainer, gateway: Gateway
 ) -> None:
     """The watermark that ends a client's doubt (promise P1)."""
-    team = await make_direct(parts)
-    async with running(persister_of(parts).run()):
+    team = await make_direct(container)
+    async with running(persister_of(container).run()):
         await gateway.send(team, *texts(3))
         await gateway.send(team, "mine", sender=BOB)
 
@@ -98,96 +98,98 @@ async def test_persist_tells_the_gateway_how_far_each_sender_is_stored(
 
         await eventually(lambda: {(ALICE, 3), (BOB, 4)} <= newest())
 
-    stored = await parts.hot.call("HGET", parts.hot.keys.chat(team.chat), "stored")
+    stored = await container.hot.call("HGET", container.hot.keys.chat(team.chat), "stored")
     assert stored == b"4"
 
 
 async def test_persist_trims_the_log_behind_what_is_stored(redis_url: str, tables: Tables) -> None:
     """The newest stay for readers, the rest is in the warm tier."""
     bounds = {"log_max": 20, "inbox_max": 20}
-    async with open_parts(redis_url, tables.settings, redis=bounds) as parts:
-        gateway, team = Gateway(parts.hot), await make_direct(parts)
-        log = parts.hot.keys.log(team.chat)
+    async with open_container(redis_url, tables.settings, redis=bounds) as container:
+        gateway, team = Gateway(container.hot), await make_direct(container)
+        log = container.hot.keys.log(team.chat)
         await gateway.send(team, *texts(60))
-        assert await parts.hot.call("XLEN", log) == 60
+        assert await container.hot.call("XLEN", log) == 60
 
-        async with running(persister_of(parts).run()):
-            await eventually(lambda: is_drained(parts))
+        async with running(persister_of(container).run()):
+            await eventually(lambda: is_drained(container))
 
-        kept = await parts.hot.call("XRANGE", log, "-", "+")
+        kept = await container.hot.call("XRANGE", log, "-", "+")
         assert [name for name, _ in kept] == [b"%d-0" % seq for seq in range(41, 61)]
-        assert len(await stored_of(parts, team.chat)) == 60
+        assert len(await stored_of(container, team.chat)) == 60
 
 
 @pytest.mark.constants({"workers.persist.worker.IDLE_MS": 120000})
 async def test_persist_waits_for_entries_without_delay(
-    parts: WorkerContainer, gateway: Gateway
+    container: StorageContainer, gateway: Gateway
 ) -> None:
     """An idle worker hears of a message at once, not at its next look."""
-    team = await make_direct(parts)
+    team = await make_direct(container)
 
     async def is_idle() -> bool:
-        found: bytes = await parts.hot.call("INFO", "clients")
+        found: bytes = await container.hot.call("INFO", "clients")
         return b"blocked_clients:2\r" in found  # it and the gateway
 
-    async with running(persister_of(parts).run()):
+    async with running(persister_of(container).run()):
         for number in range(3):
             await eventually(is_idle)
             await gateway.send(team, str(number))
-            await eventually(lambda: is_drained(parts))
+            await eventually(lambda: is_drained(container))
 
 
 async def test_persist_read_marks_reach_the_directory(
-    parts: WorkerContainer, gateway: Gateway
+    container: StorageContainer, gateway: Gateway
 ) -> None:
     """The furthest one counts, whatever order they come in."""
-    team, inboxes = await make_direct(parts), Inboxes(parts.hot)
-    await inboxes.open_box(BOB, [ListedChat(team.chat, Seq(0), Seq(0))], parts.hot.epoch_of(0))
+    team, inboxes = await make_direct(container), Inboxes(container.hot)
+    await inboxes.open_box(BOB, [ListedChat(team.chat, Seq(0), Seq(0))], container.hot.epoch_of(0))
     await gateway.send(team, *texts(9))
     for read, received in ((2, 3), (5, 0), (0, 8)):
         await inboxes.mark(BOB, team.chat, Seq(read), Seq(received))
 
-    async with running(persister_of(parts).run()):
-        await eventually(lambda: is_drained(parts))
+    async with running(persister_of(container).run()):
+        await eventually(lambda: is_drained(container))
 
-    marks = {m.user: (m.read, m.received) for m in await parts.directory.list_members(team.chat)}
+    marks = {
+        m.user: (m.read, m.received) for m in await container.directory.list_members(team.chat)
+    }
     assert marks == {ALICE: (0, 0), BOB: (5, 8)}
 
 
 @pytest.mark.parametrize("sender", [ALICE, BOB])
 async def test_persist_lists_a_direct_chat_for_both_with_its_first_message(
-    parts: WorkerContainer, gateway: Gateway, sender: UserId
+    container: StorageContainer, gateway: Gateway, sender: UserId
 ) -> None:
     """Also for a sender who did not open it: else a loss of Redis takes it from their list."""
-    team = await make_direct(parts)
+    team = await make_direct(container)
     await gateway.send(team, "hello", sender=sender)
 
-    async with running(persister_of(parts).run()):
-        await eventually(lambda: is_drained(parts))
+    async with running(persister_of(container).run()):
+        await eventually(lambda: is_drained(container))
 
     for user in (ALICE, BOB):
-        page = await parts.directory.list_memberships(user, limit=10, start=None, part="others")
+        page = await container.directory.list_memberships(user, limit=10, start=None, part="others")
         assert [row.chat.chat for row in page.items] == [team.chat]
 
 
 async def test_persist_again_after_a_death_changes_nothing(
-    parts: WorkerContainer, tables: Tables, gateway: Gateway
+    container: StorageContainer, tables: Tables, gateway: Gateway
 ) -> None:
     """Who dies after the write and before the checkpoint is repeated by the next (fault F4)."""
-    team = await make_direct(parts)
+    team = await make_direct(container)
     await gateway.send(team, *texts(30))
-    saved = await parts.hot.call("DUMP", parts.hot.keys.backlog(0))
-    async with running(persister_of(parts).run()):
-        await eventually(lambda: is_drained(parts))
+    saved = await container.hot.call("DUMP", container.hot.keys.backlog(0))
+    async with running(persister_of(container).run()):
+        await eventually(lambda: is_drained(container))
     before = await rows_of(tables)
 
-    await parts.hot.call("DEL", parts.hot.keys.backlog(0), parts.hot.keys.checkpoint(0))
-    await parts.hot.call("RESTORE", parts.hot.keys.backlog(0), 0, saved)
-    async with running(persister_of(parts, "w2").run()):
-        await eventually(lambda: is_drained(parts))
+    await container.hot.call("DEL", container.hot.keys.backlog(0), container.hot.keys.checkpoint(0))
+    await container.hot.call("RESTORE", container.hot.keys.backlog(0), 0, saved)
+    async with running(persister_of(container, "w2").run()):
+        await eventually(lambda: is_drained(container))
 
     assert await rows_of(tables) == before
-    assert await waiting_in(parts) == 0
+    assert await waiting_in(container) == 0
 
 
 async def rows_of(tables: Tables) -> list[str]:
@@ -222,41 +224,41 @@ def swap(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
     ],
 )
 async def test_persist_message_that_cannot_be_read_is_buried_and_others_go_on(
-    parts: WorkerContainer, gateway: Gateway, spoil: Callable[[bytes], bytes]
+    container: StorageContainer, gateway: Gateway, spoil: Callable[[bytes], bytes]
 ) -> None:
     """One bad message holds up nobody; it is kept with its reason (fault F38, invariant I21)."""
-    team = await make_direct(parts)
+    team = await make_direct(container)
     await gateway.send(team, *texts(3, "before"))
     await gateway.send(team, "poison", tail=spoil)
     await gateway.send(team, *texts(3, "after"))
 
-    async with running(persister_of(parts).run()):
-        await eventually(lambda: is_drained(parts))
+    async with running(persister_of(container).run()):
+        await eventually(lambda: is_drained(container))
 
-    found = [message for message in await stored_of(parts, team.chat) if not message.deleted]
+    found = [message for message in await stored_of(container, team.chat) if not message.deleted]
     assert bodies(found) == [*texts(3, "before"), *texts(3, "after")]
-    ((_, fields),) = await parts.hot.call("XRANGE", parts.hot.keys.dead(0), "-", "+")
+    ((_, fields),) = await container.hot.call("XRANGE", container.hot.keys.dead(0), "-", "+")
     dead = dict(zip(fields[::2], fields[1::2], strict=True))
     assert (dead[b"s"], dead[b"r"]) == (b"4", b"bob")
     assert dead[b"why"]
 
 
 async def test_persist_message_that_the_store_refuses_is_found_and_buried(
-    parts: WorkerContainer, gateway: Gateway
+    container: StorageContainer, gateway: Gateway
 ) -> None:
     """A batch that is refused as a whole is taken apart until the one is alone."""
-    team = await make_direct(parts)
+    team = await make_direct(container)
     await gateway.send(team, *texts(20, "before"))
     # An empty key: DynamoDB refuses the item, and with it the whole BatchWriteItem.
     await gateway.send(team, "poison", tail=swap(b'"sender":"alice"', b'"sender":""'))
     await gateway.send(team, *texts(20, "after"))
 
-    async with running(persister_of(parts).run()):
-        await eventually(lambda: is_drained(parts))
+    async with running(persister_of(container).run()):
+        await eventually(lambda: is_drained(container))
 
-    found = await stored_of(parts, team.chat)
+    found = await stored_of(container, team.chat)
     assert bodies(found) == [*texts(20, "before"), "", *texts(20, "after")]
-    assert await parts.hot.call("XLEN", parts.hot.keys.dead(0)) == 1
+    assert await container.hot.call("XLEN", container.hot.keys.dead(0)) == 1
 
 
 @pytest.mark.parametrize(
@@ -265,36 +267,36 @@ async def test_persist_message_that_the_store_refuses_is_found_and_buried(
     ids=["unreadable", "refused"],
 )
 async def test_persist_message_that_was_buried_leaves_a_tombstone(
-    parts: WorkerContainer, gateway: Gateway, spoil: Callable[[bytes], bytes]
+    container: StorageContainer, gateway: Gateway, spoil: Callable[[bytes], bytes]
 ) -> None:
     """A chat has no holes: its place is taken by something that says nothing (invariant I4)."""
-    team = await make_direct(parts)
+    team = await make_direct(container)
     await gateway.send(team, "before")
     await gateway.send(team, "poison", tail=spoil)
     await gateway.send(team, "after")
 
-    async with running(persister_of(parts).run()):
-        await eventually(lambda: is_drained(parts))
+    async with running(persister_of(container).run()):
+        await eventually(lambda: is_drained(container))
 
-    found = await parts.messages.list_after(team.chat, 0, 10)
+    found = await container.messages.list_after(team.chat, 0, 10)
     assert [message.seq for message in found] == [1, 2, 3]
     assert (found[1].body, found[1].deleted, found[1].ref) == ("", True, "r2")
 
 
 async def test_persist_message_that_was_buried_is_not_said_to_be_stored(
-    parts: WorkerContainer, gateway: Gateway
+    container: StorageContainer, gateway: Gateway
 ) -> None:
     """`stored` means that DynamoDB has it (promise P1)."""
-    team = await make_direct(parts)
+    team = await make_direct(container)
     await gateway.send(team, "good")
     await gateway.send(team, "poison", tail=swap(b'"sender":"alice"', b'"sender":""'))
 
-    async with running(persister_of(parts).run()):
-        await eventually(lambda: is_drained(parts))
+    async with running(persister_of(container).run()):
+        await eventually(lambda: is_drained(container))
         await eventually(lambda: gateway.received(StoredMail))
 
     assert {mail.upto for mail in gateway.received(StoredMail)} == {1}
-    stored = await parts.hot.call("HGET", parts.hot.keys.chat(team.chat), "stored")
+    stored = await container.hot.call("HGET", container.hot.keys.chat(team.chat), "stored")
     assert stored == b"1"
 
 
@@ -310,49 +312,49 @@ async def test_persist_catches_up_when_dynamodb_comes_back(
     warm = settings_for(server.endpoint)
     async with open_dynamodb(warm) as client:
         await apply_tables(client, warm, poll_s=0.01)
-    async with open_parts(redis_url, warm) as parts:
-        gateway, team = Gateway(parts.hot), await make_direct(parts)
-        async with running(persister_of(parts).run()) as task:
+    async with open_container(redis_url, warm) as container:
+        gateway, team = Gateway(container.hot), await make_direct(container)
+        async with running(persister_of(container).run()) as task:
             await gateway.send(team, *texts(5, "before"))
-            await eventually(lambda: is_drained(parts))
+            await eventually(lambda: is_drained(container))
             server.kill()
             await gateway.send(team, *texts(40, "during"))
-            assert await waiting_in(parts) == 40
+            assert await waiting_in(container) == 40
             server.start()
 
-            await eventually(lambda: is_drained(parts))
+            await eventually(lambda: is_drained(container))
 
             assert not task.done()
-        found = await stored_of(parts, team.chat)
+        found = await stored_of(container, team.chat)
         assert bodies(found) == [*texts(5, "before"), *texts(40, "during")]
 
 
 async def test_persist_throttled_batches_are_written_all_the_same(
-    parts: WorkerContainer, gateway: Gateway
+    container: StorageContainer, gateway: Gateway
 ) -> None:
     """What DynamoDB hands back is offered again, and the checkpoint waits for it (F21, F22)."""
-    team = await make_direct(parts)
-    Faults(parts.messages._client).leave_unprocessed(3, 0, 7)
+    team = await make_direct(container)
+    Faults(container.messages._client).leave_unprocessed(3, 0, 7)
     await gateway.send(team, *texts(60))
 
-    async with running(persister_of(parts).run()):
-        await eventually(lambda: is_drained(parts))
+    async with running(persister_of(container).run()):
+        await eventually(lambda: is_drained(container))
 
-    assert [m.seq for m in await stored_of(parts, team.chat)] == list(range(1, 61))
+    assert [m.seq for m in await stored_of(container, team.chat)] == list(range(1, 61))
 
 
 async def test_persist_write_whose_answer_was_lost_is_made_again(
-    parts: WorkerContainer, gateway: Gateway
+    container: StorageContainer, gateway: Gateway
 ) -> None:
     """Nobody knows what happened, so it is made to have happened (fault F23)."""
-    team = await make_direct(parts)
-    Faults(parts.messages._client).lose_answers("BatchWriteItem", 2)
+    team = await make_direct(container)
+    Faults(container.messages._client).lose_answers("BatchWriteItem", 2)
     await gateway.send(team, *texts(10))
 
-    async with running(persister_of(parts).run()):
-        await eventually(lambda: is_drained(parts))
+    async with running(persister_of(container).run()):
+        await eventually(lambda: is_drained(container))
 
-    assert [m.seq for m in await stored_of(parts, team.chat)] == list(range(1, 11))
+    assert [m.seq for m in await stored_of(container, team.chat)] == list(range(1, 11))
 
 
 # processes
@@ -363,9 +365,9 @@ async def test_persist_of_redis_that_goes_away_says_so(
 ) -> None:
     """Whoever runs it starts it again; the message names the address."""
     server = start_redis("always")
-    async with open_parts(redis_url_of(server), tables.settings) as parts:
-        task = asyncio.create_task(run_persist(parts, "w1"))
-        await eventually(lambda: holder_of(parts, b"w1"))
+    async with open_container(redis_url_of(server), tables.settings) as container:
+        task = asyncio.create_task(run_persist(container, "w1"))
+        await eventually(lambda: holder_of(container, b"w1"))
 
         server.kill()
 
@@ -377,48 +379,48 @@ async def test_persist_of_many_partitions_writes_all_of_them(
     redis_url: str, tables: Tables
 ) -> None:
     """One process takes every partition that is free."""
-    async with open_parts(redis_url, tables.settings, redis={"partitions": 4}) as parts:
-        gateway = Gateway(parts.hot)
-        teams = [await make_group(parts, ALICE, BOB, ref=f"g{n}") for n in range(8)]
-        assert len({parts.hot.keys.partition_of(team.chat) for team in teams}) > 1
-        async with running(run_persist(parts, "w1")):
+    async with open_container(redis_url, tables.settings, redis={"partitions": 4}) as container:
+        gateway = Gateway(container.hot)
+        teams = [await make_group(container, ALICE, BOB, ref=f"g{n}") for n in range(8)]
+        assert len({container.hot.keys.partition_of(team.chat) for team in teams}) > 1
+        async with running(run_persist(container, "w1")):
             for team in teams:
                 await gateway.send(team, *texts(3))
 
             async def all_stored() -> bool:
-                return all([await count_of(parts, team.chat) == 3 for team in teams])
+                return all([await count_of(container, team.chat) == 3 for team in teams])
 
             await eventually(all_stored)
 
 
-async def count_of(parts: WorkerContainer, chat: ChatId) -> int:
+async def count_of(container: StorageContainer, chat: ChatId) -> int:
     """How many messages of a chat are stored."""
-    return len(await stored_of(parts, chat))
+    return len(await stored_of(container, chat))
 
 
 @pytest.mark.parametrize(
     "place", ["before_write", "after_write", "before_checkpoint", "after_checkpoint"]
 )
 async def test_persist_killed_anywhere_leaves_nothing_undone(
-    parts: WorkerContainer, gateway: Gateway, place: str
+    container: StorageContainer, gateway: Gateway, place: str
 ) -> None:
     """Whoever comes next finishes it: each message once, and every chat knows how far it is stored.
 
     A chat that nobody writes to any more must not wait for ever for its watermark.
     """
-    team = await make_direct(parts)
+    team = await make_direct(container)
     await gateway.send(team, *texts(40))
 
     worker = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "chatserver.cli.main", "worker", "persist",
-        env={**os.environ, **variables_of(parts), "CHAT_FAILPOINT": f"persist.{place}:kill"},
+        env={**os.environ, **variables_of(container), "CHAT_FAILPOINT": f"persist.{place}:kill"},
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     assert await asyncio.wait_for(worker.wait(), 90) == -signal.SIGKILL
-    await parts.hot.call("HSET", parts.hot.keys.lease(0, "persist"), "until_ms", 0)
-    async with running(persister_of(parts, "w2").run()):
-        await eventually(lambda: is_drained(parts))
+    await container.hot.call("HSET", container.hot.keys.lease(0, "persist"), "until_ms", 0)
+    async with running(persister_of(container, "w2").run()):
+        await eventually(lambda: is_drained(container))
 
-    assert [m.seq for m in await stored_of(parts, team.chat)] == list(range(1, 41))
-    stored = await parts.hot.call("HGET", parts.hot.keys.chat(team.chat), "stored")
+    assert [m.seq for m in await stored_of(container, team.chat)] == list(range(1, 41))
+    stored = await container.hot.call("HGET", container.hot.keys.chat(team.chat), "stored")
     assert stored == b"40"

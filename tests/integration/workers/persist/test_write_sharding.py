@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.domain.messages import Audience
 from chatserver.domain.write_sharding import Layout
@@ -31,13 +32,12 @@ from tests.integration.workers.support import (
     Gateway,
     is_drained,
     make_direct,
-    open_parts,
+    open_container,
     running,
     texts,
     variables_of,
 )
 from tests.support.servers.processes import eventually
-from workers.container import WorkerContainer
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
@@ -62,10 +62,10 @@ BUSY, CALM = (10, 0.05), (1, 0.6)  # messages at once, and the pause after them
 
 
 @pytest.fixture
-async def spreading(redis_url: str, tables: Tables) -> AsyncIterator[WorkerContainer]:
+async def spreading(redis_url: str, tables: Tables) -> AsyncIterator[StorageContainer]:
     """The parts of a process with these settings; it reads, and commits for the chat."""
     warm = tables.settings.model_copy(update=SHARDS)
-    async with open_parts(redis_url, warm) as made:
+    async with open_container(redis_url, warm) as made:
         yield made
 
 
@@ -110,9 +110,9 @@ class Follower:
 
 
 @contextlib.asynccontextmanager
-async def worker(parts: WorkerContainer, failpoint: str = "") -> AsyncIterator[Any]:
+async def worker(container: StorageContainer, failpoint: str = "") -> AsyncIterator[Any]:
     """A persist worker; killed at the end, if it still lives."""
-    env = {**os.environ, **variables_of(parts), **ENV}
+    env = {**os.environ, **variables_of(container), **ENV}
     if failpoint:
         env["CHAT_FAILPOINT"] = failpoint
     process = await asyncio.create_subprocess_exec(
@@ -134,13 +134,13 @@ def is_stopped(process: Any) -> bool:
 
 
 def is_at(
-    parts: WorkerContainer, tables: Tables, team: Audience, shards: int
+    container: StorageContainer, tables: Tables, team: Audience, shards: int
 ) -> Callable[[], Awaitable[bool]]:
     """Whether the chat is on so many shards, and something was stored there."""
 
     async def look() -> bool:
         layout = await layout_in(tables.client, tables.settings, team.chat)
-        head = await parts.messages.find_head(team.chat)
+        head = await container.messages.find_head(team.chat)
         return layout.shards == shards and head is not None and head.ts > layout.from_ts
 
     return look
@@ -148,43 +148,43 @@ def is_at(
 
 @pytest.mark.timeout(400)
 async def test_chat_moves_up_and_down_under_load_and_loses_and_repeats_nothing(
-    spreading: WorkerContainer, tables: Tables
+    spreading: StorageContainer, tables: Tables
 ) -> None:
     """One worker stops in the middle of a move and wakes later, another is killed after one."""
-    parts = spreading
-    gateway = Gateway(parts.hot)
-    team = await make_direct(parts)
-    load, follower = Load(gateway, team), Follower(parts.messages, team.chat)
+    container = spreading
+    gateway = Gateway(container.hot)
+    team = await make_direct(container)
+    load, follower = Load(gateway, team), Follower(container.messages, team.chat)
     async with contextlib.AsyncExitStack() as stack:
-        sleeper = await stack.enter_async_context(worker(parts, "shards.before_spread:stop"))
-        lease = parts.hot.keys.lease(0, "persist")
-        await eventually(lambda: parts.hot.call("HGET", lease, "owner"), 90)
+        sleeper = await stack.enter_async_context(worker(container, "shards.before_spread:stop"))
+        lease = container.hot.keys.lease(0, "persist")
+        await eventually(lambda: container.hot.call("HGET", lease, "owner"), 90)
         sending = await stack.enter_async_context(running(load.run(), "load"))
         await stack.enter_async_context(running(follower.run(), "follower"))
         # It has reckoned where the stretch begins, and sleeps before it writes so.
         await eventually(lambda: is_stopped(sleeper), 60)
-        doomed = await stack.enter_async_context(worker(parts, "shards.after_spread:kill:2"))
-        await eventually(is_at(parts, tables, team, 4), 90)
+        doomed = await stack.enter_async_context(worker(container, "shards.after_spread:kill:2"))
+        await eventually(is_at(container, tables, team, 4), 90)
         load.pace = CALM
         assert await asyncio.wait_for(doomed.wait(), 60) == -signal.SIGKILL
 
         sleeper.send_signal(signal.SIGCONT)
-        await eventually(is_at(parts, tables, team, 1), 60)
+        await eventually(is_at(container, tables, team, 1), 60)
         load.pace = BUSY
-        await eventually(is_at(parts, tables, team, 4), 60)
+        await eventually(is_at(container, tables, team, 4), 60)
         load.is_over = True
         await sending
-        await eventually(lambda: is_drained(parts), 60)
-        sent = int(await parts.hot.call("HGET", parts.hot.keys.chat(team.chat), "seq"))
+        await eventually(lambda: is_drained(container), 60)
+        sent = int(await container.hot.call("HGET", container.hot.keys.chat(team.chat), "seq"))
         await eventually(lambda: len(follower.found) == sent, 30)
 
     layout = await layout_in(tables.client, tables.settings, team.chat)
     assert len(layout.stretches) >= 3
-    await assert_whole(parts, tables, team, layout, sent)
+    await assert_whole(container, tables, team, layout, sent)
 
 
 async def assert_whole(
-    parts: WorkerContainer, tables: Tables, team: Audience, layout: Layout, sent: int
+    container: StorageContainer, tables: Tables, team: Audience, layout: Layout, sent: int
 ) -> None:
     """See that each entry is in one place, its own, and that all ways to read give each once."""
     raw = await raw_seqs(tables.client, tables.settings, team.chat)
@@ -196,9 +196,9 @@ async def assert_whole(
     down: list[Message] = []
     while not down or down[0].seq > 1:
         before = down[0].seq if down else None
-        down = [*await parts.messages.list_before(team.chat, before, 150), *down]
+        down = [*await container.messages.list_before(team.chat, before, 150), *down]
     assert [each.seq for each in down] == every
-    patterns = MessageIndexes(tables.client, parts.settings.warm)
+    patterns = MessageIndexes(tables.client, container.settings.warm)
 
     async def seqs_of(read: Any, of: str, sender: UserId | None = None) -> None:
         found: list[int] = []

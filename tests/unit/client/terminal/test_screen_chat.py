@@ -43,7 +43,7 @@ async def typed(*pieces: str) -> FakeLink:
     """Type keys, then leave."""
     link = FakeLink()
     with create_pipe_input() as keys, create_app_session(keys, DummyOutput()):
-        chat = ScreenChat("ws://none", cast("Link", None), Conversation("bob"))  # type: ignore[arg-type]
+        chat = ScreenChat(url="ws://none", get_token=cast("Link", None), talk=Conversation("bob"))  # type: ignore[arg-type]
         chat._link = cast(Link, link)
         for piece in (*pieces, "\x03"):
             keys.send_text(piece)

@@ -132,7 +132,7 @@ def test_chats_and_counts_are_of_the_last_minute() -> None:
 class Page:
     """Of what was received."""
 
-    received: Sequence[Said]
+    snapshots: Sequence[Said]
     entry: str
     now_ms: int
     has_more: bool
@@ -197,8 +197,8 @@ async def test_publisher_says_who_it_is_and_what_else_there_is() -> None:
         return {"queues": [Queue("u", "d", 1)]}
 
     publisher = Publisher(
-        who=ProcessIdentity("worker", "persist"),
-        figures=figures,
+        identity=ProcessIdentity("worker", "persist"),
+        stats_log=figures,
         clock=Clock(),
         find_more=find_more,
     )

@@ -39,11 +39,11 @@ class Older:
         if self.is_broken:
             raise Unavailable("S3 is away")
 
-    async def look(self, *_: Any) -> None:
+    async def find_state(self, *_: Any) -> None:
         if self.is_broken:
             raise Unavailable("DynamoDB is away")
 
-    async def look_in_archive(self, *_: Any) -> tuple[int, None]:
+    async def find_segment(self, *_: Any) -> tuple[int, None]:
         return 0, None
 
     async def find_hold(self, *_: Any) -> None:

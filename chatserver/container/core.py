@@ -1,0 +1,265 @@
+"""Dependencies of every server process: adapters of Redis and the use cases on top of them."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Collection
+from functools import cached_property
+from typing import Any, Self, TypeVar, cast
+
+from chatserver.config import Settings
+from chatserver.container import ports
+from chatserver.container.ports import Port
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import ChatId, GatewayId, UserId
+from chatserver.features.registry import Feature, list_features, load
+from chatserver.hot.bus.mailbox import MailboxWriter
+from chatserver.hot.chats.amendments import Amendments, Hidden
+from chatserver.hot.chats.answered_chats import DirectChats
+from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.group_commit import PartitionedCommit
+from chatserver.hot.chats.large_chats import LargeChatSubscriptions
+from chatserver.hot.chats.membership import HotMembership, MemberCheck, PeriodSource
+from chatserver.hot.chats.undelivered import UndeliveredChats
+from chatserver.hot.key_sets import KeySets
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.users.blocks import Blocks
+from chatserver.hot.users.inbox import Inboxes
+from chatserver.hot.users.presence_subscriptions import PresenceStates
+from chatserver.hot.users.rate_limits import OF_ADDRESS, Kind, Limits
+from chatserver.hot.users.revocations import Revocations
+from chatserver.protocol.memory_costs import Charge
+from chatserver.service.chats.service import ChatDirectory, Chats
+from chatserver.service.history.service import History, WarmHistory
+from chatserver.service.history.views import Views
+from chatserver.service.messaging.amendments import MessageAmendments
+from chatserver.service.messaging.device_notifier import DeviceNotifier
+from chatserver.service.messaging.service import Messaging
+from chatserver.service.presence.service import LAST_SEEN_TTL_S
+from chatserver.service.presence.subscriptions import SUBSCRIBED_USERS_MAX, PresenceSubscriptions
+
+T = TypeVar("T")
+
+
+class CoreContainer(abc.ABC):
+    """What all server processes share. Subclasses define how the warm tier is reached."""
+
+    limit_kinds: Collection[Kind] = OF_ADDRESS
+
+    def __init__(
+        self, *, settings: Settings, clock: Clock, hot: HotClient, gateway: GatewayId
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.hot = hot
+        self.gateway = gateway
+        self._made: dict[Callable[[Self], Any], Any] = {}
+
+    def get(self, kind: Callable[[Self], T]) -> T:
+        """Return the container of a feature, which is created at its first use."""
+        if kind not in self._made:
+            self._made[kind] = kind(self)
+        return cast("T", self._made[kind])
+
+    def provided(self, port: Port[T]) -> T:
+        """Return what a feature provides for a port, or the port's default."""
+        for feature in list_features():
+            if (path := self._find_provider(feature, port.name)) is not None:
+                return cast("T", load(path)(self))
+        return port.default
+
+    @abc.abstractmethod
+    def _find_provider(self, feature: Feature, port: str) -> str | None: ...
+
+    # What differs between gateways and the processes with DynamoDB
+
+    @property
+    @abc.abstractmethod
+    def charge(self) -> Charge:
+        """Charges users for the Redis memory that they use."""
+
+    @property
+    @abc.abstractmethod
+    def device_notifier(self) -> DeviceNotifier:
+        """Sends events and signals to devices."""
+
+    @property
+    @abc.abstractmethod
+    def chat_directory(self) -> ChatDirectory:
+        """Chats in the warm tier."""
+
+    @property
+    @abc.abstractmethod
+    def warm_history(self) -> WarmHistory:
+        """Messages that are older than Redis."""
+
+    @property
+    @abc.abstractmethod
+    def earlier_periods(self) -> PeriodSource:
+        """Earlier membership periods."""
+
+    @abc.abstractmethod
+    async def load_chat(self, chat: ChatId) -> None:
+        """Load a chat from the warm tier into Redis. Raises NotFound, Unavailable."""
+
+    @abc.abstractmethod
+    async def load_user(self, user: UserId) -> None:
+        """Load a user's state from the warm tier into Redis. Raises Unavailable."""
+
+    # Redis
+
+    @cached_property
+    def mailbox_writer(self) -> MailboxWriter:
+        return MailboxWriter(self.hot)
+
+    @cached_property
+    def inboxes(self) -> Inboxes:
+        return Inboxes(self.hot)
+
+    @cached_property
+    def chat_log(self) -> ChatLog:
+        return ChatLog(self.hot)
+
+    @cached_property
+    def hidden_messages(self) -> Hidden:
+        return Hidden(self.hot)
+
+    @cached_property
+    def hot_amendments(self) -> Amendments:
+        return Amendments(self.hot, self.gateway)
+
+    @cached_property
+    def hot_membership(self) -> HotMembership:
+        return HotMembership(self.hot)
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        return Blocks(self.hot)
+
+    @cached_property
+    def key_sets(self) -> KeySets:
+        return KeySets(self.hot)
+
+    @cached_property
+    def revocations(self) -> Revocations:
+        return Revocations(self.hot, self.settings.auth.token_s_max)
+
+    @cached_property
+    def limits(self) -> Limits:
+        return Limits(self.hot, self.settings.limits, self.limit_kinds)
+
+    @cached_property
+    def audiences(self) -> Audiences:
+        return Audiences(self.hot, self.load_chat, self.charge)
+
+    @cached_property
+    def undelivered_chats(self) -> UndeliveredChats:
+        return UndeliveredChats(self.hot, self.mailbox_writer)
+
+    @cached_property
+    def large_chat_subscriptions(self) -> LargeChatSubscriptions:
+        return LargeChatSubscriptions(self.hot, self.gateway, self.settings.gateway.online_ttl_s)
+
+    @cached_property
+    def presence_states(self) -> PresenceStates:
+        return PresenceStates(
+            hot=self.hot,
+            gateway=self.gateway,
+            online_ttl_s=self.settings.gateway.online_ttl_s,
+            keep_s=LAST_SEEN_TTL_S,
+        )
+
+    # Use cases
+
+    @cached_property
+    def members(self) -> MemberCheck:
+        return MemberCheck(self.hot, self.audiences, self.earlier_periods)
+
+    @cached_property
+    def views(self) -> Views:
+        return Views(self.chat_log, self.hidden_messages, self.members)
+
+    @cached_property
+    def history(self) -> History:
+        return History(
+            log=self.chat_log,
+            older=self.warm_history,
+            members=self.members,
+            clock=self.clock,
+            views=self.views,
+            pages=self.settings.chats.page_bounds,
+        )
+
+    @cached_property
+    def chats(self) -> Chats:
+        return Chats(
+            inboxes=self.inboxes,
+            audiences=self.audiences,
+            log=self.chat_log,
+            older=self.warm_history,
+            directory=self.chat_directory,
+            load_user=self.load_user,
+            devices=self.device_notifier,
+            clock=self.clock,
+            views=self.views,
+            large_chats=self.large_chat_subscriptions,
+            blocks=self.blocks,
+            pages=self.settings.chats.page_bounds,
+            charge=self.charge,
+        )
+
+    @cached_property
+    def messaging(self) -> Messaging:
+        return self.provided(ports.MESSAGING)(
+            commits=PartitionedCommit(self.hot, self.gateway),
+            audiences=self.audiences,
+            inboxes=self.inboxes,
+            undelivered=self.undelivered_chats,
+            devices=self.device_notifier,
+            large_chats=self.large_chat_subscriptions,
+            expires_s_max=self.settings.gateway.expires_s_max,
+            clock=self.clock,
+            body_bounds=self.settings.chats.body_bounds,
+            charge=self.charge,
+        )
+
+    @cached_property
+    def check_edit(self) -> ports.CheckEdit | None:
+        return self.provided(ports.CHECK_EDIT)
+
+    @cached_property
+    def check_companion_send(self) -> ports.CheckSend:
+        return self.provided(ports.CHECK_COMPANION_SEND)
+
+    @cached_property
+    def resolve_files(self) -> ports.ResolveFiles:
+        return self.provided(ports.RESOLVE_FILES)
+
+    @cached_property
+    def message_amendments(self) -> MessageAmendments:
+        return MessageAmendments(
+            commits=self.hot_amendments,
+            hidden=self.hidden_messages,
+            audiences=self.audiences,
+            log=self.chat_log,
+            warm=self.warm_history,
+            messaging=self.messaging,
+            inboxes=self.inboxes,
+            devices=self.device_notifier,
+            body_bounds=self.settings.chats.body_bounds,
+            charge=self.charge,
+            members=self.members,
+        )
+
+    @cached_property
+    def presence_subscriptions(self) -> PresenceSubscriptions:
+        return PresenceSubscriptions(
+            states=self.presence_states,
+            inboxes=self.inboxes,
+            load_chat=self.audiences.get,
+            users_max=SUBSCRIBED_USERS_MAX,
+            clock=self.clock,
+            blocks=self.blocks,
+            direct_chats=DirectChats(self.hot, self.audiences.get),
+        )

@@ -1,0 +1,153 @@
+"""Dependencies of a gateway process, which reaches the warm tier through workers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from functools import cached_property
+
+from chatserver.auth.tokens import Tokens
+from chatserver.config import Settings, check_secret
+from chatserver.container import ports
+from chatserver.container.core import CoreContainer
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import ChatId, GatewayId, UserId
+from chatserver.features.registry import Feature
+from chatserver.hot.bus.mailbox import Mailbox, MailboxWriter
+from chatserver.hot.bus.rpc_client import WarmCalls
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.factory import open_hot
+from chatserver.hot.users.presence import Presence
+from chatserver.hot.users.session_directory import Sessions
+from chatserver.protocol.memory_costs import Charge
+from chatserver.service.access.authentication import TokenAuthentication
+from chatserver.service.access.host_keyring import KeyRing
+from chatserver.service.history.large_chat_log import ChannelLog
+from chatserver.service.history.sync import Sync
+from chatserver.service.messaging.device_notifier import DeviceNotifier
+from chatserver.service.presence.service import LAST_SEEN_TTL_S, UserPresence
+
+MakeNotifier = Callable[[MailboxWriter, WarmCalls], DeviceNotifier]
+
+
+class GatewayContainer(CoreContainer):
+    """The use cases and adapters of a gateway. `make_notifier`: routes events to its sessions."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        clock: Clock,
+        hot: HotClient,
+        gateway: GatewayId,
+        make_notifier: MakeNotifier,
+    ) -> None:
+        super().__init__(settings=settings, clock=clock, hot=hot, gateway=gateway)
+        self.warm = WarmCalls(hot, gateway, settings.gateway.rpc_timeout_s)
+        self._notifier = make_notifier(self.mailbox_writer, self.warm)
+
+    def _find_provider(self, feature: Feature, port: str) -> str | None:
+        return feature.gateway_ports.get(port)
+
+    @property
+    def charge(self) -> Charge:
+        return self.limits.charge_memory
+
+    @property
+    def device_notifier(self) -> DeviceNotifier:
+        return self._notifier
+
+    @property
+    def chat_directory(self) -> WarmCalls:
+        return self.warm
+
+    @property
+    def warm_history(self) -> WarmCalls:
+        return self.warm
+
+    @property
+    def earlier_periods(self) -> WarmCalls:
+        return self.warm
+
+    async def load_chat(self, chat: ChatId) -> None:
+        await self.warm.load_chat(chat)
+
+    async def load_user(self, user: UserId) -> None:
+        await self.warm.load_user(user)
+
+    @cached_property
+    def answer_companion_frame(self) -> ports.AnswerCompanionFrame:
+        return self.provided(ports.ANSWER_COMPANION_FRAME)
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        return Tokens(self.settings.auth, self.clock)
+
+    @cached_property
+    def host_keys(self) -> KeyRing:
+        return KeyRing(
+            settings=self.settings.auth,
+            cache=self.key_sets,
+            fetch=self.warm.load_keys,
+            activate=self.tokens.use_key_set,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def authentication(self) -> TokenAuthentication:
+        return TokenAuthentication(self.tokens, self.revocations, self.host_keys)
+
+    @cached_property
+    def sync(self) -> Sync:
+        return Sync(
+            inboxes=self.inboxes,
+            log=self.chat_log,
+            older=self.warm,
+            clock=self.clock,
+            views=self.views,
+            pages=self.settings.chats.page_bounds,
+        )
+
+    @cached_property
+    def large_chat_log(self) -> ChannelLog:
+        return ChannelLog(self.chat_log, self.views, self.clock)
+
+    @cached_property
+    def presence(self) -> Presence:
+        return Presence(self.hot, self.gateway, self.settings.gateway.online_ttl_s)
+
+    @cached_property
+    def user_presence(self) -> UserPresence:
+        return UserPresence(self.presence_states, self.settings.presence, self.clock)
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        return Sessions(
+            hot=self.hot,
+            gateway=self.gateway,
+            sessions_max=self.settings.gateway.sessions_per_user_max,
+            keep_s=LAST_SEEN_TTL_S,
+        )
+
+    @cached_property
+    def mailbox(self) -> Mailbox:
+        # Same TTL as presence: entries of a dead gateway are detected and removed when mail is
+        # posted to it.
+        return Mailbox(self.hot, self.gateway, self.settings.gateway.online_ttl_s)
+
+
+@contextlib.asynccontextmanager
+async def open_gateway_container(
+    *, settings: Settings, gateway: GatewayId, clock: Clock, make_notifier: MakeNotifier
+) -> AsyncIterator[GatewayContainer]:
+    """Connect a gateway to Redis.
+
+    Raises:
+        ConfigError: a setting prevents the start.
+        Unavailable: Redis is unavailable.
+    """
+    check_secret(settings)
+    async with open_hot(settings.redis) as hot:
+        yield GatewayContainer(
+            settings=settings, clock=clock, hot=hot, gateway=gateway, make_notifier=make_notifier
+        )

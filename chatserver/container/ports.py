@@ -1,0 +1,62 @@
+"""Ports: dependencies of the core that installed features provide.
+
+A feature registers a function of the container under the port's name (`Feature.ports`,
+`Feature.gateway_ports`). If no installed feature does, the core uses the port's default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.errors import BadRequest
+from chatserver.protocol import frames
+from chatserver.service.messaging.service import Messaging
+
+T = TypeVar("T")
+
+NO_COMPANIONS = "companions: this server has none"
+
+CompanionFrame = frames.StopTurn | frames.JoinTurn | frames.AnySessionRequest
+CheckEdit = Callable[[UserId, frames.Edit], Awaitable[frames.Edit]]
+CheckSend = Callable[[UserId, frames.Send], Awaitable[None]]
+ResolveFiles = Callable[[UserId, ChatId, Sequence[str]], Awaitable[Sequence[frames.Attachment]]]
+AnswerCompanionFrame = Callable[[UserId, CompanionFrame], Awaitable[msgspec.Struct]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Port(Generic[T]):
+    """A dependency of type `T`. `default`: what the core uses if no feature provides it."""
+
+    name: str
+    default: T
+
+
+async def _refuse_files(
+    sender: UserId, chat: ChatId, ids: Sequence[str]
+) -> Sequence[frames.Attachment]:
+    raise BadRequest("attachments: this server does not accept files")
+
+
+async def _refuse_companion_frame(user: UserId, frame: CompanionFrame) -> msgspec.Struct:
+    raise BadRequest(NO_COMPANIONS)
+
+
+async def ignore(*_: object) -> None:
+    """Do nothing: a port's default."""
+    return
+
+
+# Every process that accepts messages.
+MESSAGING: Port[Callable[..., Messaging]] = Port("messaging", Messaging)
+CHECK_EDIT: Port[CheckEdit | None] = Port("check_edit", None)
+CHECK_COMPANION_SEND: Port[CheckSend] = Port("check_companion_send", ignore)
+RESOLVE_FILES: Port[ResolveFiles] = Port("resolve_files", _refuse_files)
+# Answers users' requests about companions, in a gateway.
+ANSWER_COMPANION_FRAME: Port[AnswerCompanionFrame] = Port(
+    "answer_companion_frame", _refuse_companion_frame
+)

@@ -1,0 +1,593 @@
+"""Dependencies of the API and of workers, which have clients of DynamoDB and S3.
+
+The API acts as a gateway without sessions: it commits through the same scripts, uses the same
+fan-out, and notifies devices through the mailboxes of their gateways.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cached_property
+from typing import Literal
+
+from chatserver.auth.host_keys import parse_jwks
+from chatserver.auth.page_cursors import Cursors
+from chatserver.auth.tokens import Tokens
+from chatserver.cold.archive import SegmentObjects
+from chatserver.cold.client import ObjectStore, open_s3
+from chatserver.cold.long_bodies import BodyFiles
+from chatserver.config import Settings, check_secret
+from chatserver.container import storage_ports
+from chatserver.container.core import CoreContainer
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import SYSTEM_USER, ChatId, GatewayId, UserId, new_id
+from chatserver.domain.membership import GROUP_MEMBERS_MAX
+from chatserver.features.registry import Feature
+from chatserver.hot.bus.idempotent_answers import Answers
+from chatserver.hot.bus.remote_delivery import RemoteDelivery
+from chatserver.hot.chats.answered_chats import DirectChats
+from chatserver.hot.chats.chat_loader import HotChatLoader
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.factory import open_hot
+from chatserver.hot.users.contact_limits import Contacts
+from chatserver.hot.users.group_quotas import GroupQuotas
+from chatserver.hot.users.rate_limits import ALL_KINDS
+from chatserver.hot.users.revocations import SessionEnder
+from chatserver.operations.cost.hot import UsageTotals
+from chatserver.operations.cost.recorder import record_usage
+from chatserver.operations.doctor.dynamodb_checks import require_tables
+from chatserver.outbound.document_fetch import fetch_document
+from chatserver.outbound.http_client import Outbound, open_outbound
+from chatserver.protocol.memory_costs import Charge, charge_nobody
+from chatserver.service.access.api_keys import ApiKeys
+from chatserver.service.access.authentication import TokenAuthentication
+from chatserver.service.access.host_keyring import KeyFetcher, KeyRing
+from chatserver.service.access.revocation import Revoking
+from chatserver.service.chats.chat_creator import ChatCreator
+from chatserver.service.chats.chat_loader import ChatLoader
+from chatserver.service.chats.user_loader import UserLoader
+from chatserver.service.history.cold_log import ColdLog
+from chatserver.service.history.message_context import MessageContext
+from chatserver.service.history.message_queries import MessageQueries
+from chatserver.service.history.older_tiers import OlderTiers
+from chatserver.service.membership.former_members import FormerMembers
+from chatserver.service.membership.invitations import PENDING_MAX, FollowGraph, Invitations
+from chatserver.service.membership.propagation import MembershipPropagation
+from chatserver.service.membership.service import Membership
+from chatserver.service.messaging.stored_acks import STORED_TIMEOUT_S, StoredWaits
+from chatserver.service.moderation.block_policy import BlockPolicy
+from chatserver.service.moderation.retention import Retention
+from chatserver.service.moderation.service import Moderation, PublishEvent
+from chatserver.telemetry.process_stats import BusyChats
+from chatserver.warm.api_keys import KeyRows
+from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.archive.manifests import Manifests
+from chatserver.warm.archive.restored_ranges import RestoredRows
+from chatserver.warm.chats.directory import Directory
+from chatserver.warm.chats.invitations import InvitationRows
+from chatserver.warm.chats.legal_holds import Holds
+from chatserver.warm.chats.logins import LoginRows
+from chatserver.warm.chats.memberships import Memberships
+from chatserver.warm.chats.moderation import Moderation as ModerationRows
+from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
+from chatserver.warm.messages.chat_files import ChatFiles
+from chatserver.warm.messages.long_bodies import LongBodies
+from chatserver.warm.messages.message_changes import MessageChanges
+from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.store import MessageRepository
+from chatserver.warm.messages.ttl import ItemRetention
+from chatserver.warm.messages.write_shards import ShardList
+from chatserver.warm.schema.active_version import watch_schema
+
+STORED_POLL_S = 0.1  # polling interval: the API has no mailbox
+
+Role = Literal["api", "worker"]
+
+
+class StorageContainer(CoreContainer):
+    """The use cases and adapters of the API and of workers.
+
+    Only users of the API are charged for memory: what workers do is the server's own work.
+    """
+
+    limit_kinds = ALL_KINDS
+
+    def __init__(
+        self,
+        *,
+        role: Role,
+        settings: Settings,
+        clock: Clock,
+        hot: HotClient,
+        dynamodb: DynamoClient,
+        store: ObjectStore,
+        outbound: Outbound,
+    ) -> None:
+        # Neither has a mailbox or sessions; the API commits messages, under a name of its own.
+        gateway = GatewayId(new_id().lower() if role == "api" else "-")
+        super().__init__(settings=settings, clock=clock, hot=hot, gateway=gateway)
+        self.role = role
+        self.dynamodb = dynamodb
+        self.store = store
+        self.outbound = outbound
+        # Called at shutdown, while the stores are still connected.
+        self.closers: list[Callable[[], Awaitable[None]]] = []
+
+    def _find_provider(self, feature: Feature, port: str) -> str | None:
+        return feature.ports.get(port)
+
+    @property
+    def charge(self) -> Charge:
+        return self.limits.charge_memory if self.role == "api" else charge_nobody
+
+    @cached_property
+    def device_notifier(self) -> RemoteDelivery:
+        return RemoteDelivery(self.mailbox_writer, self.gateway)
+
+    @property
+    def chat_directory(self) -> ChatCreator:
+        return self.chat_creator
+
+    @property
+    def warm_history(self) -> OlderTiers:
+        return self.older_tiers
+
+    @property
+    def earlier_periods(self) -> Memberships:
+        return self.memberships
+
+    async def load_chat(self, chat: ChatId) -> None:
+        await self.chat_loader.load_chat(chat)
+
+    async def load_user(self, user: UserId) -> None:
+        await self.user_loader.load_user(user)
+
+    async def check_tables(self) -> None:
+        """Check the tables; see `require_tables`."""
+        await require_tables(self.dynamodb.for_feature("operations"), self.settings.warm)
+
+    # DynamoDB and S3
+
+    @cached_property
+    def directory(self) -> Directory:
+        return Directory(self.dynamodb.for_feature("directory"), self.settings.warm)
+
+    @cached_property
+    def memberships(self) -> Memberships:
+        return Memberships(self.dynamodb.for_feature("membership"), self.settings.warm)
+
+    @cached_property
+    def login_rows(self) -> LoginRows:
+        return LoginRows(self.dynamodb.for_feature("accounts"), self.settings.warm)
+
+    @cached_property
+    def holds(self) -> Holds:
+        return Holds(self.dynamodb.for_feature("moderation"), self.settings.warm)
+
+    @cached_property
+    def moderation_rows(self) -> ModerationRows:
+        return ModerationRows(self.dynamodb.for_feature("moderation"), self.settings.warm)
+
+    @cached_property
+    def write_shards(self) -> ShardList:
+        usage = self.dynamodb.for_feature("patterns" if self.role == "api" else "persist")
+        return ShardList(usage, self.settings.warm, self.clock)
+
+    @cached_property
+    def body_files(self) -> BodyFiles:
+        return BodyFiles(self.store)
+
+    @cached_property
+    def long_bodies(self) -> LongBodies:
+        usage = self.dynamodb.for_feature("history" if self.role == "api" else "persist")
+        return LongBodies(usage, self.settings.warm, self.body_files, self.clock, self.write_shards)
+
+    @cached_property
+    def item_retention(self) -> ItemRetention:
+        return ItemRetention.by(self.settings.archive)
+
+    @cached_property
+    def messages(self) -> MessageRepository:
+        return MessageRepository(
+            self.dynamodb.for_feature("persist"),
+            self.settings.warm,
+            self.clock,
+            self.write_shards,
+            self.item_retention,
+            self.long_bodies,
+        )
+
+    @cached_property
+    def manifests(self) -> Manifests:
+        return Manifests(self.dynamodb.for_feature("archive"), self.settings.warm)
+
+    @cached_property
+    def restored(self) -> RestoredRows:
+        return RestoredRows(self.dynamodb.for_feature("archive"), self.settings.warm)
+
+    @cached_property
+    def segments(self) -> SegmentObjects:
+        return SegmentObjects(self.store, self.settings.archive)
+
+    @cached_property
+    def archivable(self) -> ArchivableMessages:
+        return self._make_archivable(self.dynamodb.for_feature("archive"))
+
+    def _make_archivable(self, client: DynamoClient) -> ArchivableMessages:
+        return ArchivableMessages(
+            client, self.settings.warm, self.clock, self.write_shards, self.long_bodies
+        )
+
+    @cached_property
+    def cold_log(self) -> ColdLog:
+        reads = self.dynamodb.for_feature("history")
+        return ColdLog(
+            manifests=Manifests(reads, self.settings.warm),
+            segments=self.segments,
+            items=self._make_archivable(reads),
+            clock=self.clock,
+        )
+
+    @cached_property
+    def older_tiers(self) -> OlderTiers:
+        messages = MessageRepository(
+            self.dynamodb.for_feature("history"),
+            self.settings.warm,
+            shards=self.write_shards,
+            bodies=self.long_bodies,
+        )
+        return OlderTiers(messages, self.cold_log)
+
+    @cached_property
+    def message_indexes(self) -> MessageIndexes:
+        return MessageIndexes(
+            self.dynamodb.for_feature("patterns"),
+            self.settings.warm,
+            self.clock,
+            self.write_shards,
+            self.long_bodies,
+        )
+
+    @cached_property
+    def message_changes(self) -> MessageChanges:
+        return MessageChanges(
+            self.dynamodb.for_feature("persist"),
+            self.settings.warm,
+            self.release_files,
+            self.cold_log,
+            self.holds,
+            self.write_shards,
+            self.item_retention,
+            self.clock,
+            self.long_bodies,
+        )
+
+    # What features provide
+
+    @cached_property
+    def follow_graph(self) -> FollowGraph:
+        return self.provided(storage_ports.FOLLOW_GRAPH)
+
+    @cached_property
+    def publish_event(self) -> PublishEvent:
+        return self.provided(storage_ports.PUBLISH_EVENT)
+
+    @cached_property
+    def publish_entries(self) -> storage_ports.PublishEntries:
+        return self.provided(storage_ports.PUBLISH_ENTRIES)
+
+    @cached_property
+    def record_files(self) -> storage_ports.RecordFiles:
+        return self.provided(storage_ports.RECORD_FILES)
+
+    @cached_property
+    def release_files(self) -> storage_ports.ReleaseFiles:
+        return self.provided(storage_ports.RELEASE_FILES)
+
+    @cached_property
+    def record_pending(self) -> storage_ports.RecordPending:
+        return self.provided(storage_ports.RECORD_PENDING)
+
+    @cached_property
+    def handle_companion_call(self) -> storage_ports.HandleCompanionCall:
+        return self.provided(storage_ports.HANDLE_COMPANION_CALL)
+
+    @cached_property
+    def load_file(self) -> storage_ports.LoadFile:
+        return self.provided(storage_ports.LOAD_FILE)
+
+    # Access
+
+    @cached_property
+    def reserved_users(self) -> frozenset[str]:
+        # Otherwise anyone could register the name of an admin who has no account yet.
+        return frozenset({*self.settings.api.demo_users, SYSTEM_USER, *self.settings.auth.admins})
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        return Tokens(self.settings.auth, self.clock)
+
+    @cached_property
+    def session_ender(self) -> SessionEnder:
+        return SessionEnder(self.hot, self.mailbox_writer)
+
+    @cached_property
+    def key_fetcher(self) -> KeyFetcher:
+        auth = self.settings.auth
+        return KeyFetcher(
+            settings=auth,
+            cache=self.key_sets,
+            fetch=functools.partial(fetch_document, self.outbound),
+            check=functools.partial(parse_jwks, algorithm=auth.host_algorithm),
+            clock=self.clock,
+        )
+
+    @cached_property
+    def host_keys(self) -> KeyRing:
+        return KeyRing(
+            settings=self.settings.auth,
+            cache=self.key_sets,
+            fetch=self.key_fetcher.get,
+            activate=self.tokens.use_key_set,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def authentication(self) -> TokenAuthentication:
+        return TokenAuthentication(self.tokens, self.revocations, self.host_keys)
+
+    @cached_property
+    def api_keys(self) -> ApiKeys:
+        return make_api_keys(self.dynamodb, self.settings, self.clock)
+
+    @cached_property
+    def revocation(self) -> Revoking:
+        return Revoking(
+            accounts=self.login_rows,
+            revocations=self.revocations,
+            session_ender=self.session_ender,
+            settings=self.settings.auth,
+            clock=self.clock,
+            push_devices=self.provided(storage_ports.PUSH_DEVICES),
+        )
+
+    # Chats and memberships
+
+    @cached_property
+    def block_policy(self) -> BlockPolicy:
+        return BlockPolicy(self.moderation_rows, self.blocks)
+
+    @cached_property
+    def invitations(self) -> Invitations:
+        chats = self.settings.chats
+        return Invitations(
+            rows=InvitationRows(self.dynamodb.for_feature("membership"), self.settings.warm),
+            follows=self.follow_graph,
+            direct_chats=DirectChats(self.hot, self.load_chat, self.directory.find_existing),
+            quotas=GroupQuotas(self.hot),
+            contacts=Contacts(self.hot, chats.new_contacts_per_day),
+            inboxes=self.inboxes,
+            devices=self.device_notifier,
+            policy=chats.invitations,
+            pending_max=PENDING_MAX,
+            chats_max=chats.per_user_max,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def hot_chat_loader(self) -> HotChatLoader:
+        return HotChatLoader(self.hot)
+
+    @cached_property
+    def chat_loader(self) -> ChatLoader:
+        return ChatLoader(
+            directory=self.directory,
+            messages=self.older_tiers,
+            changes=self.message_changes,
+            hot=self.hot_chat_loader,
+            clock=self.clock,
+            revive=self.provided(storage_ports.REVIVE_SESSION),
+        )
+
+    @cached_property
+    def user_loader(self) -> UserLoader:
+        return UserLoader(
+            directory=self.directory,
+            hot=self.hot_chat_loader,
+            inboxes=self.inboxes,
+            hidden=self.hidden_messages,
+            block_policy=self.block_policy,
+            clock=self.clock,
+            restore_revoked=self.revocation.restore,
+        )
+
+    @cached_property
+    def chat_creator(self) -> ChatCreator:
+        return ChatCreator(
+            directory=self.directory,
+            loader=self.chat_loader,
+            block_policy=self.block_policy,
+            invitations=self.invitations,
+            clock=self.clock,
+            members_max=GROUP_MEMBERS_MAX,
+            fanout_members_max=self.settings.chats.fanout_members_max,
+        )
+
+    @cached_property
+    def former_members(self) -> FormerMembers:
+        return FormerMembers(
+            memberships=self.memberships,
+            log=self.chat_log,
+            older=self.older_tiers,
+            hidden=self.hidden_messages,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def membership_propagation(self) -> MembershipPropagation:
+        return MembershipPropagation(
+            memberships=self.memberships,
+            hot_membership=self.hot_membership,
+            inboxes=self.inboxes,
+            audiences=self.audiences,
+            undelivered=self.undelivered_chats,
+            load_chat=self.load_chat,
+            devices=self.device_notifier,
+            large_chats=self.large_chat_subscriptions,
+            former_members=self.former_members,
+        )
+
+    @cached_property
+    def membership(self) -> Membership:
+        return Membership(
+            memberships=self.memberships,
+            hot_membership=self.hot_membership,
+            propagation=self.membership_propagation,
+            former_members=self.former_members,
+            members_max=GROUP_MEMBERS_MAX,
+            fanout_members_max=self.settings.chats.fanout_members_max,
+            block_policy=self.block_policy,
+            invitations=self.invitations,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def moderation(self) -> Moderation:
+        return Moderation(
+            rows=self.moderation_rows,
+            directory=self.directory,
+            memberships=self.memberships,
+            hot_membership=self.hot_membership,
+            propagation=self.membership_propagation,
+            blocks=self.blocks,
+            members=self.members,
+            inboxes=self.inboxes,
+            devices=self.device_notifier,
+            publish_event=self.publish_event,
+            clock=self.clock,
+            follows=self.follow_graph,
+        )
+
+    @cached_property
+    def retention(self) -> Retention:
+        return Retention(
+            holds=self.holds,
+            directory=self.directory,
+            memberships=self.memberships,
+            hot_membership=self.hot_membership,
+            propagation=self.membership_propagation,
+            membership=self.membership,
+            inboxes=self.inboxes,
+            devices=self.device_notifier,
+            clock=self.clock,
+        )
+
+    # History
+
+    @cached_property
+    def message_queries(self) -> MessageQueries:
+        return MessageQueries(
+            messages=self.message_indexes,
+            files=ChatFiles(
+                self.dynamodb.for_feature("patterns"),
+                self.settings.warm,
+                self.clock,
+                self.write_shards,
+                self.long_bodies,
+            ),
+            members=self.members,
+            memberships=self.memberships,
+            log=self.chat_log,
+            older=self.older_tiers,
+            views=self.views,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def message_context(self) -> MessageContext:
+        return MessageContext(
+            history=self.history,
+            members=self.members,
+            log=self.chat_log,
+            messages=self.message_indexes,
+            cold=self.cold_log,
+        )
+
+    # HTTP
+
+    @cached_property
+    def cursors(self) -> Cursors:
+        return Cursors(self.settings.auth.secret)
+
+    @cached_property
+    def idempotent_answers(self) -> Answers:
+        return Answers(self.hot)
+
+    @cached_property
+    def stored_acks(self) -> StoredWaits:
+        stored = StoredWaits(STORED_TIMEOUT_S, STORED_POLL_S)
+        self.hot.on_epoch.append(stored.expire_all)
+        return stored
+
+    # Workers
+
+    @cached_property
+    def busy_chats(self) -> BusyChats:
+        return BusyChats()
+
+
+def make_api_keys(dynamodb: DynamoClient, settings: Settings, clock: Clock) -> ApiKeys:
+    """Return the use cases of API keys; the command line uses them too."""
+    return ApiKeys(KeyRows(dynamodb.for_feature("accounts"), settings.warm), clock)
+
+
+@contextlib.asynccontextmanager
+async def open_storage_container(
+    *, role: Role, settings: Settings, clock: Clock, hot: HotClient | None = None
+) -> AsyncIterator[StorageContainer]:
+    """Connect to the stores. DynamoDB and S3 may be down.
+
+    `hot`: an existing client, for callers that need no Redis, such as the OpenAPI generator.
+
+    Raises:
+        ConfigError: a setting prevents the start.
+        Unavailable: Redis is unavailable.
+    """
+    if role == "api":
+        check_secret(settings)
+    async with contextlib.AsyncExitStack() as stack:
+        needs_schema = hot is None
+        if hot is None:
+            hot = await stack.enter_async_context(open_hot(settings.redis))
+        dynamodb = await stack.enter_async_context(open_dynamodb(settings.warm))
+        if needs_schema:
+            usage = record_usage(dynamodb.meter.purse, UsageTotals(hot), clock)
+            await stack.enter_async_context(usage)
+            schema = dynamodb.for_feature("schema")
+            await stack.enter_async_context(watch_schema(schema, settings.warm, role, clock))
+        container = StorageContainer(
+            role=role,
+            settings=settings,
+            clock=clock,
+            hot=hot,
+            dynamodb=dynamodb,
+            store=await stack.enter_async_context(open_s3(settings.cold)),
+            outbound=await stack.enter_async_context(open_outbound(settings.outbound)),
+        )
+        stack.push_async_callback(_close, container)
+        if role == "api":
+            keys = asyncio.create_task(container.host_keys.run(), name="host-keys")
+            container.closers.append(functools.partial(_cancel, keys))
+        yield container
+
+
+async def _close(container: StorageContainer) -> None:
+    await asyncio.gather(*(close() for close in container.closers), return_exceptions=True)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])

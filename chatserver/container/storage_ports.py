@@ -1,0 +1,59 @@
+"""Ports of the API and the workers; see `chatserver.container.ports`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+
+import msgspec
+
+from chatserver.container.ports import NO_COMPANIONS, Port, ignore
+from chatserver.domain.ids import ChatId
+from chatserver.errors import BadRequest
+from chatserver.hot.bus import rpc
+from chatserver.hot.chats.backlog import BacklogEntry
+from chatserver.protocol import frames
+from chatserver.service.access.revocation import PushDevices
+from chatserver.service.membership.invitations import FollowGraph
+from chatserver.service.moderation.service import PublishEvent
+
+ReleaseFiles = Callable[[int, Sequence[frames.Attachment]], Awaitable[None]]
+RecordFiles = Callable[[frames.Message], Awaitable[None]]
+ReviveSession = Callable[[ChatId], Awaitable[bool]]
+RecordPending = Callable[[int, Sequence[BacklogEntry]], Awaitable[None]]
+PublishEntries = Callable[[int, Sequence[frames.Message]], Awaitable[None]]
+HandleCompanionCall = Callable[[rpc.CompanionCall], Awaitable[msgspec.Struct]]
+LoadFile = Callable[[str], Awaitable[bytes]]
+
+
+class NoFollows:
+    """The follow graph of a server without the feature `social`."""
+
+    async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
+        return set()
+
+    async def part(self, user: str, other: str) -> None:
+        return None
+
+
+async def _find_no_file(file: str) -> bytes:
+    return b""
+
+
+async def _refuse_companion_call(call: rpc.CompanionCall) -> msgspec.Struct:
+    raise BadRequest(NO_COMPANIONS)
+
+
+FOLLOW_GRAPH: Port[FollowGraph] = Port("follow_graph", NoFollows())
+PUSH_DEVICES: Port[PushDevices | None] = Port("push_devices", None)
+PUBLISH_EVENT: Port[PublishEvent] = Port("publish_event", ignore)
+PUBLISH_ENTRIES: Port[PublishEntries] = Port("publish_entries", ignore)
+RECORD_FILES: Port[RecordFiles] = Port("record_files", ignore)
+RELEASE_FILES: Port[ReleaseFiles] = Port("release_files", ignore)
+# Records users' messages to companions that still need a response, by partition of the backlog.
+RECORD_PENDING: Port[RecordPending] = Port("record_pending", ignore)
+# Gateways' calls, in the rpc worker; `LOAD_FILE` returns an encoded file, or nothing.
+HANDLE_COMPANION_CALL: Port[HandleCompanionCall] = Port(
+    "handle_companion_call", _refuse_companion_call
+)
+LOAD_FILE: Port[LoadFile] = Port("load_file", _find_no_file)
+REVIVE_SESSION: Port[ReviveSession | None] = Port("revive_session", None)

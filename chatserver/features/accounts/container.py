@@ -1,0 +1,51 @@
+"""Dependencies of accounts."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from chatserver.auth.device_tokens import DeviceTokens
+from chatserver.auth.passwords import Passwords
+from chatserver.auth.refresh_tokens import RefreshTokens, parse_refresh_token
+from chatserver.container.storage import StorageContainer
+from chatserver.domain.access.reserved_names import RESERVED_NAMES, ReservedNames
+from chatserver.features.accounts.service.accounts import Accounts
+from chatserver.features.accounts.service.logins import Logins
+from chatserver.features.accounts.warm import AccountRows
+from chatserver.hot.users.login_attempts import LoginAttempts
+
+
+class AccountContainer:
+    def __init__(self, core: StorageContainer) -> None:
+        self._core = core
+
+    @cached_property
+    def rows(self) -> AccountRows:
+        return AccountRows(self._core.dynamodb.for_feature("accounts"), self._core.settings.warm)
+
+    @cached_property
+    def logins(self) -> Logins:
+        return Logins(
+            rows=self.rows,
+            tokens=self._core.tokens,
+            refresh_tokens=RefreshTokens(self._core.settings.auth),
+            parse=parse_refresh_token,
+            revocation=self._core.revocation,
+            settings=self._core.settings.auth,
+            clock=self._core.clock,
+        )
+
+    @cached_property
+    def accounts(self) -> Accounts:
+        auth = self._core.settings.auth
+        return Accounts(
+            rows=self.rows,
+            passwords=Passwords(auth),
+            logins=self.logins,
+            revocation=self._core.revocation,
+            attempts=LoginAttempts(self._core.hot, self._core.settings.limits),
+            devices=DeviceTokens(auth, self._core.clock),
+            settings=auth,
+            clock=self._core.clock,
+            reserved=ReservedNames([*self._core.reserved_users, *RESERVED_NAMES]),
+        )

@@ -1,0 +1,85 @@
+"""Dependencies of attachments in the API and in workers."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from chatserver.container import ports, storage_ports
+from chatserver.container.ports import Port
+from chatserver.container.storage import StorageContainer
+from chatserver.features.attachments.cold import Files
+from chatserver.features.attachments.hot import MediaJobs, SendableFiles, encode_file
+from chatserver.features.attachments.service.references import References
+from chatserver.features.attachments.service.sendable import AttachmentResolver
+from chatserver.features.attachments.service.uploads import ReadAccess, Uploads
+from chatserver.features.attachments.warm import Attachments
+
+# Who may read a file and upload to its chat. Without it: the members of the chat.
+FILE_READERS: Port[ReadAccess | None] = Port("file_readers", None)
+
+
+class AttachmentContainer:
+    def __init__(self, core: StorageContainer) -> None:
+        self._core = core
+
+    @cached_property
+    def rows(self) -> Attachments:
+        return Attachments(self._core.dynamodb.for_feature("media"), self._core.settings.warm)
+
+    @cached_property
+    def objects(self) -> Files:
+        return Files(self._core.store)
+
+    @cached_property
+    def sendable(self) -> SendableFiles:
+        return SendableFiles(self._core.hot)
+
+    @cached_property
+    def media_jobs(self) -> MediaJobs:
+        return MediaJobs(self._core.hot)
+
+    @cached_property
+    def references(self) -> References:
+        return References(self.rows, self.sendable, self._core.clock)
+
+    @cached_property
+    def resolver(self) -> AttachmentResolver:
+        return AttachmentResolver(
+            files=self.sendable,
+            load_file=self.rows.find_file,
+            settings=self._core.settings.attachments,
+            clock=self._core.clock,
+        )
+
+    @cached_property
+    def uploads(self) -> Uploads:
+        return Uploads(
+            rows=self.rows,
+            objects=self.objects,
+            files=self.sendable,
+            jobs=self.media_jobs,
+            readers=self._core.provided(FILE_READERS) or self._core.members,
+            pages=self._core.history,
+            settings=self._core.settings.attachments,
+            clock=self._core.clock,
+        )
+
+
+def resolve_files(core: StorageContainer) -> ports.ResolveFiles:
+    return core.get(AttachmentContainer).resolver.resolve
+
+
+def record_files(core: StorageContainer) -> storage_ports.RecordFiles:
+    return core.get(AttachmentContainer).references.record
+
+
+def release_files(core: StorageContainer) -> storage_ports.ReleaseFiles:
+    return core.get(AttachmentContainer).references.release
+
+
+def load_file(core: StorageContainer) -> storage_ports.LoadFile:
+    async def load(name: str) -> bytes:
+        file = await core.get(AttachmentContainer).rows.find_file(name)
+        return b"" if file is None else encode_file(file)
+
+    return load

@@ -1,0 +1,17 @@
+"""Dependencies of attachments in a gateway: file ids in a message become attachments."""
+
+from __future__ import annotations
+
+from chatserver.container import ports
+from chatserver.container.gateway import GatewayContainer
+from chatserver.features.attachments.hot import RemoteFiles, SendableFiles
+from chatserver.features.attachments.service.sendable import AttachmentResolver
+
+
+def resolve_files(core: GatewayContainer) -> ports.ResolveFiles:
+    return AttachmentResolver(
+        files=SendableFiles(core.hot),
+        load_file=RemoteFiles(core.warm).find_file,
+        settings=core.settings.attachments,
+        clock=core.clock,
+    ).resolve

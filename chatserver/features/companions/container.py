@@ -1,0 +1,78 @@
+"""Dependencies of companions in the API and in workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from chatserver.container import storage_ports
+from chatserver.container.storage import StorageContainer
+from chatserver.features.companions.hot.pending_responses import PendingResponses
+from chatserver.features.companions.service.companions import CompanionCatalog, Companions
+from chatserver.features.companions.service.sessions import CompanionSessions, SessionOpener
+from chatserver.features.companions.warm.companions import CompanionRows
+from chatserver.features.companions.warm.sessions import SessionRows
+from chatserver.features.companions.warm.summaries import Summaries
+from chatserver.hot.chats.backlog import BacklogEntry
+
+
+class CompanionContainer:
+    def __init__(self, core: StorageContainer) -> None:
+        self._core = core
+        self._client = core.dynamodb.for_feature("companions")
+
+    @cached_property
+    def companion_rows(self) -> CompanionRows:
+        return CompanionRows(self._client, self._core.settings.warm)
+
+    @cached_property
+    def session_rows(self) -> SessionRows:
+        return SessionRows(self._client, self._core.settings.warm)
+
+    @cached_property
+    def summaries(self) -> Summaries:
+        return Summaries(self._client, self._core.settings.warm)
+
+    @cached_property
+    def companions(self) -> Companions:
+        return Companions(self.companion_rows, self._core.clock)
+
+    @cached_property
+    def catalog(self) -> CompanionCatalog:
+        return CompanionCatalog(self.companion_rows, self.session_rows, self._core.directory)
+
+    @cached_property
+    def session_opener(self) -> SessionOpener:
+        return SessionOpener(
+            catalog=self.catalog,
+            companions=self.companion_rows,
+            directory=self._core.directory,
+            clock=self._core.clock,
+        )
+
+    @cached_property
+    def sessions(self) -> CompanionSessions:
+        return CompanionSessions(
+            rows=self.session_rows,
+            companions=self.companion_rows,
+            catalog=self.catalog,
+            chat_creator=self._core.chat_creator,
+            change_records=self._core.hot_membership,
+            propagation=self._core.membership_propagation,
+            inboxes=self._core.inboxes,
+            delivery=self._core.device_notifier,
+            clock=self._core.clock,
+        )
+
+
+def revive_session(core: StorageContainer) -> storage_ports.ReviveSession:
+    return core.get(CompanionContainer).session_opener.create_missing_chat
+
+
+def record_pending(core: StorageContainer) -> storage_ports.RecordPending:
+    queues = [PendingResponses(core.hot, number) for number in range(core.hot.keys.partitions)]
+
+    async def record(partition: int, entries: Sequence[BacklogEntry]) -> None:
+        await queues[partition].record(entries, is_whole=False)
+
+    return record

@@ -1,0 +1,42 @@
+"""Dependencies of users' requests about AI responses, in every process that accepts messages."""
+
+from __future__ import annotations
+
+import msgspec
+
+from chatserver.container import ports
+from chatserver.container.core import CoreContainer
+from chatserver.container.gateway import GatewayContainer
+from chatserver.domain.ids import UserId
+from chatserver.features.companions.commands import CompanionRequests, answer_session_request
+from chatserver.features.companions.hot.response_stream import Deltas
+from chatserver.features.companions.hot.token_budget import TokenBudgets
+from chatserver.protocol import frames
+
+
+def make_companion_requests(core: CoreContainer) -> CompanionRequests:
+    return CompanionRequests(
+        budgets=TokenBudgets(core.hot, core.settings.companions),
+        references=core.hot_membership,
+        streams=Deltas(core.hot),
+        members=core.members,
+    )
+
+
+def check_companion_send(core: CoreContainer) -> ports.CheckSend:
+    return core.get(make_companion_requests).check_budget
+
+
+def answer_frame(core: GatewayContainer) -> ports.AnswerCompanionFrame:
+    requests = core.get(make_companion_requests)
+
+    async def answer(user: UserId, frame: ports.CompanionFrame) -> msgspec.Struct:
+        match frame:
+            case frames.StopTurn():
+                return await requests.stop(user, frame)
+            case frames.JoinTurn():
+                return await requests.join(user, frame)
+            case _:
+                return await answer_session_request(core.warm, user, frame)
+
+    return answer

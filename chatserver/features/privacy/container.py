@@ -1,0 +1,81 @@
+"""Dependencies of data exports and account erasures."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from chatserver.container.storage import StorageContainer
+from chatserver.domain.ids import SYSTEM_USER
+from chatserver.features.accounts.container import AccountContainer
+from chatserver.features.accounts.warm import AccountRows
+from chatserver.features.privacy.cold import ExportFiles
+from chatserver.features.privacy.hot import RedisUserData
+from chatserver.features.privacy.service import Lockout, Privacy
+from chatserver.features.privacy.warm.jobs import JobRows
+from chatserver.features.privacy.warm.user_data import PersonalRows
+from chatserver.service.history.user_messages import UserMessages
+from chatserver.service.messaging.message_erasure import TextEraser
+
+
+class PrivacyContainer:
+    def __init__(self, core: StorageContainer) -> None:
+        self._core = core
+        self._client = core.dynamodb.for_feature("privacy")
+
+    @property
+    def accounts(self) -> AccountRows:
+        return self._core.get(AccountContainer).rows
+
+    @cached_property
+    def jobs(self) -> JobRows:
+        return JobRows(self._client, self._core.settings.warm)
+
+    @cached_property
+    def rows(self) -> PersonalRows:
+        return PersonalRows(
+            client=self._client,
+            settings=self._core.settings.warm,
+            shards=self._core.write_shards,
+            bodies=self._core.long_bodies,
+        )
+
+    @cached_property
+    def exports(self) -> ExportFiles:
+        return ExportFiles(self._core.store)
+
+    @cached_property
+    def redis_data(self) -> RedisUserData:
+        return RedisUserData(self._core.hot)
+
+    @cached_property
+    def lockout(self) -> Lockout:
+        return Lockout(
+            rows=self.accounts,
+            revocations=self._core.revocations,
+            ender=self._core.session_ender,
+            redis_data=self.redis_data,
+            clock=self._core.clock,
+        )
+
+    @cached_property
+    def user_messages(self) -> UserMessages:
+        return UserMessages(self.rows, self._core.manifests, self._core.cold_log)
+
+    @cached_property
+    def eraser(self) -> TextEraser:
+        return TextEraser(
+            commits=self._core.hot_amendments,
+            audiences=self._core.audiences,
+            messages=self.user_messages,
+            system=SYSTEM_USER,
+        )
+
+    @cached_property
+    def privacy(self) -> Privacy:
+        return Privacy(
+            jobs=self.jobs,
+            lockout=self.lockout,
+            sign=self.exports.sign_link,
+            clock=self._core.clock,
+            reserved=self._core.reserved_users,
+        )

@@ -1,0 +1,44 @@
+"""Registration of features: what each adds to the server, and which are installed.
+
+A feature is a package `chatserver.features.<name>` with a constant ``FEATURE``. It names what it
+adds by import path ("module:attribute"), so that a process loads only what it runs: a gateway loads
+no HTTP routes, and `chatserver --help` loads no feature code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from chatserver.features import INSTALLED
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    """What a feature adds.
+
+    `ports` and `gateway_ports` provide dependencies of the core, by the names of the ports
+    (`chatserver.container.ports`): import paths of functions that take the container of the API and
+    the workers, or that of a gateway.
+    """
+
+    name: str
+    ports: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    gateway_ports: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@functools.cache
+def list_features() -> tuple[Feature, ...]:
+    """Return the installed features."""
+    return tuple(
+        importlib.import_module(f"chatserver.features.{name}").FEATURE for name in INSTALLED
+    )
+
+
+def load(path: str) -> Any:
+    """Import the attribute that a path "module:attribute" names."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)

@@ -1,0 +1,86 @@
+"""Dependencies of the social graph."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from chatserver.container.storage import StorageContainer
+from chatserver.features.attachments.container import AttachmentContainer
+from chatserver.features.attachments.warm import Attachments
+from chatserver.features.social.hot import LikeQueue, PostWakeUp
+from chatserver.features.social.service.pictures import SocialFiles, SpaceReaders
+from chatserver.features.social.service.social import Rows, Social
+from chatserver.features.social.service.timelines import Timelines
+from chatserver.features.social.warm.fanouts import Fanouts
+from chatserver.features.social.warm.graph import SocialGraph
+from chatserver.features.social.warm.likes import SocialLikes
+from chatserver.features.social.warm.posts import SocialPosts
+from chatserver.features.social.warm.profiles import SocialProfiles
+from chatserver.features.social.warm.timelines import SocialTimelines
+
+
+class SocialContainer:
+    def __init__(self, core: StorageContainer) -> None:
+        self._core = core
+        self._client = core.dynamodb.for_feature("social")
+
+    @cached_property
+    def profiles(self) -> SocialProfiles:
+        return SocialProfiles(self._client, self._core.settings.warm)
+
+    @cached_property
+    def graph(self) -> SocialGraph:
+        return SocialGraph(self._client, self._core.settings.warm)
+
+    @cached_property
+    def posts(self) -> SocialPosts:
+        return SocialPosts(self._client, self._core.settings.warm)
+
+    @cached_property
+    def likes(self) -> SocialLikes:
+        return SocialLikes(self._client, self._core.settings.warm)
+
+    @cached_property
+    def timeline_rows(self) -> SocialTimelines:
+        return SocialTimelines(self._client, self._core.settings.warm)
+
+    @cached_property
+    def fanouts(self) -> Fanouts:
+        return Fanouts(self._client, self._core.settings.warm)
+
+    @cached_property
+    def social(self) -> Social:
+        attachments = self._core.get(AttachmentContainer)
+        return Social(
+            rows=Rows(self.profiles, self.graph, self.posts, self.likes),
+            queue=LikeQueue(self._core.hot),
+            block_policy=self._core.block_policy,
+            pictures=SocialFiles(
+                rows=Attachments(self._client, self._core.settings.warm),
+                sendable=attachments.sendable,
+                objects=attachments.objects,
+                clock=self._core.clock,
+            ),
+            wake_workers=PostWakeUp(self._core.hot).notify,
+            clock=self._core.clock,
+        )
+
+    @cached_property
+    def timelines(self) -> Timelines:
+        return Timelines(
+            lines=self.timeline_rows,
+            posts=self.posts,
+            graph=self.graph,
+            merged=self.fanouts,
+            social=self.social,
+            settings=self._core.settings.timeline,
+            clock=self._core.clock,
+        )
+
+
+def follow_graph(core: StorageContainer) -> SocialGraph:
+    return core.get(SocialContainer).graph
+
+
+def file_readers(core: StorageContainer) -> SpaceReaders:
+    return SpaceReaders(core.members)

@@ -1,0 +1,61 @@
+"""Dependencies of webhooks in the API and in workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+from chatserver.container import ports, storage_ports
+from chatserver.container.storage import StorageContainer
+from chatserver.features.webhooks.before_send import BeforeSendCheck, make_messaging
+from chatserver.features.webhooks.client import Webhook
+from chatserver.features.webhooks.hot import WebhookEvents
+from chatserver.service.messaging.service import Messaging
+from chatserver.service.moderation.service import PublishEvent
+
+
+class WebhookContainer:
+    def __init__(self, core: StorageContainer) -> None:
+        self._core = core
+
+    @cached_property
+    def events(self) -> WebhookEvents:
+        return WebhookEvents(self._core.hot, self._core.settings.webhooks)
+
+    @cached_property
+    def before_send(self) -> BeforeSendCheck | None:
+        """The before-send webhook, if it is configured. A gateway calls it through a worker."""
+        core, hooks = self._core, self._core.settings.webhooks
+        if hooks.before_send_url is None:
+            return None
+        webhook = Webhook(
+            outbound=core.outbound,
+            url=hooks.before_send_url,
+            secret=hooks.secret.get_secret_value(),
+            timeout_s=hooks.before_send_timeout_s,
+            clock=core.clock,
+        )
+        return BeforeSendCheck(
+            verdicts=webhook,
+            references=core.hot_membership,
+            settings=hooks,
+            clock=core.clock,
+            body_bounds=core.settings.chats.body_bounds,
+        )
+
+
+def messaging(core: StorageContainer) -> Callable[..., Messaging]:
+    return make_messaging(core.get(WebhookContainer).before_send)
+
+
+def check_edit(core: StorageContainer) -> ports.CheckEdit | None:
+    before_send = core.get(WebhookContainer).before_send
+    return None if before_send is None else before_send.check_edit
+
+
+def publish_event(core: StorageContainer) -> PublishEvent:
+    return core.get(WebhookContainer).events.publish
+
+
+def publish_entries(core: StorageContainer) -> storage_ports.PublishEntries:
+    return core.get(WebhookContainer).events.publish_entries

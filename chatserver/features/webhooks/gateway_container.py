@@ -1,0 +1,31 @@
+"""Dependencies of webhooks in a gateway: a worker calls the before-send webhook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from chatserver.container import ports
+from chatserver.container.gateway import GatewayContainer
+from chatserver.features.webhooks.before_send import BeforeSendCheck, make_messaging
+from chatserver.service.messaging.service import Messaging
+
+
+def make_before_send(core: GatewayContainer) -> BeforeSendCheck | None:
+    if core.settings.webhooks.before_send_url is None:
+        return None
+    return BeforeSendCheck(
+        verdicts=core.warm,
+        references=core.hot_membership,
+        settings=core.settings.webhooks,
+        clock=core.clock,
+        body_bounds=core.settings.chats.body_bounds,
+    )
+
+
+def messaging(core: GatewayContainer) -> Callable[..., Messaging]:
+    return make_messaging(core.get(make_before_send))
+
+
+def check_edit(core: GatewayContainer) -> ports.CheckEdit | None:
+    before_send = core.get(make_before_send)
+    return None if before_send is None else before_send.check_edit

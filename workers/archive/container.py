@@ -1,0 +1,50 @@
+"""Dependencies of the archive worker."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from chatserver.container.storage import StorageContainer
+from chatserver.warm.messages.ttl_undo import RemovedItems
+from chatserver.warm.schema.active_version import KnownSchema
+from chatserver.warm.streams.checkpoints import StreamRows
+from workers.archive import LEASE_S
+from workers.archive.archiver import Archiver
+from workers.archive.ttl_removals import RemovalCheck, RemovalHandler
+
+
+class ArchiveContainer:
+    def __init__(self, core: StorageContainer) -> None:
+        self._core = core
+        self._client = core.dynamodb.for_feature("archive")
+
+    @cached_property
+    def archiver(self) -> Archiver:
+        core = self._core
+        return Archiver(
+            core.manifests,
+            core.segments,
+            core.archivable,
+            core.settings.archive,
+            core.clock,
+            core.restored,
+            KnownSchema(self._client, core.settings.warm, core.clock).reads_ttl,
+        )
+
+    @cached_property
+    def removals(self) -> RemovalHandler:
+        core = self._core
+        return RemovalHandler(
+            RemovalCheck(core.manifests, core.segments, core.clock),
+            core.manifests,
+            core.archivable,
+            RemovedItems(self._client, core.settings.warm, core.long_bodies),
+            core.message_changes,
+            core.older_tiers,
+            core.clock,
+            core.settings.persist.write_timeout_s,
+        )
+
+    @cached_property
+    def stream_rows(self) -> StreamRows:
+        return StreamRows(self._client, self._core.settings.warm, LEASE_S)
