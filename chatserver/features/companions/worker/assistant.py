@@ -1,4 +1,4 @@
-"""Assistant worker: responds to messages for AI companions. See docs/assistant.md, decision 0033.
+"""Assistant worker: responds to messages for AI companions. See docs/companions.md, decision 0033.
 
 ::
 
