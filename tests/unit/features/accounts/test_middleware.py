@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from chatserver.api.early_refusals import DELAYED_OF_NETWORK_MAX, EarlyRefusals
 from chatserver.domain.client_addresses import parse_networks
 from chatserver.errors import BadRequest, RateLimited
+from chatserver.features.accounts.middleware import DELAYED_OF_NETWORK_MAX, EarlyRefusals
 from chatserver.features.accounts.routes import LOGIN_PATH
 
 WRONG = {"user": "victim", "password": "wrong password"}

@@ -24,8 +24,16 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from chatserver.api.problems import MEDIA_TYPE, encode_problem
-from chatserver.domain.client_addresses import Network, client_address, network_of, subject_of
+from chatserver.container.storage import StorageContainer
+from chatserver.domain.client_addresses import (
+    Network,
+    client_address,
+    network_of,
+    parse_networks,
+    subject_of,
+)
 from chatserver.errors import BadRequest, ClientError, RateLimited
+from chatserver.features.accounts.container import AccountContainer
 from chatserver.features.accounts.routes import LOGIN_PATH, PasswordLogin, list_device_tokens
 from chatserver.hot.users.login_attempts import TOO_MANY_LOGINS
 
@@ -165,3 +173,13 @@ async def _refuse(scope: Scope, send: Send, wait_ms: int) -> None:
     }
     await send(start)
     await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def refuse_logins_early(app: ASGIApp, container: StorageContainer) -> ASGIApp:
+    """Add the middleware, if users log in with passwords here."""
+    settings = container.settings
+    if not settings.auth.local_accounts:
+        return app
+    trusted = parse_networks(settings.api.trusted_proxies)
+    delayed_max = settings.api.connections_max // 8
+    return EarlyRefusals(app, container.get(AccountContainer).accounts, trusted, delayed_max)
