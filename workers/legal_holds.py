@@ -12,7 +12,6 @@ from typing import Final
 import structlog
 
 from chatserver.container.storage import StorageContainer
-from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.hot.leases import Lease
 from chatserver.protocol.frames import Message
 from chatserver.telemetry.failpoints import failpoint
@@ -106,7 +105,7 @@ class HoldKeeper:
         now = await self._container.older_tiers.list_after(copy.chat, copy.seq - 1, 1)
         kept = {each.id for each in now[0].attachments} if now else set()
         lost = [each for each in copy.attachments if each.id not in kept]
-        await self._container.get(AttachmentContainer).references.release(copy.seq, lost)
+        await self._container.release_files(copy.seq, lost)
 
 
 async def run_holds(container: StorageContainer, owner: str) -> None:

@@ -245,3 +245,8 @@ class RpcWorker:
                 return await self._container.load_file(operation.file)
             case _ as never:
                 assert_never(never)
+
+
+async def run_rpc(container: StorageContainer, owner: str) -> None:
+    """Serve calls until cancelled; see `RpcWorker`."""
+    await RpcWorker(container, owner).run()

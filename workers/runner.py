@@ -18,17 +18,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import new_id
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, ConfigError, Unavailable
-from chatserver.features.attachments.worker.media import run_media
-from chatserver.features.attachments.worker.sweep import run_sweep
-from chatserver.features.companions.worker.assistant import run_assistant
-from chatserver.features.privacy.worker.erasure import run_erasures
-from chatserver.features.privacy.worker.export import run_exports
-from chatserver.features.push.providers.registry import check_providers
-from chatserver.features.push.worker.notify import run_notify
-from chatserver.features.social.worker.like_counter import run_counters
-from chatserver.features.social.worker.timeline_fanout import run_timeline
-from chatserver.features.webhooks.worker import run_webhooks
-from chatserver.operations.audit.worker import run_audit
+from chatserver.features.registry import load
 from chatserver.operations.overview.hot import ProcessStatsLog
 from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
 from chatserver.process_runtime import tune_garbage_collector
@@ -37,12 +27,8 @@ from chatserver.telemetry.failpoints import arm_failpoint
 from chatserver.telemetry.loop_lag import watch_loop_lag
 from chatserver.telemetry.probes import serve_probes
 from chatserver.telemetry.tracing import open_tracing
-from workers.archive.worker import run_archive
-from workers.legal_holds import run_holds
-from workers.persist.worker import run_persist
 from workers.readiness import Readiness
-from workers.repair import run_repair
-from workers.rpc import RpcWorker
+from workers.registry import list_workers
 
 log = structlog.get_logger()
 
@@ -52,29 +38,6 @@ STOP_S = 8.0
 Runner = Callable[[StorageContainer, str], Awaitable[None]]
 
 
-async def _run_rpc(container: StorageContainer, owner: str) -> None:
-    await RpcWorker(container, owner).run()
-
-
-WORKERS: dict[str, Runner] = {
-    "persist": run_persist,
-    "repair": run_repair,
-    "rpc": _run_rpc,
-    "archive": run_archive,
-    "notify": run_notify,
-    "assistant": run_assistant,
-    "media": run_media,
-    "sweep": run_sweep,
-    "holds": run_holds,
-    "webhooks": run_webhooks,
-    "exports": run_exports,
-    "erasures": run_erasures,
-    "counters": run_counters,
-    "timeline": run_timeline,
-    "audit": run_audit,
-}
-
-
 async def run_workers(settings: Settings, names: list[str]) -> None:
     """Run the named workers until SIGTERM or SIGINT; then let each complete its current step.
 
@@ -82,11 +45,14 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
         ConfigError: a setting or a name is wrong, or credentials or tables are missing.
         Unavailable: Redis is unavailable at the start.
     """
-    unknown = [name for name in names if name not in WORKERS]
+    workers = list_workers()
+    unknown = [name for name in names if name not in workers]
     if unknown:
         raise ConfigError([f"worker {name}: unknown worker" for name in unknown])
-    if "notify" in names:
-        check_providers(settings.notify)
+    for name in names:
+        if check := workers[name].check:
+            load(check)(settings)
+    runners: dict[str, Runner] = {name: load(workers[name].run) for name in names}
     arm_failpoint()
     readiness, telemetry = Readiness(), settings.telemetry
     serve_probes(telemetry.metrics_host, telemetry.metrics_port, readiness.find_trouble)
@@ -103,8 +69,8 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
         with contextlib.suppress(Unavailable):  # DynamoDB may be down: the workers wait for it
             await container.check_tables()
         tasks = [
-            asyncio.create_task(_keep_running(name, container, owner), name=f"worker-{name}")
-            for name in names
+            asyncio.create_task(_keep_running(name, run, container, owner), name=f"worker-{name}")
+            for name, run in runners.items()
         ]
         tasks.append(asyncio.create_task(watch_loop_lag(container.clock), name="loop-lag"))
         tasks.append(asyncio.create_task(readiness.watch(container), name="readiness"))
@@ -123,7 +89,7 @@ async def _publish_figures(container: StorageContainer, names: list[str]) -> Non
     async def find_chats() -> dict[str, Any]:
         return {"chats": container.busy_chats.take()}
 
-    has_most = len(names) > len(WORKERS) / 2 and "persist" in names
+    has_most = len(names) > len(list_workers()) / 2 and "persist" in names
     who = ProcessIdentity("worker", "all" if has_most else ", ".join(names))
     await Publisher(
         identity=who,
@@ -133,12 +99,12 @@ async def _publish_figures(container: StorageContainer, names: list[str]) -> Non
     ).run()
 
 
-async def _keep_running(name: str, container: StorageContainer, owner: str) -> None:
+async def _keep_running(name: str, run: Runner, container: StorageContainer, owner: str) -> None:
     wait_s = 0.1
     while True:
         started = container.clock.monotonic()
         try:
-            await WORKERS[name](container, owner)
+            await run(container, owner)
         except ChatError as exc:
             log.warning("worker.failed", worker=name, error=exc.message)
         except Exception:

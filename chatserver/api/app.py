@@ -18,7 +18,6 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from chatserver.api.authentication import make_authentication
-from chatserver.api.early_refusals import EarlyRefusals
 from chatserver.api.http_connection import HttpConnection, HttpLimits
 from chatserver.api.idempotency import Idempotency, StoreAnswers
 from chatserver.api.openapi import document_config, document_route
@@ -31,13 +30,11 @@ from chatserver.api.routes.admin_users import admin_users_routes
 from chatserver.api.routes.chats import chats_routes
 from chatserver.api.routes.client_config import client_config_route
 from chatserver.api.routes.health import health_routes
-from chatserver.api.routes.me import me_routes
 from chatserver.api.routes.message_lists import message_lists_routes
 from chatserver.api.routes.messages import messages_routes
 from chatserver.api.routes.moderation import moderation_routes
 from chatserver.api.routes.presence import presence_routes
 from chatserver.api.routes.retention import keeping_routes
-from chatserver.api.routes.users import users_routes
 from chatserver.api.routes.web_pages import WEB_FOLDER, page_routes, read_page_files
 from chatserver.api.security import Guard, check_rules, dependencies
 from chatserver.config import Api, Settings
@@ -45,13 +42,7 @@ from chatserver.container.storage import StorageContainer, open_storage_containe
 from chatserver.domain.client_addresses import parse_networks
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import ChatError, ConfigError
-from chatserver.features.accounts.container import AccountContainer
-from chatserver.features.accounts.routes import accounts_routes, demo_login_route, devices_routes
-from chatserver.features.attachments.routes import attachments_routes
-from chatserver.features.companions.routes import companion_sessions_routes, companions_routes
-from chatserver.features.privacy.routes import privacy_routes
-from chatserver.features.push.routes import push_routes
-from chatserver.features.social.routes import social_people_routes, social_posts_routes
+from chatserver.features.registry import list_features, load
 from chatserver.operations.overview.hot import BacklogStats, ProcessStatsLog
 from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
 from chatserver.operations.overview.routes import operations_routes
@@ -67,28 +58,19 @@ WAITING_OF_USER_MAX = 64
 DRAIN_S = 5
 FILES_RESERVED = 256  # for the stores and for closing connections
 
+RoutesBuilder = Callable[[StorageContainer], list[HTTPRouteHandler]]
+
 # One module per resource: each builds its routes from the container.
-NOUNS: Sequence[Callable[[StorageContainer], list[HTTPRouteHandler]]] = (
-    accounts_routes,
+CORE_ROUTES: Sequence[RoutesBuilder] = (
     admin_chats_routes,
     admin_users_routes,
-    devices_routes,
     keeping_routes,
-    me_routes,
-    attachments_routes,
     chats_routes,
-    companions_routes,
-    companion_sessions_routes,
     messages_routes,
     message_lists_routes,
     moderation_routes,
     operations_routes,
     presence_routes,
-    privacy_routes,
-    push_routes,
-    social_people_routes,
-    social_posts_routes,
-    users_routes,
 )
 
 log = structlog.get_logger()
@@ -104,10 +86,9 @@ def create_app(
     """
     litestar = create_litestar(settings, clock, container, web_folder)
     app: ASGIApp = StoreAnswers(litestar, container.idempotent_answers)
-    if settings.auth.local_accounts:
-        trusted = parse_networks(settings.api.trusted_proxies)
-        delayed_max = settings.api.connections_max // 8
-        app = EarlyRefusals(app, container.get(AccountContainer).accounts, trusted, delayed_max)
+    for feature in list_features():
+        if feature.middleware:
+            app = load(feature.middleware)(app, container)
     return CommonHeaders(app, settings.api, settings.cold.client_urls)
 
 
@@ -120,10 +101,8 @@ def create_litestar(
         *page_routes(read_page_files(web_folder)),
         document_route(),
         client_config_route(settings),
-        *(route for make in NOUNS for route in make(container)),
+        *(route for build in _list_route_builders() for route in build(container)),
     ]
-    if settings.api.demo_users:
-        routes.append(demo_login_route(settings.api, container.tokens))
     check_rules(routes)
     trusted = parse_networks(settings.api.trusted_proxies)
     idempotency = Idempotency(container.idempotent_answers)
@@ -149,6 +128,11 @@ def create_litestar(
         openapi_config=document_config(),
         request_max_body_size=settings.chats.request_bytes_max,
     )
+
+
+def _list_route_builders() -> list[RoutesBuilder]:
+    added = [load(path) for feature in list_features() for path in feature.routes]
+    return [*CORE_ROUTES, *added]
 
 
 class _Server(uvicorn.Server):

@@ -5,7 +5,6 @@ Exit codes: 0 success, 1 a required service is unavailable, 2 a setting or an op
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from typing import Any
 import click
 
 from chatserver.errors import ConfigError, Unavailable
+from chatserver.features.registry import list_features, load
 
 DEV_SETTINGS = ".dev/settings.env"  # path in the default folder of chatserver.dev.data_folder
 
@@ -36,10 +36,6 @@ COMMANDS = {
         "Compare the tiers and report inconsistencies.",
     ),
     "restore": ("chatserver.cli.restore:restore", "Restore archived messages to DynamoDB."),
-    "webhooks": (
-        "chatserver.features.webhooks.cli:webhooks",
-        "List and replay undelivered events.",
-    ),
     "dead-letters": (
         "chatserver.cli.dead_letters:dead_letters",
         "List and replay messages that DynamoDB refused.",
@@ -57,14 +53,10 @@ COMMANDS = {
         "chatserver.operations.capacity.cli:plan",
         "Estimate servers and costs for a number of users.",
     ),
-    "vapid": ("chatserver.features.push.cli:vapid", "Create the key pair for browser pushes."),
     "keys": ("chatserver.cli.keys:keys", "Create and revoke API keys of the host application."),
-    "companion": (
-        "chatserver.features.companions.cli:companion",
-        "Create, list, update and delete AI companions.",
-    ),
     "token": ("chatserver.cli.token:token", "Create a token for a user."),
     "chat": ("chatserver.cli.chat:chat", "Chat in the terminal."),
+    **{name: line for feature in list_features() for name, line in feature.commands.items()},
     "version": ("chatserver.cli.version:version", "Print the version."),
 }
 
@@ -87,8 +79,7 @@ class LazyGroup(click.Group):
         """Import a command."""
         if cmd_name not in self._lazy_commands:
             return None
-        module, _, name = self._lazy_commands[cmd_name][0].partition(":")
-        command = getattr(importlib.import_module(module), name)
+        command = load(self._lazy_commands[cmd_name][0])
         assert isinstance(command, click.Command)
         return command
 

@@ -65,7 +65,7 @@ def dev(
     folder = DataFolder.open(data, is_fresh=fresh)
     screen = Screen(is_verbose=verbose)
     for note in fallback_notes():
-        screen.say(note)
+        screen.log(note)
     try:
         plan = Plan(folder.path, ports, folder.read_secret(), gateways)
         plan.check_settings()

@@ -62,10 +62,11 @@ class Ports:
         for name, flag in flags.items():
             port = getattr(self, name)
             if port in seen:
-                problems.append(f"port {port} is set for {seen[port]} and {name}; change {flag}")
+                problems.append(f"port {port} is used twice ({seen[port]}, {name}): change {flag}")
             elif not is_port_free(port, HOST):
                 problems.append(
-                    f"port {port} ({name}) is in use; stop the other process, or set {flag}"
+                    f"port {port} ({name}) is in use: stop the process that uses it, or "
+                    f"choose another port with {flag}"
                 )
             seen.setdefault(port, name)
         if problems:
@@ -222,7 +223,7 @@ def fallback_notes() -> list[str]:
     notes = []
     if not has_binary("dynoxide"):
         notes.append(
-            "DynamoDB: npm is missing, so ministack is used. It is slower and loses its data in a "
-            "crash, but not on Ctrl-C."
+            "DynamoDB: npm is missing, using ministack instead. It is slower, and loses data in "
+            "a crash; Ctrl-C saves it."
         )
     return notes

@@ -28,7 +28,7 @@ COMPANION: Final = (
     "ai-echo",
     Changes(
         name="Echo",
-        prompt="You are Echo. Repeat what the user writes.",
+        prompt="You are Echo. Repeat each message word for word.",
         provider="scripted",
         model="echo",
     ),

@@ -10,15 +10,29 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from chatserver.features import INSTALLED
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Worker:
+    """A background worker. `run` is called with the container and the name of the process."""
+
+    run: str
+    help: str
+    is_in_all: bool = True  # False: `chatserver worker all` does not include it
+    check: str = ""  # called with the settings before the start; raises ConfigError
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
     """What a feature adds.
+
+    `requires`: features that this one builds on. `routes`: functions that build HTTP routes from
+    the container. `middleware`: a function that wraps the ASGI application. `commands`: import path
+    and help line of each command of `chatserver`.
 
     `ports` and `gateway_ports` provide dependencies of the core, by the names of the ports
     (`chatserver.container.ports`): import paths of functions that take the container of the API and
@@ -26,6 +40,11 @@ class Feature:
     """
 
     name: str
+    requires: Collection[str] = ()
+    routes: Sequence[str] = ()
+    middleware: str = ""
+    workers: Mapping[str, Worker] = dataclasses.field(default_factory=dict)
+    commands: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
     ports: Mapping[str, str] = dataclasses.field(default_factory=dict)
     gateway_ports: Mapping[str, str] = dataclasses.field(default_factory=dict)
 

@@ -62,7 +62,7 @@ LAYERS = (
     {"cli", "dev"},
 )
 # What a feature adds to the processes above it belongs to their layers.
-API_ROOMS = re.compile(r"(\w+_)?routes")
+API_ROOMS = re.compile(r"(\w+_)?routes|middleware")
 CLI_ROOMS = re.compile(r"(\w+_)?cli")
 CONTAINER_ROOMS = re.compile(r"(gateway_)?container")
 WORKER_ROOMS = {"worker", "chat_audit", "object_audit"}

@@ -6,4 +6,16 @@ cases) and `logins` (lifecycle of a login); `warm` holds the DynamoDB rows.
 
 from chatserver.features.registry import Feature
 
-FEATURE = Feature(name="accounts")
+FEATURE = Feature(
+    name="accounts",
+    requires=("social",),
+    routes=(
+        "chatserver.features.accounts.routes:accounts_routes",
+        "chatserver.features.accounts.routes:devices_routes",
+        "chatserver.features.accounts.routes:demo_login_routes",
+        "chatserver.features.accounts.me_routes:me_routes",
+        "chatserver.features.accounts.users_routes:users_routes",
+        "chatserver.features.accounts.admin_routes:admin_accounts_routes",
+    ),
+    middleware="chatserver.features.accounts.middleware:refuse_logins_early",
+)

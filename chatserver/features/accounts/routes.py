@@ -26,8 +26,6 @@ from chatserver.api.idempotency import read_key
 from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.request_bodies import PathId
 from chatserver.api.security import ANYONE, USER, Asker, read_token
-from chatserver.auth.tokens import Tokens
-from chatserver.config import Api
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.client_addresses import parse_address
 from chatserver.domain.ids import ID_PATTERN, UserId
@@ -322,9 +320,11 @@ class DemoToken(msgspec.Struct, frozen=True):
     expires_at: int
 
 
-def demo_login_route(settings: Api, tokens: Tokens) -> HTTPRouteHandler:
-    """Return ``POST /v1/dev/login``."""
-    users = frozenset(settings.demo_users)
+def demo_login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    """Return ``POST /v1/dev/login``, if there are demo users."""
+    users, tokens = frozenset(container.settings.api.demo_users), container.tokens
+    if not users:
+        return []
 
     @post("/v1/dev/login", status_code=200, opt={"rule": ANYONE}, include_in_schema=False)
     async def log_in_demo_user(
@@ -338,7 +338,7 @@ def demo_login_route(settings: Api, tokens: Tokens) -> HTTPRouteHandler:
         token = tokens.mint(UserId(data.user), TTL_S)
         return DemoToken(token, data.user, tokens.verify(token).expires_at)
 
-    return log_in_demo_user
+    return [log_in_demo_user]
 
 
 def check_is_direct(peer: str, headers: Mapping[str, str]) -> None:

@@ -5,10 +5,21 @@ DynamoDB, Redis and S3. `media_worker` makes thumbnails; `sweep_worker` removes 
 messages.
 """
 
-from chatserver.features.registry import Feature
+from chatserver.features.registry import Feature, Worker
 
 FEATURE = Feature(
     name="attachments",
+    routes=("chatserver.features.attachments.routes:attachments_routes",),
+    workers={
+        "media": Worker(
+            "chatserver.features.attachments.worker.media:run_media",
+            "makes thumbnails of images",
+        ),
+        "sweep": Worker(
+            "chatserver.features.attachments.worker.sweep:run_sweep",
+            "deletes unreferenced files and message bodies",
+        ),
+    },
     ports={
         "resolve_files": "chatserver.features.attachments.container:resolve_files",
         "load_file": "chatserver.features.attachments.container:load_file",

@@ -5,12 +5,28 @@ responds). `service.py` and `sessions.py` hold the use cases, `models/` the mode
 the Redis data and `warm/` the DynamoDB items.
 """
 
-from chatserver.features.registry import Feature
+from chatserver.features.registry import Feature, Worker
 
 _SEND = "chatserver.features.companions.gateway_container:check_companion_send"
 
 FEATURE = Feature(
     name="companions",
+    routes=(
+        "chatserver.features.companions.routes:companions_routes",
+        "chatserver.features.companions.routes:companion_sessions_routes",
+    ),
+    workers={
+        "assistant": Worker(
+            "chatserver.features.companions.worker.assistant:run_assistant",
+            "answers users' messages to AI companions",
+        ),
+    },
+    commands={
+        "companion": (
+            "chatserver.features.companions.cli:companion",
+            "Create, list, update and delete AI companions.",
+        ),
+    },
     ports={
         "check_companion_send": _SEND,
         "handle_companion_call": "chatserver.features.companions.worker.rpc:companion_calls",

@@ -4,6 +4,20 @@ Start with `service` (use cases) and `job_worker` (execution of jobs). `export_w
 `erasure_worker` implement the two kinds of job.
 """
 
-from chatserver.features.registry import Feature
+from chatserver.features.registry import Feature, Worker
 
-FEATURE = Feature(name="privacy")
+FEATURE = Feature(
+    name="privacy",
+    requires=("accounts", "attachments", "companions", "push", "social", "webhooks"),
+    routes=("chatserver.features.privacy.routes:privacy_routes",),
+    workers={
+        "exports": Worker(
+            "chatserver.features.privacy.worker.export:run_exports",
+            "creates exports of users' data",
+        ),
+        "erasures": Worker(
+            "chatserver.features.privacy.worker.erasure:run_erasures",
+            "deletes all data of users on their request",
+        ),
+    },
+)

@@ -4,9 +4,23 @@ Start with `worker.py` (the background job) and `dispatcher.py` (recipients and 
 `providers/` holds Web Push, FCM and APNs, `hot.py` the Redis data and `warm/` the DynamoDB items.
 """
 
-from chatserver.features.registry import Feature
+from chatserver.features.registry import Feature, Worker
 
 FEATURE = Feature(
     name="push",
+    routes=("chatserver.features.push.routes:push_routes",),
+    workers={
+        "notify": Worker(
+            "chatserver.features.push.worker.notify:run_notify",
+            "sends push notifications for new messages to offline members",
+            check="chatserver.features.push.worker.notify:check_settings",
+        ),
+    },
+    commands={
+        "vapid": (
+            "chatserver.features.push.cli:vapid",
+            "Create the key pair for browser pushes.",
+        ),
+    },
     ports={"push_devices": "chatserver.features.push.container:push_devices"},
 )

@@ -4,10 +4,25 @@ Start with `model.py` and `service.py`. `timeline_worker.py` fans posts out to t
 `like_counter.py` counts likes, `hot.py` holds the Redis data and `warm/` the DynamoDB items.
 """
 
-from chatserver.features.registry import Feature
+from chatserver.features.registry import Feature, Worker
 
 FEATURE = Feature(
     name="social",
+    requires=("attachments",),
+    routes=(
+        "chatserver.features.social.routes:social_people_routes",
+        "chatserver.features.social.routes:social_posts_routes",
+    ),
+    workers={
+        "counters": Worker(
+            "chatserver.features.social.worker.like_counter:run_counters",
+            "counts likes in batches",
+        ),
+        "timeline": Worker(
+            "chatserver.features.social.worker.timeline_fanout:run_timeline",
+            "adds posts to the timelines of followers",
+        ),
+    },
     ports={
         "file_readers": "chatserver.features.social.container:file_readers",
         "follow_graph": "chatserver.features.social.container:follow_graph",

@@ -4,10 +4,22 @@ Start with `worker.py`. `before_send.py` runs in the processes that accept messa
 the Redis event queues, `client.py` and `signatures.py` the signed HTTP calls.
 """
 
-from chatserver.features.registry import Feature
+from chatserver.features.registry import Feature, Worker
 
 FEATURE = Feature(
     name="webhooks",
+    workers={
+        "webhooks": Worker(
+            "chatserver.features.webhooks.worker:run_webhooks",
+            "calls the host application over HTTP",
+        ),
+    },
+    commands={
+        "webhooks": (
+            "chatserver.features.webhooks.cli:webhooks",
+            "List and replay undelivered events.",
+        ),
+    },
     ports={
         "messaging": "chatserver.features.webhooks.container:messaging",
         "check_edit": "chatserver.features.webhooks.container:check_edit",

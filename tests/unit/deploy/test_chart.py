@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
-from chatserver.cli.worker import NAMES
+from chatserver.cli.worker import WORKERS
 from chatserver.config import load_settings
 from chatserver.telemetry import metrics
 from tests.support.deployments import (
@@ -180,7 +180,7 @@ def test_every_worker_runs_somewhere(values: str) -> None:
     budgets = [each["metadata"]["name"] for each in of_kind(values, "PodDisruptionBudget")]
     accounts = {each["metadata"]["name"] for each in of_kind(values, "ServiceAccount")}
 
-    assert workers in ({"all"}, set(NAMES))
+    assert workers in ({"all"}, {name for name, each in WORKERS.items() if each.is_in_all})
     assert sorted(budgets) == sorted(deployments)
     assert {pod["serviceAccountName"] for _, pod in pods(values)} <= accounts
     templates = [each["spec"]["template"] for each in of_kind(values, "Deployment")]

@@ -21,13 +21,14 @@ import contextlib
 
 import structlog
 
+from chatserver.config import Settings
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import ChatError, CorruptData, NotFound
 from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import Due, DueChats, PushState
 from chatserver.features.push.model import Notice, Subscription
-from chatserver.features.push.providers.registry import open_providers
+from chatserver.features.push.providers.registry import check_providers, open_providers
 from chatserver.features.push.providers.sender import PushSender
 from chatserver.features.push.worker.dispatcher import FRESH_S, Progress, PushDispatcher
 from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry
@@ -144,6 +145,11 @@ class NotifyWorker:
             return  # the chat is due again in `HOLD_S`
         with contextlib.suppress(ChatError):
             await self._chats.finish(due, progress.next_seq, progress.again_s)
+
+
+def check_settings(settings: Settings) -> None:
+    """Check, before the start, that pushes can be sent. Raises ConfigError."""
+    check_providers(settings.notify)
 
 
 async def run_notify(container: StorageContainer, owner: str) -> None:

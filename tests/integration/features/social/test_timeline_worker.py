@@ -58,6 +58,7 @@ async def lines_in(rows: SocialRows) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.constants({"chatserver.features.social.worker.timeline_fanout.PAGE": 4})
 async def test_post_reaches_each_follower_once_wherever_the_worker_dies(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:

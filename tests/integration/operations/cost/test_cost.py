@@ -7,6 +7,7 @@ import asyncio
 import collections
 import contextlib
 import datetime
+import functools
 import gc
 import json
 import os
@@ -23,6 +24,13 @@ from chatserver import config
 from chatserver.config import Settings, Warm
 from chatserver.container.storage import StorageContainer, open_storage_container
 from chatserver.domain.clock import SystemClock
+from chatserver.features.accounts.container import AccountContainer
+from chatserver.features.attachments.container import AttachmentContainer
+from chatserver.features.companions.container import CompanionContainer
+from chatserver.features.privacy.container import PrivacyContainer
+from chatserver.features.push.container import PushContainer
+from chatserver.features.social.container import SocialContainer
+from chatserver.features.webhooks.container import WebhookContainer
 from chatserver.hot.redis.factory import open_hot
 from chatserver.operations.cost import report as costs
 from chatserver.operations.cost.hot import UsageTotals
@@ -46,6 +54,7 @@ from tests.integration.workers.support import (
     variables_of,
 )
 from tests.support.servers.processes import eventually, free_port
+from workers.archive.container import ArchiveContainer
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
@@ -263,13 +272,31 @@ def clients_without_feature() -> Iterator[str]:
             yield f"{where}.{type(thing).__name__}"
 
 
+def build_everything(container: StorageContainer) -> None:
+    """Create all that a process may come to use, also of features and of the archive worker."""
+    kinds = (
+        AccountContainer, ArchiveContainer, AttachmentContainer, CompanionContainer,
+        PrivacyContainer, PushContainer, SocialContainer, WebhookContainer,
+    )  # fmt: skip
+    for made in (container, *(container.get(kind) for kind in kinds)):
+        for cls in type(made).__mro__:
+            for name, value in vars(cls).items():
+                if isinstance(value, functools.cached_property):
+                    getattr(made, name)
+
+
 async def test_every_repository_of_a_process_says_what_its_calls_are_for(
     redis_url: str, tables: Tables
 ) -> None:
     """In the composition roots: `dynamodb.for_feature(…)`; a word of `Feature`, if it is new."""
     gc.collect()
     before = collections.Counter(clients_without_feature())
-    async with open_container(redis_url, tables.settings), opened_api(redis_url, tables.settings):
+    async with (
+        open_container(redis_url, tables.settings) as worker,
+        opened_api(redis_url, tables.settings) as api,
+    ):
+        build_everything(worker)
+        build_everything(api)
         found = collections.Counter(clients_without_feature())
 
     assert dict(found - before) == {}
@@ -278,9 +305,7 @@ async def test_every_repository_of_a_process_says_what_its_calls_are_for(
 def test_roots_and_commands_say_what_their_calls_are_for() -> None:
     """What `open_dynamodb` opens is called `dynamodb` and passed on by `for_feature` alone."""
     # These give features themselves, and are looked at above.
-    may_have_it = {
-        "StorageContainer", "make_api_keys",
-    }  # fmt: skip
+    may_have_it = {"StorageContainer", "make_api_keys"}
     folders = (ROOT / "chatserver", ROOT / "workers")
     for path in (path for folder in folders for path in folder.rglob("*.py")):
         tree = ast.parse(path.read_text("utf-8"))

@@ -1,0 +1,95 @@
+"""Admin routes for accounts and their devices, for the servers of the host application."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, delete, get, post, put
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody
+from msgspec import Meta
+
+from chatserver.api.idempotency import tell_of
+from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.request_bodies import PathId
+from chatserver.api.security import key
+from chatserver.container.storage import StorageContainer
+from chatserver.domain.ids import ID_PATTERN, UserId
+from chatserver.features.accounts.container import AccountContainer
+from chatserver.features.accounts.routes import Device, Password, ShownName, page_of_devices
+
+READ, WRITE = key("users:read"), key("users:write")
+
+
+class NewUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A user without a password; one may be set later."""
+
+    user: Annotated[str, Meta(pattern=ID_PATTERN)]
+    name: ShownName | None = None
+
+
+class NewPassword(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A user's new password."""
+
+    password: Password
+
+
+class AnyUser(msgspec.Struct, frozen=True):
+    """A user. `created` is in milliseconds since 1970."""
+
+    user: str
+    name: str | None
+    about: str | None
+    created: int
+    is_banned: bool
+
+
+def admin_accounts_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    """Return the routes of accounts below ``/v1/admin/users``."""
+    return [*_users(container), *_devices(container)]
+
+
+def _users(container: StorageContainer) -> list[HTTPRouteHandler]:
+    accounts = container.get(AccountContainer).accounts
+
+    def shown(record: Any) -> AnyUser:
+        is_banned = record.banned_ms is not None
+        return AnyUser(record.user, record.name, record.about, record.created_ms, is_banned)
+
+    @post("/v1/admin/users", opt={"rule": WRITE, "creates": True})
+    async def create_user(data: JSONBody[NewUser], request: Request[Any, Any, Any]) -> AnyUser:
+        """Create a user."""
+        tell_of(request, UserId(data.user))
+        await accounts.create(UserId(data.user), data.name)
+        return shown(await accounts.get_profile(UserId(data.user)))
+
+    @get("/v1/admin/users/{user:str}", opt={"rule": READ})
+    async def get_user(user: PathId) -> AnyUser:
+        """Return a user."""
+        return shown(await accounts.get_profile(UserId(user)))
+
+    @put("/v1/admin/users/{user:str}/password", status_code=204, opt={"rule": WRITE})
+    async def set_password(user: PathId, data: JSONBody[NewPassword]) -> None:
+        """Set a user's password and log out all devices."""
+        await accounts.set_password(UserId(user), data.password)
+
+    return [create_user, get_user, set_password]
+
+
+def _devices(container: StorageContainer) -> list[HTTPRouteHandler]:
+    logins = container.get(AccountContainer).logins
+
+    @get("/v1/admin/users/{user:str}/devices", opt={"rule": READ})
+    async def list_devices_of_user(
+        user: PathId, limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[Device]:
+        """List a user's password logins, most recently used first."""
+        return await page_of_devices(container, UserId(user), None, limit, cursor)
+
+    @delete("/v1/admin/users/{user:str}/devices/{device:str}", opt={"rule": WRITE})
+    async def end_device_of_user(user: PathId, device: PathId) -> None:
+        """Log out one device of a user."""
+        await logins.end_one(UserId(user), device, "ended by the host application")
+
+    return [list_devices_of_user, end_device_of_user]

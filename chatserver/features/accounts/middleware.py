@@ -1,0 +1,185 @@
+"""Early refusal of logins that are certain to be rate limited, before the framework runs.
+
+A refused login costs the framework more than ten times what it costs here, and guessers do not stop
+when they are refused. `LoginAttempts` keeps the time until which Redis refuses a bucket; a request
+that is sent earlier is answered from memory. Nothing is refused here that the login itself would
+not refuse: a request without a known refusal is passed on unchanged.
+
+Whoever tries again before ``retry_after_ms`` gets the answer up to `DELAY_MS_MAX` later, so that a
+guesser sends fewer requests over the same connections. At most `DELAYED_OF_NETWORK_MAX` requests of
+a network and an eighth of the process's connections wait; further ones are answered at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+from litestar import Request
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from chatserver.api.problems import MEDIA_TYPE, encode_problem
+from chatserver.container.storage import StorageContainer
+from chatserver.domain.client_addresses import (
+    Network,
+    client_address,
+    network_of,
+    parse_networks,
+    subject_of,
+)
+from chatserver.errors import BadRequest, ClientError, RateLimited
+from chatserver.features.accounts.container import AccountContainer
+from chatserver.features.accounts.routes import LOGIN_PATH, PasswordLogin, list_device_tokens
+from chatserver.hot.users.login_attempts import TOO_MANY_LOGINS
+
+BODY_BYTES_MAX: Final = 8192  # longer bodies are passed on
+DELAY_MS_MAX: Final = 1000
+DELAYED_OF_NETWORK_MAX: Final = 4
+_HTTP_STATUS: Final = 429
+
+_decode = msgspec.json.Decoder(PasswordLogin).decode
+
+
+class LoginCheck(Protocol):
+    """Refusals of logins that this process knows of."""
+
+    def check_refused(self, user_name: str, address: str, device_tokens: Iterable[str]) -> None:
+        """Raise RateLimited if Redis has refused such a login, until a time still to come."""
+
+
+class EarlyRefusals:
+    """ASGI middleware that answers logins which are certain to be refused."""
+
+    def __init__(
+        self, app: ASGIApp, logins: LoginCheck, trusted: Sequence[Network], delayed_max: int
+    ) -> None:
+        self._app = app
+        self._logins = logins
+        self._trusted = trusted
+        self._delayed_max = delayed_max
+        self._delayed: collections.Counter[str] = collections.Counter()  # by network
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (
+            scope["type"] != ScopeType.HTTP
+            or scope["path"] != LOGIN_PATH
+            or scope["method"] != "POST"
+        ):
+            await self._app(scope, receive, send)
+            return
+        try:
+            body = await _read_body(scope, receive)
+        except BadRequest as exc:
+            await self._app(scope, _fail(exc), send)  # logs it
+            return
+        if body is None:
+            await self._app(scope, receive, send)
+            return
+        request: Request[Any, Any, Any] = Request(scope, receive, send)
+        peer = request.client.host if request.client is not None else ""
+        forwarded = request.headers.getall("x-forwarded-for", [])
+        address = subject_of(client_address(peer, forwarded, self._trusted))
+        wait_ms = self._find_wait(request, body, address)
+        if wait_ms:
+            waited_ms = await self._delay(wait_ms, network_of(address), receive)
+            if waited_ms is None:
+                return  # the client has disconnected
+            wait_ms -= waited_ms
+        if wait_ms:
+            await _refuse(scope, send, wait_ms)
+        else:
+            await self._app(scope, _replay(body, receive), send)
+
+    def _find_wait(self, request: Request[Any, Any, Any], body: bytes, address: str) -> int:
+        """Return for how many ms a login is certain to be refused; 0 if that is not known."""
+        try:
+            login = _decode(body)
+            self._logins.check_refused(login.user, address, list_device_tokens(login, request))
+        except RateLimited as exc:
+            return exc.retry_after_ms or 0
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ClientError):
+            return 0  # the framework or the handler refuses it for another reason
+        return 0
+
+    async def _delay(self, wait_ms: int, network: str, receive: Receive) -> int | None:
+        """Wait before a refusal; return for how many ms, or None if the client disconnected."""
+        delayed, delay_ms = self._delayed, min(wait_ms, DELAY_MS_MAX)
+        if delayed[network] >= DELAYED_OF_NETWORK_MAX or delayed.total() >= self._delayed_max:
+            return 0
+        delayed[network] += 1
+        try:
+            async with asyncio.timeout(delay_ms / 1000):
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+            return None
+        except TimeoutError:
+            return delay_ms
+        finally:
+            delayed[network] -= 1
+            if not delayed[network]:
+                del delayed[network]
+
+
+async def _read_body(scope: Scope, receive: Receive) -> bytes | None:
+    """Return the body of a request; None, with nothing read, if it is long or of unknown length."""
+    lengths = [value for name, value in scope["headers"] if name == b"content-length"]
+    if len(lengths) != 1 or not lengths[0].isdigit() or int(lengths[0]) > BODY_BYTES_MAX:
+        return None
+    body, is_whole = b"", False
+    while not is_whole:
+        message: Any = await receive()
+        if message["type"] == "http.disconnect":
+            raise BadRequest("body: the connection closed before the body was complete")
+        body += message.get("body", b"")
+        is_whole = not message.get("more_body", False)
+    return body
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that yields the body that was read, then continues with `receive`."""
+    first: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_again() -> Any:
+        return first.pop() if first else await receive()
+
+    return receive_again
+
+
+def _fail(error: BadRequest) -> Receive:
+    """Return a `receive` that raises the error with which reading the body ended."""
+
+    async def receive_again() -> Any:
+        raise error
+
+    return receive_again
+
+
+async def _refuse(scope: Scope, send: Send, wait_ms: int) -> None:
+    body = encode_problem(_HTTP_STATUS, RateLimited.code, TOO_MANY_LOGINS, wait_ms)
+    scope["path_template"] = LOGIN_PATH  # for the response counter
+    start: Message = {
+        "type": "http.response.start",
+        "status": _HTTP_STATUS,
+        "headers": [
+            (b"content-type", MEDIA_TYPE.encode()),
+            (b"content-length", b"%d" % len(body)),
+            (b"retry-after", b"%d" % math.ceil(wait_ms / 1000)),
+        ],
+    }
+    await send(start)
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def refuse_logins_early(app: ASGIApp, container: StorageContainer) -> ASGIApp:
+    """Add the middleware, if users log in with passwords here."""
+    settings = container.settings
+    if not settings.auth.local_accounts:
+        return app
+    trusted = parse_networks(settings.api.trusted_proxies)
+    delayed_max = settings.api.connections_max // 8
+    return EarlyRefusals(app, container.get(AccountContainer).accounts, trusted, delayed_max)

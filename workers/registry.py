@@ -1,0 +1,33 @@
+"""The background workers by name: those of the core, and those that features register."""
+
+from __future__ import annotations
+
+from chatserver.features.registry import Worker, list_features
+
+_CORE = {
+    "persist": Worker(
+        "workers.persist.worker:run_persist", "moves messages from Redis to DynamoDB"
+    ),
+    "repair": Worker(
+        "workers.repair:run_repair", "completes deliveries that a dead gateway left unfinished"
+    ),
+    "rpc": Worker("workers.rpc:run_rpc", "serves the gateways' calls to DynamoDB"),
+    "archive": Worker(
+        "workers.archive.worker:run_archive", "moves old messages from DynamoDB to S3"
+    ),
+    "holds": Worker(
+        "workers.legal_holds:run_holds",
+        "applies legal holds, and deletes their copies when they end",
+    ),
+}
+_AUDIT = Worker(
+    "chatserver.operations.audit.worker:run_audit",
+    "compares the tiers continuously",
+    is_in_all=False,  # its reads cost money
+)
+
+
+def list_workers() -> dict[str, Worker]:
+    """Return the workers by name."""
+    added = {name: each for feature in list_features() for name, each in feature.workers.items()}
+    return {**_CORE, **added, "audit": _AUDIT}
