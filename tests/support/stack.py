@@ -364,7 +364,8 @@ def start(server: Server) -> Server:
 
 
 def _was_held_up(server: Server) -> bool:
-    return "no answer" in server.tail(lines_max=3)
+    said = server.tail(lines_max=3)
+    return "no response" in said or "timed out" in said
 
 
 async def bring_up(server: Server) -> None:

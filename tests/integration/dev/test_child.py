@@ -111,7 +111,7 @@ async def test_child_that_is_not_ready_in_time_failed(make: Make) -> None:
     child = make("sleep 60", ready_line="never")
     await child.start()
 
-    with pytest.raises(Failed, match=r"was not ready after 0\.2 s"):
+    with pytest.raises(Failed, match=r"was not ready within 0\.2 s"):
         await child.wait_ready(0.2)
 
 
@@ -124,7 +124,7 @@ async def test_child_that_ignores_sigterm_is_killed_and_named(make: Make, lines:
     await child.stop()
 
     assert await child.wait_ended() == -9
-    assert "dev: child did not end in 0.2 s: killed" in lines
+    assert "dev: child did not stop within 0.2 s; killed" in lines
 
 
 async def test_grandchild_ends_with_its_parent(make: Make, lines: list[str]) -> None:

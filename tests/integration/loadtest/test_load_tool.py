@@ -223,5 +223,5 @@ async def test_load_with_a_process_that_fails_says_how_it_ended() -> None:
     """Before it begins there are no figures at all."""
     run = Coordinator([plan_of(1, shape=None)])  # a plan that no process can read
 
-    with pytest.raises(LoadFailed, match="before its time: exit code 1"):
+    with pytest.raises(LoadFailed, match="ended early: exit code 1"):
         await run.run()

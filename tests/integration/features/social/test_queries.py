@@ -113,7 +113,7 @@ async def test_follow_of_who_is_apart_or_beyond_the_bound_writes_nothing(
     await blocks.delete_block("alice", "bob")
     monkeypatch.setattr("chatserver.features.social.warm.graph.FOLLOWING_MAX", 1)
     assert await social_rows.graph.follow("bob", "alice", NOW_MS)
-    with pytest.raises(Conflict, match="a user follows at most 1"):
+    with pytest.raises(Conflict, match="following: at most 1"):
         await social_rows.graph.follow("bob", "carol", NOW_MS)
     assert not await social_rows.graph.follow("bob", "alice", NOW_MS)
 

@@ -400,7 +400,7 @@ async def test_gateways_with_a_wrong_setting_are_given_up_at_once(stack: Stack) 
     code, said = await end_of(stack, CHAT_REDIS_PARTITIONS="7")
 
     assert code == 1
-    assert "redis.partitions: is 7, but this Redis was started with 1" in said
+    assert "redis.partitions: is 7, but this Redis was initialized with 1" in said
     assert "ended with 2 while starting" in said
     assert "Traceback" not in said
 

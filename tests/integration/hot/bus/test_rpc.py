@@ -208,7 +208,9 @@ async def test_lost_race_at_the_worker_is_temporary_at_the_gateway(hot: HotClien
 async def test_call_without_a_worker_is_given_up_in_time_and_says_why(hot: HotClient) -> None:
     """Nobody waits longer than the deadline; the text says what to start."""
     async with open_caller(hot, timeout_s=0.1) as caller:
-        with pytest.raises(Unavailable, match=r"0\.1 s; is 'chatserver worker rpc' running"):
+        with pytest.raises(
+            Unavailable, match=r"0\.1 s; check that `chatserver worker rpc` is running"
+        ):
             await caller.calls.load_chat(CHAT)
 
 
@@ -299,7 +301,7 @@ async def test_calls_beyond_the_bound_are_overloaded_and_make_room(
             await caller.calls.load_chat(CHAT)
         for outcome in await asyncio.gather(*waiting, return_exceptions=True):
             assert isinstance(outcome, Unavailable)
-        with pytest.raises(Unavailable, match="did not answer"):
+        with pytest.raises(Unavailable, match="did not respond"):
             await caller.calls.load_chat(CHAT)
 
 
@@ -326,7 +328,7 @@ async def test_call_while_redis_is_away_fails_at_once(start_redis: StartRedis) -
         server.kill()
         await eventually(lambda: not hot.is_up)
 
-        with pytest.raises(Unavailable, match="not asked"):
+        with pytest.raises(Unavailable, match="not queued"):
             await asyncio.wait_for(calls.load_chat(CHAT), 20)
 
 

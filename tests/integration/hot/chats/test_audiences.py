@@ -199,7 +199,7 @@ async def test_audience_that_stays_closed_is_given_up(hot: HotClient) -> None:
         nonlocal calls
         calls += 1
 
-    with pytest.raises(Unavailable, match="could not be opened"):
+    with pytest.raises(Unavailable, match="could not be loaded"):
         await Audiences(hot, opens_nothing).get(CHAT)
     assert calls < 5
 

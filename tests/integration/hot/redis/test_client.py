@@ -119,7 +119,7 @@ async def test_client_with_another_partition_count_is_refused(own: Server) -> No
     async with open_hot(settings_of(own, partitions=4)):
         pass
 
-    with pytest.raises(ConfigError, match=r"redis\.partitions: is 8, .* started with 4"):
+    with pytest.raises(ConfigError, match=r"redis\.partitions: is 8, .* initialized with 4"):
         async with open_hot(settings_of(own, partitions=8)):
             pass
     async with open_hot(settings_of(own, partitions=4)) as hot:
@@ -222,7 +222,7 @@ async def test_client_whose_calls_vanish_gives_up_and_reconnects(redis_server: S
         await eventually(lambda: told.reloads > 0 and hot.is_up)
 
         proxy.blackhole("down")
-        with pytest.raises(Unavailable, match="no answer within 1 s"):
+        with pytest.raises(Unavailable, match="no response within 1 s"):
             await hot.call("PING")
 
         proxy.heal()

@@ -156,7 +156,7 @@ async def test_clients_of_one_cluster_share_its_epochs(hot: HotClient, empty: Re
     ("changes", "problem"),
     [
         ({"cluster": False}, r"redis\.cluster .* is off, but .* is a node of a Redis Cluster"),
-        ({"partitions": 8}, r"redis\.partitions: is 8, .* started with 64"),
+        ({"partitions": 8}, r"redis\.partitions: is 8, .* initialized with 64"),
     ],
 )
 async def test_client_with_settings_of_another_hot_tier_is_refused(

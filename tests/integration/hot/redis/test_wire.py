@@ -180,7 +180,7 @@ async def test_wire_without_answer_in_time_closes_and_fails_everything(
 
     assert time.monotonic() - started >= 0.1, "it was not given its time"
     assert_all_unknown(answers, 5)
-    assert "no answer within 0.1 s" in str(answers.by_call[0])
+    assert "no response within 0.1 s" in str(answers.by_call[0])
     assert not wire.is_open
     assert wire.closed.done()
 

@@ -87,8 +87,8 @@ async def test_redis_without_workers_backup_and_bound_is_named(redis_url: str) -
     assert "chatserver worker repair" in problems
     assert "maxmemory" in notes
     assert "has a replica" in notes
-    assert "a worker `persist` has each partition" in named(after, "ok")
-    assert "wait to be persisted" in named(after, "problem")
+    assert "a worker `persist` serves each partition" in named(after, "ok")
+    assert "unpersisted messages" in named(after, "problem")
 
 
 async def test_redis_that_evicts_is_a_problem_and_so_is_another_clock(
@@ -105,7 +105,7 @@ async def test_redis_that_evicts_is_a_problem_and_so_is_another_clock(
 
     findings = await check_redis(Redis(url=url), SystemClock())
 
-    apart = re.search(r"they are ([0-9.]+) s apart", named(late, "note"))
+    apart = re.search(r"it is ([0-9.]+) s off", named(late, "note"))
     assert apart is not None
     assert 89.9 - took_s <= float(apart[1]) <= 90.1
     assert "noeviction" in named(findings, "problem")
@@ -125,7 +125,7 @@ async def test_redis_of_other_partitions_is_a_problem(redis_url: str) -> None:
 
     findings = await check_redis(Redis(url=redis_url, partitions=4), SystemClock())
 
-    assert "started with 1" in named(findings, "problem")
+    assert "initialized with 1" in named(findings, "problem")
 
 
 # DynamoDB

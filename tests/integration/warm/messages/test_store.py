@@ -135,9 +135,9 @@ async def test_batch_not_written_in_time_is_unavailable(
 
     async def is_told_why() -> bool:
         """On a machine that is held up the time may be over before there was an answer."""
-        with pytest.raises(Unavailable, match=r"not done in 0\.1 s") as caught:
+        with pytest.raises(Unavailable, match=r"timed out after 0\.1 s") as caught:
             await repository.put_batch(batch(message(1)), timeout_s=0.1)
-        return "s; before that: " in caught.value.message and "not written" in caught.value.message
+        return "s; last error: " in caught.value.message and "not written" in caught.value.message
 
     await eventually(is_told_why)
     assert await tables.scan("messages") == []

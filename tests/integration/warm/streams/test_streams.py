@@ -197,7 +197,7 @@ async def test_reader_that_dies_at_a_step_is_followed_by_another(
 
     with monkeypatch.context() as patch:
         patch.setattr(stream_reader, "failpoint", failpoint)
-        patch.setattr(stream_reader._Reading, "note", noting(dead))
+        patch.setattr(stream_reader._Reading, "save", noting(dead))
         task = asyncio.create_task(reader.run())
         async with asyncio.timeout(60):
             await dead.wait()
@@ -216,7 +216,7 @@ async def test_reader_that_dies_at_a_step_is_followed_by_another(
 
 def noting(dead: asyncio.Event):  # type: ignore[no-untyped-def]  # stands for a method
     """The method of before, until the process is dead."""
-    note = stream_reader._Reading.note
+    note = stream_reader._Reading.save
 
     async def note_if_alive(self: stream_reader._Reading, *, keep: bool) -> None:
         if not dead.is_set():
