@@ -22,5 +22,6 @@ FEATURE = Feature(
             "Make the key pair of pushes to browsers.",
         ),
     },
+    dev_settings="chatserver.features.push.providers.vapid:make_dev_settings",
     ports={"push_devices": "chatserver.features.push.container:push_devices"},
 )
