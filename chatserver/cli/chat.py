@@ -32,7 +32,7 @@ def chat(user: str | None, peer: str, token: str | None, url: str | None, api_ur
     Without a token it uses the demo login of a running `chatserver dev`.
     """
     if user is None and token is None:
-        raise click.UsageError("say who you are: --as NAME, or --token")
+        raise click.UsageError("specify a user with --as NAME, or a token with --token")
     try:
         for name, option in ((peer, "--with"), (user or peer, "--as")):
             parse_id(name, option)

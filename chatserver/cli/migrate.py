@@ -15,8 +15,8 @@ from chatserver.errors import Conflict
 
 if TYPE_CHECKING:
     from chatserver.warm.schema.active_version import Process, SchemaState
-    from chatserver.warm.schema.migrations.planning import Estimate
-    from chatserver.warm.schema.migrations.running import MigrationStatus, Options
+    from chatserver.warm.schema.migrations.cost_estimate import Estimate
+    from chatserver.warm.schema.migrations.runner import MigrationStatus, Options
 
 
 @click.group()
@@ -33,7 +33,10 @@ def status() -> None:
 
 @migrate.command()
 @click.option(
-    "--max-write-units", type=click.IntRange(1), default=None, help="As of `up`; tells how long."
+    "--max-write-units",
+    type=click.IntRange(1),
+    default=None,
+    help="As of `up`; adds a duration.",
 )
 def plan(max_write_units: int | None) -> None:
     """Estimate the cost of pending migrations. Reads a sample; writes nothing."""
@@ -46,29 +49,29 @@ def plan(max_write_units: int | None) -> None:
     "--max-write-units",
     type=click.IntRange(1),
     default=None,
-    help="Write capacity units a second, at most; without it as fast as it goes.",
+    help="Most write capacity units per second. Default: unlimited.",
 )
 @click.option(
     "--max-read-units",
     type=click.IntRange(1),
     default=None,
-    help="Read capacity units a second, at most.",
+    help="Most read capacity units per second. Default: unlimited.",
 )
 @click.option(
     "--segments",
     type=click.IntRange(1, 1000),
     default=8,
     show_default=True,
-    help="In how many parts a table is gone through, side by side.",
+    help="Number of table segments that are scanned in parallel.",
 )
 @click.option(
     "--page-items",
     type=click.IntRange(1, 1000),
     default=200,
     show_default=True,
-    help="Items between two notes of how far it is.",
+    help="Items between two checkpoints.",
 )
-@click.option("--contract", is_flag=True, help="The step after which older releases are refused.")
+@click.option("--contract", is_flag=True, help="Run a contract: older releases are then rejected.")
 def up(
     max_write_units: int | None,
     max_read_units: int | None,
@@ -79,7 +82,7 @@ def up(
     """Run the pending migrations. Resumable: may be interrupted at any time and run again."""
     settings = prepare("migrate")
     from chatserver.telemetry.failpoints import arm_failpoint
-    from chatserver.warm.schema.migrations.running import Options
+    from chatserver.warm.schema.migrations.runner import Options
 
     arm_failpoint()
     options = Options(
@@ -94,14 +97,15 @@ def up(
     except Conflict as exc:
         raise click.ClickException(exc.message) from None
     except KeyboardInterrupt:
-        raise click.ClickException("stopped; run it again to go on") from None
+        raise click.ClickException("stopped; run it again to continue") from None
 
 
 async def _status(settings: Settings) -> None:
     from chatserver.domain.clock import SystemClock
     from chatserver.warm.dynamo.client import open_dynamodb
     from chatserver.warm.schema.active_version import SchemaRows
-    from chatserver.warm.schema.migrations.running import list_standings
+    from chatserver.warm.schema.migrations import MIGRATIONS
+    from chatserver.warm.schema.migrations.runner import list_statuses
     from chatserver.warm.schema.migrations.state import MigrationRows
 
     now = SystemClock().time()
@@ -109,26 +113,24 @@ async def _status(settings: Settings) -> None:
         client = dynamodb.for_feature("migrate")
         rows = SchemaRows(client, settings.warm)
         state = await rows.get_state()
-        standings = await list_standings(client, settings.warm, state)
+        statuses = await list_statuses(client, settings.warm, state, MIGRATIONS)
         processes = await rows.list_processes(now)
         holder = await MigrationRows(client, settings.warm).find_holder(now)
-    for line in status_lines(state, standings, processes, holder, now):
+    for line in status_lines(state, statuses, processes, holder, now):
         click.echo(line)
 
 
 def status_lines(
     state: SchemaState,
-    standings: list[MigrationStatus],
+    statuses: list[MigrationStatus],
     processes: list[Process],
     holder: str | None,
     now: float,
 ) -> list[str]:
     """Return the lines that `status` prints. `now` is in seconds since 1970."""
-    newest = max((each.migration.number for each in standings), default=0)
-    lines = [
-        f"schema {state.version} of {newest}; processes may act by schema {state.oldest} or newer"
-    ]
-    for each in standings:
+    newest = max((each.migration.number for each in statuses), default=state.version)
+    lines = [f"schema {state.version} of {newest}; processes need schema {state.oldest} or newer"]
+    for each in statuses:
         migration, detail = each.migration, each.migration.why
         if each.state == "begun" and each.segments:
             detail = (
@@ -139,7 +141,7 @@ def status_lines(
             at = datetime.datetime.fromtimestamp(each.finished_ms / 1000, datetime.UTC)
             detail += f" ({at:%Y-%m-%d %H:%M} UTC)"
         lines.append(
-            f"{migration.number:>3}  {migration.name:<14} {migration.kind:<9} {each.state:<6} "
+            f"{migration.number:>3}  {migration.name:<16} {migration.kind:<9} {each.state:<6} "
             f"{detail}"
         )
     lines += [
@@ -155,7 +157,7 @@ async def _plan(settings: Settings, max_write_units: int | None) -> None:
     from chatserver.warm.dynamo.client import open_dynamodb
     from chatserver.warm.schema.active_version import SchemaRows
     from chatserver.warm.schema.migrations import MIGRATIONS
-    from chatserver.warm.schema.migrations.planning import estimate
+    from chatserver.warm.schema.migrations.cost_estimate import estimate
 
     async with open_dynamodb(settings.warm) as dynamodb:
         client = dynamodb.for_feature("migrate")
@@ -180,10 +182,10 @@ def plan_lines(estimates: list[Estimate], max_write_units: int | None) -> list[s
                 f"{each.items} items free of charge, and writes a unit for each that has "
                 f"`{migration.index.key.partition}`"
             )
-        elif migration.mend is None:
-            lines.append("    no units: nothing that is there changes")
+        elif migration.repair is None:
+            lines.append("    no units: existing items do not change")
         else:
-            how = "all looked at" if each.is_exact else f"from a sample of {each.sampled}"
+            how = "all read" if each.is_exact else f"from a sample of {each.sampled}"
             took = ""
             if max_write_units:
                 took = f", {each.write_units / max_write_units:.0f} s at {max_write_units} a second"
@@ -202,12 +204,21 @@ async def _up(settings: Settings, options: Options) -> None:
     from chatserver.cli.progress import open_report
     from chatserver.domain.clock import SystemClock
     from chatserver.warm.dynamo.client import open_dynamodb
-    from chatserver.warm.schema.migrations.running import Migrations
+    from chatserver.warm.schema.migrations import MIGRATIONS
+    from chatserver.warm.schema.migrations.runner import MigrationRunner
 
     clock = SystemClock()
     holder = f"{socket.gethostname()}-{os.getpid()}"
     async with open_dynamodb(settings.warm) as dynamodb:
         client = dynamodb.for_feature("migrate")
         with open_report(clock) as report:
-            state = await Migrations(client, settings.warm, clock, report, options).up(holder)
+            runner = MigrationRunner(
+                client,
+                settings.warm,
+                clock=clock,
+                report=report,
+                options=options,
+                migrations=MIGRATIONS,
+            )
+            state = await runner.up(holder)
     click.echo(f"schema {state.version}")

@@ -27,7 +27,8 @@ from chatserver.warm.chats.records import READY, Chat, Member, User, describe_or
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.messages.long_bodies import pointer_to
 from chatserver.warm.messages.store import PersistItem, encode_item
-from chatserver.warm.schema import iam_policies, versions
+from chatserver.warm.schema import iam_policies
+from chatserver.warm.schema.active_version import newest_record
 from chatserver.warm.schema.provisioning import creation_of, projection_of
 from chatserver.warm.schema.tables import (
     DIRECTORY,
@@ -146,7 +147,7 @@ def terraform() -> dict[str, Any]:
     """Return the tables as ``deploy/terraform`` reads them, and their schema version item."""
     return {
         "tables": [_terraform_table(table) for table in TABLES],
-        "schema": versions.newest_note(),
+        "schema": newest_record(),
     }
 
 

@@ -84,7 +84,7 @@ class Warm(Section):
         32_768, ge=256, le=262_144, description="Longer message bodies are stored in S3"
     )
     schema_version: int | None = Field(
-        None, ge=0, description="Behave like a release with this schema; unset: the newest"
+        None, ge=1, description="Behave like a release with this schema; unset: the newest"
     )
     shard_writes_per_s: int = Field(
         500, ge=0, description="Write units per partition above which a chat is sharded; 0: never"

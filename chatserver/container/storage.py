@@ -454,7 +454,6 @@ class StorageContainer(CoreContainer):
                 self.dynamodb.for_feature("patterns"),
                 self.settings.warm,
                 self.clock,
-                self.write_shards,
                 self.long_bodies,
             ),
             members=self.members,

@@ -19,7 +19,7 @@ _PORT = click.IntRange(1, 65_535)
 
 
 @click.command()
-@click.option("--port", type=_PORT, default=8080, show_default=True, help="Of the page.")
+@click.option("--port", type=_PORT, default=8080, show_default=True, help="Port of the web client.")
 @click.option("--gateway-port", type=_PORT, default=8081, show_default=True)
 @click.option("--redis-port", type=_PORT, default=16379, show_default=True)
 @click.option("--dynamodb-port", type=_PORT, default=18000, show_default=True)
@@ -65,7 +65,7 @@ def dev(
     folder = DataFolder.open(data, is_fresh=fresh)
     screen = Screen(is_verbose=verbose)
     for note in fallback_notes():
-        screen.say(note)
+        screen.log(note)
     try:
         plan = Plan(folder.path, ports, folder.read_secret(), gateways)
         plan.check_settings()

@@ -46,14 +46,14 @@ class Screen:
             soft_wrap=True,
         )
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Print a line of `chatserver dev` itself."""
         self.line("dev", text)
 
     def failed(self, name: str, why: str, tail: list[str]) -> None:
         """Report a process that ended, with its last log lines."""
-        said = Text("\n".join(printable(line) for line in tail) or "(it said nothing)")
-        self._console.print(Panel(said, title=f"{name} {why}", border_style="red", expand=False))
+        output = Text("\n".join(printable(line) for line in tail) or "(no output)")
+        self._console.print(Panel(output, title=f"{name} {why}", border_style="red", expand=False))
 
     def welcome(self, plan: Plan) -> None:
         """Print the addresses of all services."""
@@ -62,15 +62,15 @@ class Screen:
         table = Table.grid(padding=(0, 2))
         for what, where in (
             ("Open", Text(plan.page_url, "bold underline")),
-            ("", Text(f"in two windows; be {first} in one and {second} in the other")),
-            ("", Text(f"{ADMINS[0]} has Operations in the menu: how the server is, as charts")),
+            ("", Text(f"in two windows: continue as {first} in one, as {second} in the other")),
+            ("", Text(f"{ADMINS[0]} has an admin page with charts: menu, Operations")),
             ("Terminal", Text(f"{_command()} chat --as {first} --with {second}{_api(plan)}")),
             ("Gateway", Text(plan.gateway_url)),
             ("Redis", Text(f"redis://127.0.0.1:{ports.redis}/0")),
             ("DynamoDB", Text(f"http://127.0.0.1:{ports.dynamodb}")),
             ("S3", Text(f"http://127.0.0.1:{ports.s3}")),
-            ("Settings", Text(f". {plan.folder / SETTINGS}  (for `{_command()} keys` and so on)")),
-            ("Data", Text(f"{plan.folder}  (kept; --fresh empties it)")),
+            ("Settings", Text(f". {plan.folder / SETTINGS}  (for `{_command()} keys` etc.)")),
+            ("Data", Text(f"{plan.folder}  (kept across runs; --fresh deletes it)")),
             ("Stop", Text("Ctrl-C")),
         ):
             table.add_row(Text(what, "dim"), where)

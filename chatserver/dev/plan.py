@@ -62,11 +62,11 @@ class Ports:
         for name, flag in flags.items():
             port = getattr(self, name)
             if port in seen:
-                problems.append(f"port {port} cannot serve {seen[port]} and {name}: change {flag}")
+                problems.append(f"port {port} is used twice ({seen[port]}, {name}): change {flag}")
             elif not is_port_free(port, HOST):
                 problems.append(
-                    f"port {port} ({name}) is in use: stop what uses it, or choose another "
-                    f"with {flag}"
+                    f"port {port} ({name}) is in use: stop the process that uses it, or "
+                    f"choose another port with {flag}"
                 )
             seen.setdefault(port, name)
         if problems:
@@ -227,7 +227,7 @@ def fallback_notes() -> list[str]:
     notes = []
     if not has_binary("dynoxide"):
         notes.append(
-            "DynamoDB: npm is missing, so ministack stands in for it. It is slower, and a crash "
-            "loses what it holds; Ctrl-C keeps it."
+            "DynamoDB: npm is missing, using ministack instead. It is slower, and loses data in "
+            "a crash; Ctrl-C saves it."
         )
     return notes

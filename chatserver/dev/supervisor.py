@@ -79,7 +79,7 @@ class Supervisor:
         await child.wait_ready(READY_S)
         took = time.monotonic() - child.started_at
         where = f" on {launch.address}" if launch.port else ""
-        self._screen.say(f"{child.name} is ready{where}, process {child.pid} ({took:.1f} s)")
+        self._screen.log(f"{child.name} is ready{where}, process {child.pid} ({took:.1f} s)")
         guard = self._guard(child, is_restarted=is_restarted)
         self._guards.append(asyncio.create_task(guard, name=f"guard of {child.name}"))
 
@@ -114,11 +114,11 @@ class Supervisor:
                 return
             if time.monotonic() - child.started_at > STEADY_S:
                 pause_s = PAUSE_FIRST_S
-            self._screen.say(f"{child.name} ended with {code}: starts again in {pause_s:g} s")
+            self._screen.log(f"{child.name} ended with {code}, restarting in {pause_s:g} s")
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, PAUSE_MAX_S)
             await child.start()
-            self._screen.say(f"{child.name} is started again, process {child.pid}")
+            self._screen.log(f"{child.name} restarted, process {child.pid}")
 
     async def _end_all(self) -> None:
         """Stop the processes in reverse start order: gateways and the API before the stores."""
@@ -126,7 +126,7 @@ class Supervisor:
             guard.cancel()
         await asyncio.gather(*self._guards, return_exceptions=True)
         if self._children:
-            self._screen.say("stopping")
+            self._screen.log("stopping")
         for child in reversed(self._children):
             await child.stop()
 

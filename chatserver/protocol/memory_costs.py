@@ -2,7 +2,7 @@
 
 Upper bounds, measured by `tests/benchmarks/memory_budget.py`. They are charged to the bucket
 `memory` (`chatserver.hot.users.rate_limits`), which bounds a user's memory per day by
-`limits.memory_burst_bytes` plus a day of `limits.memory_bytes_per_s`.
+the burst of `limits.memory` plus a day of its rate.
 
 A frame is charged before it is handled (`cost_of_send`, `cost_of`). Costs that depend on the chat
 are charged afterwards, when its members are known: inbox entries, the copy of a changed message, a

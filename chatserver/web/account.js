@@ -1,21 +1,20 @@
-// Accounts with a password. The access token lives in memory alone, and for minutes; what keeps a
-// login going is a cookie that no script can read, this one included. So a script that somebody
-// managed to inject finds nothing here that would outlive the page.
+// Password accounts, by REST. The short-lived access token is kept in memory only; the login is
+// continued by an HttpOnly cookie. An injected script finds nothing that outlives the page.
 
 import { SessionFailed } from "./session.js";
 
 const TIMEOUT_MS = 10_000;
 
-/** What the server says of fields, in the words of the form. */
+/** Server error details and their texts for users. */
 const WORDS = new Map([
-  ["user name or password: wrong", "User name or password is wrong. Check both, then try again."],
-  ["current: is not the password", "The current password is wrong. Type it again."],
-  ["password: is not the password", "The password is wrong. Type it again."],
-  ["export: one is being made already", "Your export is being made already."],
-  ["export: no more of them today", "There are no more exports today. Try again tomorrow."],
+  ["user name or password: wrong", "Wrong username or password."],
+  ["current: is not the password", "Your current password is incorrect."],
+  ["password: is not the password", "The password is incorrect."],
+  ["export: one is being made already", "An export is already in progress."],
+  ["export: no more of them today", "Daily export limit reached. Try again tomorrow."],
 ]);
 
-/** `expect`: statuses that are answers, not failures; they resolve to null. */
+/** `expect`: error statuses that resolve to null. */
 export async function call(method, path, { body, token, expect = [] } = {}) {
   const headers = { "x-chat-client": "web" };
   if (body !== undefined) headers["content-type"] = "application/json";
@@ -32,7 +31,7 @@ export async function call(method, path, { body, token, expect = [] } = {}) {
     });
   } catch {
     throw new SessionFailed(
-      "The server cannot be reached. Check that it is running, then try again.",
+      "Can't reach the server. Check that it is running, then try again.",
     );
   }
   if (response.status === 204 || expect.includes(response.status)) return null;
@@ -46,9 +45,9 @@ function explain(problem, status) {
   if (words !== undefined) return words;
   if (status === 429) {
     const seconds = Math.max(1, Math.ceil((problem?.retry_after_ms ?? 1000) / 1000));
-    return `Too many tries. Wait ${seconds} s, then try again.`;
+    return `Too many attempts. Try again in ${seconds} s.`;
   }
-  if (problem?.code === "conflict") return "This name is taken. Choose another one.";
+  if (problem?.code === "conflict") return "This username is already taken.";
   const detail = String(problem?.detail ?? `status ${status}`);
   return `${detail.charAt(0).toUpperCase()}${detail.slice(1)}.`;
 }
@@ -63,7 +62,7 @@ function sessionOf(granted) {
   };
 }
 
-/** What the list of devices will call this one. */
+/** The name of this device in the list of devices. */
 function deviceName() {
   const { userAgent } = navigator;
   const find = (names) => names.find(([mark]) => userAgent.includes(mark))?.[1];
@@ -94,7 +93,7 @@ export async function logIn(user, password) {
   return sessionOf(await call("POST", "/v1/auth/login", { body }));
 }
 
-/** Go on with the cookie; null if there is none that holds. */
+/** Continue the login with the cookie; null if there is no valid one. */
 export async function refreshLogin() {
   const granted = await call("POST", "/v1/auth/refresh", { body: {}, expect: [401, 403, 404] });
   return granted === null ? null : sessionOf(granted);
@@ -109,12 +108,12 @@ export async function logOutEverywhere(token) {
   await call("POST", "/v1/auth/logout-everywhere", { token });
 }
 
-/** What one is called and says of oneself: `{user, name, about}`, null where there is nothing. */
+/** The user's own profile: `{user, name, about}`; null for what is not set. */
 export async function getProfile(token) {
   return call("GET", "/v1/me", { token });
 }
 
-/** Change it; an empty text takes something away. */
+/** Update the profile; an empty text clears a field. */
 export async function putProfile(token, { name, about }) {
   return call("PATCH", "/v1/me", { token, body: { name, about } });
 }

@@ -1,8 +1,8 @@
-// The figures of the installation, what the audit found and what it costs, by REST. For admins.
+// Metrics, audit findings and cost of the installation, by REST. For admins.
 
-import { createCaller } from "./rest.js";
+import { createCaller } from "./http_client.js";
 
-/** A request failed; the message is for people. `isForbidden`: asking again will not help. */
+/** A failed request; the message is shown to users. `isForbidden`: a retry cannot help. */
 export class AdminFailed extends Error {
   constructor(message, isForbidden) {
     super(message);
@@ -10,7 +10,7 @@ export class AdminFailed extends Error {
   }
 }
 
-/** `session()` gives `{token}`. */
+/** `session()` returns `{token}`. */
 export function createAdmin({ session }) {
   const call = createCaller(
     session,
@@ -18,7 +18,7 @@ export function createAdmin({ session }) {
   );
   return {
     isAdmin: async () => (await call("GET", "/v1/me")).is_admin === true,
-    /** All processes, now, and the points of the past after a time (ms). */
+    /** Current state of all processes, and the data points after a time (ms). */
     overview: (after) => call("GET", `/v1/admin/overview?after=${after}`),
     audit: () => call("GET", "/v1/admin/audit"),
     cost: () => call("GET", "/v1/admin/cost"),
@@ -26,12 +26,12 @@ export function createAdmin({ session }) {
 }
 
 function inWords(status, problem) {
-  if (status === 0) return "The API does not answer. Look whether `chatserver api` runs.";
-  if (status === 401) return "The session has ended. Log in again.";
-  if (status === 403) return "This page is for admins of the installation.";
-  if (status === 429) return "Too many requests. It goes on in a moment.";
+  if (status === 0) return "The API is not responding. Check that `chatserver api` is running.";
+  if (status === 401) return "Your session has ended. Log in again.";
+  if (status === 403) return "Only admins can view this page.";
+  if (status === 429) return "Too many requests. Retrying in a moment.";
   if (status === 503) {
-    return `The API answers, a store behind it does not (${problem?.detail ?? "unavailable"}). Run \`chatserver doctor\`.`;
+    return `A data store is not responding (${problem?.detail ?? "unavailable"}). Run \`chatserver doctor\`.`;
   }
-  return `The API answered ${status}. Its log says why.`;
+  return `The API returned status ${status}. See its log for details.`;
 }

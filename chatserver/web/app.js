@@ -1,5 +1,4 @@
-// Puts the client together: the configuration, the login, the page. The only place that knows all
-// the parts.
+// Entry point and composition root of the web client: configuration, login, app shell.
 
 import { logOut, refreshLogin } from "./account.js";
 import { createAdmin } from "./admin.js";
@@ -8,7 +7,7 @@ import { createFiles } from "./files.js";
 import { isId } from "./format.js";
 import { createModeration } from "./moderation.js";
 import { createPush, drawBadge } from "./push.js";
-import { keepFresh } from "./renewal.js";
+import { startTokenRenewal } from "./token_renewal.js";
 import { demoLogin, fetchConfig, isExpired } from "./session.js";
 import {
   deviceId,
@@ -30,12 +29,12 @@ import { createStore } from "./store.js";
 import { createAccount } from "./views/account.js";
 import { fill, h } from "./views/dom.js";
 import { createLogin } from "./views/login.js";
-import { createShell } from "./views/shell.js";
+import { createShell } from "./views/app_shell.js";
 
 const root = document.getElementById("app");
-const ENDED = "Your session has ended. Log in again to go on; what you wrote is kept.";
-const STILL_IN = "The server cannot be reached, so you may still be logged in.";
-const REFUSED = "The token was not accepted. Check that it is whole and has not expired.";
+const ENDED = "Your session has ended. Log in again to continue. Your drafts are saved.";
+const STILL_IN = "Can't reach the server. You may still be logged in.";
+const REFUSED = "The token was not accepted. Check that it is complete and has not expired.";
 
 const env = {
   openSocket: (url, protocols) => new WebSocket(url, protocols),
@@ -54,13 +53,13 @@ async function main() {
     showProblem(problem.message);
     return;
   }
-  const session = loadSession() ?? (await goOn(config));
+  const session = loadSession() ?? (await continueLogin(config));
   if (session === null) showLogin(config, null);
   else showChats(config, session);
 }
 
-/** A new tab of a browser that is logged in with a password needs no second log in. */
-async function goOn(config) {
+/** Continue the browser's password login in a new tab. */
+async function continueLogin(config) {
   if (!config.hasAccounts || !loadHasAccount()) return null;
   try {
     const session = await refreshLogin();
@@ -68,15 +67,15 @@ async function goOn(config) {
     else saveSession(session);
     return session;
   } catch {
-    return null; // the way in is there, and says what is wrong
+    return null; // the login page is shown
   }
 }
 
 function showProblem(text) {
-  showCard("Not there yet", text, "Try again", () => location.reload());
+  showCard("Can't connect", text, "Try again", () => location.reload());
 }
 
-/** A page with one sentence and one way on. */
+/** Show a page with one sentence and one button. */
 function showCard(title, text, label, onClick) {
   const card = h(
     "div",
@@ -116,7 +115,7 @@ function showChats(config, first) {
   async function refresh() {
     if (!session.isDemo && !session.isAccount) return false;
     const next = session.isDemo ? await demoLogin(session.user) : await refreshLogin();
-    // Another tab may have logged in as somebody else: this one is that user's no more.
+    // Another tab may have logged in as another user.
     if (next === null || next.user !== session.user) return false;
     session = next;
     saveSession(session);
@@ -145,25 +144,25 @@ function showChats(config, first) {
     onOpen: (chat) => isId(chat) && shell?.go(chat),
   });
 
-  const renewal = keepFresh({
+  const renewal = startTokenRenewal({
     env,
     session: () => session,
     refresh,
-    tell: (token) => client.connection.request({ type: "auth", token }),
+    sendToken: (token) => client.connection.request({ type: "auth", token }),
   });
 
   const account = session.isAccount
     ? createAccount({
         token: async () => (await currentSession()).token,
-        onOut: () => leave("You are logged out everywhere."),
+        onOut: () => leave("You're logged out on all devices."),
         onErased() {
-          leave("Your account is deleted. What you wrote is being removed.");
+          leave("Your account was deleted. Your messages are being removed.");
           forgetUser(session.user);
         },
       })
     : null;
 
-  /** The server has said who we are: take up what this user left behind in this tab. */
+  /** The server has confirmed the user: restore what they left in this tab. */
   function restore(user) {
     session = { ...session, user };
     saveSession(session);
@@ -195,12 +194,12 @@ function showChats(config, first) {
     push.start();
   }
 
-  /** The page goes away, for a reload perhaps: what no server tells again is kept in the tab. */
-  function keepFacts() {
+  /** Save state that no server sends again, before the page is unloaded. */
+  function saveFactsOfUser() {
     if (store.state.me !== null) saveFacts(store.state.me, store.state.chats);
   }
 
-  /** Leave, and end the login for good: in all windows of this browser. */
+  /** Log out in all windows of this browser. */
   async function logOutHere() {
     const isOut = session.isAccount;
     leave(null);
@@ -211,11 +210,11 @@ function showChats(config, first) {
 
   function leave(notice) {
     renewal.stop();
-    removeEventListener("pagehide", keepFacts);
+    removeEventListener("pagehide", saveFactsOfUser);
     unsubscribe();
     client.stop();
     shell?.stop();
-    // Who logs out is told nothing here any more; who was logged out may come back.
+    // After a logout by the user, notifications stop; after a forced one, they may return.
     if (notice === null) push.turnOff();
     push.stop();
     drawBadge(0);
@@ -238,13 +237,13 @@ function showChats(config, first) {
     if (state.drafts !== before.drafts) saveDrafts(state.me, state.drafts);
   });
 
-  /** Until the server has said whose the token is, there is no page to show. */
+  /** Shown until the server has confirmed whose token it is. */
   function showWait(text) {
     showCard("Connecting…", text, "Cancel", () => leave(null));
   }
 
-  addEventListener("pagehide", keepFacts);
-  if (session.user === null) showWait("One moment.");
+  addEventListener("pagehide", saveFactsOfUser);
+  if (session.user === null) showWait("Logging you in…");
   else show();
   client.start();
 }

@@ -1,9 +1,8 @@
-// The use cases of the client: what happens when a frame arrives, when the user does something,
-// and when time passes. Stands between the connection, the store and the storage.
+// Chat client: handles frames, user actions and timers. Connects the connection to the store.
 
 import { Connection } from "./connection.js";
 import { cleanBody } from "./format.js";
-import { CHANGE_WORDS, LOAD_WORDS, SEND_WORDS, reasonOf } from "./refusals.js";
+import { CHANGE_ERRORS, LOAD_ERRORS, SEND_ERRORS, reasonOf } from "./error_messages.js";
 import { seenWith } from "./state/messages.js";
 import { frameOf, nextRetry, newEntry, sendable, unstoredByChat } from "./state/outbox.js";
 
@@ -15,17 +14,17 @@ const TYPING_EVERY_MS = 3000;
 const TYPING_IDLE_MS = 4500;
 const TICK_MS = 1000;
 const RETRY_MS = 1000;
-const PATIENCE_MS = 60_000; // who is told to wait for longer hears so, and decides himself
+const RETRY_AFTER_MS_MAX = 60_000; // a longer wait is shown to the user, who decides
 
 export class ChatClient {
-  #marks = new Map(); // chat → seq that the server is to learn
+  #marks = new Map(); // chat → read mark to send
   #markTimer = null;
-  #typing = null; // {chat, saidAt, timer}: what the others believe
+  #typing = null; // {chat, sentAt, timer} of the last typing signal
   #flushTimer = null;
   #isSyncing = false;
   #isListing = false;
-  #joined = new Set(); // chats in which this connection knows what a companion is saying
-  #joining = new Set(); // chats in which it is being asked
+  #joined = new Set(); // chats whose response in progress this connection has loaded
+  #joining = new Set(); // chats where it is being loaded
   #tick = null;
 
   /** `env`: openSocket, setTimeout, clearTimeout, now, random, newId. */
@@ -43,7 +42,7 @@ export class ChatClient {
       hello: () => this.#hello(),
       probe: () => ({ type: "sync", cursor: this.state.cursor, limit: 50 }),
       onFrame: (frame) => this.#receive(frame),
-      onLink: (link) => this.#linkMoved(link),
+      onLink: (link) => this.#onLinkChanged(link),
     });
   }
 
@@ -53,7 +52,7 @@ export class ChatClient {
 
   start() {
     this.connection.start();
-    this.#ticking();
+    this.#scheduleTick();
   }
 
   stop() {
@@ -63,10 +62,10 @@ export class ChatClient {
     }
   }
 
-  #ticking() {
+  #scheduleTick() {
     this.#tick = this.env.setTimeout(() => {
       this.store.dispatch({ type: "tick", now: this.env.now() });
-      this.#ticking();
+      this.#scheduleTick();
     }, TICK_MS);
   }
 
@@ -87,7 +86,7 @@ export class ChatClient {
     };
   }
 
-  #linkMoved(link) {
+  #onLinkChanged(link) {
     const wasOpen = this.state.link.status === "open";
     if (link.isReplaced) this.device.renew();
     this.store.dispatch({ type: "link", link });
@@ -99,7 +98,7 @@ export class ChatClient {
     if (link.status === "open") {
       this.#flush();
       this.#flushMarks();
-      this.#settle();
+      this.#loadMissing();
     }
   }
 
@@ -107,69 +106,69 @@ export class ChatClient {
     const now = this.env.now();
     switch (frame.type) {
       case "welcome":
-        return this.#welcomed(frame);
+        return this.#onWelcome(frame);
       case "event":
         this.store.dispatch({ type: "event", frame, now });
-        return this.#settle();
+        return this.#loadMissing();
       case "too_long":
       case "reset":
         this.store.dispatch({ type: "snapshot", frame, now });
         this.#flush();
-        return this.#settle();
+        return this.#loadMissing();
       case "page":
-        return this.#takeEvents(frame);
+        return this.#applyEvents(frame);
       case "signal":
         if (frame.kind === "post") return this.onPost?.(frame);
         if (frame.kind === "invitation") return this.onInvitation?.();
         this.store.dispatch({ type: "signal", frame, now });
-        return frame.kind === "ai.delta" ? this.#settle() : undefined;
+        return frame.kind === "ai.delta" ? this.#loadMissing() : undefined;
       case "stored":
         return this.store.dispatch({ type: "stored", frame });
       default:
-        return undefined; // of a later version
+        return undefined; // of a later protocol version
     }
   }
 
-  #welcomed(frame) {
+  #onWelcome(frame) {
     const isFirst = this.state.me === null;
     this.store.dispatch({ type: "welcome", frame });
     if (isFirst) this.onUser(frame.user);
   }
 
-  /** The events of a `sync` page, the probe's among them. */
-  #takeEvents(page) {
+  /** Apply the events of a `sync` page, including the probe's. */
+  #applyEvents(page) {
     const now = this.env.now();
     for (const frame of page.events ?? []) {
       this.store.dispatch({ type: "event", frame: { type: "event", ...frame }, now });
     }
-    this.#settle();
+    this.#loadMissing();
   }
 
-  /** Fetch whatever the state lacks: missed events, the chat list, the open chat, a hole. */
-  #settle() {
+  /** Load what the state lacks: missed events, the chat list, the open chat, a hole. */
+  #loadMissing() {
     if (!this.connection.isOpen) return;
     const { state } = this;
     if (state.ahead.length > 0) this.#sync();
     if (!state.isListLoaded || state.needsList) this.#loadList();
     const chat = state.chats.get(state.open);
-    if (chat?.kind === "companion" && !chat.isEnded) this.#joinTurn(chat.id);
+    if (chat?.kind === "companion" && !chat.isEnded) this.#joinResponse(chat.id);
     if (chat === undefined || chat.loading !== null || chat.trouble !== null) return;
     if (chat.older === "unknown") this.#loadNewest(chat);
     else if (chat.hole !== null) this.#loadHole(chat);
   }
 
-  /** Ask what a companion has said so far, once a connection, and when a piece is missing. */
-  async #joinTurn(id) {
-    const isBroken = this.state.turns.get(id)?.isBroken === true;
+  /** Load the response in progress, once per connection and when a part is missing. */
+  async #joinResponse(id) {
+    const isBroken = this.state.responses.get(id)?.isBroken === true;
     if (this.#joined.has(id) && !isBroken) return;
     if (this.#joining.has(id)) return;
     this.#joining.add(id);
     this.#joined.add(id);
     try {
       const frame = await this.connection.request({ type: "join_turn", chat: id });
-      this.store.dispatch({ type: "turn", frame });
+      this.store.dispatch({ type: "response", frame });
     } catch {
-      // The message comes in any case; the next connection asks again.
+      // The final message arrives anyway; the next connection tries again.
     } finally {
       this.#joining.delete(id);
     }
@@ -187,9 +186,9 @@ export class ChatClient {
         more = answer.type === "page" && answer.more && this.state.cursor.seq > cursor.seq;
       }
     } catch (error) {
-      // Lost: the next connection resumes from the cursor and brings the events. Refused for now:
-      // no other event need come and show again that some are missing.
-      if (error.isTemporary) this.#later(() => this.#settle(), error.retryAfterMs);
+      // After a lost connection, the next one resumes from the cursor. After a temporary error,
+      // retry here: there may be no further event to show that some are missing.
+      if (error.isTemporary) this.#later(() => this.#loadMissing(), error.retryAfterMs);
     } finally {
       this.#isSyncing = false;
     }
@@ -204,11 +203,11 @@ export class ChatClient {
       const frame = await this.connection.request({ type: "chats", limit: PAGE });
       this.store.dispatch({ type: "list", frame });
     } catch (error) {
-      if (this.connection.isOpen) this.#later(() => this.#settle(), error.retryAfterMs);
+      if (this.connection.isOpen) this.#later(() => this.#loadMissing(), error.retryAfterMs);
     } finally {
       this.#isListing = false;
     }
-    if (this.state.isListLoaded && !this.state.needsList) this.#settle();
+    if (this.state.isListLoaded && !this.state.needsList) this.#loadMissing();
   }
 
   /** The next page of the chat list. */
@@ -220,7 +219,7 @@ export class ChatClient {
       const frame = await this.connection.request({ type: "chats", after, limit: PAGE });
       this.store.dispatch({ type: "list", frame });
     } catch {
-      // Scrolling asks again.
+      // Scrolling tries again.
     } finally {
       this.#isListing = false;
     }
@@ -231,7 +230,7 @@ export class ChatClient {
   }
 
   #loadNewest(chat) {
-    // One page that reaches back to where the user left off, if that is within a page's bound.
+    // One page back to the first unread message, up to the page limit.
     const limit = Math.min(
       this.state.limits?.page_max ?? PAGE,
       Math.max(PAGE, chat.top - chat.read + 15),
@@ -262,30 +261,30 @@ export class ChatClient {
       this.#loadFailed(id, want, error);
       return;
     }
-    this.#settle();
+    this.#loadMissing();
   }
 
   #loadFailed(id, want, error) {
     if (!this.connection.isOpen) return; // the next connection loads again
-    const text = LOAD_WORDS.get(error.code) ?? "Messages could not be loaded.";
+    const text = LOAD_ERRORS.get(error.code) ?? "Couldn't load messages.";
     this.store.dispatch({ type: "trouble", chat: id, text });
     if (error.isTemporary) this.#later(() => this.reload(id), error.retryAfterMs);
   }
 
-  /** Try again what could not be loaded. */
+  /** Retry a failed load. */
   reload(id) {
     if (this.state.chats.get(id)?.trouble == null) return;
     this.store.dispatch({ type: "trouble", chat: id, text: null });
     this.loadOlder(id);
-    this.#settle();
+    this.#loadMissing();
   }
 
-  // ── what the user does ────────────────────────────────────────────────────────────────────────
+  // ── user actions ──────────────────────────────────────────────────────────────────────────────
 
   openChat(id) {
     this.stopTyping();
     this.store.dispatch({ type: "open", chat: id });
-    this.#settle();
+    this.#loadMissing();
   }
 
   closeChat() {
@@ -295,53 +294,53 @@ export class ChatClient {
 
   /** Open the direct chat with `user` and return its id. Rejects with `RequestFailed`. */
   async openDirect(user) {
-    return this.#takeChat(await this.connection.request({ type: "open_direct", user }));
+    return this.#addChat(await this.connection.request({ type: "open_direct", user }));
   }
 
-  /** Create a group and return its id. The same `ref` again is the same group. */
+  /** Create a group and return its id. Idempotent by `ref`. */
   async createGroup({ ref, name, members }) {
     const request = { type: "create_chat", ref, members, ...(name ? { name } : {}) };
-    return this.#takeChat(await this.connection.request(request));
+    return this.#addChat(await this.connection.request(request));
   }
 
-  /** Who there is to talk to: `[{id, name, version}, …]`, at most a page. */
+  /** List companions: `[{id, name, version}, …]`, at most one page. */
   async listCompanions() {
     const answer = await this.connection.request({ type: "companions", limit: PAGE });
     return answer.companions;
   }
 
   /**
-   * Return the chat of the session with a companion, begun if need be; of a renewal, another one.
-   * The same `ref` again is the same session.
+   * Return the chat of the session with a companion, created if needed; a renewal creates another.
+   * Idempotent by `ref`.
    */
   async startSession(companion, ref, { isRenewal = false } = {}) {
     const type = isRenewal ? "renew_session" : "create_session";
     try {
-      return this.#takeChat(await this.connection.request({ type, companion, ref }));
+      return this.#addChat(await this.connection.request({ type, companion, ref }));
     } catch (error) {
       const other = { conflict: "get_session", not_found: "create_session" }[error.code];
       if (other === undefined || (error.code === "not_found" && !isRenewal)) throw error;
       const request = other === "get_session" ? { type: other, companion } : { type: other, companion, ref };
-      return this.#takeChat(await this.connection.request(request));
+      return this.#addChat(await this.connection.request(request));
     }
   }
 
-  /** End the session that a chat is; it can be read from then on. */
+  /** End a session; its chat becomes read-only. */
   async endSession(companion, chat) {
     await this.connection.request({ type: "delete_session", companion, chat });
   }
 
-  /** End the answer that is being made; what was said so far becomes the message. */
-  async stopAnswer(chat) {
+  /** Stop the response in progress; its text so far becomes the message. */
+  async stopResponse(chat) {
     await this.connection.request({ type: "stop", chat });
   }
 
-  #takeChat({ chat: info }) {
+  #addChat({ chat: info }) {
     this.store.dispatch({ type: "info", info, now: this.env.now() });
     return info.chat;
   }
 
-  /** Write a message: it is in the outbox at once, and sent as soon as that is possible. */
+  /** Add a message to the outbox; it is sent as soon as possible. */
   send(chat, text, replyTo = null, files = []) {
     const body = cleanBody(text);
     if (body === "" && files.length === 0) return false;
@@ -353,24 +352,24 @@ export class ChatClient {
     return true;
   }
 
-  /** Give an own message another text. */
+  /** Edit one of the user's messages. */
   edit(chat, target, text) {
     const body = cleanBody(text);
     return body !== "" && this.#change(chat, { kind: "edit", target }, body);
   }
 
-  /** Delete a message, for everybody or only for the user. */
+  /** Delete a message, for everyone or only for the user. */
   remove(chat, target, isForAll) {
     return this.#change(chat, { kind: isForAll ? "delete" : "hide", target });
   }
 
-  /** React to a message; an empty `emoji` takes the reaction back. */
+  /** React to a message; an empty `emoji` removes the reaction. */
   react(chat, target, emoji) {
     return this.#change(chat, { kind: "reaction", target }, emoji);
   }
 
-  #change(chat, deed, body = "") {
-    const entry = newEntry({ ref: this.env.newId(), chat, body, deed, at: this.env.now() });
+  #change(chat, change, body = "") {
+    const entry = newEntry({ ref: this.env.newId(), chat, body, change, at: this.env.now() });
     this.store.dispatch({ type: "change", entry });
     this.#flush();
     return true;
@@ -411,27 +410,27 @@ export class ChatClient {
     try {
       const answer = await this.connection.request(frameOf(entry));
       this.store.dispatch({ type: "ack", frame: answer });
-      this.#settle();
+      this.#loadMissing();
     } catch (error) {
-      this.#sendFailed(ref, error, entry.deed ? CHANGE_WORDS : SEND_WORDS);
+      this.#sendFailed(ref, error, entry.change ? CHANGE_ERRORS : SEND_ERRORS);
     }
     this.#flush();
   }
 
   #sendFailed(ref, error, words) {
     if (error.code === "disconnected") return; // `disconnected` puts it back in the queue
-    if (error.isTemporary && !(error.retryAfterMs > PATIENCE_MS)) {
+    if (error.isTemporary && !(error.retryAfterMs > RETRY_AFTER_MS_MAX)) {
       const retryAt = this.env.now() + Math.max(error.retryAfterMs || 0, RETRY_MS);
       this.store.dispatch({ type: "delayed", ref, retryAt });
       return;
     }
     const text = reasonOf(error) ?? words.get(error.code);
-    this.store.dispatch({ type: "failed", ref, text: text ?? `The server refused it: ${error.message}` });
+    this.store.dispatch({ type: "failed", ref, text: text ?? `The server rejected it: ${error.message}` });
   }
 
   // ── marks, typing, presence of the window ─────────────────────────────────────────────────────
 
-  /** The user has seen the chat up to `seq`: at once here, a moment later on the server. */
+  /** Move the read mark to `seq`: locally at once, on the server a moment later. */
   seen(chat, seq) {
     const known = this.state.chats.get(chat);
     if (known === undefined || !this.state.isWatched) return;
@@ -440,12 +439,12 @@ export class ChatClient {
     this.store.dispatch({ type: "seen", chat, seq: upto });
     this.#marks.set(chat, Math.max(upto, this.#marks.get(chat) ?? 0));
     if (this.#markTimer !== null) return;
-    // The first one goes out at once, those that follow closely go together.
+    // The first mark is sent at once, further ones are coalesced.
     this.#flushMarks();
     this.#markTimer = this.env.setTimeout(() => this.#flushMarks(), MARK_MS);
   }
 
-  /** The page is going away. */
+  /** The page is being unloaded. */
   leave() {
     this.stopTyping();
     this.#flushMarks();
@@ -463,21 +462,21 @@ export class ChatClient {
       await this.connection.request({ type: "mark", chat, read });
       if (this.#marks.get(chat) === read) this.#marks.delete(chat);
     } catch (error) {
-      // Kept for the next try or the next connection, unless the server will never take it.
+      // Kept for a retry or the next connection, unless the error is permanent.
       if (error.isTemporary === false) this.#marks.delete(chat);
       else this.#markTimer ??= this.#later(() => this.#flushMarks(), error.retryAfterMs);
     }
   }
 
-  /** The user is writing in a chat; the others hear of it at most every three seconds. */
+  /** Send a typing signal, at most every three seconds. */
   typing(chat) {
     const now = this.env.now();
     if (this.#typing !== null && this.#typing.chat !== chat) this.stopTyping();
-    const saidAt = this.#typing?.saidAt ?? -Infinity;
+    const sentAt = this.#typing?.sentAt ?? -Infinity;
     this.env.clearTimeout(this.#typing?.timer);
     const timer = this.env.setTimeout(() => this.stopTyping(), TYPING_IDLE_MS);
-    const isDue = now - saidAt >= TYPING_EVERY_MS;
-    this.#typing = { chat, saidAt: isDue ? now : saidAt, timer };
+    const isDue = now - sentAt >= TYPING_EVERY_MS;
+    this.#typing = { chat, sentAt: isDue ? now : sentAt, timer };
     if (isDue) this.connection.notify({ type: "typing", chat, on: true });
   }
 
@@ -489,7 +488,7 @@ export class ChatClient {
     this.connection.notify({ type: "typing", chat, on: false });
   }
 
-  /** The window was shown or hidden, focused or left. */
+  /** Apply a change of the window's visibility or focus. */
   setAttention({ isVisible, isFocused }) {
     this.store.dispatch({ type: "watched", isWatched: isVisible && isFocused });
     if (isVisible === this.isForeground) return;

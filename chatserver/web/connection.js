@@ -1,27 +1,26 @@
-// One connection that is kept: opened, watched, opened again.
+// A reconnecting WebSocket connection.
 //
-//   idle → connecting → open → waiting → connecting …        stopped: only the user goes on
+//   idle → connecting → open → waiting → connecting …        stopped: until the user acts
 //
-// Owns the socket, the request numbers and the timers; knows nothing of chats. What it learns goes
-// out by `onLink(link)` (where it stands), `onFrame(frame)` (what nobody asked for) and the
-// promises of `request`.
+// Owns the socket, the request ids and the timers; independent of chats. Reports by `onLink(link)`
+// (status), `onFrame(frame)` (frames that are not replies) and the promises of `request`.
 //
-// A browser does not show a page the pings of a WebSocket, so silence is found by asking: after
-// two heartbeats without a frame, after sleep, and when the network says that it changed.
+// Browsers do not expose WebSocket pings, so a dead connection is detected by a probe: after two
+// heartbeats without a frame, after sleep, and when the network changes.
 
-import { judgeClose, reconnectDelay } from "./backoff.js";
+import { classifyClose, reconnectDelay } from "./backoff.js";
 
 const SUBPROTOCOL = "chat.v1";
 const OPEN_TIMEOUT_MS = 10_000;
 const ANSWER_TIMEOUT_MS = 10_000;
 const WATCH_MS = 5000;
-const SLEPT_MS = 3 * WATCH_MS; // a timer that is this late slept with the machine
-const QUIET_MS = 2000; // heard from the server within this: no reason to ask
+const SLEPT_MS = 3 * WATCH_MS; // a timer this late means that the machine slept
+const RECENT_MS = 2000; // no probe if a frame arrived within this time
 const REPLACED_MS = 60_000;
-const STEADY_MS = 5000; // an open connection must last this long before the delays start over
+const STEADY_MS = 5000; // a connection open this long resets the backoff
 const NORMAL_CLOSE = 1000;
 
-/** A request that was not done, in the words of an `error` frame. */
+/** A failed request, with the fields of an `error` frame. */
 export class RequestFailed extends Error {
   constructor({ code, message, temporary = false, retry_after_ms: retryAfterMs = 0 }) {
     super(message);
@@ -31,8 +30,8 @@ export class RequestFailed extends Error {
   }
 }
 
-const LOST = { code: "disconnected", message: "The connection was lost.", temporary: true };
-const SILENT = { code: "timeout", message: "The server did not answer in time.", temporary: true };
+const LOST = { code: "disconnected", message: "Connection lost.", temporary: true };
+const SILENT = { code: "timeout", message: "The server did not respond in time.", temporary: true };
 
 export class Connection {
   #socket = null;
@@ -41,9 +40,9 @@ export class Connection {
   #timer = null; // of the state: opening, or waiting
   #watch = null;
   #attempt = 0;
-  #isRefreshing = false; // an expired token is replaced once; a second refusal stops
+  #isRefreshing = false; // an expired token is renewed once; a second rejection stops
   #bye = null;
-  #heardAt = 0;
+  #receivedAt = 0;
   #openedAt = 0;
   #replacedAt = -Infinity;
   #tickedAt = 0;
@@ -52,8 +51,8 @@ export class Connection {
   link = { status: "idle" };
 
   /**
-   * `hello()` gives the first frame, or throws; `refresh()` gets a new token after the old one
-   * expired and says whether it could; `probe()` gives a cheap request that the server must answer.
+   * `hello()` returns the first frame, or throws; `refresh()` renews an expired token and returns
+   * whether it succeeded; `probe()` returns a cheap request.
    */
   constructor({ url, hello, refresh, probe, onFrame, onLink, env }) {
     this.url = url;
@@ -74,21 +73,21 @@ export class Connection {
 
   /** Close for good. */
   stop() {
-    this.#letGo();
-    this.#move({ status: "idle" });
+    this.#dropSocket();
+    this.#setLink({ status: "idle" });
   }
 
-  /** Something hints that the connection may be dead: find out soon, or come back at once. */
+  /** The connection may be dead: probe it, or reconnect at once. */
   suspect() {
     if (this.link.status === "waiting") this.start();
-    else if (this.env.now() - this.#heardAt > QUIET_MS) this.#check(3000);
+    else if (this.env.now() - this.#receivedAt > RECENT_MS) this.#check(3000);
   }
 
   get isOpen() {
     return this.link.status === "open";
   }
 
-  /** Send a frame that has no answer; says whether it could. */
+  /** Send a frame that has no reply; return whether it was sent. */
   notify(frame) {
     if (!this.isOpen) return false;
     this.#socket.send(JSON.stringify(frame));
@@ -96,10 +95,10 @@ export class Connection {
   }
 
   /**
-   * Send a request and wait for its answer.
+   * Send a request and wait for its reply.
    *
    * Rejects with `RequestFailed`: the server's error, `disconnected` or `timeout`. After the last
-   * two nobody knows whether it was done.
+   * two, the outcome is unknown.
    */
   request(frame, timeoutMs = ANSWER_TIMEOUT_MS) {
     if (!this.isOpen) return Promise.reject(new RequestFailed(LOST));
@@ -119,8 +118,8 @@ export class Connection {
   // ── opening ───────────────────────────────────────────────────────────────────────────────────
 
   async #connect() {
-    this.#letGo();
-    this.#move({ status: "connecting", attempt: this.#attempt, reason: this.link.reason ?? null });
+    this.#dropSocket();
+    this.#setLink({ status: "connecting", attempt: this.#attempt, reason: this.link.reason ?? null });
     const link = this.link;
     let hello;
     try {
@@ -150,19 +149,19 @@ export class Connection {
     this.#isRefreshing = false;
     this.link = { status: "open" };
     this.onFrame(welcome);
-    this.#move(this.link);
+    this.#setLink(this.link);
     this.#watch = this.env.setTimeout(() => this.#tick(), WATCH_MS);
   }
 
   // ── frames ────────────────────────────────────────────────────────────────────────────────────
 
   #receive(data) {
-    this.#heardAt = this.env.now();
+    this.#receivedAt = this.env.now();
     let frame;
     try {
       frame = JSON.parse(data);
     } catch {
-      return; // not for this version; the server keeps to its protocol, or closes
+      return; // not valid in this protocol version
     }
     if (frame.type === "welcome" && !this.isOpen) this.#opened(frame);
     else if (frame.type === "bye") this.#bye = frame;
@@ -179,7 +178,7 @@ export class Connection {
     return true;
   }
 
-  // ── watching ──────────────────────────────────────────────────────────────────────────────────
+  // ── probing ───────────────────────────────────────────────────────────────────────────────────
 
   #tick() {
     const now = this.env.now();
@@ -188,20 +187,20 @@ export class Connection {
     this.#watch = this.env.setTimeout(() => this.#tick(), WATCH_MS);
     if (now - this.#openedAt > STEADY_MS) this.#attempt = 0;
     if (hasSlept) this.#check(3000);
-    else if (now - this.#heardAt > 2 * this.#heartbeatMs) this.#check(ANSWER_TIMEOUT_MS);
+    else if (now - this.#receivedAt > 2 * this.#heartbeatMs) this.#check(ANSWER_TIMEOUT_MS);
   }
 
-  /** Ask for a sign of life; without one in time the connection is as good as closed. */
+  /** Send a probe; without a reply in time the connection counts as lost. */
   async #check(timeoutMs) {
     if (this.#isChecking || !this.isOpen) return;
     this.#isChecking = true;
     const socket = this.#socket;
-    const askedAt = this.env.now();
+    const probedAt = this.env.now();
     try {
       const answer = await this.request(this.probe(), timeoutMs);
       this.onFrame(answer);
     } catch (error) {
-      const wasSilent = error.code === "timeout" && this.#heardAt <= askedAt;
+      const wasSilent = error.code === "timeout" && this.#receivedAt <= probedAt;
       if (wasSilent && this.#socket === socket) this.#lost(3003, null);
     } finally {
       this.#isChecking = false;
@@ -210,36 +209,36 @@ export class Connection {
 
   // ── ending ────────────────────────────────────────────────────────────────────────────────────
 
-  /** The socket is gone, or given up: decide how to go on. */
+  /** Handle a lost socket: refresh the token, reconnect or stop. */
   async #lost(code, message) {
     const bye = this.#bye;
-    this.#letGo();
-    const verdict = judgeClose(bye?.code ?? code);
+    this.#dropSocket();
+    const verdict = classifyClose(bye?.code ?? code);
     const reason = message ?? verdict.reason ?? bye?.reason ?? null;
     if (verdict.expired && !this.#isRefreshing) {
       this.#isRefreshing = true;
-      this.#move({ status: "connecting", attempt: this.#attempt, reason });
+      this.#setLink({ status: "connecting", attempt: this.#attempt, reason });
       const link = this.link;
       const isRefreshed = await this.refresh().catch(() => null);
       if (this.link !== link) return;
       if (isRefreshed) this.#connect();
-      else if (isRefreshed === null) this.#wait("The login service cannot be reached.", 0, false);
-      else this.#move({ status: "stopped", reason, isExpired: true });
+      else if (isRefreshed === null) this.#wait("Can't reach the login service.", 0, false);
+      else this.#setLink({ status: "stopped", reason, isExpired: true });
       return;
     }
     if (!verdict.retry) {
-      this.#move({ status: "stopped", reason, isExpired: verdict.expired });
+      this.#setLink({ status: "stopped", reason, isExpired: verdict.expired });
       return;
     }
     if (verdict.replaced && this.#wasReplaced()) {
-      const why = "You are connected in too many windows. Close some of them.";
-      this.#move({ status: "stopped", reason: why, isExpired: false });
+      const why = "You're connected in too many windows. Close some and try again.";
+      this.#setLink({ status: "stopped", reason: why, isExpired: false });
       return;
     }
     this.#wait(reason, bye?.retry_after_ms ?? 0, verdict.replaced);
   }
 
-  /** Pushed out twice in a short time: coming back would push out another window, and so on. */
+  /** Replaced twice in a short time: reconnecting would replace another window, and so on. */
   #wasReplaced() {
     const now = this.env.now();
     const isAgain = now - this.#replacedAt < REPLACED_MS;
@@ -252,11 +251,11 @@ export class Connection {
     this.#attempt += 1;
     const retryAt = this.env.now() + delay;
     this.#timer = this.env.setTimeout(() => this.#connect(), delay);
-    this.#move({ status: "waiting", attempt: this.#attempt, retryAt, reason, isReplaced });
+    this.#setLink({ status: "waiting", attempt: this.#attempt, retryAt, reason, isReplaced });
   }
 
-  /** Drop the socket and all that waits for it, silently. */
-  #letGo() {
+  /** Close the socket and reject all pending requests. */
+  #dropSocket() {
     this.env.clearTimeout(this.#timer);
     this.env.clearTimeout(this.#watch);
     const socket = this.#socket;
@@ -273,7 +272,7 @@ export class Connection {
     }
   }
 
-  #move(link) {
+  #setLink(link) {
     this.link = link;
     this.onLink(link);
   }

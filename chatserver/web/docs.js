@@ -1,5 +1,5 @@
-// The page /docs: shows the server's own OpenAPI document. No library and nothing from elsewhere;
-// what the document says only ever becomes text.
+// API reference page (/docs): renders the server's OpenAPI document. No third-party code; the
+// document's content only becomes text nodes.
 
 import { fill, h } from "./views/dom.js";
 
@@ -10,19 +10,19 @@ const root = document.getElementById("docs");
 async function main() {
   try {
     const answer = await fetch("/v1/openapi.json");
-    if (!answer.ok) throw new Error(`The server answered ${answer.status}.`);
+    if (!answer.ok) throw new Error(`The server returned status ${answer.status}.`);
     const spec = await answer.json();
     fill(root, ...page(spec));
     showTarget();
     addEventListener("hashchange", showTarget);
   } catch (problem) {
-    const text = `The description could not be loaded. ${problem.message}`;
+    const text = `Couldn't load the API reference. ${problem.message}`;
     fill(root, h("p", { class: "lead", role: "alert" }, text));
   }
   root.removeAttribute("aria-busy");
 }
 
-/** Open the operation that the address names: a closed one cannot be scrolled to. */
+/** Open the operation in the URL's fragment: a closed one cannot be scrolled to. */
 function showTarget() {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (target instanceof HTMLDetailsElement) target.open = true;
@@ -37,7 +37,7 @@ function page(spec) {
       {},
       h("h1", {}, `${spec.info.title} HTTP API `, h("small", {}, spec.info.version)),
       ...paragraphs(spec.info.description ?? ""),
-      h("p", {}, "For machines: ", h("a", { href: "/v1/openapi.json" }, "openapi.json")),
+      h("p", {}, "OpenAPI document: ", h("a", { href: "/v1/openapi.json" }, "openapi.json")),
     ),
     h(
       "nav",
@@ -103,10 +103,10 @@ function operation(each, spec) {
       h("span", { class: "title" }, each.summary ?? ""),
     ),
     ...paragraphs(each.description ?? ""),
-    h("p", { class: "rule" }, "For: ", h("strong", {}, each["x-rule"] ?? "anyone")),
+    h("p", { class: "rule" }, "Access: ", h("strong", {}, each["x-rule"] ?? "anyone")),
     parameters(each.parameters ?? []),
     body(each.requestBody, spec),
-    h("h3", {}, "Answers"),
+    h("h3", {}, "Responses"),
     ...Object.entries(each.responses).map(([status, answer]) => response(status, answer, spec)),
   );
 }
@@ -117,10 +117,10 @@ function parameters(list) {
   return h("div", {}, h("h3", {}, "Parameters"), table("Parameters", rows));
 }
 
-/** `rows`: name, where it stands (null for the fields of a body), whether required, type, meaning. */
+/** `rows`: name, location (null for the fields of a body), whether required, schema, description. */
 function table(label, rows) {
   const hasPlaces = rows.some(([, where]) => where !== null);
-  const heads = ["Name", ...(hasPlaces ? ["Where"] : []), "Type", "Meaning"];
+  const heads = ["Name", ...(hasPlaces ? ["In"] : []), "Type", "Description"];
   return h(
     "div",
     { class: "scroll", tabindex: "0", role: "region", aria: { label } },
@@ -148,7 +148,7 @@ function table(label, rows) {
 
 function body(request, spec) {
   const schema = request?.content?.["application/json"]?.schema;
-  return schema === undefined ? null : h("div", {}, h("h3", {}, "Body"), shape(schema, spec));
+  return schema === undefined ? null : h("div", {}, h("h3", {}, "Request body"), shape(schema, spec));
 }
 
 function response(status, answer, spec) {
@@ -161,7 +161,7 @@ function response(status, answer, spec) {
   );
 }
 
-/** The fields of an object as a table; of anything else its type. */
+/** The fields of an object as a table, or the type of anything else. */
 function shape(schema, spec, depth = 0) {
   const { name, schema: found } = resolve(schema, spec);
   if (found?.properties === undefined || depth > DEPTH_MAX)
@@ -196,23 +196,23 @@ function typeOf(schema) {
   return schema.type ?? "any";
 }
 
-const END = "(?![\\s\\S])"; // how the document spells the very end of a text, for all languages
+const END = "(?![\\s\\S])"; // portable spelling of the end of a string
 const LIMITS = {
-  minimum: "at least",
-  maximum: "at most",
-  minLength: "characters, at least",
-  maxLength: "characters, at most",
-  minItems: "items, at least",
-  maxItems: "items, at most",
-  pattern: "matches",
+  minimum: "min",
+  maximum: "max",
+  minLength: "min length",
+  maxLength: "max length",
+  minItems: "min items",
+  maxItems: "max items",
+  pattern: "pattern",
   default: "default",
 };
 
 function limits(schema) {
-  const said = Object.entries(LIMITS)
+  const texts = Object.entries(LIMITS)
     .filter(([key]) => schema?.[key] !== undefined && schema[key] !== null)
     .map(([key, words]) => `${words} ${String(schema[key]).replace(END, "$")}`);
-  return said.length === 0 ? null : h("span", { class: "limits" }, said.join("; "));
+  return texts.length === 0 ? null : h("span", { class: "limits" }, texts.join("; "));
 }
 
 /** Text with blank lines between paragraphs and `code` in backticks. */

@@ -1,42 +1,42 @@
-// Files: up to S3 and where to load them from. The server says where; the content never passes it.
+// Attachments: upload to S3 and download links. The content never passes through the server.
 //
-// An upload: checksum here → form from the server → the form with the file to S3 → the server looks
-// at it. Of an image the thumbnail is waited for, a while.
+// Upload: compute the checksum → request a form from the server → post it with the file to S3 → the
+// server checks the file. For an image, wait a while for its thumbnail.
 
 import { fileSize } from "./format.js";
-import { createCaller } from "./rest.js";
+import { createCaller } from "./http_client.js";
 
-/** An upload or a link failed; the message is for people. */
+/** A failed upload or download; the message is shown to users. */
 export class FileFailed extends Error {}
 
-const LOOK_MS = 10_000; // how long a thumbnail is waited for
+const LOOK_MS = 10_000; // maximum wait for a thumbnail
 const LOOK_STEP_MS = 2_000;
-const LINK_EARLY_MS = 30_000; // a link that is about to end is not worth giving out
+const LINK_EARLY_MS = 30_000; // links this close to expiry are renewed
 const LINKS_MAX = 500;
-const LATER_MS = [0, 2_000, 5_000, 15_000]; // when a thumbnail that was not there is asked for
+const LATER_MS = [0, 2_000, 5_000, 15_000]; // delays between lookups of a missing thumbnail
 const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 const OCTETS = "application/octet-stream";
 
-/** `session()` gives `{token}`; `newId()` a fresh id; the server takes up to `bytesMax` of a file. */
+/** `session()` returns `{token}`; `newId()` a new id; `bytesMax` is the server's file size limit. */
 export function createFiles({ session, newId, bytesMax }) {
-  const links = new Map(); // what is asked for → {url, until}
-  const lookups = new Map(); // id → what became of an image without a thumbnail
+  const links = new Map(); // path → {url, until}
+  const lookups = new Map(); // id → promise of the image's metadata with thumbnail
 
   const call = createCaller(session, (status, problem) =>
-    new FileFailed(status === 0 ? "The server cannot be reached." : inWords(status, problem)),
+    new FileFailed(status === 0 ? "Can't reach the server." : inWords(status, problem)),
   );
 
   /**
    * Upload a file to a chat and return the attachment that can be sent there.
    *
-   * `onProgress` hears how much of it is there, 0 to 1. Rejects with `FileFailed`, or with the
+   * `onProgress` is called with the uploaded share, 0 to 1. Rejects with `FileFailed`, or with the
    * reason of `signal`.
    */
   async function upload(chat, file, { onProgress = () => {}, signal } = {}) {
-    if (file.size === 0) throw new FileFailed("This file is empty. Choose another one.");
-    // Before it is read: a film of gigabytes would fill the memory of the page.
+    if (file.size === 0) throw new FileFailed("This file is empty.");
+    // Checked before reading: a huge file would fill the memory of the page.
     if (file.size > bytesMax) {
-      throw new FileFailed(`This file is too large: up to ${fileSize(bytesMax)} can be sent.`);
+      throw new FileFailed(`This file is too large. The maximum size is ${fileSize(bytesMax)}.`);
     }
     const path = `/v1/chats/${encodeURIComponent(chat)}/attachments`;
     const about = {
@@ -55,15 +55,15 @@ export function createFiles({ session, newId, bytesMax }) {
 
   async function finish(id, signal) {
     const path = `/v1/attachments/${encodeURIComponent(id)}/complete?wait_ms=${LOOK_STEP_MS}`;
-    const giveUp = Date.now() + LOOK_MS;
+    const deadline = Date.now() + LOOK_MS;
     for (;;) {
       const found = await call("POST", path, {});
       signal?.throwIfAborted();
-      if (found.looked_at || Date.now() > giveUp) return found.attachment;
+      if (found.looked_at || Date.now() > deadline) return found.attachment;
     }
   }
 
-  /** Return an address from which a file of message `seq`, or its thumbnail, can be loaded. */
+  /** Return the URL of a file of message `seq`, or of its thumbnail. */
   async function link(id, seq, { isThumb = false } = {}) {
     const place = seq === null ? "" : `&seq=${seq}`;
     const path = `/v1/attachments/${encodeURIComponent(id)}/link?thumb=${isThumb ? 1 : 0}${place}`;
@@ -77,15 +77,15 @@ export function createFiles({ session, newId, bytesMax }) {
   }
 
   /**
-   * Return what there is by now of an image of message `seq` that was sent without a thumbnail, or
-   * null: it has none, or did not get one in time. Whoever shows it asks again in vain only once.
+   * Return the metadata of an image of message `seq` that was sent before its thumbnail was made,
+   * or null if it has no thumbnail in time. Results are cached.
    */
   function late(file, seq) {
     if (!IMAGES.has(file.type) || seq === null) return Promise.resolve(null);
     let found = lookups.get(file.id);
     if (found === undefined) {
       found = lookUp(file.id, seq).catch(() => {
-        lookups.delete(file.id); // the network, not the file
+        lookups.delete(file.id); // a network error: not cached
         return null;
       });
       if (lookups.size >= LINKS_MAX) lookups.delete(lookups.keys().next().value);
@@ -109,13 +109,13 @@ export function createFiles({ session, newId, bytesMax }) {
 }
 
 function inWords(status, answer) {
-  if (status === 404) return "This file is not there any more.";
+  if (status === 404) return "This file no longer exists.";
   if (status === 413) return "This file is too large.";
-  if (status === 429) return "Too many files wait to be sent. Send or remove some first.";
-  return answer?.detail ? `The server said no: ${answer.detail}.` : `The server failed (${status}).`;
+  if (status === 429) return "Too many unsent files. Send or remove some first.";
+  return answer?.detail ? `Request failed: ${answer.detail}.` : `Server error (${status}).`;
 }
 
-/** A name that the server takes: what file systems forbid is replaced. */
+/** A file name that the server accepts: characters that file systems forbid are replaced. */
 export function cleanName(name) {
   const plain = name
     .normalize("NFC")
@@ -129,28 +129,28 @@ export function cleanName(name) {
 }
 
 async function checksum(file) {
-  if (crypto.subtle === undefined) throw new FileFailed("Files need a secure connection (HTTPS).");
+  if (crypto.subtle === undefined) throw new FileFailed("Sending files requires a secure connection (HTTPS).");
   let content;
   try {
     content = await file.arrayBuffer();
   } catch {
-    throw new FileFailed("This file cannot be read.");
+    throw new FileFailed("Can't read this file.");
   }
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", content));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** Post a form to S3. Not with `fetch`, which tells nothing of how far it is. */
+/** Post a form to S3. `fetch` does not report upload progress. */
 function postForm({ url, fields }, file, onProgress, signal) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
-    const failed = () => reject(new FileFailed("The upload did not arrive. Try again."));
+    const failed = () => reject(new FileFailed("Upload failed. Try again."));
     request.upload.onprogress = (event) => {
       if (event.lengthComputable) onProgress(event.loaded / event.total);
     };
     request.onload = () => (request.status < 300 ? resolve() : failed());
     request.onerror = failed;
-    request.onabort = () => reject(signal?.reason ?? new FileFailed("The upload was stopped."));
+    request.onabort = () => reject(signal?.reason ?? new FileFailed("Upload canceled."));
     signal?.addEventListener("abort", () => request.abort(), { once: true });
     const form = new FormData();
     for (const [name, value] of Object.entries(fields)) form.append(name, value);

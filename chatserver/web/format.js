@@ -1,4 +1,4 @@
-// Text for people: times, names, counts, links. Pure; no DOM, no state.
+// Formatting of times, names, counts and links. Pure; no DOM, no state.
 
 const LANGUAGE =
   (globalThis.navigator?.languages ?? []).find((tag) => tag.startsWith("en")) ?? "en-GB";
@@ -18,7 +18,7 @@ export const NAME_CHARS_MAX = 80;
 const HUES = 12;
 const ID = /^[A-Za-z0-9_-]{1,64}$/;
 
-/** Says whether `text` may name a user, a chat or a message; the server's own grammar. */
+/** Return whether `text` is a valid id of a user, chat or message (the server's rule). */
 export function isId(text) {
   return ID.test(text);
 }
@@ -52,7 +52,7 @@ export function dayLabel(ms, now) {
   return sameYear ? DAY.format(ms) : DAY_YEAR.format(ms);
 }
 
-/** When something happened, short, for a line of the chat list. */
+/** A short time for the chat list. */
 export function listTime(ms, now) {
   const days = daysBetween(ms, now);
   if (days <= 0) return CLOCK.format(ms);
@@ -68,7 +68,7 @@ export function nameList(names, shown = 4) {
   return LIST.format([...names.slice(0, shown - 1), `${rest} others`]);
 }
 
-/** One or two letters that stand for a name. */
+/** The initials of a name: one or two letters. */
 export function initials(name) {
   const words = name.split(/[\s_.,-]+/u).filter(Boolean);
   const letters = words.map(
@@ -78,7 +78,7 @@ export function initials(name) {
   return picked.join("").toUpperCase() || "?";
 }
 
-/** A number below 12 that stays with a name, to choose its colour. */
+/** A number below 12 derived from a name, to choose its color. */
 export function hueOf(name) {
   let hash = 0x811c9dc5;
   for (let i = 0; i < name.length; i += 1) {
@@ -108,12 +108,12 @@ export function textLength(text) {
   return text.length - surrogates;
 }
 
-/** Half a character, left by cutting a text, cannot be sent as UTF-8. */
+/** Replace lone surrogates, left by cutting a text: they cannot be encoded as UTF-8. */
 function wellFormed(text) {
   return text.replace(/\p{Surrogate}/gu, "\ufffd");
 }
 
-/** What is really sent of what was typed: no control characters, no blank ends. */
+/** Normalize a composed text: no control characters, no surrounding blank lines. */
 export function cleanBody(text) {
   return wellFormed(text)
     .replace(/\r\n?/g, "\n")
@@ -123,7 +123,7 @@ export function cleanBody(text) {
     .normalize("NFC");
 }
 
-/** One line of a text, for previews. */
+/** A text on one line, for previews. */
 export function oneLine(text, chars = 160) {
   const flat = text
     .slice(0, chars * 4)
@@ -132,7 +132,7 @@ export function oneLine(text, chars = 160) {
   return flat.length > chars ? `${wellFormed(flat.slice(0, chars))}…` : flat;
 }
 
-/** Says whether a text is one to three emoji and nothing else: those are shown large. */
+/** Return whether a text is one to three emoji, which are shown large. */
 export function isOnlyEmoji(text) {
   if (text.length > 48) return false;
   let count = 0;
@@ -147,8 +147,8 @@ export function isOnlyEmoji(text) {
 const URL_LIKE = /\bhttps?:\/\/[^\s<>"'`\u0000-\u001f]+/giu;
 
 /**
- * Splits a text into pieces `{text, href?}`. Only http and https become links, and what is shown
- * is what was written.
+ * Split a text into pieces `{text, href?}`. Only http and https URLs become links; the text is
+ * unchanged.
  */
 export function linkPieces(text) {
   const pieces = [];
@@ -165,7 +165,7 @@ export function linkPieces(text) {
   return pieces;
 }
 
-/** A sentence's full stop or a closing bracket that was not opened is not part of the address. */
+/** Trailing punctuation and unmatched closing brackets are not part of a URL. */
 function trimUrl(url) {
   const count = new Map();
   for (const char of url) count.set(char, (count.get(char) ?? 0) + 1);
@@ -190,7 +190,7 @@ function safeHref(text) {
   }
 }
 
-/** The size of a file for people: "3.4 MB". */
+/** A file size such as "3.4 MB". */
 export function fileSize(bytes) {
   if (bytes < 1000) return `${bytes} B`;
   const units = ["kB", "MB", "GB"];
@@ -199,7 +199,7 @@ export function fileSize(bytes) {
   return `${value < 10 ? value.toFixed(1) : Math.round(value)} ${units[power - 1]}`;
 }
 
-/** Whether an id is a companion's: such names are for them alone. */
+/** Return whether an id belongs to a companion; the prefix is reserved. */
 export function isCompanion(user) {
   return user.startsWith("ai-");
 }

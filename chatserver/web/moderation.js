@@ -1,23 +1,23 @@
-// Blocks, mutes, bans and reports, by REST: what one asks for seldom needs no frame of the socket.
+// Blocks, invitations, group settings, mutes, bans and reports, by REST.
 
-import { createCaller } from "./rest.js";
+import { createCaller } from "./http_client.js";
 
 const LISTED_MAX = 2_000;
-const READ_MAX = 20; // messages that were reported, read along with the reports
+const READ_MAX = 20; // reported messages loaded with the reports
 
-/** A request failed; the message is for people. */
+/** A failed request; the message is shown to users. */
 export class ModerationFailed extends Error {}
 
-/** `session()` gives `{token}`. */
+/** `session()` returns `{token}`. */
 export function createModeration({ session }) {
   const call = createCaller(session, (status) =>
     Object.assign(
-      new ModerationFailed(status === 0 ? "The server cannot be reached." : inWords(status)),
+      new ModerationFailed(status === 0 ? "Can't reach the server." : inWords(status)),
       { status },
     ),
   );
 
-  /** Return what is on all pages of a list, up to `LISTED_MAX`. */
+  /** Return all pages of a list, up to `LISTED_MAX` items. */
   async function listAll(path) {
     const found = [];
     let cursor = "";
@@ -38,7 +38,6 @@ export function createModeration({ session }) {
   const memberPath = (chat, user) => `${chatPath(chat)}/members/${encodeURIComponent(user)}`;
 
   return {
-    /** Ids of whom the user blocks, and of whom is banned from a chat. */
     listBlocks: () => listUsers("/v1/me/blocks"),
     listBans: (chat) => listUsers(`${chatPath(chat)}/bans`),
     block: (user) => call("PUT", blockPath(user)),
@@ -48,15 +47,15 @@ export function createModeration({ session }) {
     declineInvitation: (chat) => call("DELETE", invitationPath(chat)),
     unblock: (user) => call("DELETE", blockPath(user)),
     describe: (chat) => call("GET", chatPath(chat)),
-    /** What somebody is called and says of himself; undefined: one may not know. */
+    /** Return a user's profile; undefined if it is not visible. */
     profile: async (user) =>
       (await call("GET", `/v1/users?user=${encodeURIComponent(user)}`)).items[0],
-    /** `seconds` between two messages of a member; 0 ends slow mode. */
-    slowDown: (chat, seconds) => call("PATCH", chatPath(chat), { slow_s: seconds }),
-    /** New messages disappear `seconds` after they were sent; 0: they stay. */
-    keepFor: (chat, seconds) => call("PATCH", chatPath(chat), { retention_s: seconds }),
-    /** The reports that nobody has looked at yet: `[{seq, reporter, reason, message}]`, those of
-     * the first `READ_MAX` with the message, if it is still there. */
+    /** Set slow mode: `seconds` between two messages of a member; 0 turns it off. */
+    setSlowMode: (chat, seconds) => call("PATCH", chatPath(chat), { slow_s: seconds }),
+    /** Make new messages disappear after `seconds`; 0 turns it off. */
+    setRetention: (chat, seconds) => call("PATCH", chatPath(chat), { retention_s: seconds }),
+    /** List open reports: `[{seq, reporter, reason, message}]`. The first `READ_MAX` messages are
+     * loaded, if they still exist; else `message` is null. */
     listReports: async (chat) => {
       const reports = await listAll(`${chatPath(chat)}/reports`);
       const open = reports.filter(({ state }) => state === "open");
@@ -76,7 +75,7 @@ export function createModeration({ session }) {
     },
     resolve: (chat, seq, reporter) =>
       call("POST", `${chatPath(chat)}/reports/${seq}/${encodeURIComponent(reporter)}/resolve`),
-    /** `seconds`: 0 lets the member write again, null mutes for ever. */
+    /** `seconds`: 0 unmutes, null mutes indefinitely. */
     mute: (chat, user, seconds) =>
       call("PUT", `${memberPath(chat, user)}/mute`, seconds === null ? {} : { mute_s: seconds }),
     ban: (chat, user) => call("PUT", banPath(chat, user)),
@@ -87,9 +86,9 @@ export function createModeration({ session }) {
 }
 
 function inWords(status) {
-  if (status === 403) return "You may not do this. Ask the owner of the group.";
-  if (status === 404) return "This is not there any more. Close this and look again.";
-  if (status === 413) return "This is too much.";
-  if (status === 429) return "Too much at once. Wait a moment, then try again.";
-  return "The server could not do this. Try again.";
+  if (status === 403) return "You don't have permission to do this.";
+  if (status === 404) return "This no longer exists. Close this window and try again.";
+  if (status === 413) return "This is too long.";
+  if (status === 429) return "Too many requests. Wait a moment, then try again.";
+  return "Something went wrong. Try again.";
 }

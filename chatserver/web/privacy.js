@@ -1,4 +1,4 @@
-// What users may ask for their data: a copy of it, and that it goes.
+// Data export and account deletion, by REST.
 
 import { call } from "./account.js";
 
@@ -11,7 +11,7 @@ export function startExport(token) {
   return call("POST", "/v1/me/export", { token });
 }
 
-/** Erase the account for good; what comes back names the receipt. */
+/** Delete the account permanently; the response identifies the receipt. */
 export function eraseAccount(token, password) {
   return call("DELETE", "/v1/me", { token, body: { password } });
 }

@@ -1,23 +1,23 @@
-// Notifications of this browser: whether they are on, turning them on and off, and quiet chats.
+// Web push notifications of this browser: subscription and muted chats.
 //
-// state   "missing"  the browser or the installation has none
-//         "blocked"  the user told the browser so
+// state   "missing"  not supported by the browser or the installation
+//         "blocked"  denied by the user in the browser
 //         "off" · "on" · "busy"
-//         "failed"   turning them on did not work: the push service or our server did not do it
+//         "failed"   subscribing failed at the push service or at our server
 
-import { createCaller } from "./rest.js";
+import { createCaller } from "./http_client.js";
 
-const WORKER = "/pushworker.js";
+const WORKER = "/push_service_worker.js";
 const SCOPE = "/push/";
 
-// The page may run one address as a worker, and turn no text at all into markup or script.
+// Trusted Types: this worker URL is the only script URL that the page may use.
 const trusted = globalThis.trustedTypes?.createPolicy("chat-worker", {
   createScriptURL: () => WORKER,
 });
 
 /**
- * `key`: what to subscribe with, or null; `session()` gives `{token}`; `onChange(state)` hears of
- * every change, `onOpen(chat)` when a notification was clicked.
+ * `key`: the VAPID public key, or null; `session()` returns `{token}`; `onChange(state)` is called on
+ * each change, `onOpen(chat)` when a notification was clicked.
  */
 export function createPush({ key, session, onChange, onOpen }) {
   const isThere =
@@ -25,9 +25,9 @@ export function createPush({ key, session, onChange, onOpen }) {
   const abort = new AbortController();
   const quiet = new Map();
   let state = isThere ? "off" : "missing";
-  let name = null; // of the subscription, as the server has it
+  let name = null; // the server's id of the subscription
 
-  function become(next) {
+  function setState(next) {
     state = next;
     onChange(state);
   }
@@ -44,7 +44,7 @@ export function createPush({ key, session, onChange, onOpen }) {
     ({ id: name } = await call("POST", "/v1/me/push-subscriptions", { endpoint, keys }));
   }
 
-  /** Take up what was turned on before; the server is told again, for it forgets after a while. */
+  /** Renew an existing subscription: the server expires it after a while. */
   async function start() {
     if (!isThere) return;
     const { signal } = abort;
@@ -54,25 +54,25 @@ export function createPush({ key, session, onChange, onOpen }) {
       { signal },
     );
     navigator.serviceWorker.startMessages();
-    if (Notification.permission === "denied") become("blocked");
+    if (Notification.permission === "denied") setState("blocked");
     if (Notification.permission !== "granted") return;
     try {
       const subscription = await find();
       if (subscription === null) return;
       await register(subscription);
-      if (!signal.aborted) become("on");
+      if (!signal.aborted) setState("on");
     } catch {
-      // It stays as it was at the server; the next start tries again.
+      // Unchanged at the server; the next start tries again.
     }
   }
 
-  /** Ask the user and subscribe. Called by a click, never by itself. */
+  /** Request permission and subscribe. Must be called from a click. */
   async function turnOn() {
     if (!isThere || state === "busy") return;
-    become("busy");
+    setState("busy");
     try {
       if ((await Notification.requestPermission()) !== "granted") {
-        become(Notification.permission === "denied" ? "blocked" : "off");
+        setState(Notification.permission === "denied" ? "blocked" : "off");
         return;
       }
       const options = { scope: SCOPE, updateViaCache: "none" };
@@ -85,41 +85,41 @@ export function createPush({ key, session, onChange, onOpen }) {
       await register(
         await registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey }),
       );
-      become("on");
+      setState("on");
     } catch {
-      become("failed");
+      setState("failed");
     }
   }
 
   /** Unsubscribe, here and at the server. */
   async function turnOff() {
     if (!isThere || state !== "on") return;
-    become("busy");
+    setState("busy");
     try {
       const subscription = await find();
       if (name !== null) await call("DELETE", `/v1/me/push-subscriptions/${name}`).catch(() => {});
       await subscription?.unsubscribe();
     } catch {
-      // Without the browser's part the server's is useless, and the other way round.
+      // Removing either half is enough to stop notifications.
     }
     name = null;
-    become("off");
+    setState("off");
   }
 
-  /** Whether a chat is quiet; asked once. */
+  /** Return whether a chat is muted; cached. */
   async function isQuiet(chat) {
     if (!quiet.has(chat)) {
-      const asked = call("GET", `/v1/chats/${chat}/notifications`).then((told) => told.quiet);
-      quiet.set(chat, asked);
-      asked.catch(() => quiet.delete(chat));
+      const loading = call("GET", `/v1/chats/${chat}/notifications`).then((answer) => answer.quiet);
+      quiet.set(chat, loading);
+      loading.catch(() => quiet.delete(chat));
     }
     return quiet.get(chat);
   }
 
   async function setQuiet(chat, isOn) {
-    const told = await call("PUT", `/v1/chats/${chat}/notifications`, { quiet: isOn });
-    quiet.set(chat, Promise.resolve(told.quiet));
-    return told.quiet;
+    const answer = await call("PUT", `/v1/chats/${chat}/notifications`, { quiet: isOn });
+    quiet.set(chat, Promise.resolve(answer.quiet));
+    return answer.quiet;
   }
 
   return {
@@ -135,7 +135,7 @@ export function createPush({ key, session, onChange, onOpen }) {
   };
 }
 
-/** Show how many messages are unread on the application's icon, where there is one. */
+/** Show the unread count on the app icon, if supported. */
 export function drawBadge(count) {
   if (!("setAppBadge" in navigator)) return;
   const drawn = count > 0 ? navigator.setAppBadge(count) : navigator.clearAppBadge();

@@ -1,10 +1,10 @@
-// Who is using this tab, and how they got in.
+// Client configuration, and sessions by demo login or token.
 
-/** A login or the configuration failed; the message is for people. */
+/** A failed login or configuration request; the message is shown to users. */
 export class SessionFailed extends Error {}
 
 const TIMEOUT_MS = 10_000;
-const EARLY_MS = 30_000; // a token that is about to end is not worth connecting with
+const EARLY_MS = 30_000; // tokens this close to expiry are renewed first
 
 async function fetchJson(path, options = {}) {
   let response;
@@ -17,15 +17,15 @@ async function fetchJson(path, options = {}) {
     });
   } catch {
     throw new SessionFailed(
-      "The server cannot be reached. Check that it is running, then try again.",
+      "Can't reach the server. Check that it is running, then try again.",
     );
   }
   const body = await response.json().catch(() => null);
   if (response.ok && body !== null) return body;
-  throw new SessionFailed(`The server said no: ${body?.detail ?? `status ${response.status}`}.`);
+  throw new SessionFailed(`Request failed: ${body?.detail ?? `status ${response.status}`}.`);
 }
 
-/** The settings of this installation. */
+/** Load the client settings of this installation. */
 export async function fetchConfig() {
   const config = await fetchJson("/v1/client-config");
   return {
@@ -49,7 +49,7 @@ export async function demoLogin(user) {
   return { token: session.token, user: session.user, expiresAt, isDemo: true };
 }
 
-/** A session for a token that somebody else made. Whose it is, the server says. */
+/** A session for a token issued elsewhere. The server reports whose it is. */
 export function tokenSession(token) {
   return { token, user: null, expiresAt: null, isDemo: false };
 }

@@ -1,14 +1,14 @@
-// Profiles, who follows whom, posts, likes and the timeline, by REST.
+// Profiles, follows, posts, likes and the timeline, by REST.
 
-import { createCaller } from "./rest.js";
+import { createCaller } from "./http_client.js";
 
 export const POST_CHARS_MAX = 2000;
 const PAGE = 20;
 
-/** A request failed; the message is for people. */
+/** A failed request; the message is shown to users. */
 export class SocialFailed extends Error {}
 
-/** `session()` gives `{token}`; `newId()` makes the key under which a post is made once. */
+/** `session()` returns `{token}`; `newId()` an idempotency key. */
 export function createSocial({ session, newId }) {
   const call = createCaller(session, (status, problem) => new SocialFailed(inWords(status, problem)));
   const userPath = (user) => `/v1/users/${encodeURIComponent(user)}`;
@@ -16,7 +16,7 @@ export function createSocial({ session, newId }) {
   const ownPath = (id) => `/v1/me/posts/${encodeURIComponent(id)}`;
   const followPath = (user) => `/v1/me/following/${encodeURIComponent(user)}`;
 
-  /** A page of a list: `{items, next}`; `next` is the `cursor` of the one after. */
+  /** A page of a list: `{items, next}`; `next` is the `cursor` of the next page. */
   const page = (path, cursor = null) =>
     call("GET", `${path}?limit=${PAGE}${cursor === null ? "" : `&cursor=${encodeURIComponent(cursor)}`}`);
 
@@ -29,7 +29,7 @@ export function createSocial({ session, newId }) {
     post: (user, id) => call("GET", postPath({ user, id })),
     follow: (user) => call("PUT", followPath(user)),
     unfollow: (user) => call("DELETE", followPath(user)),
-    /** Post something; the same `key` posts it once. */
+    /** Create a post; idempotent by `key`. */
     create: (content, key = newId()) =>
       call("POST", "/v1/me/posts", { content }, { "idempotency-key": key }),
     remove: (id) => call("DELETE", ownPath(id)),
@@ -38,11 +38,11 @@ export function createSocial({ session, newId }) {
 }
 
 function inWords(status, problem) {
-  if (status === 0) return "The server cannot be reached. Try again.";
-  if (status === 403) return "You and this user cannot see each other.";
-  if (status === 404) return "There is no such user or post here, or not any more.";
+  if (status === 0) return "Can't reach the server. Try again.";
+  if (status === 403) return "You and this user can't see each other.";
+  if (status === 404) return "User or post not found.";
   if (status === 413) return "This is too long.";
-  if (status === 429) return "Too much at once. Wait a moment, then try again.";
+  if (status === 429) return "Too many requests. Wait a moment, then try again.";
   const detail = String(problem?.detail ?? "");
-  return status === 400 && detail !== "" ? `${detail}.` : "The server could not do this. Try again.";
+  return status === 400 && detail !== "" ? `${detail}.` : "Something went wrong. Try again.";
 }

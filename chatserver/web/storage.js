@@ -1,12 +1,12 @@
-// What outlives a reload. Storage may be full, forbidden or hold anything: reading never throws,
-// and what cannot be written is kept in memory only.
+// Browser storage. It may be full, disabled or hold invalid data: reading never throws, and failed
+// writes are ignored.
 //
-// per tab      session   {token, user, expiresAt, isDemo, isAccount}; of an account without the token
+// per tab      session   {token, user, expiresAt, isDemo, isAccount}; account sessions without the token
 //              device    the id this tab has for the server
-//              outbox    {user, outbox, unstored}: what is not stored yet
+//              outbox    {user, outbox, unstored}: messages not stored yet
 //              facts     {user, facts: [[chat, stored, [[user, read], …]], …]}
 // per browser  theme     light · dark
-//              account   true: somebody is logged in with a password, by a cookie that we cannot see
+//              account   true: a password login exists, by an HttpOnly cookie
 //              drafts:<user>   [[chat, text], …]
 
 import { isId } from "./format.js";
@@ -35,7 +35,7 @@ function write(area, name, value) {
     if (value === null) globalThis[area].removeItem(PREFIX + name);
     else globalThis[area].setItem(PREFIX + name, JSON.stringify(value));
   } catch {
-    // Full or forbidden: the tab goes on without a memory.
+    // Full or disabled: the tab continues without storage.
   }
 }
 
@@ -44,14 +44,14 @@ export function loadSession() {
   return typeof session?.token === "string" ? session : null;
 }
 
-/** Keep who is here; the token of an account is not kept: the cookie brings another one. */
+/** Save the session; an account's token is not saved, as the cookie grants another one. */
 export function saveSession(session) {
   const isAccount = session?.isAccount === true;
   const kept = isAccount ? { ...session, token: "ended", expiresAt: 0 } : session;
   write("sessionStorage", "session", kept);
 }
 
-/** Whether a new tab should ask for a login that goes on. */
+/** Return whether a new tab should try to continue a login. */
 export function loadHasAccount() {
   return read("localStorage", "account") === true;
 }
@@ -60,7 +60,7 @@ export function saveHasAccount(has) {
   write("localStorage", "account", has ? true : null);
 }
 
-/** This tab's device id; `renew` when the server knows it from another tab. */
+/** This tab's device id; `renew` it if another tab uses it too. */
 export function deviceId({ renew = false } = {}) {
   const known = read("sessionStorage", "device");
   if (!renew && typeof known === "string" && isId(known)) return known;
@@ -69,7 +69,7 @@ export function deviceId({ renew = false } = {}) {
   return device;
 }
 
-/** What this tab had not brought to safety, if it was this user's: `{outbox, unstored}`. */
+/** Load this user's unsent and unstored messages of this tab: `{outbox, unstored}`. */
 export function loadOutbox(user) {
   const kept = read("sessionStorage", "outbox");
   if (kept?.user !== user || !Array.isArray(kept.outbox) || !Array.isArray(kept.unstored)) {
@@ -86,7 +86,7 @@ export function saveOutbox(user, outbox, unstored) {
   write("sessionStorage", "outbox", { user, outbox, unstored });
 }
 
-/** How far messages were known to be stored and read, as Map chat → {stored, marks}. */
+/** Load the known stored and read marks, as Map chat → {stored, marks}. */
 export function loadFacts(user) {
   const kept = read("sessionStorage", "facts");
   if (kept?.user !== user || !Array.isArray(kept.facts)) return new Map();
@@ -114,7 +114,7 @@ export function saveDrafts(user, drafts) {
   write("localStorage", `drafts:${user}`, kept.length > 0 ? kept : null);
 }
 
-/** Forget what this browser keeps of a user who is no more. */
+/** Delete what this browser stores of a deleted user. */
 export function forgetUser(user) {
   for (const name of ["outbox", "facts"]) write("sessionStorage", name, null);
   write("localStorage", `drafts:${user}`, null);

@@ -1,7 +1,6 @@
-// All that the client knows, and how each frame and each deed of the user changes it.
+// The client state, and how frames and user actions change it.
 //
-// `reduce(state, action)` is pure: no clock, no network, no DOM; times come with the action. The
-// connection and the views stand on either side of it.
+// `reduce(state, action)` is pure: no clock, no network, no DOM; times come with the action.
 
 import {
   addInfo,
@@ -15,8 +14,8 @@ import {
 } from "./state/chats.js";
 import { isMessage } from "./state/changes.js";
 import { expireChats } from "./state/expiry.js";
-import { holdBack, judge, takeNext } from "./state/inbox.js";
-import { beginLarge, isBehind, isNews, moveOn, startAgain, turn } from "./state/large.js";
+import { holdBack, classifyEvent, takeNext } from "./state/inbox.js";
+import { addStartPositions, isBehind, isNewEvent, advance, applySnapshot, applyTransition } from "./state/large_chats.js";
 import {
   addPage,
   blankChat,
@@ -29,41 +28,41 @@ import {
 import {
   dropStored,
   keepUnstored,
-  offerAgain,
+  requeueUnstored,
   removeEntry,
   requeue,
   updateEntry,
-  withoutDeeds,
+  messageEntries,
 } from "./state/outbox.js";
-import { endTurn, takePiece, takeTurn } from "./state/turns.js";
+import { removeResponse, applyDelta, applyResponse } from "./state/ai_responses.js";
 
-const TYPING_MS = 6000; // a sign of writing is repeated every 3 s; two lost ones end it
+const TYPING_MS = 6000; // typing signals repeat every 3 s; two lost ones end it
 
 export function initialState() {
   return {
     me: null,
     limits: null,
     cursor: null, // {epoch, seq} of the last event applied
-    head: null, // newest seq when the connection opened: before it, we are catching up
-    ahead: [], // events that came before their turn
-    large: new Map(), // large chat → our place in it
+    head: null, // newest seq when the connection opened; below it, missed events are arriving
+    ahead: [], // events received out of order
+    large: new Map(), // large chat → position of its last event
     link: { status: "idle" },
     chats: new Map(),
     isListLoaded: false,
-    nextChats: null, // where the chat list goes on, null at its end
-    needsList: false, // a chat appeared that no summary told of
+    nextChats: null, // cursor of the next page of the chat list, null at its end
+    needsList: false, // a chat without a summary appeared
     open: null, // id of the chat that is shown
     isWatched: false, // the window is visible and has the focus
     outbox: [],
     unstored: [],
     typing: new Map(), // chat → Map user → until (ms)
-    turns: new Map(), // chat → the answer that a companion is making there
+    responses: new Map(), // chat → response in progress of a companion
     drafts: new Map(),
-    facts: new Map(), // chat → {stored, marks}, from before a reload
+    facts: new Map(), // chat → {stored, marks}, saved before a reload
   };
 }
 
-/** Hold a state, change it by actions, tell who listens. */
+/** A store: holds the state, applies actions, notifies subscribers. */
 export function createStore(state = initialState()) {
   const listeners = new Set();
   return {
@@ -85,14 +84,14 @@ export function createStore(state = initialState()) {
 const HANDLERS = {
   // from the server
   welcome,
-  list: takeList,
+  list: applyList,
   snapshot,
-  event: takeEvent,
+  event: receiveEvent,
   signal,
   ack,
-  stored: (state, { frame }) => takeStored(state, frame),
-  page: takePage,
-  turn: (state, { frame }) => withTurns(state, takeTurn(state.turns, frame)),
+  stored: (state, { frame }) => applyStored(state, frame),
+  page: applyPage,
+  response: (state, { frame }) => withResponses(state, applyResponse(state.responses, frame)),
   // from the connection
   link: (state, { link }) => ({ ...state, link }),
   disconnected: (state, { now }) => disconnected(state, now),
@@ -143,7 +142,7 @@ function patchEntry(state, ref, change) {
 
 // ── the server ──────────────────────────────────────────────────────────────────────────────────
 
-/** The connection is open. Without a cursor of our own, the inbox begins where the server is. */
+/** The connection is open. Without a cursor, the inbox starts at the server's position. */
 function welcome(state, { frame }) {
   const place = { epoch: frame.epoch, seq: frame.seq };
   return {
@@ -153,12 +152,12 @@ function welcome(state, { frame }) {
     cursor: state.cursor ?? place,
     head: place,
     ahead: [],
-    large: beginLarge(state.large, frame.large),
+    large: addStartPositions(state.large, frame.large),
     needsList: state.needsList || isBehind(state.chats, frame.large),
   };
 }
 
-function takeList(state, { frame }) {
+function applyList(state, { frame }) {
   return {
     ...state,
     chats: mergeSummaries(state.chats, frame.chats ?? [], state.facts),
@@ -168,11 +167,11 @@ function takeList(state, { frame }) {
   };
 }
 
-/** `too_long` and `reset`: what was known is out of date, as a whole. */
+/** `too_long` and `reset`: replace all known state. */
 function snapshot(state, { frame, now }) {
   const isNewEpoch = state.cursor !== null && frame.cursor.epoch !== state.cursor.epoch;
   const outbox = isNewEpoch
-    ? offerAgain(withoutDeeds(state.outbox), state.unstored, now)
+    ? requeueUnstored(messageEntries(state.outbox), state.unstored, now)
     : state.outbox.filter((entry) => entry.status !== "acked");
   let chats = replaceChats(state.chats, frame.chats ?? [], isNewEpoch);
   if (state.open !== null && !chats.has(state.open)) {
@@ -184,20 +183,20 @@ function snapshot(state, { frame, now }) {
     cursor: frame.cursor,
     head: frame.cursor,
     ahead: [],
-    large: beginLarge(startAgain(state.large, frame.chats, isNewEpoch), frame.large),
+    large: addStartPositions(applySnapshot(state.large, frame.chats, isNewEpoch), frame.large),
     chats,
     outbox,
-    unstored: isNewEpoch ? [] : state.unstored, // their places are void: each is acked anew
+    unstored: isNewEpoch ? [] : state.unstored, // their seqs are invalid: each is acked again
     isListLoaded: true,
-    needsList: true, // the snapshot holds the first page of the list and not where it goes on
+    needsList: true, // the snapshot has the first page of the list, but no cursor
     typing: new Map(),
   };
 }
 
-/** Apply an event if it is its turn, then those that waited for it. */
-function takeEvent(state, { frame, now }) {
-  if (frame.seq === 0) return takeLargeEvent(state, frame);
-  const verdict = judge(state.cursor, frame);
+/** Apply an event if it is next in order, then those held back for it. */
+function receiveEvent(state, { frame, now }) {
+  if (frame.seq === 0) return applyLargeEvent(state, frame);
+  const verdict = classifyEvent(state.cursor, frame);
   if (verdict === "drop") return state;
   if (verdict === "gap") return { ...state, ahead: holdBack(state.ahead, frame) };
   let changed = applyEvent(state, frame, now);
@@ -210,18 +209,18 @@ function takeEvent(state, { frame, now }) {
   return changed;
 }
 
-/** An event of a large chat: it moves our place there and not the cursor. */
-function takeLargeEvent(state, frame) {
-  if (!isNews(state.large, frame)) return state;
-  const moved = { ...state, large: moveOn(state.large, frame) };
-  return frame.message ? takeEntry(moved, frame.message) : moved;
+/** An event of a large chat moves the position there, not the cursor. */
+function applyLargeEvent(state, frame) {
+  if (!isNewEvent(state.large, frame)) return state;
+  const moved = { ...state, large: advance(state.large, frame) };
+  return frame.message ? applyChatEntry(moved, frame.message) : moved;
 }
 
 function applyEvent(state, frame, now) {
   const moved = {
     ...state,
     cursor: { epoch: frame.epoch, seq: frame.seq },
-    large: turn(state.large, frame, state.me),
+    large: applyTransition(state.large, frame, state.me),
   };
   if (frame.kind === "read") {
     return mapChat(moved, frame.chat, (chat) => addMarks(chat, frame.read, state.me));
@@ -232,18 +231,18 @@ function applyEvent(state, frame, now) {
   if (frame.kind === "hidden") {
     return mapChat(moved, frame.chat, (chat) => hideMessages(chat, frame.hidden ?? []));
   }
-  if (frame.message) return takeEntry(moved, frame.message);
-  return moved; // a kind of a later version: the cursor moves on, the rest is not for us
+  if (frame.message) return applyChatEntry(moved, frame.message);
+  return moved; // of a later protocol version: only the cursor moves
 }
 
-function takeEntry(state, entry) {
+function applyChatEntry(state, entry) {
   const known = state.chats.get(entry.chat);
   const isWatched = state.open === entry.chat && state.isWatched;
   const chat = receiveEntry(known ?? blankChat(entry.chat), entry, state.me, isWatched);
   const changed = {
     ...state,
     chats: withChat(state.chats, chat),
-    turns: endTurn(state.turns, entry),
+    responses: removeResponse(state.responses, entry),
   };
   if (known === undefined) changed.needsList = true;
   if (entry.sender === state.me) changed.outbox = removeEntry(state.outbox, entry.ref);
@@ -251,11 +250,11 @@ function takeEntry(state, entry) {
   return changed;
 }
 
-/** A send was answered. The event puts the message in its place, unless nobody looks there. */
+/** A send was acked. Its event adds the message, unless that part is not loaded. */
 function ack(state, { frame }) {
   const entry = state.outbox.find((each) => each.ref === frame.ref);
   if (entry === undefined) return state;
-  if (entry.deed) return ackDeed(state, entry, frame);
+  if (entry.change) return ackChange(state, entry, frame);
   const unstored =
     frame.durability === "stored" ? state.unstored : keepUnstored(state.unstored, entry, frame.seq);
   const chat = state.chats.get(entry.chat);
@@ -267,18 +266,18 @@ function ack(state, { frame }) {
   const { seq, ts } = frame;
   const outbox = updateEntry(state.outbox, frame.ref, { status: "acked", seq, ts, error: null });
   const changed = { ...state, unstored, outbox };
-  // Its event went by unseen: fetch the place where the message is.
+  // Its event was not seen: load that part.
   if (seq <= loadedTop(chat)) return patchChat(changed, chat.id, { hole: holeAt(chat, seq) });
   return changed;
 }
 
-/** A change is committed. Until its event comes it is still shown from the outbox. */
-function ackDeed(state, { ref, chat: id, deed }, frame) {
+/** A change is committed. Until its event arrives, it is shown from the outbox. */
+function ackChange(state, { ref, chat: id, change }, frame) {
   const top = state.chats.get(id)?.top ?? 0;
-  if (deed.kind !== "hide" && frame.seq > top) return patchEntry(state, ref, { status: "acked" });
+  if (change.kind !== "hide" && frame.seq > top) return patchEntry(state, ref, { status: "acked" });
   const changed = { ...state, outbox: removeEntry(state.outbox, ref) };
-  if (deed.kind !== "hide") return changed;
-  return mapChat(changed, id, (chat) => hideMessages(chat, [deed.target]));
+  if (change.kind !== "hide") return changed;
+  return mapChat(changed, id, (chat) => hideMessages(chat, [change.target]));
 }
 
 function holeAt(chat, seq) {
@@ -286,13 +285,13 @@ function holeAt(chat, seq) {
   return { after, before: Math.max(seq + 1, chat.hole?.before ?? 0) };
 }
 
-function takeStored(state, { chat: id, upto }) {
+function applyStored(state, { chat: id, upto }) {
   const changed = { ...state, unstored: dropStored(state.unstored, id, upto) };
   return mapChat(changed, id, (chat) => ({ ...chat, stored: Math.max(chat.stored, upto) }));
 }
 
-/** A page of history; it also takes out of the outbox what it proves to have been sent. */
-function takePage(state, { chat: id, frame, want, before }) {
+/** Add a page of history; messages in it leave the outbox. */
+function applyPage(state, { chat: id, frame, want, before }) {
   const changed = mapChat(state, id, (chat) =>
     (frame.marks ?? []).reduce(
       (marked, marks) => addMarks(marked, marks, state.me),
@@ -304,12 +303,12 @@ function takePage(state, { chat: id, frame, want, before }) {
   return outbox.length === changed.outbox.length ? changed : { ...changed, outbox };
 }
 
-function withTurns(state, turns) {
-  return turns === state.turns ? state : { ...state, turns };
+function withResponses(state, responses) {
+  return responses === state.responses ? state : { ...state, responses };
 }
 
 function signal(state, { frame, now }) {
-  if (frame.kind === "ai.delta") return withTurns(state, takePiece(state.turns, frame));
+  if (frame.kind === "ai.delta") return withResponses(state, applyDelta(state.responses, frame));
   if (frame.kind !== "typing" || frame.from === state.me) return state;
   if (!frame.on) {
     return { ...state, typing: withoutTyping(state.typing, frame.chat, frame.from) };
@@ -354,16 +353,16 @@ function disconnected(state, now) {
 }
 
 /**
- * Take up what another life of this tab left behind. It does not know in which epoch that was, so
- * what was acked and not stored is offered again: under its ref that changes nothing.
+ * Restore what was saved before a reload. Its epoch is unknown, so acked but unstored messages are
+ * sent again; their ref makes that idempotent.
  */
 function restore(state, { outbox, unstored, drafts, facts, now }) {
-  const waiting = withoutDeeds(outbox).filter((entry) => entry.status !== "acked");
-  const again = offerAgain(requeue(waiting, now), unstored, now);
+  const waiting = messageEntries(outbox).filter((entry) => entry.status !== "acked");
+  const again = requeueUnstored(requeue(waiting, now), unstored, now);
   return { ...state, outbox: again, unstored: [], drafts, facts };
 }
 
-/** Show a chat: the line before the unread messages is drawn where the user left off. */
+/** Open a chat; the divider is drawn at the first unread message. */
 function openChat(state, { chat: id }) {
   if (id === state.open) return state;
   let changed = state;

@@ -1,8 +1,8 @@
-// Runs before the first paint, so that a chosen theme does not flash. Not a module on purpose:
-// modules wait for the document.
+// Runs before the first paint, to avoid a flash of the wrong theme. Not a module on purpose: modules
+// are deferred.
 try {
   const theme = JSON.parse(localStorage.getItem("chat.theme"));
   if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
 } catch {
-  // No storage, no choice: the system's theme it is.
+  // Without storage, the system's theme applies.
 }

@@ -67,8 +67,8 @@ resource "aws_dynamodb_table" "this" {
   }
 }
 
-# What `chatserver tables apply` would note: nothing is to be migrated. A tenant has a row of its own,
-# which `chatserver migrate up --contract` makes.
+# What `chatserver tables apply` records: nothing is to be migrated. A tenant has a record of its own,
+# which `chatserver migrate up` writes.
 resource "aws_dynamodb_table_item" "schema" {
   count = var.tenant == "" ? 1 : 0
 

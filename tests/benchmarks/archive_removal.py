@@ -121,9 +121,7 @@ async def measure(removal: str, endpoint: str, s3: str) -> dict[str, Any]:
         client, clock = Metered(plain, warm), SystemClock()
         objects = SegmentObjects(store, settings)
         manifests, aged = Manifests(client, warm), ArchivableMessages(client, warm, clock)
-        archiver = Archiver(
-            manifests, objects, aged, settings, clock, RestoredRows(client, warm), yes
-        )
+        archiver = Archiver(manifests, objects, aged, settings, clock, RestoredRows(client, warm))
         sent = texts(chat)
         with metered(client, found, "written"):
             await put(client, warm, sent, settings)
@@ -135,11 +133,6 @@ async def measure(removal: str, endpoint: str, s3: str) -> dict[str, Any]:
         with metered(client, found, "removals judged"):
             assert {await judge.judge(each) for each in sent} == {"archived"}
     return found
-
-
-async def yes() -> bool:
-    """TTL reads `ttl`."""
-    return True
 
 
 @contextlib.asynccontextmanager

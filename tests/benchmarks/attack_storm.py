@@ -172,8 +172,7 @@ class Bystander:
 
 def _limits() -> dict[str, str]:
     """Return the default limits, which stacks of tests do not have."""
-    defaults = config.Limits().model_dump()
-    return {f"CHAT_LIMITS_{name}".upper(): str(value) for name, value in defaults.items()}
+    return {f"CHAT_LIMITS_{name}".upper(): str(value) for name, value in config.Limits()}
 
 
 @contextlib.asynccontextmanager

@@ -28,6 +28,7 @@ from chatserver import config
 from chatserver.dev.servers import Server, redis_launch
 from chatserver.domain.access.caller import CALLER
 from chatserver.domain.ids import Ref, derived_chat_id, new_id
+from chatserver.domain.text import BODY_CHARS_MAX
 from chatserver.hot.bus.idempotent_answers import Answer, Answers
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
@@ -40,8 +41,8 @@ from tests.support.servers.processes import free_port, redis_url_of
 DAY_S = 86_400
 DAY_BYTES_MAX = 20_000_000
 GROUP = 256  # members, the most of a chat with inboxes
-LONG = "😀" * config.BODY_CHARS_MAX  # 16,000 bytes
-GROWING = "\U0001d160" * (config.BODY_CHARS_MAX // 3)  # normalized, each is three characters
+LONG = "😀" * BODY_CHARS_MAX  # 16,000 bytes
+GROWING = "\U0001d160" * (BODY_CHARS_MAX // 3)  # normalized, each is three characters
 
 
 def day_budget(limits: config.Limits) -> int:

@@ -151,6 +151,9 @@ class Day:
         members = dict.fromkeys(users, ("member", 1))
         assert await self.opening.open_chat(chat, kind, NAME, 1, members, (0, 0), ())
 
+    async def load_user(self, user: UserId) -> None:
+        """Do nothing: no user has stored data."""
+
     async def open_direct(self, user: UserId, other: UserId, **_: object) -> frames.ChatInfo:
         """Open a direct chat."""
         chat = direct_chat_id(user, other)

@@ -66,7 +66,7 @@ async def begin_chat(alice: Person, bob: Person) -> None:
     """Start the chat in one window and open it in the other."""
     step = step_of_the_hour("Two people")
     await alice.page.get_by_role("button", name=step.bold("New chat")).first.click()
-    await alice.page.get_by_label("User name").fill(step.code("bob"))
+    await alice.page.get_by_label("Username").fill(step.code("bob"))
     await alice.page.get_by_role("button", name=step.bold("Start chat"), exact=True).click()
     await expect(alice.title).to_have_text("bob")
     hello = f"Hello {secrets.token_hex(4)}"
@@ -157,7 +157,7 @@ async def test_readme_gateway_is_killed_and_back_without_a_lost_message(
     (command,) = step.commands
     (number,) = re.findall(r"\bkill -9 (\d+)$", command.strip())
     assert f"process {number}`" in " ".join(step.text.split())
-    *_, pid = newcomer.find_process("gateway is (?:ready on [^,]*|started again)")
+    *_, pid = newcomer.find_process("gateway is (?:ready on [^,]*|restarted)")
     texts = {f"{word} {index}" for word in ("before", "meanwhile", "after") for index in range(5)}
 
     async with two_windows(browser, newcomer) as (alice, bob):
@@ -177,7 +177,7 @@ async def test_readme_gateway_is_killed_and_back_without_a_lost_message(
         seen = [await texts_of(person, texts) for person in (alice, bob)]
         assert seen[0] == seen[1]
         assert sorted(seen[0]) == sorted(texts)
-    assert len(newcomer.find_process("gateway is started again")) >= 1
+    assert len(newcomer.find_process("gateway restarted")) >= 1
 
 
 async def texts_of(person: Person, texts: set[str]) -> list[str]:

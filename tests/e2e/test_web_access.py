@@ -89,7 +89,7 @@ async def test_web_phone_shows_one_screen_at_a_time(web: WebStack, arrive: Arriv
     await expect(bob.bodies).to_have_count(4)
     await _check_nothing_sticks_out(page)
 
-    await page.get_by_role("button", name="Back to the chats").click()
+    await page.get_by_role("button", name="Back to chats").click()
     await expect(sidebar).to_be_visible()
     await expect(pane).to_be_hidden()
     await alice.open_chat(ben)

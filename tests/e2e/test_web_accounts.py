@@ -23,7 +23,7 @@ async def enter(person: Person, url: str, *, is_new: bool) -> None:
     await page.get_by_text("Use a password").click()
     if is_new:
         await page.get_by_role("button", name="New here? Create an account").click()
-    await page.get_by_label("User name").fill(person.user)
+    await page.get_by_label("Username").fill(person.user)
     await page.get_by_label("Password").fill(PASSWORD)
     await page.get_by_role("button", name="Create account" if is_new else "Log in").first.click()
     await person.wait_for_list()
@@ -52,7 +52,7 @@ async def test_account_registers_chats_and_is_logged_out_everywhere(
 
     await open_account(here.page)
     await expect(here.page.locator(".device")).to_have_count(2)
-    await expect(here.page.locator(".device").filter(has_text="this device")).to_have_count(1)
+    await expect(here.page.locator(".device").filter(has_text="This device")).to_have_count(1)
     await here.page.get_by_role("button", name="Log out everywhere").click()
 
     for person in (here, there):
@@ -99,7 +99,7 @@ async def test_account_profile_is_shown_to_who_shares_a_chat(web: WebStack, arri
     await page.get_by_label("Name", exact=True).fill("Zoë <b>Z</b>")
     await page.get_by_label("About you").fill("At sea")
     await page.get_by_role("button", name="Save profile").click()
-    await expect(page.get_by_text("Your profile is saved.")).to_be_visible()
+    await expect(page.get_by_text("Profile saved.")).to_be_visible()
     width = await page.evaluate("document.documentElement.scrollWidth")
     await page.keyboard.press("Escape")
     await open_account(page)
@@ -123,15 +123,15 @@ async def test_account_changes_its_password(web: WebStack, arrive: Arrive) -> No
     await open_account(page)
 
     await page.get_by_role("button", name="Change password").click()
-    await expect(page.get_by_text("Type the current password.")).to_be_visible()
+    await expect(page.get_by_text("Enter your current password.")).to_be_visible()
     await page.get_by_label("Current password").fill("not this one")
     await page.get_by_label("New password").fill("another long secret")
     await page.get_by_role("button", name="Change password").click()
-    await expect(page.get_by_text("The current password is wrong.")).to_be_visible()
+    await expect(page.get_by_text("Your current password is incorrect.")).to_be_visible()
     await page.get_by_label("Current password").fill(PASSWORD)
     await page.get_by_role("button", name="Change password").click()
 
-    await expect(page.get_by_text("The password is changed.")).to_be_visible()
+    await expect(page.get_by_text("Password changed.")).to_be_visible()
     await expect(there.page.get_by_text("Your session has ended.")).to_be_visible()
     await page.keyboard.press("Escape")
     await expect(page.locator(".chat-scroller")).to_be_visible()
@@ -159,12 +159,12 @@ async def test_account_is_exported_and_deleted(web: WebStack, arrive: Arrive) ->
     assert (await download.value).suggested_filename == f"chat-export-{user}.zip"
     await page.get_by_role("button", name="Delete my account", exact=True).click()
     await page.get_by_label("Your password").fill("not this one")
-    await page.get_by_role("button", name="Delete my account for good").click()
-    await expect(page.get_by_text("The password is wrong. Type it again.")).to_be_visible()
+    await page.get_by_role("button", name="Delete my account permanently").click()
+    await expect(page.get_by_text("The password is incorrect.")).to_be_visible()
     await page.get_by_label("Your password").fill(PASSWORD)
-    await page.get_by_role("button", name="Delete my account for good").click()
+    await page.get_by_role("button", name="Delete my account permanently").click()
 
-    await expect(page.get_by_text("Your account is deleted.")).to_be_visible()
+    await expect(page.get_by_text("Your account was deleted.")).to_be_visible()
     for place in (other.bodies, other.page.locator(".chat-scroller")):
         said = place.filter(has_text="Not for ever")
         await expect(said).to_have_count(0)

@@ -66,7 +66,7 @@ async def test_admin_sees_charts_by_eye_keyboard_and_table(web: WebStack, arrive
     await page.keyboard.press("Escape")
     await expect(sessions.locator(".chart-cursor")).to_have_count(0)
     card = page.locator(".chart").filter(has=sessions)
-    await card.get_by_text("As a table").click()
+    await card.get_by_text("View as table").click()
     await expect(card.get_by_role("row").nth(1)).to_contain_text(re.compile(r"\d\d:\d\d:\d\d"))
     assert await page.evaluate(_WIDE_PARTS) == []
     assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
@@ -75,7 +75,7 @@ async def test_admin_sees_charts_by_eye_keyboard_and_table(web: WebStack, arrive
     await page.emulate_media(color_scheme="light")
     assert await page.evaluate(_WEAK_TEXTS) == []
 
-    await page.get_by_role("button", name="Back to the chats").click()
+    await page.get_by_role("button", name="Back to chats").click()
     await expect(page.get_by_role("navigation", name="Chats")).to_be_visible()
     for person in (alice, admin):
         await person.check_is_clean()
@@ -91,14 +91,14 @@ async def test_admin_page_says_what_is_wrong_and_comes_back(web: WebStack, arriv
         await route.abort()
 
     await page.route("**/v1/admin/overview*", cut)
-    await expect(page.get_by_text("The API does not answer.")).to_be_visible(timeout=DEADLINE_MS)
+    await expect(page.get_by_text("The API is not responding.")).to_be_visible(timeout=DEADLINE_MS)
     await expect(old).to_have_count(1)
     await page.unroute("**/v1/admin/overview*", cut)
     await expect(old).to_have_count(0, timeout=DEADLINE_MS)
-    await expect(page.get_by_text("The API does not answer.")).to_have_count(0)
+    await expect(page.get_by_text("The API is not responding.")).to_have_count(0)
 
     await zoe.page.goto(f"{web.url}#/admin")
-    await expect(zoe.page.get_by_role("heading", name="For admins")).to_be_visible()
+    await expect(zoe.page.get_by_role("heading", name="Admins only")).to_be_visible()
     await expect(zoe.page.locator(".hint code")).to_have_text(
         ["CHAT_AUTH_ADMINS", "chatserver api"]
     )

@@ -26,7 +26,7 @@ async def test_web_away_for_a_while_catches_up_once_and_in_order(
     await bob.expect_bodies("before")
 
     web.link.refuse()
-    await expect(bob.banner).to_contain_text("What you write is kept and sent later.")
+    await expect(bob.banner).to_contain_text("New messages will be sent once you're back online.")
     missed = [f"missed {number}" for number in range(1, 8)]
     await alice.send(*missed)
     await bob.send("written offline", "and this too")

@@ -85,7 +85,7 @@ async def test_web_group_reaches_all_members_and_names_who_read(
     await alice.page.get_by_role("button", name="New chat").first.click()
     await alice.page.get_by_role("button", name="Group", exact=True).click()
     await alice.page.get_by_label("Group name").fill("Weekend plans")
-    people = alice.page.get_by_label("Add members by user name")
+    people = alice.page.get_by_label("Add members by username")
     await people.press_sequentially(f"{ben} {cal},")
     await alice.page.get_by_role("button", name="Create group").click()
     await alice.send("Who is coming?")
@@ -110,12 +110,12 @@ async def test_web_unknown_user_is_named_and_the_dialog_stays(
     alice = await arrive(ann)
     await alice.page.get_by_role("button", name="New chat").first.click()
     dialog = alice.page.get_by_role("dialog")
-    name, start = dialog.get_by_label("User name"), dialog.get_by_text("Start chat", exact=True)
+    name, start = dialog.get_by_label("Username"), dialog.get_by_text("Start chat", exact=True)
 
     for wrong, words in {
-        "nobody-at-all": "There is no user “nobody-at-all”. Check the spelling",
-        "not a name": "User names have 1 to 64 letters",
-        ann: "That is you.",
+        "nobody-at-all": "User “nobody-at-all” not found. Check the spelling",
+        "not a name": "Usernames have 1 to 64 letters",
+        ann: "That's you.",
     }.items():
         await name.fill(wrong)
         await start.click()

@@ -126,7 +126,7 @@ async def test_web_session_is_ended_and_begun_anew(web: WebStack, arrive: Arrive
 
     await alice.page.get_by_role("button", name="New session").click()
     await expect(alice.bodies).to_have_count(0)
-    await alice.page.get_by_role("button", name="Back to the chats").click()
+    await alice.page.get_by_role("button", name="Back to chats").click()
     await expect(alice.item("Mirror")).to_have_count(3)
     await alice.check_is_clean()
 

@@ -140,7 +140,7 @@ async def test_files_are_dropped_and_pasted_and_sent_with_a_text(
     await give(ann, "drop", "notes.txt", "text/plain", b"some notes")
     await give(ann, "paste", "page.html", "text/html", b"<script>window.__xss = 1</script>")
     await give(ann, "paste", "oops.txt", "text/plain", b"not this one")
-    items = ann.page.locator(".tray-item")
+    items = ann.page.locator(".upload-item")
     await expect(items).to_have_count(3)
 
     await ann.page.get_by_role("button", name="Remove oops.txt").click()
@@ -174,12 +174,12 @@ async def test_file_on_its_way_holds_the_message_and_says_so(web: WebStack, arri
     await ann.write("as promised")
     await ann.field.press("Enter")
 
-    await expect(ann.page.locator(".tray-limit")).to_contain_text("still being uploaded")
+    await expect(ann.page.locator(".upload-limit")).to_contain_text("still being uploaded")
     await expect(ann.field).to_have_value("as promised")
     may_go.set()
-    await expect(ann.page.locator(".tray-limit")).to_have_text("", timeout=30_000)
+    await expect(ann.page.locator(".upload-limit")).to_have_text("", timeout=30_000)
     await ann.field.press("Enter")
-    await expect(ann.page.locator(".tray-item")).to_have_count(0)
+    await expect(ann.page.locator(".upload-item")).to_have_count(0)
     await ann.expect_bodies("as promised")
     await ann.check_is_clean()
 
@@ -190,12 +190,12 @@ async def test_file_that_the_server_refuses_is_told_in_words(web: WebStack, arri
     ann = await arrive(a)
     await ann.start_chat(b)
     await ann.page.evaluate(GIVE_LARGE)
-    await expect(ann.page.locator(".tray-item")).to_contain_text("up to 26 MB can be sent")
+    await expect(ann.page.locator(".upload-item")).to_contain_text("The maximum size is 26 MB")
     await ann.page.get_by_role("button", name="Remove film.bin").click()
 
     await choose(ann, "fake.png", "image/png", b"this is no image")
 
-    await expect(ann.page.locator(".tray-item")).to_contain_text("is not image/png")
+    await expect(ann.page.locator(".upload-item")).to_contain_text("is not image/png")
     send = ann.page.get_by_role("button", name="Send", exact=True)
     await expect(send).to_be_disabled()
     await ann.page.get_by_role("button", name="Remove fake.png").click()

@@ -20,9 +20,9 @@ async def open_people(person: Person) -> None:
 
 
 async def show(person: Person, user: str) -> None:
-    """Find somebody's profile."""
-    await person.page.get_by_label("Find somebody").fill(user)
-    await person.page.get_by_role("button", name="Show", exact=True).click()
+    """Find people's profile."""
+    await person.page.get_by_label("Find people").fill(user)
+    await person.page.get_by_role("button", name="Find", exact=True).click()
     await expect(heading_of(person)).to_have_text(user)
 
 
@@ -56,7 +56,7 @@ async def test_post_is_seen_live_by_a_follower_whose_like_the_author_sees_counte
     alice, bob = await arrive(alice_user, WIDE), await arrive(bob_user, PHONE)
     await open_people(alice)
     await open_people(bob)
-    await expect(bob.page.get_by_text("Nobody whom you follow has posted yet")).to_be_visible()
+    await expect(bob.page.get_by_text("Follow people to see their posts here")).to_be_visible()
 
     await show(bob, alice_user)
     follow = bob.page.get_by_role("button", name="Follow", exact=True)
@@ -82,7 +82,7 @@ async def test_post_is_seen_live_by_a_follower_whose_like_the_author_sees_counte
     await alice.page.get_by_role("button", name="Message", exact=True).click()
     await expect(alice.title).to_have_text(bob_user)
     await alice.send("Thank you for following")
-    await bob.page.get_by_role("button", name="Back to the chats").click()
+    await bob.page.get_by_role("button", name="Back to chats").click()
     await bob.open_chat(alice_user)
     await bob.expect_bodies("Thank you for following")
     for person in (alice, bob):
@@ -115,7 +115,5 @@ async def test_own_posts_are_deleted_and_addresses_lead_to_profiles(
     await bob.page.go_back()
     await expect(heading_of(bob)).to_have_text(alice_user)
     await bob.page.goto(f"{web.url}#/people/nobody-{alice_user}")
-    await expect(bob.page.get_by_role("alert")).to_have_text(
-        "There is no such user or post here, or not any more."
-    )
+    await expect(bob.page.get_by_role("alert")).to_have_text("User or post not found.")
     await alice.check_is_clean()

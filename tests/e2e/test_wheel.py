@@ -41,10 +41,11 @@ def requirements_of(wheel: Path) -> list[Requirement]:
         (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
         text = archive.read(name).decode()
     named = message_from_string(text).get_all("Requires-Dist", [])
-    extras = {"", "ai", "api", "aws", "media", "otel", "push"}
+    found = [Requirement(text) for text in named]
+    extras = {"all"}.union(*(one.extras for one in found if one.name == "tierchat"), [""])
     return [
         one
-        for one in map(Requirement, named)
+        for one in found
         if one.name != "tierchat"
         and (one.marker is None or any(one.marker.evaluate({"extra": each}) for each in extras))
     ]

@@ -213,7 +213,7 @@ class Person:
     async def start_chat(self, other: str) -> None:
         """Start a direct chat by user name."""
         await self.page.get_by_role("button", name="New chat").first.click()
-        await self.page.get_by_label("User name").fill(other)
+        await self.page.get_by_label("Username").fill(other)
         await self.page.get_by_role("button", name="Start chat", exact=True).click()
         await expect(self.title).to_have_text(other)
 

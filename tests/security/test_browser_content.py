@@ -79,7 +79,7 @@ async def send_files(web: WebStack, writer: RawChat, chat: str, names: list[str]
                     created=now,
                     due=now + 600,
                     phase="ready",
-                    is_looked_at=True,
+                    is_processed=True,
                 )
                 for name in names[at : at + FILES_AT_ONCE]
             ]

@@ -18,7 +18,7 @@ CHROMIUM = "/usr/bin/chromium"
 ORIGIN = "http://web.test"
 WEB = ROOT / "chatserver" / "web"
 # Of the page /docs, and what the browser starts for notifications.
-ELSEWHERE = {"docs.js", "styles/docs.css", "pushworker.js"}
+ELSEWHERE = {"docs.js", "styles/docs.css", "push_service_worker.js"}
 FORBIDDEN = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment"
     r"|DOMParser|srcdoc|\beval\(|new Function|setAttribute\([\"']on|javascript:|cssText"

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import structlog
@@ -77,10 +77,6 @@ def archived_form(entry: Message) -> Message:
     return tombstone_of(entry, entry.rev)
 
 
-async def _never() -> bool:
-    return False
-
-
 class Archiver:
     """Archives chats, one at a time."""
 
@@ -92,13 +88,10 @@ class Archiver:
         settings: Archive,
         clock: Clock,
         restored: RestoredRows,
-        reads_ttl: Callable[[], Awaitable[bool]] = _never,
     ) -> None:
-        """`reads_ttl`: whether TTL reads `ttl` yet; before that, no removal is left to TTL."""
         self._tracer = tracer()
         self._restored = restored
         self._keeping = ItemRetention.by(settings)
-        self._reads_ttl = reads_ttl
         self._manifests = manifests
         self._objects = objects
         self._aged = aged
@@ -118,7 +111,7 @@ class Archiver:
         """
         now_us = int(self._clock.time() * US)
         cutoff = now_us - self._settings.retention_s * US
-        is_by_ttl = await self._is_by_ttl()
+        is_by_ttl = self._keeping.is_by_ttl
         if not is_by_ttl:
             for span in self._spans(await self._manifests.get_top(chat)):
                 await self._fold_late(chat, *span, is_by_ttl=False)
@@ -137,7 +130,7 @@ class Archiver:
         are then in no object.
         """
         top = await self._manifests.get_top(chat)
-        await self._fold_late(chat, 0, top.ts, is_by_ttl=await self._is_by_ttl())
+        await self._fold_late(chat, 0, top.ts, is_by_ttl=self._keeping.is_by_ttl)
         await self._discard_notes(chat)
 
     async def end_restored(self, chat: ChatId) -> bool:
@@ -151,15 +144,12 @@ class Archiver:
             if held.is_ending or await self._restored.declare_ending(chat, held):
                 failpoint("restore.before_removal")
                 await self._fold_late(
-                    chat, held.first_ts, held.last_ts, is_by_ttl=await self._is_by_ttl()
+                    chat, held.first_ts, held.last_ts, is_by_ttl=self._keeping.is_by_ttl
                 )
                 failpoint("restore.after_removal")
                 await self._restored.drop(chat, held)
         await self._discard_notes(chat)
         return not (await self._manifests.get_top(chat)).restored
-
-    async def _is_by_ttl(self) -> bool:
-        return self._keeping.is_by_ttl and await self._reads_ttl()
 
     # entries that are old enough
 

@@ -6,7 +6,6 @@ from functools import cached_property
 
 from chatserver.container.storage import StorageContainer
 from chatserver.warm.messages.ttl_undo import RemovedItems
-from chatserver.warm.schema.active_version import KnownSchema
 from chatserver.warm.streams.checkpoints import StreamRows
 from workers.archive import LEASE_S
 from workers.archive.archiver import Archiver
@@ -29,7 +28,6 @@ class ArchiveContainer:
             core.settings.archive,
             core.clock,
             core.restored,
-            KnownSchema(self._client, core.settings.warm, core.clock).reads_ttl,
         )
 
     @cached_property

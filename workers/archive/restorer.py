@@ -38,10 +38,10 @@ from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.archive.restored_ranges import RestoredRows
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.messages.long_bodies import LongBodies
 from chatserver.warm.messages.store import PersistItem
 from chatserver.warm.messages.write_shards import ShardList
-from chatserver.warm.schema.migrations.pace import Pace
 
 PAGE: Final = 100
 ROWS_PAGE: Final = 100
@@ -81,7 +81,7 @@ class Restorer:
         cold: ColdLog,
         aged: ArchivableMessages,
         directory: Directory,
-        pace: Pace,
+        pace: RateLimiter,
         clock: Clock,
     ) -> None:
         self._manifests = manifests
@@ -245,6 +245,6 @@ async def open_restorer(
             ColdLog(manifests=manifests, segments=objects, items=aged, clock=clock),
             aged,
             Directory(client, settings.warm),
-            Pace(write_units_per_s, clock),
+            RateLimiter(write_units_per_s, clock),
             clock,
         )

@@ -78,7 +78,7 @@ class Link:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         if isinstance(error, Unavailable) and error.message.startswith("no gateway"):
-            hint = "Start one with `chatserver dev`; another address is set with --url"
+            hint = "Start one with `chatserver dev`, or set another address with --url"
             return Unavailable(f"{error.message}. {hint}")
         return error
 
@@ -182,7 +182,7 @@ class Link:
     async def _send_file(self, path: str) -> None:
         try:
             if self.talk.chat is None:
-                raise Unavailable("there is no connection yet: send the file again")
+                raise Unavailable("not connected yet: send the file again")
             chat = self.talk.chat.id
             self.note = f"uploading {path}"
             self._on_change()

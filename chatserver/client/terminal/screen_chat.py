@@ -137,7 +137,7 @@ class ScreenChat:
         return Group(self._header(width), *filler, *shown, self._footer())
 
     def _header(self, width: int) -> Text:
-        state = {State.CONNECTING: "connecting…", State.OFFLINE: "offline, trying again…"}
+        state = {State.CONNECTING: "connecting…", State.OFFLINE: "offline, reconnecting…"}
         right = state.get(self._link.state, "")
         left = f" {self._talk.user or '…'} with {self._talk.peer}"
         return Text(f"{left}{right:>{max(1, width - len(left) - 1)}} ", "reverse", no_wrap=True)

@@ -18,7 +18,7 @@ COMPANION: Final = (
     "ai-echo",
     Changes(
         name="Echo",
-        prompt="You are Echo, and say again what you are told.",
+        prompt="You are Echo. Repeat each message word for word.",
         provider="scripted",
         model="echo",
     ),

@@ -86,7 +86,7 @@ async def _prepare(settings: config.Redis, warm: config.Warm, against: str, coun
         keys = hot.keys
     if against != "stub":
         async with open_dynamodb(warm) as dynamodb:
-            await apply_tables(dynamodb, warm, poll_s=0.1)
+            await apply_tables(dynamodb.for_feature("operations"), warm, poll_s=0.1)
     with redis_py.Redis.from_url(settings.url) as client:
         fill(client, keys, count)
     return keys

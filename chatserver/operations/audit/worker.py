@@ -35,9 +35,9 @@ from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.chats.chat_scan import iter_chats
 from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
 from chatserver.warm.dynamo.paced_client import PacedClient
+from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.messages.long_bodies import LongBodies
 from chatserver.warm.messages.write_shards import ShardList
-from chatserver.warm.schema.migrations.pace import Pace
 from workers.partitions import run_partitions
 from workers.rounds import make_rounds
 
@@ -102,7 +102,7 @@ def make_audit(
     read_units_per_s: int | None,
 ) -> Audit:
     """Build the auditors. All their DynamoDB reads share one rate limit."""
-    paced = PacedClient(client, Pace(read_units_per_s, clock))
+    paced = PacedClient(client, RateLimiter(read_units_per_s, clock))
     manifests = Manifests(paced, settings.warm)
     shards = ShardList(paced, settings.warm, clock)
     bodies = LongBodies(paced, settings.warm, BodyFiles(store), clock, shards)

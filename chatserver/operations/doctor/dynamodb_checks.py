@@ -8,8 +8,7 @@ from chatserver.config import Warm
 from chatserver.errors import ChatError, ConfigError
 from chatserver.operations.doctor.model import Finding, found
 from chatserver.warm.dynamo.client import DynamoClient, TableMissing, open_dynamodb
-from chatserver.warm.schema import versions
-from chatserver.warm.schema.active_version import SchemaRows
+from chatserver.warm.schema.active_version import NEWEST, SchemaRows
 from chatserver.warm.schema.provisioning import find_problems
 from chatserver.warm.schema.tables import TABLES, Table
 
@@ -111,7 +110,7 @@ async def _check_backups(client: DynamoClient, name: str) -> list[Finding]:
 
 async def _check_schema(client: DynamoClient, settings: Warm) -> Finding:
     state = await SchemaRows(client, settings).get_state()
-    what = f"the tables have schema {versions.NEWEST}, the newest of this release"
+    what = f"the tables have schema {NEWEST}, the newest of this release"
     fix = f"they have {state.version}: see `chatserver migrate status`, then `migrate up`"
-    is_new = state.version >= versions.NEWEST
+    is_new = state.version >= NEWEST
     return found(STORE, what, is_so=is_new, fix=fix, level="note")

@@ -34,7 +34,6 @@ from chatserver.warm.messages.store import (
 )
 from chatserver.warm.messages.ttl import find_ttl
 from chatserver.warm.messages.write_shards import ShardList
-from chatserver.warm.schema import versions
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
@@ -72,7 +71,6 @@ class ArchivableMessages:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._table = MESSAGES.name_in(settings)
-        self._schema = versions.acting_version(settings)
         self._rows = ChatRows(client, settings, self._clock, shards)
 
     async def list_between(
@@ -228,7 +226,7 @@ class ArchivableMessages:
         Guarantees:
             Idempotent. An item that is newer than the entry is kept unchanged.
         """
-        (short,) = await self._bodies.offload([encode_item(item, self._schema)])
+        (short,) = await self._bodies.offload([encode_item(item)])
         encoded = place_item(await self._rows.layouts(), short)
         request = {
             "TableName": self._table,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chatserver.warm.dynamo.client import DynamoClient
-from chatserver.warm.schema.migrations.pace import Pace
+from chatserver.warm.dynamo.rate_limiter import RateLimiter
 
 # Operations that return consumed capacity. Batches use `call_once` and are not counted.
 _TOLD = {
@@ -22,7 +22,7 @@ _TOLD = {
 class PacedClient(DynamoClient):
     """DynamoDB client with a capacity limit, shared by all repositories that use it."""
 
-    def __init__(self, client: DynamoClient, pace: Pace) -> None:
+    def __init__(self, client: DynamoClient, pace: RateLimiter) -> None:
         super().__init__(client._sdk, client._settings)
         self.feature, self.meter = client.feature, client.meter
         self._pace = pace

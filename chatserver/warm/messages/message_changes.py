@@ -26,16 +26,13 @@ from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
 from chatserver.warm.messages.store import PersistItem, decode_item, decode_items, encode_item
 from chatserver.warm.messages.ttl import FOR_EVER, ItemRetention
 from chatserver.warm.messages.write_shards import ShardList
-from chatserver.warm.schema import versions
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
 TRIES_MAX = 8
 
-# The schema version that introduced an attribute.
-_NEW = {Field.FILES_OF: versions.FILES, Field.TTL: versions.TTL}
-_KEPT = {Field.RESTORED}  # metadata of the item, not of its message
-_ALL = {name for constant, name in vars(Field).items() if constant.isupper()} - _KEPT
+_ITEM_ONLY = {Field.RESTORED}  # metadata of the item, not of its message
+_KNOWN = {name for constant, name in vars(Field).items() if constant.isupper()} - _ITEM_ONLY
 
 
 class Archived(Protocol):
@@ -81,7 +78,6 @@ class MessageChanges:
         self._bodies = bodies or NoBodies()
         self._release = release
         self._table = MESSAGES.name_in(settings)
-        self._schema = versions.acting_version(settings)
         self._rows = ChatRows(client, settings, None, shards)
 
     async def apply(self, chat: str, ts: int, entries: Sequence[Message]) -> None:
@@ -117,7 +113,7 @@ class MessageChanges:
             CorruptData: the entry cannot be encoded.
             Unavailable: the entry may be stored, or not.
         """
-        (short,) = await self._bodies.offload([encode_item(item, self._schema)])
+        (short,) = await self._bodies.offload([encode_item(item)])
         encoded = place_item(await self._rows.layouts(), short)
         request = {
             "TableName": self._table,
@@ -204,7 +200,7 @@ class MessageChanges:
         """Store a change. Raises ConditionFailed: the item has changed since."""
         receiver, old = item.get(Field.RECEIVER), object_of(item)
         user = None if receiver is None else str(receiver["S"])
-        wanted = encode_item(PersistItem(changed, user), self._schema)
+        wanted = encode_item(PersistItem(changed, user))
         has_its_text = not changed.deleted and changed.edited_seq == message.edited_seq
         if old is not None and has_its_text:
             # The body was not loaded. Keep the pointer to its object.
@@ -214,7 +210,7 @@ class MessageChanges:
             wanted.pop(Field.SUM, None)
         else:
             (wanted,) = await self._bodies.offload([wanted])
-        update = _difference(item, wanted, self._schema, is_late=is_late)
+        update = _difference(item, wanted, is_late=is_late)
         await self._client.call("update_item", {**place, **update})
         if old is not None and old != object_of(wanted):
             await self._bodies.drop(old)
@@ -237,9 +233,7 @@ class MessageChanges:
         """Store a changed archived entry. Raises ConditionFailed: it has an item by now."""
         if self._archived is not None:
             await self._archived.note_late(changed.chat)
-        (short,) = await self._bodies.offload(
-            [encode_item(PersistItem(changed, None), self._schema)]
-        )
+        (short,) = await self._bodies.offload([encode_item(PersistItem(changed, None))])
         request = {
             "TableName": self._table,
             "Item": place_item(await self._rows.layouts(), short),
@@ -249,7 +243,7 @@ class MessageChanges:
         await self._client.call("put_item", request)
 
 
-def _difference(item: Item, wanted: Item, schema: int, *, is_late: bool) -> dict[str, Any]:
+def _difference(item: Item, wanted: Item, *, is_late: bool) -> dict[str, Any]:
     """Return the update that changes `item` into `wanted`, on condition of its `rev`.
 
     Attributes unknown to this release are kept: a newer release added them. `ttl` is kept too,
@@ -258,10 +252,9 @@ def _difference(item: Item, wanted: Item, schema: int, *, is_late: bool) -> dict
     wanted = {**wanted, Field.CHAT: item[Field.CHAT]}  # keep its current shard
     wanted.pop(Field.TTL, None)
     new = {name: value for name, value in wanted.items() if item.get(name) != value}
-    known = _known(schema) - ({Field.TTL} if not is_late else set())
-    # A migration may have added an attribute since the item was read, without changing `rev`.
-    there = dict.fromkeys([*item, *_NEW])
-    gone = [name for name in there if name not in wanted and name in known]
+    known = _KNOWN if is_late else _KNOWN - {Field.TTL}
+    # Not only what `item` has: a migration may have added an attribute since, without a new `rev`.
+    gone = sorted(known - wanted.keys())
     names = {f"#{n}": name for n, name in enumerate([*new, *gone])}
     sets = ", ".join(f"#{n} = :{n}" for n in range(len(new)))
     removes = ", ".join(f"#{len(new) + n}" for n in range(len(gone)))
@@ -274,8 +267,3 @@ def _difference(item: Item, wanted: Item, schema: int, *, is_late: bool) -> dict
             ":rev": item[Field.REV],
         },
     }
-
-
-def _known(schema: int) -> set[str]:
-    """Return the attributes known in this schema version."""
-    return {name for name in _ALL if _NEW.get(name, 0) <= schema}

@@ -59,7 +59,6 @@ from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
 from chatserver.warm.messages.seq_search import PROBES_MAX, TS_MAX, Place, Probe, SeqSearch
 from chatserver.warm.messages.ttl import FOR_EVER, ItemRetention
 from chatserver.warm.messages.write_shards import ShardList
-from chatserver.warm.schema import versions
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
@@ -76,13 +75,11 @@ class PersistItem:
     receiver: str | None
 
 
-def encode_item(
-    item: PersistItem, schema: int = versions.NEWEST, removed_at: int | None = None
-) -> Item:
+def encode_item(item: PersistItem, removed_at: int | None = None) -> Item:
     """Return the item of a message. Deterministic: equal messages make equal items.
 
-    `schema` is the schema version of the process. `removed_at` (seconds) is the TTL by age; it does
-    not apply to a message that expires, because its body has no other copy.
+    `removed_at` (seconds) is the TTL by age; it does not apply to a message that expires, because
+    its body has no other copy.
 
     Raises:
         CorruptData: the body is not valid Unicode, which not every server reports.
@@ -113,13 +110,12 @@ def encode_item(
     if message.expires_at is not None:
         encoded[Field.EXPIRES_AT] = {"N": str(message.expires_at)}
         removed_at = message.expires_at
-    if removed_at is not None and schema >= versions.TTL:
+    if removed_at is not None:
         encoded[Field.TTL] = {"N": str(removed_at)}
     if message.attachments:
         files = msgspec.json.encode(message.attachments)
         encoded[Field.ATTACHMENTS] = {"S": files.decode()}
-        if schema >= versions.FILES:
-            encoded[Field.FILES_OF] = encoded[Field.CHAT]
+        encoded[Field.FILES_OF] = encoded[Field.CHAT]
     if message.ai is not None:
         encoded[Field.AI] = {"S": msgspec.json.encode(message.ai).decode()}
     if message.rev or message.deleted or status == STATUS_EVENT:
@@ -265,7 +261,6 @@ class MessageRepository:
         self._keeping = keeping
         self._table = MESSAGES.name_in(settings)
         self._rows = ChatRows(client, settings, self._clock, shards)
-        self._schema = versions.acting_version(settings)
 
     async def put_batch(self, items: Sequence[PersistItem], timeout_s: float) -> None:
         """Store messages with sequential calls of 25 items each.
@@ -290,7 +285,7 @@ class MessageRepository:
         layouts, now_s = await self._rows.layouts(), self._clock.time()
         encoded = {
             (item.message.chat, item.message.ts): encode_item(
-                item, self._schema, self._keeping.removed_at(item.message.ts, now_s)
+                item, self._keeping.removed_at(item.message.ts, now_s)
             )
             for item in items
         }

@@ -20,15 +20,11 @@ from typing import Final
 
 from chatserver.config import Archive
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.messages.item_repair import Mend
 from chatserver.warm.schema.tables import MessageField as Field
 
 # Allowance for clock differences between two workers and for the duration of a write.
 SLACK_S: Final = 3600
 US: Final = 1_000_000
-
-# Attributes that `mend_ttl` reads, including the key.
-MENDED_BY: Final = (Field.CHAT, Field.TS, Field.REV, Field.EXPIRES_AT, Field.TTL)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,12 +78,3 @@ FOR_EVER: Final = ItemRetention(0, 0, is_by_ttl=False)
 def find_ttl(item: Item) -> int | None:
     """Return the time at which TTL may remove an item (seconds), or None if it has no TTL."""
     return int(item[Field.TTL]["N"]) if Field.TTL in item else None
-
-
-def mend_ttl(item: Item) -> Mend | None:
-    """Return the repair for an item whose message expires but which has no `ttl`."""
-    if Field.REV not in item:  # a marker, which is kept
-        return None
-    if Field.EXPIRES_AT not in item or Field.TTL in item:
-        return None
-    return Mend({Field.TTL: item[Field.EXPIRES_AT]})

@@ -16,7 +16,6 @@ from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
 from chatserver.warm.messages.store import PersistItem, decode_item, decode_items, encode_item
-from chatserver.warm.schema import versions
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
@@ -30,7 +29,6 @@ class RemovedItems:
         self._client = client
         self._bodies = bodies or NoBodies()
         self._table = MESSAGES.name_in(settings)
-        self._schema = versions.acting_version(settings)
 
     async def put_back(self, item: Item, message: Message) -> bool:
         """Restore an item as `message`, its current state; return False if a newer one exists.
@@ -83,7 +81,7 @@ class RemovedItems:
         if was != message:
             receiver = item.get(Field.RECEIVER)
             user = None if receiver is None else str(receiver["S"])
-            wanted = encode_item(PersistItem(message, user), self._schema)
+            wanted = encode_item(PersistItem(message, user))
             if has_its_text and not message.deleted:
                 # Keep the pointer to the body. The checksum cannot be computed without the body.
                 pointer = (Field.BODY, Field.BODY_SHA256, Field.BODY_BYTES)

@@ -41,7 +41,7 @@ from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.row_fields import get_number
-from chatserver.warm.schema.migrated_attributes import ShardField as Field
+from chatserver.warm.schema.directory_attributes import ShardField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
 SHARD_REFRESH_S = 5.0  # how often a process reads the list of sharded chats

@@ -1,5 +1,9 @@
 """Schema version of the tables, and the versions of the running processes.
 
+Version 1 is the first schema; version N is the schema after migration N
+(`chatserver.warm.schema.migrations`). A process uses the newest version of its release, or an older
+one set with `warm.schema_version`.
+
 Owns, in table `directory`:
 
     PK "schema"  SK "schema"            version N  oldest N
@@ -26,12 +30,15 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import new_id
 from chatserver.errors import ConfigError, Unavailable
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.schema import versions
-from chatserver.warm.schema.migrated_attributes import SchemaField as Field
+from chatserver.warm.schema.directory_attributes import SchemaField as Field
 from chatserver.warm.schema.tables import DIRECTORY
-from chatserver.warm.schema.versions import SCHEMA_KEY
 
 log = structlog.get_logger()
+
+FIRST: Final = 1  # tables without a recorded version have this one
+NEWEST = 1
+OLDEST = 1  # minimum version of processes that use newly created tables
+SCHEMA_KEY: Final = "schema"  # partition of all schema items in `directory`
 
 SCHEMA_CHECK_S = 20.0  # how often a process reads the schema version
 
@@ -39,17 +46,17 @@ PROCESS_PREFIX: Final = "process#"
 AFTER_PROCESSES: Final = "process$"  # '$' follows '#'
 PROCESSES_MAX: Final = 10_000
 # A process that missed this many heartbeats is considered dead.
-LOOKS_MISSED_MAX: Final = 3
+HEARTBEATS_MISSED_MAX: Final = 3
 KEPT_S: Final = 86_400
-LOOK_TIMEOUT_S: Final = 2.0
-NEXT_LOOK_S: Final = 2.0  # while the schema is unknown
+CHECK_TIMEOUT_S: Final = 2.0
+RETRY_S: Final = 2.0  # while the schema is unknown
 
 
 class SchemaState(NamedTuple):
     """The last completed migration, and the minimum schema version of processes."""
 
-    version: int = 0
-    oldest: int = 0
+    version: int = FIRST
+    oldest: int = FIRST
 
 
 class Process(NamedTuple):
@@ -60,6 +67,33 @@ class Process(NamedTuple):
     seen_ms: int
 
 
+def acting_version(settings: Warm) -> int:
+    """Return the schema version of this process.
+
+    Raises:
+        ConfigError: the configured version is unknown to this release.
+    """
+    version = settings.schema_version
+    if version is None:
+        return NEWEST
+    if version > NEWEST:
+        raise ConfigError(
+            [
+                f"warm.schema_version (CHAT_WARM_SCHEMA_VERSION): is {version}, and the newest "
+                f"that this release knows is {NEWEST}"
+            ]
+        )
+    return version
+
+
+def newest_record() -> Item:
+    """Return the `directory` item that records the newest schema version."""
+    return key_of(SCHEMA_KEY) | {
+        Field.VERSION: {"N": str(NEWEST)},
+        Field.OLDEST: {"N": str(OLDEST)},
+    }
+
+
 def check_schema(state: SchemaState, acts_by: int, settings: Warm) -> None:
     """Check that a process may use the tables.
 
@@ -68,12 +102,12 @@ def check_schema(state: SchemaState, acts_by: int, settings: Warm) -> None:
     """
     if acts_by >= state.oldest:
         return
-    told = "" if settings.schema_version is None else ", as warm.schema_version tells it to"
+    is_set = settings.schema_version is not None
     raise ConfigError(
         [
-            f"DynamoDB tables {settings.table_prefix}*: their schema is {state.version}, for "
-            f"processes that act by schema {state.oldest} or newer; this one acts by {acts_by}"
-            f"{told}. Deploy a newer release{', or unset CHAT_WARM_SCHEMA_VERSION' if told else ''}"
+            f"DynamoDB tables {settings.table_prefix}* have schema {state.version}, which requires "
+            f"processes of schema {state.oldest} or newer; this one has {acts_by}. Deploy a newer "
+            f"release{', or unset CHAT_WARM_SCHEMA_VERSION' if is_set else ''}"
         ]
     )
 
@@ -86,7 +120,7 @@ class SchemaRows:
         self._table = DIRECTORY.name_in(settings)
 
     async def get_state(self) -> SchemaState:
-        """Return the schema of the tables; 0 for both if not recorded. Strongly consistent."""
+        """Return the schema of the tables, `FIRST` if none is recorded. Strongly consistent."""
         request = {"TableName": self._table, "Key": key_of(SCHEMA_KEY), "ConsistentRead": True}
         item: Item | None = (await self._client.call("get_item", request)).get("Item")
         if item is None:
@@ -127,7 +161,7 @@ class SchemaRows:
 
     async def list_processes(self, now: float) -> list[Process]:
         """Return the live processes, by name. Strongly consistent."""
-        since_ms = (now - SCHEMA_CHECK_S * LOOKS_MISSED_MAX) * 1000
+        since_ms = (now - SCHEMA_CHECK_S * HEARTBEATS_MISSED_MAX) * 1000
         request: dict[str, Any] = {
             "TableName": self._table,
             "KeyConditionExpression": "#pk = :pk AND #sk BETWEEN :low AND :high",
@@ -164,22 +198,17 @@ class KnownSchema:
 
     def __init__(self, client: DynamoClient, settings: Warm, clock: Clock) -> None:
         self._rows = SchemaRows(client, settings)
-        self._for_s = SCHEMA_CHECK_S
         self._clock = clock
         self._state = SchemaState()
         self._until = float("-inf")
 
     async def get_version(self) -> int:
-        """Return the last completed migration, as of at most `schema_check_s` ago."""
+        """Return the last completed migration, as of at most `SCHEMA_CHECK_S` ago."""
         now = self._clock.monotonic()
         if now >= self._until:
             self._state = await self._rows.get_state()
-            self._until = now + self._for_s
+            self._until = now + SCHEMA_CHECK_S
         return self._state.version
-
-    async def reads_ttl(self) -> bool:
-        """Return whether DynamoDB's TTL reads `ttl` and all writers of messages maintain it."""
-        return await self.get_version() >= versions.TTL_ONLY
 
 
 @contextlib.asynccontextmanager
@@ -189,19 +218,19 @@ async def watch_schema(
     """Check that this process may use the tables, and send heartbeats while the block runs.
 
     Guarantees:
-        A process that may no longer use the tables receives SIGTERM within `schema_check_s`.
+        A process that may no longer use the tables receives SIGTERM within `SCHEMA_CHECK_S`.
         While DynamoDB is unavailable or denies access, the process is allowed to run.
 
     Raises:
         ConfigError: the tables require a newer schema version than this process has.
     """
-    acts_by = versions.acting_version(settings)
+    acts_by = acting_version(settings)
     name = f"{what}-{socket.gethostname()}-{os.getpid()}-{new_id()}"
     rows = SchemaRows(client, settings)
 
-    async def look() -> bool:
+    async def check() -> bool:
         try:
-            async with client.deadline(LOOK_TIMEOUT_S):
+            async with client.deadline(CHECK_TIMEOUT_S):
                 await rows.put_process(name, acts_by, clock.time())
                 state = await rows.get_state()
         except (Unavailable, ConfigError) as exc:
@@ -212,18 +241,18 @@ async def watch_schema(
             log.debug("schema.other", acts_by=acts_by, tables=state.version)
         return True
 
-    async def keep_looking(is_known: bool) -> None:
+    async def check_repeatedly(is_known: bool) -> None:
         while True:
-            await asyncio.sleep(SCHEMA_CHECK_S if is_known else NEXT_LOOK_S)
+            await asyncio.sleep(SCHEMA_CHECK_S if is_known else RETRY_S)
             try:
-                is_known = await look()
+                is_known = await check()
             except ConfigError as exc:
                 log.error("schema.too_old", problems=exc.problems)
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
 
     try:
-        task = asyncio.create_task(keep_looking(await look()), name="schema")
+        task = asyncio.create_task(check_repeatedly(await check()), name="schema")
         try:
             yield
         finally:
@@ -231,5 +260,5 @@ async def watch_schema(
             await asyncio.wait([task])
     finally:
         with contextlib.suppress(Unavailable, ConfigError):
-            async with client.deadline(LOOK_TIMEOUT_S):
+            async with client.deadline(CHECK_TIMEOUT_S):
                 await rows.remove_process(name)

@@ -14,8 +14,8 @@ from typing import Any, Final, Literal
 from chatserver.config import Warm
 from chatserver.errors import ConfigError, Conflict
 from chatserver.warm.dynamo.client import DynamoClient, TableMissing
-from chatserver.warm.schema import versions
-from chatserver.warm.schema.migrated_attributes import SchemaField as Field
+from chatserver.warm.schema.active_version import newest_record
+from chatserver.warm.schema.directory_attributes import SchemaField as Field
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, TABLES, Index, Key, Table
 
 POLL_S = 0.5
@@ -260,7 +260,7 @@ async def record_newest(client: DynamoClient, directory: str) -> None:
     """
     request = {
         "TableName": directory,
-        "Item": versions.newest_note(),
+        "Item": newest_record(),
         "ConditionExpression": "attribute_not_exists(#pk)",
         "ExpressionAttributeNames": {"#pk": Field.PK},
     }

@@ -1,6 +1,6 @@
 """DynamoDB tables: keys, indexes and attribute names.
 
-Attribute names are defined only here and in `chatserver.warm.schema.migrated_attributes`.
+Attribute names are defined only here and in `chatserver.warm.schema.directory_attributes`.
 
 | table          | keys           | indexes                                 | content           |
 |----------------|----------------|-----------------------------------------|-------------------|
@@ -27,7 +27,6 @@ import dataclasses
 from typing import Final, Literal
 
 from chatserver.config import Warm
-from chatserver.warm.schema import versions
 
 
 class MessageField:
@@ -59,9 +58,9 @@ class MessageField:
     REACTIONS: Final = "reactions"  # user to emoji
     DELETED: Final = "deleted"  # the body is deleted, the item is kept
     EXPIRES_AT: Final = "expires_at"  # seconds since 1970: when the message expires
-    TTL: Final = "ttl"  # seconds since 1970: DynamoDB may remove the item; since schema 5
+    TTL: Final = "ttl"  # seconds since 1970: DynamoDB may remove the item
     ATTACHMENTS: Final = "attachments"  # JSON, as sent to clients
-    FILES_OF: Final = "files_of"  # the chat id, on messages with attachments; since schema 1
+    FILES_OF: Final = "files_of"  # the chat id, on messages with attachments
     AI: Final = "ai"  # JSON: the model, the outcome and the token counts of an AI response
     AUTHOR: Final = "author"  # markers: the message's sender, not in any index
     COPY: Final = "copy"  # legal hold copies: the message as JSON
@@ -264,7 +263,7 @@ class Key:
 class Index:
     """A global secondary index. Projects its key, the table's key and `includes`.
 
-    `since` is the migration that adds it to tables created without it.
+    `since` is the migration that adds it; 0 for an index of the first schema.
     """
 
     name: str
@@ -304,10 +303,7 @@ STATUS_INDEX: Final = Index(
     "status", Key(MessageField.CHAT, MessageField.STATUS_TS), (MessageField.EXPIRES_AT,)
 )
 FILES_INDEX: Final = Index(
-    "files",
-    Key(MessageField.FILES_OF, MessageField.TS),
-    (MessageField.EXPIRES_AT,),
-    since=versions.FILES,
+    "files", Key(MessageField.FILES_OF, MessageField.TS), (MessageField.EXPIRES_AT,)
 )
 SESSION_CHAT_INDEX: Final = Index("GSI1_chat", Key(SessionField.GSI1_PK, None))
 MEMBER_INDEX: Final = Index("by_member", Key(DirectoryField.SK, DirectoryField.PK))
@@ -318,7 +314,6 @@ MESSAGES: Final = Table(
     (SENDER_INDEX, RECEIVER_INDEX, STATUS_INDEX, FILES_INDEX),
     numbers=frozenset({MessageField.TS}),
     expiry=MessageField.TTL,
-    expiry_before=MessageField.EXPIRES_AT,
     is_streamed=True,
 )
 CHAT_SESSION: Final = Table(

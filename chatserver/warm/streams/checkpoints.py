@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from chatserver.config import Warm
 from chatserver.errors import Unavailable
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.schema.migrated_attributes import StreamField as Field
+from chatserver.warm.schema.directory_attributes import StreamField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.streams.shard_lineage import Shard, ShardProgress
 

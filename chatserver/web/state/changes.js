@@ -1,29 +1,29 @@
-// What an entry of a chat does to the message that it is about.
+// Changes of messages: edits, deletions and reactions.
 //
-// A chat's log holds messages and what happened to them and to the chat; all have a seq. A message
-// is what it was plus the changes after it, in order of seq, each one only if it is newer than the
-// message's `rev`. The server and the SDK have the same rule.
+// A chat's log holds messages, their changes and system entries; all have a seq. Changes are applied
+// to their message in order of seq, each only if it is newer than the message's `rev`. The server
+// and the SDK have the same rule.
 
 const AMENDING = new Set(["edit", "delete", "reaction"]);
 const SYSTEM = new Set(["member", "update"]);
 
-/** Says whether an entry changes a message, so that it is never drawn itself. */
+/** Return whether an entry changes a message; such entries have no row of their own. */
 export function isAmending(entry) {
   return AMENDING.has(entry.kind);
 }
 
-/** Says whether an entry is a message, not something that happened to one or to the chat. */
+/** Return whether an entry is a message, not a change or a system entry. */
 export function isMessage(entry) {
   return !AMENDING.has(entry.kind) && !SYSTEM.has(entry.kind);
 }
 
-/** What is left of a message whose text is gone: its place. */
+/** The tombstone of a deleted message. */
 export function tombstoneOf(message, rev = message.rev ?? 0) {
   const { reactions, edited_ts, edited_seq, reply_to, attachments, ...rest } = message;
   return { ...rest, body: "", deleted: true, rev };
 }
 
-/** The message as it is after `entry`, which names it as its target; the same object if it is. */
+/** Apply `entry` to its target message; returns the same object if nothing changed. */
 export function applyEntry(message, entry) {
   if (entry.seq <= (message.rev ?? 0) || message.deleted || entry.deleted) return message;
   if (entry.kind === "edit") {
@@ -32,20 +32,20 @@ export function applyEntry(message, entry) {
   }
   if (entry.kind === "delete") return tombstoneOf(message, entry.seq);
   if (entry.kind !== "reaction") return message;
-  // By entries, because "__proto__" is a good user id.
+  // By entries, because "__proto__" is a valid user id.
   const others = Object.entries(message.reactions ?? {}).filter(([user]) => user !== entry.sender);
   if (entry.body) others.push([entry.sender, entry.body]);
   return { ...message, reactions: Object.fromEntries(others), rev: entry.seq };
 }
 
-/** Of two copies of an entry the one that knows more; what is gone stays gone. */
+/** The newer of two copies of an entry; a deletion is final. */
 export function newerCopy(ours, theirs) {
   if (ours.deleted) return ours;
   if (theirs.deleted) return theirs;
   return (theirs.rev ?? 0) > (ours.rev ?? 0) ? theirs : ours;
 }
 
-/** The reactions to a message by how many chose each: `[{emoji, users}]`. */
+/** The reactions to a message by emoji: `[{emoji, users}]`. */
 export function countReactions(message) {
   const users = new Map();
   for (const [user, emoji] of Object.entries(message.reactions ?? {})) {

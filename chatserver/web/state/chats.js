@@ -1,5 +1,5 @@
-// The chats of the user: what a summary, a chat event and a read mark change.
-// `chats` is a Map, because "__proto__" and "constructor" are good ids.
+// The chat list: merges summaries, chat events and read marks.
+// `chats` is a Map, because "__proto__" and "constructor" are valid ids.
 
 import { isMessage, newerCopy } from "./changes.js";
 import { addEntry, blankChat, dropMessages, loadedTop } from "./messages.js";
@@ -11,11 +11,11 @@ export function withChat(chats, chat) {
 }
 
 /**
- * Take a page of the chat list.
+ * Merge a page of the chat list.
  *
- * The page and the events travel side by side, so either may know more than the other: the newest
- * message and the furthest mark win. `facts` (chat → {stored, marks}) is what an earlier life of
- * the page knew and no summary tells.
+ * The page and the events arrive concurrently, so either may be newer: the newest message and the
+ * furthest mark win. `facts` (chat → {stored, marks}) was saved before a reload; summaries do not
+ * contain it.
  */
 export function mergeSummaries(chats, summaries, facts = new Map()) {
   const merged = new Map(chats);
@@ -38,7 +38,7 @@ function mergeSummary(chat, summary) {
   changed.top = Math.max(chat.top, top);
   changed.read = Math.max(chat.read, read);
   if (last === null) {
-    if (top > chat.top) changed.last = null; // there is a newer one that nobody told of
+    if (top > chat.top) changed.last = null; // there is a newer one, not yet received
   } else if (isMessage(last) && last.seq >= (chat.last?.seq ?? 0)) {
     changed.last = last.seq === chat.last?.seq ? newerCopy(chat.last, last) : last;
     changed.activity = Math.max(chat.activity, last.ts);
@@ -47,15 +47,15 @@ function mergeSummary(chat, summary) {
     changed.listed = { read, top, unread: summary.unread ?? 0 };
   }
   if (summary.peer) changed.marks = withMark(chat.marks, summary.peer);
-  // What was loaded lacks what came since: load again when the chat is looked at.
+  // The loaded messages are outdated: load again when the chat is opened.
   const isBehind = chat.older !== "unknown" && top > loadedTop(chat);
   return isBehind ? dropMessages(changed) : changed;
 }
 
 /**
- * Start over from a snapshot: only marks outlive it, for they never move back.
+ * Replace all chats by a snapshot; marks are kept, as they never move back.
  *
- * In a new epoch the place of a lost message may be another's: what is read there is not known.
+ * In a new epoch a seq may belong to another message, so read marks are dropped.
  */
 export function replaceChats(chats, summaries, isNewEpoch) {
   const kept = new Map();
@@ -74,7 +74,7 @@ function withInfo(chat, info) {
   return { ...chat, kind, name, members, isEnded: isEnded || chat.isEnded };
 }
 
-/** Take a chat that is new or has changed. */
+/** Add or update a chat. */
 export function addInfo(chats, info, nowUs) {
   const chat = chats.get(info.chat) ?? blankChat(info.chat);
   const changed = { ...withInfo(chat, info), isStub: false };
@@ -91,7 +91,7 @@ function withMark(marks, { user, read = 0, received = 0 }) {
   });
 }
 
-/** Take how far a member has read; the user's own mark may come from another device. */
+/** Apply a read mark; the user's own may come from another device. */
 export function addMarks(chat, marks, me) {
   if (marks.user !== me) return { ...chat, marks: withMark(chat.marks, marks) };
   return readUpto(chat, marks.read ?? 0);
@@ -104,11 +104,10 @@ export function readUpto(chat, seq) {
 }
 
 /**
- * How many messages are unread.
+ * The number of unread messages.
  *
- * Who writes has read what stands before, so all that stands after the mark is from others. What
- * is known to be no message does not count. Up to where the server last listed the chat, it has
- * counted.
+ * A sender has read everything before their message, so all after the mark is from others. Entries
+ * that are not messages do not count. Up to the last summary, the server's count applies.
  */
 export function unreadOf(chat) {
   const top = Math.min(chat.top, chat.last?.seq ?? Infinity);
@@ -120,10 +119,9 @@ export function unreadOf(chat) {
 }
 
 /**
- * Take an entry of an event, and note where the unread messages begin.
+ * Add an entry of an event, and set the divider of unread messages.
  *
- * An entry that is already there changes nothing, however often it comes. The server moves the
- * mark of a message's sender without an event of its own.
+ * Idempotent. A message moves the read mark of its sender, for which there is no separate event.
  */
 export function receiveEntry(chat, entry, me, isWatched) {
   const isNew = entry.seq > chat.top;
@@ -138,10 +136,10 @@ export function receiveEntry(chat, entry, me, isWatched) {
   return changed;
 }
 
-/** Take what an entry says of the chat itself. */
+/** Apply a change of name or members. */
 function withNews(chat, entry) {
   if (entry.kind === "update" && entry.name) return { ...chat, name: entry.name };
-  if (entry.kind !== "member" || chat.members.length === 0) return chat; // a large one names nobody
+  if (entry.kind !== "member" || chat.members.length === 0) return chat; // large chats list no members
   const others = chat.members.filter((user) => user !== entry.user);
   return { ...chat, members: entry.role ? [...others, entry.user].sort() : others };
 }

@@ -1,15 +1,15 @@
-// Messages that end: hidden on time, without a word from the server.
+// Expiring messages, hidden on time without an event from the server.
 //
-// A message with `expires_at` (seconds) is a tombstone from then on: it keeps its place, and says
-// nothing. What the server sends later is a tombstone already.
+// A message becomes a tombstone at `expires_at` (seconds). The server sends expired messages as
+// tombstones.
 
-/** What is shown of a message in a line: its text, the names of its files, or why there is none. */
+/** A message on one line: its text, its file names, or why it has none. */
 export function shownText(message) {
   if (!message.deleted) return message.body || fileNames(message.attachments ?? []);
   return message.expires_at === undefined ? "This message was deleted" : "Expired message";
 }
 
-/** Files in words: "Files: a.png, b.pdf". */
+/** File names as text: "Files: a.png, b.pdf". */
 export function fileNames(files) {
   if (files.length === 0) return "";
   return `${files.length === 1 ? "File" : "Files"}: ${files.map(({ name }) => name).join(", ")}`;
@@ -28,7 +28,7 @@ function expireChat(chat, nowS) {
   return isSame ? chat : { ...chat, last, messages };
 }
 
-/** Return `chats` (a Map) as they are at `now` (ms); the same object if nothing has ended. */
+/** Return `chats` (a Map) as of `now` (ms); the same object if nothing has expired. */
 export function expireChats(chats, now) {
   let changed = chats;
   for (const [id, chat] of chats) {

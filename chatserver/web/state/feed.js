@@ -1,33 +1,33 @@
-// A list of posts, newest first, as a value: what pages, news and likes make of it. Pure.
+// List of posts, newest first: merges pages, new posts and likes. Pure.
 
-// The server counts a like some seconds later: until then what one sees is what one did.
+// The server counts a like some seconds later; until then the local state is shown.
 export const TRUSTED_MS = 5000;
 
 export const emptyFeed = { posts: [], next: null, isLoaded: false };
 
 const isNewer = (a, b) => (a.id === b.id ? 0 : a.id < b.id ? 1 : -1);
 
-/** `posts` joined in, each once; of what is there twice the newer reading counts. */
+/** Merge `posts`, each once; the newer copy wins. */
 function join(known, posts, now) {
   const byId = new Map(known.map((post) => [post.id, post]));
   for (const post of posts) byId.set(post.id, readAgain(byId.get(post.id), post, now));
   return [...byId.values()].sort(isNewer);
 }
 
-/** What the server says of a post, but for a like of one's own that it may not have counted. */
+/** The server's copy of a post, but with the user's recent like, which it may not have counted. */
 function readAgain(known, post, now) {
   if (known?.touchedAt === undefined || now - known.touchedAt > TRUSTED_MS) return post;
   return { ...post, likes: known.likes, liked: known.liked, touchedAt: known.touchedAt };
 }
 
-/** The page behind what is there. */
+/** Append the next page. */
 export function withPage(feed, { items, next }, now) {
   return { posts: join(feed.posts, items, now), next, isLoaded: true };
 }
 
 /**
- * The first page, read again: what is gone within its reach goes, what is below it stays.
- * `next` stays the end of all that is there.
+ * Apply the reloaded first page: posts missing within its range are removed, older ones stay.
+ * `next` remains the end of the list.
  */
 export function withFirstPage(feed, { items, next }, now) {
   const last = items.at(-1)?.id;
@@ -38,7 +38,7 @@ export function withFirstPage(feed, { items, next }, now) {
   return { posts: join(kept, items, now), next: hasMore ? feed.next : next, isLoaded: true };
 }
 
-/** A post that came by itself. */
+/** Add a new post. */
 export function withPost(feed, post, now) {
   return { ...feed, posts: join(feed.posts, [post], now) };
 }
@@ -47,7 +47,7 @@ export function withoutPost(feed, id) {
   return { ...feed, posts: feed.posts.filter((post) => post.id !== id) };
 }
 
-/** What one sees at once when one likes a post, or does no longer. */
+/** Apply the user's like or unlike at once. */
 export function withLike(feed, id, liked, now) {
   const posts = feed.posts.map((post) => {
     if (post.id !== id || post.liked === liked) return post;

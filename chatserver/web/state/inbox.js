@@ -1,27 +1,27 @@
-// The user's inbox: each event once, in order (the device's side of promise P4).
+// The user's inbox: each event once, in order (the device's side of guarantee P4).
 //
-// The server sends contiguous events. Should one be missing all the same, what comes after it
-// waits in `ahead`, and the client asks for a `sync` while anything waits there.
+// The server sends contiguous events. After a gap, later events are held back in `ahead`, and the
+// client requests a `sync` until `ahead` is empty.
 
 const AHEAD_MAX = 500;
 
-/** Says what to do with an event: apply, drop (the device has it) or gap. */
-export function judge(cursor, event) {
+/** Classify an event: apply, drop (already applied) or gap. */
+export function classifyEvent(cursor, event) {
   if (cursor === null || event.epoch !== cursor.epoch) return "gap";
   if (event.seq <= cursor.seq) return "drop";
   return event.seq === cursor.seq + 1 ? "apply" : "gap";
 }
 
-/** Keep an event that came too early. Beyond the bound it is dropped: `sync` brings it. */
+/** Hold back an early event. Beyond the limit it is dropped; `sync` returns it again. */
 export function holdBack(ahead, event) {
   if (ahead.length >= AHEAD_MAX) return ahead;
   if (ahead.some((held) => held.seq === event.seq && held.epoch === event.epoch)) return ahead;
   return [...ahead, event].sort((a, b) => a.seq - b.seq);
 }
 
-/** Take the event that follows the cursor out of those held back: `{next, rest}`. */
+/** Remove the event that follows the cursor from those held back: `{next, rest}`. */
 export function takeNext(ahead, cursor) {
-  const rest = ahead.filter((event) => judge(cursor, event) === "gap");
-  const next = ahead.find((event) => judge(cursor, event) === "apply") ?? null;
+  const rest = ahead.filter((event) => classifyEvent(cursor, event) === "gap");
+  const next = ahead.find((event) => classifyEvent(cursor, event) === "apply") ?? null;
   return { next, rest };
 }

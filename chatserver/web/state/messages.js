@@ -1,10 +1,9 @@
-// The entries of one chat that are loaded: a window that ends at the newest one.
+// The loaded entries of one chat: a window that ends at the newest one.
 //
-// Invariants: `messages` rises strictly in seq, without a gap but for the hole, and holds all kinds
-// of entries; `older` says what lies before it; a `hole` is a range of seqs known to exist inside
-// the window that has not been fetched yet. Each message is as the changes before the hole made it:
-// those behind it wait until it is filled, because changes apply in order.
-// All functions return a new chat and leave the old one as it is.
+// Invariants: `messages` is sorted by seq, has no gap except the hole, and holds all kinds of
+// entries; `older` describes what precedes it; a `hole` is a range of seqs inside the window that is
+// not loaded yet. Changes after the hole are applied once it is filled, because changes apply in
+// order. All functions return a new chat and do not modify the old one.
 
 import { applyEntry, isAmending, isMessage, newerCopy, tombstoneOf } from "./changes.js";
 
@@ -12,33 +11,33 @@ const QUIET_MAX = 500;
 const KEEP_WHEN_LEFT = 60;
 const KEEP_AT_BOTTOM = 200;
 
-/** A chat of which nothing is known but its id. */
+/** A chat of which only the id is known. */
 export function blankChat(id) {
   return {
     id,
     kind: kindOf(id),
     name: null,
     members: [],
-    isEnded: false, // a session with a companion that is only read now
+    isEnded: false, // an ended companion session: read-only
     isStub: true, // only events were seen, no summary
     top: 0, // newest seq known to exist
     last: null, // newest message, for the list
-    listed: null, // what the server counted: {read, top, unread}
+    listed: null, // the server's count: {read, top, unread}
     quiet: [], // known seqs after `read` that do not count as unread
-    read: 0, // own read mark; what stands after it is unread
+    read: 0, // own read mark; everything after it is unread
     marks: new Map(), // user → {read, received} of the other members
     stored: 0, // all up to here are known to be in the warm tier
     activity: 0, // µs, orders the list
     messages: [],
     older: "unknown", // unknown: nothing loaded yet · more · none
-    loading: null, // what is being fetched: newest · older · hole
+    loading: null, // what is being loaded: newest · older · hole
     trouble: null, // why the last load failed, in words
     hole: null, // {after, before}
     divider: null, // own read mark when unread messages were first shown
   };
 }
 
-/** What kind of chat an id stands for; a session with a companion has a ULID. */
+/** The kind of chat by its id; a companion session has a ULID. */
 function kindOf(id) {
   if (id.startsWith("g-")) return "group";
   return /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/u.test(id) ? "companion" : "direct";
@@ -67,7 +66,7 @@ export function loadedTop(chat) {
   return chat.messages.at(-1)?.seq ?? 0;
 }
 
-/** Join two lists that both rise in seq; where both have a seq, the newer copy wins. */
+/** Merge two lists sorted by seq; if both have a seq, the newer copy wins. */
 function mergeMessages(ours, theirs) {
   if (theirs.length === 0) return ours;
   if (ours.length === 0 || theirs[0].seq > ours.at(-1).seq) return [...ours, ...theirs];
@@ -80,7 +79,7 @@ function mergeMessages(ours, theirs) {
   return [...bySeq.values()].sort((a, b) => a.seq - b.seq);
 }
 
-/** Take an entry that an event brought. A seq that was skipped opens a hole. */
+/** Add an entry of an event. A skipped seq opens a hole. */
 export function addEntry(chat, entry) {
   const changed = { ...chat, top: Math.max(chat.top, entry.seq) };
   if (!isMessage(entry)) {
@@ -102,7 +101,7 @@ export function addEntry(chat, entry) {
   return withChanges(changed);
 }
 
-/** Apply the loaded changes to their messages; what is applied already changes nothing. */
+/** Apply the loaded changes to their messages; idempotent. */
 function withChanges(chat) {
   const upto = chat.hole?.after ?? Infinity;
   const messages = [...chat.messages];
@@ -117,7 +116,7 @@ function withChanges(chat) {
   return { ...chat, messages, last: isNewer ? newest : chat.last };
 }
 
-/** Seqs that an entry takes out of the unread count: its own, and that of a message it deletes. */
+/** Seqs that an entry excludes from the unread count: its own, and that of a deleted message. */
 function quietSeqs(entry) {
   if (entry.kind === "delete") return [entry.seq, entry.target];
   return isMessage(entry) && !entry.deleted ? [] : [entry.seq];
@@ -151,7 +150,7 @@ export function hideMessages(chat, seqs) {
   return { ...chat, listed, quiet, last: hide(chat.last), messages: chat.messages.map(hide) };
 }
 
-/** The seq that is seen with the message at `seq`: what follows it and is no message, too. */
+/** The seq that is seen with the message at `seq`: includes the non-messages right after it. */
 export function seenWith(chat, seq) {
   let upto = seq;
   for (let at = findIndex(chat.messages, seq + 1); at < chat.messages.length; at += 1) {
@@ -168,33 +167,33 @@ function widen(hole, after, before) {
 }
 
 /**
- * Take a page of history.
+ * Add a page of history.
  *
- * `want` is what was asked for: `newest`, `hole`, or `older`: the messages before `before`.
+ * `want` is what was requested: `newest`, `hole`, or `older`: the messages before `before`.
  */
 export function addPage(chat, page, want, before = null) {
   const found = [...page.messages].sort((a, b) => a.seq - b.seq);
   const changed = { ...chat, trouble: null, loading: null };
-  // The window was cut while the page was on its way: it would not touch what is left.
+  // The window was trimmed meanwhile: the page is not adjacent anymore.
   if (want === "older" && chat.messages[0]?.seq !== before) return changed;
-  const isApart = want === "newest" && found.length > 0 && found[0].seq > loadedTop(chat) + 1;
-  changed.messages = isApart ? found : mergeMessages(chat.messages, found);
+  const isSeparate = want === "newest" && found.length > 0 && found[0].seq > loadedTop(chat) + 1;
+  changed.messages = isSeparate ? found : mergeMessages(chat.messages, found);
   if (want === "hole") changed.hole = narrow(chat.hole, found, page.more);
   else changed.older = page.more && changed.messages[0]?.seq > 1 ? "more" : "none";
-  if (want === "newest") changed.hole = holeAtEnd(changed, isApart ? null : chat.hole);
+  if (want === "newest") changed.hole = holeAtEnd(changed, isSeparate ? null : chat.hole);
   changed.stored = Math.max(chat.stored, page.stored ?? 0);
   changed.top = Math.max(chat.top, loadedTop(changed));
   changed.quiet = withQuiet(chat, found);
   return withChanges(changed);
 }
 
-/** What events told of while a page without it was on its way. */
+/** The hole for events that arrived while the page was loading. */
 function holeAtEnd(chat, hole) {
   const end = loadedTop(chat);
   return chat.top > end ? widen(hole, end, chat.top + 1) : hole;
 }
 
-/** What is left of a hole after a page. What the server does not have is not asked for again. */
+/** The rest of a hole after a page. What the server does not have is not requested again. */
 function narrow(hole, found, more) {
   if (hole === null) return null;
   const end = found.at(-1)?.seq ?? 0;
@@ -202,14 +201,14 @@ function narrow(hole, found, more) {
   return isFilled ? null : { after: end, before: hole.before };
 }
 
-/** Forget old messages of a chat; they come back by scrolling. */
+/** Drop old messages of a chat; scrolling loads them again. */
 export function trimMessages(chat, isOpen) {
   const keep = isOpen ? KEEP_AT_BOTTOM : KEEP_WHEN_LEFT;
   if (chat.messages.length <= keep * 1.5) return chat;
   return { ...chat, messages: chat.messages.slice(-keep), older: "more" };
 }
 
-/** Forget what was loaded: it may be of another epoch, or have holes that nobody knows of. */
+/** Drop the loaded messages: they may be of another epoch or have unknown holes. */
 export function dropMessages(chat) {
   return { ...chat, messages: [], older: "unknown", loading: null, trouble: null, hole: null };
 }

@@ -1,31 +1,31 @@
-// What the user wrote and the server does not have for certain yet.
+// Outbox: messages and changes that the server has not confirmed yet.
 //
-// An entry: {ref, chat, body, replyTo, files, deed, at, status, tried, seq, ts, error, retryAt}
+// An entry: {ref, chat, body, replyTo, files, change, at, status, tried, seq, ts, error, retryAt}
 //   files    attachments of a message, as the server described them
-//   deed     null for a message, else {kind: edit · delete · reaction · hide, target: seq}
+//   change   null for a message, else {kind: edit · delete · reaction · hide, target: seq}
 //   queued   to be sent, as soon as the connection is open and `retryAt` has passed
-//   sending  sent, not answered
-//   acked    committed; its event is on the way and takes it out of the outbox
-//   failed   refused, or too old to send again safely; the user decides
-// One entry of a chat is in flight at a time, so that a retry never overtakes what was written
-// later. `ref` names the message for ever: sending it twice is sending it once.
+//   sending  sent, without a reply yet
+//   acked    committed; its event removes it from the outbox
+//   failed   rejected, or too old to resend safely; the user decides
+// One entry of a chat is in flight at a time, so that a retry never reorders messages.
+// `ref` identifies the message: sending it twice is idempotent.
 //
-// `unstored` keeps what was acked until the warm tier has it: a Redis that went back in time gets
-// it again under the same `ref`. Deeds are not offered again: the place that they name may be
-// another message's there.
+// `unstored` keeps acked messages until the warm tier has them: after a loss in Redis they are sent
+// again with the same `ref`. Changes are not sent again: their target seq may be another message
+// then.
 
-export const REF_LIFE_MS = 12 * 3600 * 1000; // the server knows a ref for a day; half is safe
+export const REF_LIFE_MS = 12 * 3600 * 1000; // half of the time that the server remembers a ref
 const UNSTORED_MAX = 500;
 const UNSTORED_CHATS_MAX = 100; // that `hello` takes
 
-export function newEntry({ ref, chat, body, replyTo = null, files = [], deed = null, at }) {
+export function newEntry({ ref, chat, body, replyTo = null, files = [], change = null, at }) {
   return {
     ref,
     chat,
     body,
     replyTo,
     files,
-    deed,
+    change,
     at,
     status: "queued",
     tried: false,
@@ -37,11 +37,11 @@ export function newEntry({ ref, chat, body, replyTo = null, files = [], deed = n
 }
 
 /** The entries that are messages. */
-export function withoutDeeds(outbox) {
-  return outbox.filter((entry) => !entry.deed);
+export function messageEntries(outbox) {
+  return outbox.filter((entry) => !entry.change);
 }
 
-/** Change the entry that `ref` names; an unknown ref changes nothing. */
+/** Change the entry with `ref`, if there is one. */
 export function updateEntry(outbox, ref, change) {
   return outbox.map((entry) => (entry.ref === ref ? { ...entry, ...change } : entry));
 }
@@ -52,7 +52,7 @@ export function removeEntry(outbox, ref) {
     : outbox;
 }
 
-/** The entries that may be sent now: the first open one of each chat, if its time has come. */
+/** The entries to send now: the first open one of each chat, if `retryAt` has passed. */
 export function sendable(outbox, now) {
   const busy = new Set();
   const ready = [];
@@ -71,33 +71,32 @@ export function nextRetry(outbox) {
 }
 
 /**
- * After a connection was lost: what was sent and not answered is sent again, with the same ref.
+ * After a lost connection: queue entries without a reply again, with the same ref.
  *
- * A try that is older than the server's memory of refs might become a second message: the user is
- * asked instead.
+ * An entry older than the server's memory of refs could become a duplicate: the user decides.
  */
 export function requeue(outbox, now) {
   return outbox.map((entry) => {
     if (entry.status !== "sending" && !(entry.status === "queued" && entry.tried)) return entry;
     if (now - entry.at > REF_LIFE_MS) {
-      return { ...entry, status: "failed", error: "Nobody knows whether this was sent." };
+      return { ...entry, status: "failed", error: "The server may have received it." };
     }
     return { ...entry, status: "queued", retryAt: 0 };
   });
 }
 
-/** Remember an acked message until it is stored. */
+/** Keep an acked message until it is stored. */
 export function keepUnstored(unstored, entry, seq) {
   if (unstored.some((kept) => kept.ref === entry.ref)) return unstored;
   return [...unstored, { ...entry, seq }].slice(-UNSTORED_MAX);
 }
 
-/** Forget what the warm tier has. */
+/** Drop what the warm tier has stored. */
 export function dropStored(unstored, chat, upto) {
   return unstored.filter((entry) => entry.chat !== chat || entry.seq > upto);
 }
 
-/** For `hello`: the chats with acked messages that are not stored, and the newest seq of these. */
+/** For `hello`: the chats with acked but unstored messages, and the newest seq of these. */
 export function unstoredByChat(unstored) {
   const newest = new Map();
   for (const { chat, seq } of unstored) {
@@ -108,8 +107,8 @@ export function unstoredByChat(unstored) {
   return Object.fromEntries([...newest].slice(-UNSTORED_CHATS_MAX));
 }
 
-/** The hot tier was rebuilt: offer again what it may have lost, before what came after. */
-export function offerAgain(outbox, unstored, now) {
+/** After Redis lost data: queue what it may have lost again, before newer messages. */
+export function requeueUnstored(outbox, unstored, now) {
   const known = new Set(outbox.map((entry) => entry.ref));
   const again = unstored
     .filter((entry) => !known.has(entry.ref) && now - entry.at < REF_LIFE_MS)
@@ -120,15 +119,15 @@ export function offerAgain(outbox, unstored, now) {
   return [...again, ...rest];
 }
 
-/** What the server is asked for an entry of the outbox. */
-export function frameOf({ ref, chat, body, replyTo, files = [], deed }) {
-  if (!deed) {
+/** The request frame of an outbox entry. */
+export function frameOf({ ref, chat, body, replyTo, files = [], change }) {
+  if (!change) {
     const reply = replyTo ? { reply_to: replyTo } : {};
     const with_ = files.length > 0 ? { attachments: files.map((file) => file.id) } : {};
     return { type: "send", chat, ref, body, ...reply, ...with_ };
   }
-  const change = { chat, seq: deed.target, ref };
-  if (deed.kind === "edit") return { type: "edit", ...change, body };
-  if (deed.kind === "reaction") return { type: "react", ...change, emoji: body };
-  return { type: "delete", ...change, for: deed.kind === "hide" ? "me" : "all" };
+  const target = { chat, seq: change.target, ref };
+  if (change.kind === "edit") return { type: "edit", ...target, body };
+  if (change.kind === "reaction") return { type: "react", ...target, emoji: body };
+  return { type: "delete", ...target, for: change.kind === "hide" ? "me" : "all" };
 }

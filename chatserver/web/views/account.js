@@ -1,4 +1,4 @@
-// The user's account: where he is logged in, another password, and out of everywhere.
+// Account dialog: devices, profile, password, data export and account deletion.
 
 import { changePassword, endDevice, listDevices, logOutEverywhere } from "../account.js";
 import { fullTime } from "../format.js";
@@ -8,15 +8,15 @@ import { fill, h, setText } from "./dom.js";
 import { createPrivacy } from "./privacy.js";
 import { createProfile } from "./profile.js";
 
-const PASSWORD_RULES = "8 characters or more. All other devices are logged out.";
+const PASSWORD_RULES = "At least 8 characters. Your other devices will be logged out.";
 
 /**
- * `token()` gives an access token that holds; `onOut()` runs once everything is logged out, and
- * `onErased()` once the account is gone.
+ * `token()` returns a valid access token; `onOut()` is called after logging out everywhere, and
+ * `onErased()` after the account was deleted.
  */
 export function createAccount({ token, onOut, onErased }) {
   const privacy = createPrivacy({ attempt, token, onErased });
-  const profile = createProfile({ attempt, say, token });
+  const profile = createProfile({ attempt, showStatus, token });
   const dialog = createDialog({
     title: "Account and devices",
     class: "dialog-account",
@@ -62,23 +62,23 @@ export function createAccount({ token, onOut, onErased }) {
       autocomplete,
       maxlength: 512,
     });
-    const ask = `Type the ${text.toLowerCase()}.`;
+    const ask = `Enter your ${text.toLowerCase()}.`;
     return { input, ask, label: h("div", { class: "field" }, h("label", { for: id }, text), input) };
   }
 
   function open() {
-    say("");
-    fill(devices, h("li", { class: "hint" }, "One moment."));
+    showStatus("");
+    fill(devices, h("li", { class: "hint" }, "Loading…"));
     dialog.open();
     attempt(() => Promise.all([drawDevices(), profile.show(), privacy.show()]));
   }
 
-  /** Do something that may fail; what went wrong is said in the dialog. */
-  async function attempt(deed) {
+  /** Run an action; a failure is shown in the dialog. */
+  async function attempt(action) {
     error.hidden = true;
     setBusy(true);
     try {
-      await deed();
+      await action();
     } catch (problem) {
       if (!(problem instanceof SessionFailed)) throw problem;
       setText(error, problem.message);
@@ -88,8 +88,8 @@ export function createAccount({ token, onOut, onErased }) {
     }
   }
 
-  function miss(text, input) {
-    say("");
+  function showError(text, input) {
+    showStatus("");
     setText(error, text);
     error.hidden = false;
     input.focus();
@@ -99,7 +99,7 @@ export function createAccount({ token, onOut, onErased }) {
     for (const button of dialog.body.querySelectorAll("button")) button.disabled = isBusy;
   }
 
-  function say(text) {
+  function showStatus(text) {
     setText(note, text);
     note.hidden = text === "";
     error.hidden = true;
@@ -112,7 +112,7 @@ export function createAccount({ token, onOut, onErased }) {
 
   function line(item) {
     const name = item.name ?? "Unnamed device";
-    const seen = item.is_current ? "this device" : `last used ${fullTime(item.seen)}`;
+    const seen = item.is_current ? "This device" : `Last used ${fullTime(item.seen)}`;
     const end = h(
       "button",
       { type: "button", class: "button button-quiet", on: { click: () => onEnd(item, name) } },
@@ -127,20 +127,20 @@ export function createAccount({ token, onOut, onErased }) {
     attempt(async () => {
       await endDevice(await token(), item.device);
       await drawDevices();
-      say(`${name} is logged out.`);
+      showStatus(`Logged out ${name}.`);
     });
   }
 
   function onChange(event) {
     event.preventDefault();
     for (const { input, ask } of [current, wanted]) {
-      if (input.value === "") return miss(ask, input);
+      if (input.value === "") return showError(ask, input);
     }
     attempt(async () => {
       await changePassword(await token(), current.input.value, wanted.input.value);
       form.reset();
       await drawDevices();
-      say("The password is changed. All other devices are logged out.");
+      showStatus("Password changed. Your other devices are logged out.");
     });
   }
 

@@ -1,108 +1,108 @@
-// The page of who operates the installation (#/admin): how it is, as charts and tables. Asks the
-// API every other second while somebody looks, and less often while it does not answer.
+// Admin page (#/admin): live metrics of the installation as charts and tables. Polls the API every
+// two seconds while the page is visible, and backs off while the API is unavailable.
 
 import { AdminFailed } from "../admin.js";
-import * as units from "../quantities.js";
+import * as units from "../number_format.js";
 import {
   isStale,
   lastPoint,
   newestOf,
-  noFigures,
-  troublesOf,
+  emptyMetrics,
+  alertsOf,
   withOverview,
-} from "../state/figures.js";
-import { createAudit, createBusyChats, createClients, createCost, createProcesses } from "./adminparts.js";
+} from "../state/metrics.js";
+import { createAudit, createBusyChats, createClients, createCost, createProcesses } from "./admin_tables.js";
 import { createChart } from "./chart.js";
 import { fill, h, hidden, icon, iconButton, setText } from "./dom.js";
 
-const AGAIN_MS = 2000;
-const AGAIN_MS_MAX = 30_000;
-const SELDOM_MS = 30_000; // what changes slowly: audit and cost
+const POLL_MS = 2000;
+const POLL_MS_MAX = 30_000;
+const SLOW_POLL_MS = 30_000; // audit and cost change slowly
 
 const CHARTS = [
   {
     title: "Connections",
-    about: "Open sockets, and those that said hello",
+    about: "Open sockets and established sessions",
     lines: [{ key: "sessions", label: "sessions" }, { key: "connections", label: "sockets" }],
     format: units.count,
     least: 4,
   },
   {
     title: "Messages",
-    about: "Acked to senders, stored in DynamoDB, refused",
+    about: "Acknowledged, stored in DynamoDB, and rejected",
     lines: [
       { key: "sends_per_s", label: "sent" },
       { key: "persisted_per_s", label: "stored" },
-      { key: "refused_per_s", label: "refused" },
+      { key: "refused_per_s", label: "rejected" },
     ],
     format: units.perSecond,
   },
   {
     title: "Fan-out",
-    about: "Events written to devices",
+    about: "Events sent to devices",
     lines: [{ key: "pushes_per_s", label: "events" }],
     format: units.perSecond,
   },
   {
     title: "Send latency",
-    about: "From a send to its ack",
-    lines: [{ key: "send_p50_ms", label: "half" }, { key: "send_p99_ms", label: "99 %" }],
+    about: "From send to acknowledgment",
+    lines: [{ key: "send_p50_ms", label: "p50" }, { key: "send_p99_ms", label: "p99" }],
     format: units.millis,
   },
   {
     title: "Delivery latency",
-    about: "From the commit to the sockets of recipients",
-    lines: [{ key: "delivery_p50_ms", label: "half" }, { key: "delivery_p99_ms", label: "99 %" }],
+    about: "From commit to the recipients' sockets",
+    lines: [{ key: "delivery_p50_ms", label: "p50" }, { key: "delivery_p99_ms", label: "p99" }],
     format: units.millis,
   },
   {
     title: "Backlog",
     about: "Committed in Redis, not yet in DynamoDB",
-    lines: [{ key: "backlog", label: "waiting" }],
+    lines: [{ key: "backlog", label: "pending" }],
     format: units.count,
     least: 4,
   },
   {
     title: "Backlog age",
-    about: "How long the oldest of it has been waiting",
+    about: "Age of the oldest message not yet in DynamoDB",
     lines: [{ key: "backlog_age_s", label: "oldest" }],
     format: units.seconds,
   },
   {
-    title: "Until stored",
-    about: "From the commit to DynamoDB, 99 % of batches",
-    lines: [{ key: "persist_p99_ms", label: "99 %" }],
+    title: "Storage latency",
+    about: "From commit to DynamoDB, by batch",
+    lines: [{ key: "persist_p99_ms", label: "p99" }],
     format: units.millis,
   },
   {
-    title: "Event loops",
-    about: "How late they run what is due",
-    lines: [{ key: "loop_p99_ms", label: "99 %" }],
+    title: "Event loop lag",
+    about: "Delay of scheduled callbacks",
+    lines: [{ key: "loop_p99_ms", label: "p99" }],
     format: units.millis,
   },
   {
     title: "Slow clients",
-    about: "Bytes that wait for clients that do not take them",
-    lines: [{ key: "queue_bytes", label: "waiting" }],
+    about: "Bytes queued for clients that read too slowly",
+    lines: [{ key: "queue_bytes", label: "queued" }],
     format: units.bytes,
     least: 1024,
     base: 1024,
   },
   {
     title: "DynamoDB",
-    about: "Capacity units, as DynamoDB counts them",
+    about: "Consumed capacity units, as reported by DynamoDB",
     lines: [{ key: "write_units_per_s", label: "write" }, { key: "read_units_per_s", label: "read" }],
     format: units.perSecond,
   },
   {
     title: "HTTP",
-    about: "Requests to the API, those of this page among them",
+    about: "API requests, including those of this page",
     lines: [{ key: "http_per_s", label: "requests" }],
     format: units.perSecond,
   },
 ];
 
-/** `onBack()` leads to the chats. */
+/** `onBack()` returns to the chats. */
 export function createAdminPage({ admin, onBack }) {
   const title = h("h2", { class: "people-title", tabindex: -1 }, "Operations");
   const subtitle = h("p", { class: "people-subtitle", role: "status" });
@@ -113,26 +113,26 @@ export function createAdminPage({ admin, onBack }) {
     h(
       "header",
       { class: "chat-head" },
-      iconButton("back", "Back to the chats", onBack, { class: "admin-back" }),
+      iconButton("back", "Back to chats", onBack, { class: "admin-back" }),
       h("div", { class: "chat-names" }, title, subtitle),
     ),
-    h("div", { class: "admin-scroller", tabindex: 0, role: "region", aria: { label: "Figures" } }, content),
+    h("div", { class: "admin-scroller", tabindex: 0, role: "region", aria: { label: "Metrics" } }, content),
   );
   let isOpen = false;
   let timer = null;
-  let waitMs = AGAIN_MS;
-  let figures = noFigures;
-  let slow = { audit: null, cost: null, askedAt: 0 };
+  let waitMs = POLL_MS;
+  let metrics = emptyMetrics;
+  let slow = { audit: null, cost: null, loadedAt: 0 };
   let dashboard = null;
 
   function open() {
     if (isOpen) return;
     isOpen = true;
     element.hidden = false;
-    document.addEventListener("visibilitychange", onSight);
-    showNote(h("span", { class: "spinner" }), hidden("Loading the figures"));
+    document.addEventListener("visibilitychange", onVisibilityChange);
+    showNote(h("span", { class: "spinner" }), hidden("Loading metrics"));
     title.focus();
-    ask();
+    poll();
   }
 
   function close() {
@@ -140,26 +140,26 @@ export function createAdminPage({ admin, onBack }) {
     isOpen = false;
     element.hidden = true;
     clearTimeout(timer);
-    document.removeEventListener("visibilitychange", onSight);
+    document.removeEventListener("visibilitychange", onVisibilityChange);
     dashboard?.stop();
     dashboard = null;
     fill(content);
   }
 
-  function onSight() {
-    if (!document.hidden) ask();
+  function onVisibilityChange() {
+    if (!document.hidden) poll();
   }
 
-  async function ask() {
+  async function poll() {
     clearTimeout(timer);
     if (document.hidden) return;
     try {
-      const overview = await admin.overview(newestOf(figures));
-      figures = withOverview(figures, overview, Date.now());
-      waitMs = AGAIN_MS;
-      if (Date.now() - slow.askedAt > SELDOM_MS) {
+      const overview = await admin.overview(newestOf(metrics));
+      metrics = withOverview(metrics, overview, Date.now());
+      waitMs = POLL_MS;
+      if (Date.now() - slow.loadedAt > SLOW_POLL_MS) {
         const [audit, cost] = await Promise.all([admin.audit(), admin.cost()]);
-        slow = { audit, cost, askedAt: Date.now() };
+        slow = { audit, cost, loadedAt: Date.now() };
       }
       if (isOpen) draw(null);
     } catch (problem) {
@@ -169,20 +169,20 @@ export function createAdminPage({ admin, onBack }) {
         showForbidden(problem.message);
         return;
       }
-      waitMs = Math.min(waitMs * 2, AGAIN_MS_MAX);
+      waitMs = Math.min(waitMs * 2, POLL_MS_MAX);
       draw(problem.message);
     }
     clearTimeout(timer);
-    if (isOpen) timer = setTimeout(ask, waitMs);
+    if (isOpen) timer = setTimeout(poll, waitMs);
   }
 
   function draw(problem) {
-    if (figures.latest === null) {
+    if (metrics.latest === null) {
       showNote(
-        h("h3", {}, "No figures"),
+        h("h3", {}, "No metrics available"),
         h("p", { role: "alert" }, ...withCode(problem)),
-        h("p", { class: "hint" }, `Asks again in ${Math.round(waitMs / 1000)} s.`),
-        h("button", { type: "button", class: "button", on: { click: ask } }, "Ask now"),
+        h("p", { class: "hint" }, `Retrying in ${Math.round(waitMs / 1000)} s.`),
+        h("button", { type: "button", class: "button", on: { click: poll } }, "Retry now"),
       );
       return;
     }
@@ -191,10 +191,10 @@ export function createAdminPage({ admin, onBack }) {
       fill(content, ...dashboard.elements);
     }
     const now = Date.now();
-    const old = isStale(figures, now) || problem !== null;
+    const old = isStale(metrics, now) || problem !== null;
     content.classList.toggle("is-old", old);
-    setText(subtitle, old ? `As of ${units.ago(figures.heardAt, now)}` : "Now, and the last ten minutes");
-    dashboard.update(figures, slow, problem, now);
+    setText(subtitle, old ? `Last updated ${units.ago(metrics.receivedAt, now)}` : "Live, last 10 minutes");
+    dashboard.update(metrics, slow, problem, now);
   }
 
   function showNote(...parts) {
@@ -207,16 +207,16 @@ export function createAdminPage({ admin, onBack }) {
     setText(subtitle, "");
     showNote(
       h("span", { class: "empty-art" }, icon("pulse")),
-      h("h3", {}, "For admins"),
+      h("h3", {}, "Admins only"),
       h("p", { role: "alert" }, text),
       h(
         "p",
         { class: "hint" },
         ...withCode(
-          "Who operates it puts your user name into `CHAT_AUTH_ADMINS` and starts `chatserver api` again.",
+          "To get access, have your username added to `CHAT_AUTH_ADMINS` and restart `chatserver api`.",
         ),
       ),
-      h("button", { type: "button", class: "button", on: { click: onBack } }, "Back to the chats"),
+      h("button", { type: "button", class: "button", on: { click: onBack } }, "Back to chats"),
     );
   }
 
@@ -224,14 +224,14 @@ export function createAdminPage({ admin, onBack }) {
 }
 
 function createDashboard() {
-  const troubles = h("ul", { class: "admin-troubles", role: "list", aria: { label: "What is wrong", live: "polite" } });
-  const tiles = ["Sessions", "Messages sent", "Delivered within", "Waiting to be stored", "Today"].map(
+  const alerts = h("ul", { class: "admin-troubles", role: "list", aria: { label: "Alerts", live: "polite" } });
+  const tiles = ["Sessions", "Messages sent", "Delivery latency", "Backlog", "Today"].map(
     createTile,
   );
   const charts = CHARTS.map(createChart);
   const parts = [createProcesses(), createBusyChats(), createClients(), createAudit(), createCost()];
   const elements = [
-    troubles,
+    alerts,
     h("dl", { class: "admin-tiles" }, ...tiles.map((tile) => tile.element)),
     h(
       "section",
@@ -241,27 +241,27 @@ function createDashboard() {
     ),
     h("div", { class: "admin-parts" }, ...parts.map((part) => part.element)),
   ];
-  let said = null;
+  let shownText = null;
 
-  function update(figures, slow, problem, now) {
-    const found = troublesOf(figures, slow.audit, now);
+  function update(metrics, slow, problem, now) {
+    const found = alertsOf(metrics, slow.audit, now);
     if (problem !== null) found.unshift({ level: "bad", text: problem });
-    if (found.length === 0) found.push({ level: "ok", text: "Everything looks well." });
+    if (found.length === 0) found.push({ level: "ok", text: "All systems operational." });
     const text = found.map((each) => each.text).join("\n");
-    if (text !== said) fill(troubles, ...found.map(trouble)); // a live region says what changes
-    said = text;
-    const point = lastPoint(figures);
+    if (text !== shownText) fill(alerts, ...found.map(trouble)); // live region: changes are announced
+    shownText = text;
+    const point = lastPoint(metrics);
     const today = slow.cost?.days[0] ?? null;
     tiles[0].set(units.count(point?.sessions), `on ${units.counted(point?.connections, "socket")}`);
-    tiles[1].set(units.perSecond(point?.sends_per_s), `${units.perSecond(point?.refused_per_s)} refused`);
-    tiles[2].set(units.millis(point?.delivery_p99_ms), "99 % of events, just now");
+    tiles[1].set(units.perSecond(point?.sends_per_s), `${units.perSecond(point?.refused_per_s)} rejected`);
+    tiles[2].set(units.millis(point?.delivery_p99_ms), "p99 of events");
     tiles[3].set(units.count(point?.backlog), `oldest ${units.seconds(point?.backlog_age_s)}`);
     tiles[4].set(
       today?.usd === null ? units.count(sumOf(today, "write_units")) : units.dollars(today?.usd),
-      today?.usd === null ? "write units (capacity is provisioned)" : `${units.counted(today?.messages, "message")} stored`,
+      today?.usd === null ? "write units (provisioned capacity)" : `${units.counted(today?.messages, "message")} stored`,
     );
-    for (const chart of charts) chart.update(figures);
-    for (const part of parts) part.update(figures.latest, slow, now);
+    for (const chart of charts) chart.update(metrics);
+    for (const part of parts) part.update(metrics.latest, slow, now);
   }
 
   return { elements, update, stop: () => charts.forEach((chart) => chart.stop()) };
@@ -274,7 +274,7 @@ function trouble({ level, text }) {
   return h("li", { class: `admin-trouble is-${level}` }, icon(name), h("span", {}, ...withCode(text)));
 }
 
-/** Text with `code` in backticks. */
+/** Split text into nodes; `code` in backticks becomes a code element. */
 export function withCode(text) {
   return text.split("`").map((piece, at) => (at % 2 === 1 ? h("code", {}, piece) : piece));
 }

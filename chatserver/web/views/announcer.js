@@ -1,13 +1,13 @@
-// Tells a screen reader what arrives, and the window's title how much is unread.
+// Screen reader announcements of new messages, and the unread count in the window title.
 
 import { oneLine } from "../format.js";
-import { chatTitle, isCatchingUp, unreadTotal } from "../select.js";
+import { chatTitle, isCatchingUp, unreadTotal } from "../selectors.js";
 import { shownText } from "../state/expiry.js";
 import { findMessage } from "../state/messages.js";
 import { h } from "./dom.js";
 
 const KEPT = 8;
-const KEPT_MS = 15_000; // by then it is read out; a text that is deleted later is not here any more
+const KEPT_MS = 15_000; // long enough to be read out; then removed, as its message may be deleted
 const NAME = "chatserver";
 
 export function createAnnouncer() {
@@ -18,19 +18,19 @@ export function createAnnouncer() {
   });
   const lines = []; // {element, chat, seq, text}, the oldest first
 
-  /** Say what is new between two states; what was missed while away is not read out. */
+  /** Announce messages that are new since `before`; those missed while disconnected are skipped. */
   function update(state, before) {
     document.title = titleOf(state);
-    for (const line of [...lines]) if (!stillSays(state, line)) drop(line);
+    for (const line of [...lines]) if (!isCurrent(state, line)) drop(line);
     if (!before.isListLoaded || isCatchingUp(state) || state.link.status !== "open") return;
     for (const [id, chat] of state.chats) {
       const old = before.chats.get(id);
       const isNews = chat.last !== null && chat.last.seq > (old?.last?.seq ?? 0);
-      if (isNews && old !== chat && chat.last.sender !== state.me) say(state, chat);
+      if (isNews && old !== chat && chat.last.sender !== state.me) announce(state, chat);
     }
   }
 
-  function say(state, chat) {
+  function announce(state, chat) {
     const { sender, seq } = chat.last;
     const text = shownText(chat.last);
     const where = chat.id === state.open ? "" : ` in ${chatTitle(chat, state.me)}`;
@@ -52,8 +52,8 @@ export function createAnnouncer() {
   return { element: log, update };
 }
 
-/** Whether a message still has the text of a line, as far as is known: it may be deleted since. */
-function stillSays(state, { chat: id, seq, text }) {
+/** Return whether a line still matches its message, which may have been deleted. */
+function isCurrent(state, { chat: id, seq, text }) {
   const chat = state.chats.get(id);
   if (chat === undefined) return false;
   const message = findMessage(chat, seq) ?? (chat.last?.seq === seq ? chat.last : null);

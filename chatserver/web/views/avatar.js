@@ -1,10 +1,10 @@
-// Round pictures made of initials: the same name has the same colour everywhere.
+// Avatars made of initials; the color is derived from the name.
 
 import { hueOf, initials } from "../format.js";
-import { chatTitle, peerOf } from "../select.js";
+import { chatTitle, peerOf } from "../selectors.js";
 import { h } from "./dom.js";
 
-/** The picture of a user. Decorative: the name stands beside it. */
+/** The avatar of a user. Decorative: the name is shown next to it. */
 export function userAvatar(user, size = "m") {
   return h(
     "span",
@@ -13,13 +13,13 @@ export function userAvatar(user, size = "m") {
   );
 }
 
-/** The picture of a group. */
+/** The avatar of a group. */
 export function groupAvatar(title, size = "m") {
   const props = { class: `${avatarClass(hueOf(title), size)} is-group`, aria: { hidden: true } };
   return h("span", props, initials(title));
 }
 
-/** The picture of a chat: the other side's, or the group's. */
+/** The avatar of a chat: the peer's or the group's. */
 export function chatAvatar(chat, me, size = "m") {
   if (chat.kind === "direct") return userAvatar(peerOf(chat, me), size);
   if (chat.kind === "companion") return userAvatar(chatTitle(chat, me), size);

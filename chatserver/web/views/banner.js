@@ -1,9 +1,9 @@
-// Says calmly when the connection is gone, what happens next, and when.
+// Banner with the connection status and the time of the next reconnect.
 
-import { isCatchingUp } from "../select.js";
+import { isCatchingUp } from "../selectors.js";
 import { h, setText } from "./dom.js";
 
-const PATIENCE_MS = 900; // a gap shorter than this is not worth a word
+const SHOW_DELAY_MS = 900; // shorter interruptions are not shown
 
 export function createBanner({ store, client, onLogin }) {
   const status = h("span", { class: "banner-text", role: "status" });
@@ -41,19 +41,19 @@ export function createBanner({ store, client, onLogin }) {
       return;
     }
     troubleSince ??= Date.now();
-    const isShown = link.status === "stopped" || Date.now() - troubleSince >= PATIENCE_MS;
+    const isShown = link.status === "stopped" || Date.now() - troubleSince >= SHOW_DELAY_MS;
     element.classList.toggle("is-shown", isShown);
     inner.inert = !isShown;
     element.dataset.status = link.status;
     if (isShown) draw(state);
-    timer = setTimeout(() => update(store.state), isShown ? 500 : PATIENCE_MS);
+    timer = setTimeout(() => update(store.state), isShown ? 500 : SHOW_DELAY_MS);
   }
 
   function draw(state) {
     const { text, until = null, action = null } = words(state);
     setText(status, text);
     const seconds = until === null ? 0 : Math.ceil((until - Date.now()) / 1000);
-    setText(countdown, seconds > 0 ? ` Next try in ${seconds} s.` : "");
+    setText(countdown, seconds > 0 ? ` Retrying in ${seconds} s.` : "");
     button.hidden = action === null;
     setText(button, action ?? "");
   }
@@ -63,18 +63,18 @@ export function createBanner({ store, client, onLogin }) {
 
 function words(state) {
   const { link, me } = state;
-  if (link.status === "open") return { text: "Fetching what you missed…" };
+  if (link.status === "open") return { text: "Loading missed messages…" };
   if (link.status === "connecting") {
-    return { text: me === null ? "Connecting…" : "Reconnecting… What you write is kept." };
+    return { text: me === null ? "Connecting…" : "Reconnecting… New messages will be sent once you're back online." };
   }
   if (link.status === "stopped") {
     const text = link.reason ?? "The server closed the connection.";
     return { text, action: link.isExpired ? "Log in again" : "Try again" };
   }
   const isOffline = globalThis.navigator?.onLine === false;
-  const why = isOffline ? "You are offline." : (link.reason ?? "The connection is lost.");
+  const why = isOffline ? "You're offline." : (link.reason ?? "Connection lost.");
   return {
-    text: `${why} What you write is kept and sent later.`,
+    text: `${why} New messages will be sent once you're back online.`,
     until: link.retryAt,
     action: "Try now",
   };

@@ -1,7 +1,7 @@
-// A line chart of the last minutes, as SVG: axes with units, a cursor that follows the mouse and the
-// arrow keys, a legend that tells the values under it, and the same as a table.
+// SVG line chart of the last minutes: axes with units, a cursor moved by mouse or arrow keys, a
+// legend with the values at the cursor, and the same data as a table.
 
-import { axisOf, lineOf, minutesOf, nearest, rowsOf } from "../state/figures.js";
+import { axisOf, lineOf, minutesOf, nearest, rowsOf } from "../state/metrics.js";
 import { fill, h, setAria, setText } from "./dom.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -19,7 +19,7 @@ function svg(tag, attributes, ...children) {
   return element;
 }
 
-/** `lines`: `[{key, label}]`, at most three; `format(value)` tells a value with its unit. */
+/** `lines`: `[{key, label}]`, at most three; `format(value)` returns a value with its unit. */
 export function createChart({ title, about, lines, format, least = 1, base = 10 }) {
   const values = lines.map(({ label }, number) => {
     const value = h("strong", { class: "chart-value" });
@@ -35,15 +35,15 @@ export function createChart({ title, about, lines, format, least = 1, base = 10 
       tabindex: 0,
       role: "slider",
       aria: { label: title, valuemin: 0, valuemax: 0, valuenow: 0 },
-      on: { pointermove: onPointer, pointerleave: letGo, pointerdown: onPointer, keydown: onKey, blur: letGo },
+      on: { pointermove: onPointer, pointerleave: hideCursor, pointerdown: onPointer, keydown: onKey, blur: hideCursor },
     },
     plot,
   );
-  const table = h("div", { class: "chart-table", tabindex: 0, role: "region", aria: { label: `${title}, as a table` } });
+  const table = h("div", { class: "chart-table", tabindex: 0, role: "region", aria: { label: `${title}: data table` } });
   const data = h(
     "details",
     { class: "chart-data", on: { toggle: drawTable } },
-    h("summary", {}, "As a table"),
+    h("summary", {}, "View as table"),
     table,
   );
   const element = h(
@@ -74,10 +74,10 @@ export function createChart({ title, about, lines, format, least = 1, base = 10 
 
   const timeX = (at) => LEFT + (1 - (nowMs - at) / spanMs) * (width - LEFT - RIGHT);
 
-  function update(figures) {
+  function update(metrics) {
     const at = points[chosen]?.at_ms;
-    ({ points } = figures);
-    everyMs = figures.latest?.every_ms ?? everyMs;
+    ({ points } = metrics);
+    everyMs = metrics.latest?.every_ms ?? everyMs;
     nowMs = points.at(-1)?.at_ms ?? 0;
     spanMs = minutesOf(points) * 60_000;
     chosen = at === undefined ? -1 : nearest(points, at);
@@ -95,7 +95,7 @@ export function createChart({ title, about, lines, format, least = 1, base = 10 
     plot.setAttribute("width", width);
     const drawn = paths(valueY);
     const empty = { class: "chart-tick", x: (LEFT + width) / 2, y: HEIGHT / 2, "text-anchor": "middle" };
-    if (drawn.length === 0) drawn.push(svg("text", empty, "Nothing was measured yet"));
+    if (drawn.length === 0) drawn.push(svg("text", empty, "No data yet"));
     plot.replaceChildren(...axes(ticks, valueY), ...drawn, ...cursor(valueY));
   }
 
@@ -127,7 +127,7 @@ export function createChart({ title, about, lines, format, least = 1, base = 10 
         if (each.value !== null) {
           const x = timeX(each.at).toFixed(1);
           const y = valueY(each.value).toFixed(1);
-          // One value between two holes is a dot, wide enough to be seen.
+          // A single value between two gaps is drawn as a dot.
           if (!isDown && (line[at + 1]?.value ?? null) === null) dots += `M${x} ${y}h0.1`;
           else path += `${isDown ? "L" : "M"}${x} ${y}`;
         }
@@ -156,11 +156,11 @@ export function createChart({ title, about, lines, format, least = 1, base = 10 
     const point = points[number];
     for (const [at, { key }] of lines.entries()) setText(values[at].value, format(point?.[key]));
     setText(when, chosen < 0 || point === undefined ? "" : TIME.format(point.at_ms));
-    const told = lines.map(({ key, label }) => `${label} ${format(point?.[key])}`).join(", ");
+    const texts = lines.map(({ key, label }) => `${label} ${format(point?.[key])}`).join(", ");
     setAria(stage, {
       valuemax: Math.max(0, points.length - 1),
       valuenow: Math.max(0, number),
-      valuetext: point === undefined ? "no figures yet" : `${TIME.format(point.at_ms)}: ${told}`,
+      valuetext: point === undefined ? "no data yet" : `${TIME.format(point.at_ms)}: ${texts}`,
     });
   }
 
@@ -169,7 +169,7 @@ export function createChart({ title, about, lines, format, least = 1, base = 10 
     draw();
   }
 
-  function letGo() {
+  function hideCursor() {
     if (chosen < 0) return;
     chosen = -1;
     draw();
@@ -194,7 +194,7 @@ export function createChart({ title, about, lines, format, least = 1, base = 10 
       End: points.length - 1,
     }[event.key];
     if (to !== undefined) choose(to);
-    else if (event.key === "Escape" && chosen >= 0) letGo();
+    else if (event.key === "Escape" && chosen >= 0) hideCursor();
     else return;
     event.preventDefault();
     event.stopPropagation();
@@ -218,11 +218,11 @@ export function createChart({ title, about, lines, format, least = 1, base = 10 
   return { element, update, stop: () => observer.disconnect() };
 }
 
-/** A table of texts and elements; the first cell of a row names it. */
+/** A table of texts and elements; the first cell of each row is its header. */
 export function createTable(heads, rows, caption) {
   return h(
     "table",
-    { class: "figures" },
+    { class: "metrics-table" },
     h("caption", { class: "sr-only" }, caption),
     h("thead", {}, h("tr", {}, ...heads.map((head) => h("th", { scope: "col" }, head)))),
     h(
@@ -235,7 +235,7 @@ export function createTable(heads, rows, caption) {
   );
 }
 
-/** A bar as long as `share` (0 to 1) of its place; what it means stands beside it. */
+/** A decorative bar that fills `share` (0 to 1) of its width. */
 export function createBar(share) {
   const width = `${(Math.min(1, Math.max(0, share)) * 100).toFixed(1)}%`;
   return svg(

@@ -1,12 +1,12 @@
-// Companions: the answer that is being made, what one does with a session, and who there is.
+// Companion views: streaming response, session controls, and the list of companions.
 
-import { peerOf } from "../select.js";
+import { peerOf } from "../selectors.js";
 import { userAvatar } from "./avatar.js";
 import { createConfirm } from "./dialog.js";
 import { fill, h, iconButton, setAria, setText } from "./dom.js";
 
-/** The element of an answer as it arrives: `{element, update(row)}`. Its text grows in place. */
-export function answerView(first, deeds) {
+/** The element of a streaming response: `{element, update(row)}`. Its text grows in place. */
+export function responseView(first, actions) {
   const body = h("div", { class: "body" });
   const dots = h("span", { class: "dots", aria: { hidden: true } }, h("i"), h("i"), h("i"));
   const bubble = h("div", { class: "bubble answer", dir: "auto" }, dots, body);
@@ -26,33 +26,33 @@ export function answerView(first, deeds) {
   function onStop() {
     stop.disabled = true;
     setText(stop.lastChild, "Stopping…");
-    deeds.stop().catch(() => {
+    actions.stop().catch(() => {
       stop.disabled = false;
       setText(stop.lastChild, "Stop");
     });
   }
 
   function update(row) {
-    // The text that is there stays the same node, so that one may select it.
+    // Existing text keeps its node, so that a selection survives.
     if (row.text.startsWith(text)) body.append(row.text.slice(text.length));
     else fill(body, row.text);
     text = row.text;
     body.normalize();
     dots.hidden = text !== "";
     stop.hidden = row.isOver;
-    setAria(element, { label: `${row.name} is answering` });
+    setAria(element, { label: `${row.name} is responding` });
   }
   update(first);
   return { element, update };
 }
 
-/** What stands in the head of a companion's chat, and below the messages of one that has ended. */
-export function createSessionCare({ store, client, newId, onOpen }) {
+/** Buttons for the header of a companion chat, and the footer of a chat whose session has ended. */
+export function createSessionControls({ store, client, newId, onOpen }) {
   const renew = iconButton("compose", "New session", () => run(true));
-  const end = iconButton("close", "End this session", () => confirm.ask());
+  const end = iconButton("close", "End this session", () => confirm.open());
   const confirm = createConfirm({
     title: "End this session?",
-    text: "What was said stays here to be read, but the companion answers no more in this session.",
+    text: "You can still read the messages, but the companion will no longer respond in this session.",
     yes: "End session",
     onYes: () => run(false),
   });
@@ -62,11 +62,11 @@ export function createSessionCare({ store, client, newId, onOpen }) {
     "Start a new session",
   );
   const trouble = h("p", { class: "session-trouble", role: "alert", hidden: true });
-  const buttons = h("div", { class: "session-care" }, renew, end);
+  const buttons = h("div", { class: "session-controls" }, renew, end);
   const over = h(
     "div",
     { class: "session-over" },
-    h("p", {}, "This session has ended. What was said stays here to be read."),
+    h("p", {}, "This session has ended. You can still read its messages."),
     trouble,
     again,
   );
@@ -74,7 +74,7 @@ export function createSessionCare({ store, client, newId, onOpen }) {
 
   function update(state, shown) {
     const isSession = shown.kind === "companion";
-    if (shown.id !== chat?.id) say("");
+    if (shown.id !== chat?.id) showError("");
     chat = shown;
     buttons.hidden = !isSession || shown.isEnded;
     over.hidden = !isSession || !shown.isEnded;
@@ -83,18 +83,18 @@ export function createSessionCare({ store, client, newId, onOpen }) {
   async function run(isRenewal) {
     const companion = peerOf(chat, store.state.me);
     for (const button of [renew, end, again]) button.disabled = true;
-    say("");
+    showError("");
     try {
       if (!isRenewal) await client.endSession(companion, chat.id);
       else onOpen(await client.startSession(companion, newId(), { isRenewal: true }));
     } catch (problem) {
-      say(explain(problem));
+      showError(explain(problem));
     } finally {
       for (const button of [renew, end, again]) button.disabled = false;
     }
   }
 
-  function say(text) {
+  function showError(text) {
     setText(trouble, text);
     trouble.hidden = text === "";
   }
@@ -102,7 +102,7 @@ export function createSessionCare({ store, client, newId, onOpen }) {
   return { buttons, over, confirm: confirm.element, update };
 }
 
-/** Those whom one may begin with, as buttons; `fill()` asks the server who there is. */
+/** The available companions as buttons; `load()` fetches them. */
 export function createCompanionList({ client, onChoose }) {
   const list = h("ul", { class: "suggestions", aria: { label: "Companions" } });
   const note = h("p", { class: "companion-note", role: "status" });
@@ -110,11 +110,11 @@ export function createCompanionList({ client, onChoose }) {
 
   async function load() {
     fill(list);
-    setText(note, "One moment…");
+    setText(note, "Loading…");
     try {
       const found = await client.listCompanions();
       fill(list, ...found.map(line));
-      setText(note, found.length === 0 ? "There are no companions here." : "");
+      setText(note, found.length === 0 ? "No companions available." : "");
     } catch (problem) {
       setText(note, explain(problem));
     }
@@ -136,9 +136,9 @@ export function createCompanionList({ client, onChoose }) {
 }
 
 function explain({ code, message }) {
-  if (code === "not_found") return "This companion is not there any more.";
+  if (code === "not_found") return "This companion no longer exists.";
   if (code === "disconnected" || code === "timeout") {
-    return "The server cannot be reached at the moment. Try again when you are connected.";
+    return "Can't reach the server. Check your connection and try again.";
   }
-  return `The server said no: ${message}.`;
+  return `Request failed: ${message}.`;
 }

@@ -1,16 +1,16 @@
-// Where one writes. Grows with the text, keeps a draft per chat, says when a text is too long. An
-// own message that is edited takes the place of the draft until it is sent or given up.
+// Message composer: grows with its text, keeps a draft per chat, and counts characters near the
+// limit. While a message is edited, its text replaces the draft.
 
 import { BODY_CHARS_MAX, cleanBody, oneLine, textLength } from "../format.js";
 import { h, icon, iconButton, setAria, setText } from "./dom.js";
-import { createTray } from "./tray.js";
+import { createUploadList } from "./upload_list.js";
 
 const WARN_AT = BODY_CHARS_MAX - 400;
 const DRAFT_MS = 300;
-const PLACEHOLDER_MAX = 20; // a longer one would need a second line on a phone
+const PLACEHOLDER_MAX = 20; // longer names wrap on a phone
 
 export function createComposer({ store, client, files, onSent }) {
-  const tray = createTray({ files, onChange: () => fit() });
+  const uploads = createUploadList({ files, onChange: () => fit() });
   const field = h("textarea", {
     class: "composer-field",
     rows: 1,
@@ -29,12 +29,12 @@ export function createComposer({ store, client, files, onSent }) {
   const replyName = h("bdi", { class: "reply-name" });
   const replyText = h("span", { class: "reply-text", dir: "auto" });
   const replyVerb = h("span", {});
-  const giveUp = iconButton("close", "Do not reply to this message", () => letGo());
+  const cancelButton = iconButton("close", "Cancel reply", () => cancel());
   const reply = h(
     "div",
     { class: "composer-reply", hidden: true },
     h("div", { class: "reply-what" }, h("span", {}, replyVerb, replyName), replyText),
-    giveUp,
+    cancelButton,
   );
   const chooser = h("input", {
     type: "file",
@@ -51,7 +51,7 @@ export function createComposer({ store, client, files, onSent }) {
     "div",
     { class: "composer-box" },
     reply,
-    tray.element,
+    uploads.element,
     h("div", { class: "composer-line" }, attach, chooser, field, count),
   );
   const element = h(
@@ -60,7 +60,7 @@ export function createComposer({ store, client, files, onSent }) {
     box,
     send,
   );
-  const replies = new Map(); // chat → row that is answered
+  const replies = new Map(); // chat → row that is replied to
   const edits = new Map(); // chat → row that is edited
   let chat = null;
   let draftTimer = 0;
@@ -72,7 +72,7 @@ export function createComposer({ store, client, files, onSent }) {
     if (chat !== null) edits.delete(chat);
     chat = id;
     field.value = store.state.drafts.get(id) ?? "";
-    tray.show(id);
+    uploads.show(id);
     showReply();
     fit();
   }
@@ -90,16 +90,16 @@ export function createComposer({ store, client, files, onSent }) {
   }
 
   function attachFiles(found) {
-    if (chat !== null && !edits.has(chat) && found.length > 0) tray.add(found);
+    if (chat !== null && !edits.has(chat) && found.length > 0) uploads.add(found);
   }
 
-  /** Take files that are dropped anywhere on `pane`. */
+  /** Attach files that are dropped anywhere on `pane`. */
   function takeDrops(pane) {
     const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
     const mark = (isOver) => pane.classList.toggle("is-dropping", isOver);
     pane.addEventListener("dragover", (event) => {
       if (!hasFiles(event)) return;
-      event.preventDefault(); // else the browser would open the file
+      event.preventDefault(); // otherwise the browser opens the file
       mark(true);
     });
     pane.addEventListener("dragleave", (event) => {
@@ -127,7 +127,7 @@ export function createComposer({ store, client, files, onSent }) {
     if (chat !== null && !edits.has(chat)) client.setDraft(chat, field.value);
   }
 
-  /** Make the field as high as its text; the style sheet sets the bound. */
+  /** Fit the height of the field to its text; the style sheet sets the maximum. */
   function fit() {
     field.style.height = "auto";
     field.style.height = `${field.scrollHeight}px`;
@@ -136,21 +136,21 @@ export function createComposer({ store, client, files, onSent }) {
     setText(count, textLength(field.value) > WARN_AT ? countText(left) : "");
     count.classList.toggle("is-over", isTooLong);
     setAria(field, { invalid: isTooLong ? "true" : null });
-    const isEmpty = cleanBody(field.value) === "" && (tray.isEmpty || edits.has(chat));
-    const isUploading = !edits.has(chat) && !tray.isReady;
+    const isEmpty = cleanBody(field.value) === "" && (uploads.isEmpty || edits.has(chat));
+    const isUploading = !edits.has(chat) && !uploads.isReady;
     send.disabled = isTooLong || isEmpty || isUploading;
     attach.disabled = edits.has(chat);
   }
 
   function onKey(event) {
-    if (event.isComposing || event.keyCode === 229) return; // an input method is choosing a word
+    if (event.isComposing || event.keyCode === 229) return; // an input method is composing
     if (event.key === "Enter" && !event.shiftKey && !event.altKey) {
       event.preventDefault();
       submit();
     } else if (event.key === "Escape" && (edits.has(chat) || replies.has(chat))) {
       event.preventDefault();
       event.stopPropagation();
-      letGo();
+      cancel();
     }
   }
 
@@ -162,7 +162,7 @@ export function createComposer({ store, client, files, onSent }) {
 
   function submit() {
     if (send.disabled || chat === null) {
-      if (chat !== null && !edits.has(chat) && !tray.isReady) tray.askToWait();
+      if (chat !== null && !edits.has(chat) && !uploads.isReady) uploads.showPending();
       return;
     }
     if (edits.has(chat)) {
@@ -172,7 +172,7 @@ export function createComposer({ store, client, files, onSent }) {
       return;
     }
     const answered = replies.get(chat)?.seq ?? null;
-    if (!client.send(chat, field.value, answered, tray.take())) return;
+    if (!client.send(chat, field.value, answered, uploads.takeAll())) return;
     field.value = "";
     replies.delete(chat);
     showReply();
@@ -181,12 +181,12 @@ export function createComposer({ store, client, files, onSent }) {
     onSent();
   }
 
-  function letGo() {
+  function cancel() {
     if (edits.has(chat)) setEdit(null);
     else setReply(null);
   }
 
-  /** Edit a message; null goes back to what was being written. */
+  /** Edit a message; null restores the draft. */
   function setEdit(row) {
     keepDraft();
     client.stopTyping();
@@ -209,10 +209,10 @@ export function createComposer({ store, client, files, onSent }) {
   function showReply() {
     const edited = edits.get(chat);
     const row = edited ?? replies.get(chat);
-    const what = edited === undefined ? "Do not reply to this message" : "Do not edit (Esc)";
+    const what = edited === undefined ? "Cancel reply" : "Cancel editing (Esc)";
     setText(replyVerb, edited === undefined ? "Reply to " : "Edit message");
-    giveUp.title = what;
-    setAria(giveUp, { label: what });
+    cancelButton.title = what;
+    setAria(cancelButton, { label: what });
     send.title = edited === undefined ? "Send (Enter)" : "Save (Enter)";
     setAria(send, { label: edited === undefined ? "Send" : "Save" });
     reply.hidden = row === undefined;

@@ -1,10 +1,10 @@
-// The open chat: its head, its messages, the place to write; or what to do when none is open.
+// The open chat: header, messages and composer; or a placeholder if none is open.
 
-import { chatTitle, typingText, typingUsers } from "../select.js";
+import { chatTitle, typingText, typingUsers } from "../selectors.js";
 import { nameList, plural } from "../format.js";
 import { unreadOf } from "../state/chats.js";
 import { chatAvatar } from "./avatar.js";
-import { createSessionCare } from "./companions.js";
+import { createSessionControls } from "./companions.js";
 import { createComposer } from "./composer.js";
 import { fill, h, icon, iconButton, setAria, setText } from "./dom.js";
 import { createTimeline } from "./timeline.js";
@@ -33,11 +33,11 @@ export function createConversation({
   const title = h("h2", { class: "chat-title", tabindex: -1 });
   const subtitle = h("p", { class: "chat-subtitle" });
   const face = h("span", { class: "chat-face" });
-  const back = iconButton("back", "Back to the chats", onBack, { class: "back-button" });
+  const back = iconButton("back", "Back to chats", onBack, { class: "back-button" });
   const backCount = h("span", { class: "back-count" });
   back.append(backCount);
   const members = iconButton("people", "Members", () => onMembers(store.state.open));
-  const care = createSessionCare({ store, client, newId, onOpen });
+  const sessionControls = createSessionControls({ store, client, newId, onOpen });
   const mute = createMute(push, () => store.state.open);
   const head = h(
     "header",
@@ -46,7 +46,7 @@ export function createConversation({
     face,
     h("div", { class: "chat-names" }, title, subtitle),
     mute.element,
-    care.buttons,
+    sessionControls.buttons,
     members,
   );
   const pane = h(
@@ -55,8 +55,8 @@ export function createConversation({
     head,
     timeline.element,
     composer.element,
-    care.over,
-    care.confirm,
+    sessionControls.over,
+    sessionControls.confirm,
   );
   composer.takeDrops(pane);
   const empty = emptyPane(onNewChat);
@@ -68,7 +68,7 @@ export function createConversation({
     const isOpen = chat !== undefined;
     pane.hidden = !isOpen;
     empty.hidden = isOpen;
-    setAria(element, { label: isOpen ? `Chat: ${chatTitle(chat, state.me)}` : "No chat is open" });
+    setAria(element, { label: isOpen ? `Chat: ${chatTitle(chat, state.me)}` : "No chat selected" });
     if (!isOpen) return;
     updateHead(state, chat);
     mute.update();
@@ -83,7 +83,7 @@ export function createConversation({
     setText(subtitle, typing.length > 0 ? typingText(typing) : describe(chat, state.me));
     subtitle.classList.toggle("is-typing", typing.length > 0);
     members.hidden = chat.members.length === 0 || chat.kind === "companion";
-    care.update(state, chat);
+    sessionControls.update(state, chat);
     composer.element.hidden = chat.isEnded;
     const about = chat.kind === "group" ? "Members" : `About ${name}`;
     members.title = about;
@@ -95,7 +95,7 @@ export function createConversation({
     const elsewhere = [...state.chats.values()].filter((c) => unreadOf(c) > 0 && c.id !== chat.id);
     setText(backCount, elsewhere.length > 0 ? String(elsewhere.length) : "");
     const news = elsewhere.length > 0 ? `, ${plural(elsewhere.length, "unread chat")}` : "";
-    setAria(back, { label: `Back to the chats${news}` });
+    setAria(back, { label: `Back to chats${news}` });
   }
 
   return {
@@ -108,10 +108,10 @@ export function createConversation({
   };
 }
 
-/** The switch that makes the open chat quiet; there while notifications are on in this browser. */
+/** The mute button of the open chat; shown if notifications are on in this browser. */
 function createMute(push, openChat) {
   const element = h("button", { type: "button", class: "icon-button", on: { click: toggle } });
-  let shown = null; // the chat that the switch is about
+  let shown = null; // chat
   let isQuiet = false;
   element.hidden = true;
 
@@ -123,21 +123,21 @@ function createMute(push, openChat) {
     } else if (chat !== shown) {
       shown = chat;
       element.hidden = true;
-      const told = await push.isQuiet(chat).catch(() => null);
-      if (shown === chat && told !== null) draw(told);
+      const answer = await push.isQuiet(chat).catch(() => null);
+      if (shown === chat && answer !== null) draw(answer);
     }
   }
 
   async function toggle() {
     const chat = shown;
-    const told = await push.setQuiet(chat, !isQuiet).catch(() => isQuiet);
-    if (shown === chat) draw(told);
+    const answer = await push.setQuiet(chat, !isQuiet).catch(() => isQuiet);
+    if (shown === chat) draw(answer);
   }
 
   function draw(next) {
     isQuiet = next;
     element.hidden = false;
-    element.title = isQuiet ? "Notifications of this chat are off" : "Mute this chat";
+    element.title = isQuiet ? "Unmute this chat" : "Mute this chat";
     fill(element, icon(isQuiet ? "bell-off" : "bell"));
     setAria(element, { label: "Mute this chat", pressed: isQuiet });
   }
@@ -147,7 +147,7 @@ function createMute(push, openChat) {
 
 function describe(chat, me) {
   if (chat.kind === "direct") return "Direct chat";
-  if (chat.kind === "companion") return chat.isEnded ? "Session has ended" : "AI companion";
+  if (chat.kind === "companion") return chat.isEnded ? "Session ended" : "AI companion";
   if (chat.members.length === 0) return "Group";
   const others = chat.members.filter((member) => member !== me);
   return nameList([...others, "you"], 5);
@@ -163,8 +163,8 @@ function emptyPane(onNewChat) {
     "div",
     { class: "empty-pane" },
     h("span", { class: "empty-art", aria: { hidden: true } }, icon("compose")),
-    h("h2", {}, "No chat is open"),
-    h("p", {}, "Choose a chat from the list, or start one."),
+    h("h2", {}, "No chat selected"),
+    h("p", {}, "Select a chat or start a new one."),
     start,
     h("p", { class: "hint" }, "Press ", h("kbd", {}, "?"), " for keyboard shortcuts"),
   );

@@ -1,10 +1,10 @@
-// A modal dialog: the browser keeps the focus inside, Escape closes it, and the focus goes back.
+// Modal dialogs. The browser traps focus, closes on Escape, and restores focus.
 
 import { h, iconButton } from "./dom.js";
 
 let ids = 0;
 
-/** Return `{element, body, open, close}`; `onClose` runs however it was closed. */
+/** Return `{element, body, open, close}`; `onClose` is called however it was closed. */
 export function createDialog({ title, class: extra = "", onClose = () => {} }) {
   ids += 1;
   const id = `dialog-title-${ids}`;
@@ -36,7 +36,7 @@ export function createDialog({ title, class: extra = "", onClose = () => {} }) {
   return { element, body, heading, open, close };
 }
 
-/** A question before what cannot be taken back: `ask(about)`; a yes runs `onYes(about)`. */
+/** Confirmation dialog: `open(about)` opens it, and confirming calls `onYes(about)`. */
 export function createConfirm({ title, text, yes, onYes }) {
   const dialog = createDialog({ title, class: "dialog-confirm" });
   let about = null;
@@ -55,5 +55,5 @@ export function createConfirm({ title, text, yes, onYes }) {
       h("button", { ...danger, on: { click: () => answer(true) } }, yes),
     ),
   );
-  return { element: dialog.element, ask: (next) => ((about = next), dialog.open()) };
+  return { element: dialog.element, open: (next) => ((about = next), dialog.open()) };
 }

@@ -1,5 +1,5 @@
-// Elements from plain values. Text only ever becomes a text node; there is no way in here to set
-// markup, a style attribute or an event handler attribute, which the page's policy forbids anyway.
+// DOM element helpers. Text only becomes text nodes: markup, style attributes and event handler
+// attributes cannot be set, and the Content-Security-Policy forbids them.
 
 /**
  * Return a new element.
@@ -43,17 +43,17 @@ export function setAria(element, values) {
   }
 }
 
-/** Write a text only where it differs: a rewritten node loses its selection. */
+/** Set the text if it differs: a rewritten node loses its selection. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Text that only a screen reader tells. */
+/** Text for screen readers only. */
 export function hidden(text) {
   return h("span", { class: "sr-only" }, text);
 }
 
-/** Make the children of `parent` be `nodes`, moving as few as possible. */
+/** Set the children of `parent` to `nodes`, moving as few as possible. */
 export function setChildren(parent, nodes) {
   const wanted = new Set(nodes);
   for (const child of [...parent.childNodes]) if (!wanted.has(child)) child.remove();
@@ -102,7 +102,7 @@ const ICONS = {
   sun: "M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM12 3v1.5M12 19.5V21M3 12h1.5M19.5 12H21M5.6 5.6l1.1 1.1M17.3 17.3l1.1 1.1M5.6 18.4l1.1-1.1M17.3 6.7l1.1-1.1",
 };
 
-/** A decorative icon; what it means must be said beside it. */
+/** A decorative icon; its meaning needs a text label. */
 export function icon(name) {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("class", `icon icon-${name}`);
@@ -114,7 +114,7 @@ export function icon(name) {
   return svg;
 }
 
-/** A button that shows an icon and is called `label`. */
+/** An icon button with an accessible label. */
 export function iconButton(name, label, onClick, props = {}) {
   const { class: extra = "", ...rest } = props;
   return h(

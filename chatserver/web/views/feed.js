@@ -1,4 +1,4 @@
-// A list of posts on the page: reads pages, joins in what is new, and lets one like.
+// A list of posts: loads pages, adds new posts, and handles likes.
 
 import {
   emptyFeed,
@@ -11,9 +11,9 @@ import {
 import { fill, h, hidden, setChildren } from "./dom.js";
 import { createPost } from "./post.js";
 
-const AGAIN_MS = 5000; // edits, and likes of others
+const REFRESH_MS = 5000; // for edits, and likes by others
 
-/** `attempt(deed)` does what may fail and says what went wrong; `empty`: the words where none is. */
+/** `attempt(action)` runs an action and shows its failure; `empty()` returns the empty-state text. */
 export function createFeed({ me, social, attempt, onPerson, label, empty }) {
   const list = h("div", { class: "feed", role: "feed", aria: { label } });
   const more = h("button", { type: "button", class: "button button-quiet", on: { click: onMore } }, "Show more");
@@ -28,9 +28,9 @@ export function createFeed({ me, social, attempt, onPerson, label, empty }) {
   function open(readPage) {
     close();
     read = readPage;
-    take(emptyFeed);
+    update(emptyFeed);
     reload();
-    timer = setInterval(() => document.hidden || reload({ isQuiet: true }), AGAIN_MS);
+    timer = setInterval(() => document.hidden || reload({ isQuiet: true }), REFRESH_MS);
   }
 
   function close() {
@@ -42,7 +42,7 @@ export function createFeed({ me, social, attempt, onPerson, label, empty }) {
     const mine = read;
     const work = async () => {
       const page = await mine(null);
-      if (read === mine) take(withFirstPage(feed, page, Date.now()));
+      if (read === mine) update(withFirstPage(feed, page, Date.now()));
     };
     if (isQuiet) await work().catch(() => {});
     else await attempt(work);
@@ -52,11 +52,11 @@ export function createFeed({ me, social, attempt, onPerson, label, empty }) {
     const mine = read;
     attempt(async () => {
       const page = await mine(feed.next);
-      if (read === mine) take(withPage(feed, page, Date.now()));
+      if (read === mine) update(withPage(feed, page, Date.now()));
     });
   }
 
-  function take(next) {
+  function update(next) {
     feed = next;
     const now = Date.now();
     for (const id of cards.keys()) if (!feed.posts.some((post) => post.id === id)) cards.delete(id);
@@ -76,16 +76,16 @@ export function createFeed({ me, social, attempt, onPerson, label, empty }) {
     else fill(note);
   }
 
-  /** What one did shows at once; if it fails it is taken back, and said. */
+  /** Optimistic update: shown at once, reverted if the request fails. */
   async function onLike(post, isLiked) {
-    take(withLike(feed, post.id, isLiked, Date.now()));
+    update(withLike(feed, post.id, isLiked, Date.now()));
     const isDone = await attempt(() => social.setLiked(post, isLiked));
-    if (!isDone) take(withLike(feed, post.id, !isLiked, 0));
+    if (!isDone) update(withLike(feed, post.id, !isLiked, 0));
   }
 
   async function onRemove(post) {
-    if (await attempt(() => social.remove(post.id))) take(withoutPost(feed, post.id));
+    if (await attempt(() => social.remove(post.id))) update(withoutPost(feed, post.id));
   }
 
-  return { element, open, close, add: (post) => take(withPost(feed, post, Date.now())) };
+  return { element, open, close, add: (post) => update(withPost(feed, post, Date.now())) };
 }

@@ -1,5 +1,5 @@
-// The files of a message: thumbnails, and what has none by name. Nothing of a file is shown but the
-// thumbnail that the server made; everything else is saved.
+// Attachments of a message: thumbnails, or the file name. Only thumbnails made by the server are
+// displayed; everything else is downloaded.
 
 import { fileSize } from "../format.js";
 import { h, icon, setText } from "./dom.js";
@@ -8,8 +8,8 @@ const WIDTH_MAX = 320; // px of a thumbnail in the timeline
 const HEIGHT_MAX = 260;
 
 /**
- * The elements for `attachments` of a row. `link(id, isThumb)` gives addresses; `late(file)` an
- * image's description with its thumbnail, where that came after the message, or null.
+ * The elements for `attachments` of a row. `link(id, isThumb)` returns URLs; `late(file)` returns an
+ * image's metadata with its thumbnail if that was made after the message was sent, else null.
  */
 export function fileNodes(attachments, link, late) {
   return attachments.map((file) => {
@@ -55,7 +55,7 @@ function saveButton(kind, file, link, trouble, ...children) {
       const url = await link(file.id, false);
       const anchor = h("a", { href: url, download: file.name, rel: "noopener noreferrer" });
       document.body.append(anchor);
-      anchor.click(); // S3 answers with a file to save, so the page stays
+      anchor.click(); // S3 sends a download, so the page stays
       anchor.remove();
     } catch (problem) {
       setText(trouble, problem.message);
@@ -69,7 +69,7 @@ function saveButton(kind, file, link, trouble, ...children) {
   );
 }
 
-/** The size in the timeline, known before the picture is there, so that nothing jumps. */
+/** The size in the timeline, known before the image loads, so that nothing shifts. */
 function fitted({ width = WIDTH_MAX, height = HEIGHT_MAX }) {
   const scale = Math.min(1, WIDTH_MAX / width, HEIGHT_MAX / height);
   return { width: Math.max(1, Math.round(width * scale)), height: Math.max(1, Math.round(height * scale)) };

@@ -1,11 +1,11 @@
-// The way in: one click for a demo user of a development server, name and password, or a token.
+// Login page: demo user (development server), username and password, or access token.
 
 import { SessionFailed, demoLogin, tokenSession } from "../session.js";
-import { createAccountForm } from "./accountform.js";
+import { createAccountForm } from "./account_form.js";
 import { h, setText } from "./dom.js";
 import { userAvatar } from "./avatar.js";
 
-/** `onSession(session)` gets what was chosen; `notice` says why one is here again. */
+/** `onSession(session)` is called after login; `notice` is shown after an involuntary logout. */
 export function createLogin({ demoUsers, hasAccounts, canRegister, notice, onSession }) {
   const error = h("p", { class: "form-error", role: "alert" });
   const token = h("input", {
@@ -26,7 +26,7 @@ export function createLogin({ demoUsers, hasAccounts, canRegister, notice, onSes
       token,
       h("button", { type: "submit", class: "button" }, "Log in"),
     ),
-    h("p", { class: "hint" }, "Your team’s sign-in gives you one. It stays in this tab."),
+    h("p", { class: "hint" }, "Get a token from your organization's sign-in service. It is kept in this tab only."),
   );
   const hasDemo = demoUsers.length > 0;
   const account = hasAccounts ? createAccountForm({ canRegister, onSession }).element : null;
@@ -41,18 +41,18 @@ export function createLogin({ demoUsers, hasAccounts, canRegister, notice, onSes
       h(
         "p",
         { class: "login-lead" },
-        notice ?? (hasDemo ? "Who would you like to be?" : "Log in to your chats."),
+        notice ?? (hasDemo ? "Choose a demo user to continue." : "Log in to your chats."),
       ),
       error,
       hasDemo ? h("div", { class: "demo-users" }, ...demoUsers.map(demoButton)) : null,
       hasDemo
-        ? h("p", { class: "hint" }, "Open a second window as somebody else, and chat.")
+        ? h("p", { class: "hint" }, "To try a chat, continue as another user in a second window.")
         : null,
       account !== null && hasDemo ? more("Use a password", account) : account,
       hasDemo || account !== null ? more("Use a token instead", form) : form,
     ),
   );
-  fail("");
+  showError("");
 
   function more(label, what) {
     return h("details", { class: "login-more" }, h("summary", {}, label), what);
@@ -69,13 +69,13 @@ export function createLogin({ demoUsers, hasAccounts, canRegister, notice, onSes
   }
 
   async function choose(user) {
-    fail("");
+    showError("");
     setBusy(true);
     try {
       onSession(await demoLogin(user));
     } catch (problem) {
       if (!(problem instanceof SessionFailed)) throw problem;
-      fail(problem.message);
+      showError(problem.message);
       setBusy(false);
     }
   }
@@ -83,7 +83,7 @@ export function createLogin({ demoUsers, hasAccounts, canRegister, notice, onSes
   function onToken(event) {
     event.preventDefault();
     const text = token.value.trim();
-    if (text === "") fail("Paste a token first.");
+    if (text === "") showError("Enter an access token.");
     else onSession(tokenSession(text));
   }
 
@@ -91,7 +91,7 @@ export function createLogin({ demoUsers, hasAccounts, canRegister, notice, onSes
     for (const button of element.querySelectorAll("button")) button.disabled = isBusy;
   }
 
-  function fail(text) {
+  function showError(text) {
     setText(error, text);
     error.hidden = text === "";
   }

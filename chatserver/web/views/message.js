@@ -1,6 +1,5 @@
-// One message, and the other rows of a timeline. A row's element lives as long as its key; what
-// changes in it (mark, time, place in its group) is changed in place, so that a text one is
-// selecting stays selected.
+// Messages and the other rows of the timeline. A row keeps its element as long as its key; changes
+// are made in place, so that a text selection survives.
 
 import {
   clockTime,
@@ -15,7 +14,7 @@ import { fileNames } from "../state/expiry.js";
 import { groupAvatar, userAvatar } from "./avatar.js";
 import { fill, h, hidden, icon, iconButton, setAria } from "./dom.js";
 import { fileNodes } from "./files.js";
-import { REACTION_NAMES } from "./messagemenu.js";
+import { REACTION_NAMES } from "./message_menu.js";
 
 const MARKS = {
   sending: { icon: "clock", label: "Sending" },
@@ -25,14 +24,14 @@ const MARKS = {
   failed: { icon: "alert", label: "Not sent" },
 };
 
-/** How far a message has come, as a small picture with a name. */
+/** Delivery status as a labeled icon. */
 export function markIcon(mark, readers = "") {
   const { icon: name, label } = MARKS[mark];
   const text = mark === "read" && readers ? `Read by ${nameList(readers.split(" "), 4)}` : label;
   return h("span", { class: `mark mark-${mark}`, title: text }, icon(name), hidden(text));
 }
 
-/** Text with its addresses as links; everything else stays text. */
+/** Text with URLs as links. */
 function bodyNodes(body) {
   return linkPieces(body).map(({ text, href }) => {
     if (href === undefined) return document.createTextNode(text);
@@ -43,16 +42,16 @@ function bodyNodes(body) {
 /**
  * The element of a message row: `{element, update(row)}`.
  *
- * `deeds`: reply(row), copy(row), menu(row, button), react(row, emoji), retry(ref), discard(ref),
+ * `actions`: reply(row), copy(row), menu(row, button), react(row, emoji), retry(ref), discard(ref),
  * goTo(seq), link(row, file, isThumb).
  */
-export function messageView(first, deeds) {
+export function messageView(first, actions) {
   let row = first;
   const body = h("div", { class: "body" }, ...bodyNodes(row.body));
   let text = row.body;
   const foot = h("span", { class: "foot" });
   const bubble = h("div", { class: "bubble", dir: "auto" });
-  const more = iconButton("more", "More", () => deeds.menu(row, more), {
+  const more = iconButton("more", "More", () => actions.menu(row, more), {
     tabindex: -1,
     class: "more-button",
     aria: { label: "More", haspopup: "menu" },
@@ -60,8 +59,8 @@ export function messageView(first, deeds) {
   const tools = h(
     "div",
     { class: "tools" },
-    iconButton("reply", "Reply", () => deeds.reply(row), { tabindex: -1 }),
-    iconButton("copy", "Copy text", () => deeds.copy(row), { tabindex: -1 }),
+    iconButton("reply", "Reply", () => actions.reply(row), { tabindex: -1 }),
+    iconButton("copy", "Copy text", () => actions.copy(row), { tabindex: -1 }),
     more,
   );
   const face = h("span", { class: "face" });
@@ -75,12 +74,12 @@ export function messageView(first, deeds) {
   const on = { focusin: () => (more.tabIndex = 0), focusout: () => (more.tabIndex = -1) };
   const element = h("li", { class: "row message", tabindex: -1, on }, face, column);
 
-  const link = (id, isThumb) => deeds.link(row, id, isThumb);
-  const late = (file) => deeds.late(row, file);
+  const link = (id, isThumb) => actions.link(row, id, isThumb);
+  const late = (file) => actions.late(row, file);
 
   function update(next) {
     row = next;
-    // Only then: a text that somebody selects must stay the same node.
+    // Only if changed: a selected text must keep its node.
     if (row.body !== text) fill(body, ...bodyNodes(row.body));
     text = row.body;
     element.classList.toggle("is-emoji", isOnlyEmoji(row.body));
@@ -91,18 +90,18 @@ export function messageView(first, deeds) {
     if (row.seq === null) delete element.dataset.seq;
     else element.dataset.seq = row.seq;
     const sender = senderName(row);
-    const quote = quoteNode(row, deeds);
-    // Only then: a picture that is there must not be loaded again.
+    const quote = quoteNode(row, actions);
+    // Only if changed: a loaded image must not be loaded again.
     if (row.files !== filed) fill(files, ...fileNodes(filesIn(row.files), link, late));
     filed = row.files;
     fill(bubble, sender, quote, filed === "" ? null : files, row.body === "" ? null : body, foot);
     fillFoot(foot, row);
     fill(face, row.isGroup && !row.own && row.isLast ? userAvatar(row.sender, "s") : null);
-    fillTrouble(trouble, row, deeds);
+    fillTrouble(trouble, row, actions);
     tools.hidden = row.isGone;
     more.hidden = row.seq === null;
-    // Only then: a chip that was just pressed must keep the focus.
-    if (drawn !== row.reactions) fillReactions(chips, row.reactions, (to) => deeds.react(row, to));
+    // Only if changed: a chip that was just pressed must keep the focus.
+    if (drawn !== row.reactions) fillReactions(chips, row.reactions, (to) => actions.react(row, to));
     drawn = row.reactions;
     setAria(element, { label: spokenLabel(row) });
   }
@@ -115,15 +114,15 @@ function senderName(row) {
   return h("div", { class: `sender ink-${hueOf(row.sender)}` }, h("bdi", {}, row.sender));
 }
 
-function quoteNode(row, deeds) {
+function quoteNode(row, actions) {
   if (row.quoteOf === null) return null;
   const who = row.quoteFrom === null ? null : h("bdi", { class: "quote-from" }, row.quoteFrom);
   const props = {
     type: "button",
     class: "quote",
     tabindex: -1,
-    title: "Go to this message",
-    on: { click: () => deeds.goTo(row.quoteOf) },
+    title: "Go to message",
+    on: { click: () => actions.goTo(row.quoteOf) },
   };
   return h("button", props, who, h("span", { class: "quote-text", dir: "auto" }, row.quoteText));
 }
@@ -143,20 +142,20 @@ function fillFoot(foot, row) {
   );
 }
 
-function fillTrouble(trouble, row, deeds) {
+function fillTrouble(trouble, row, actions) {
   trouble.hidden = row.error === null;
   if (row.error === null) return fill(trouble);
-  const button = (label, deed) =>
+  const button = (label, action) =>
     h(
       "button",
-      { type: "button", class: "link-button", on: { click: () => deed(row.troubleRef) } },
+      { type: "button", class: "link-button", on: { click: () => action(row.troubleRef) } },
       label,
     );
   return fill(
     trouble,
     h("span", {}, row.error),
-    button("Try again", deeds.retry),
-    button(row.mark === "failed" ? "Delete" : "Leave it", deeds.discard),
+    button("Try again", actions.retry),
+    button(row.mark === "failed" ? "Delete" : "Dismiss", actions.discard),
   );
 }
 
@@ -173,7 +172,7 @@ function spokenReaction([emoji, , users]) {
   return `${REACTION_NAMES.get(emoji) ?? emoji} by ${nameList(users, 4)}`;
 }
 
-/** Draw the reactions as chips that add one's own, or take it back. */
+/** Draw the reactions as chips that toggle the user's own. */
 function fillReactions(chips, text, react) {
   chips.hidden = text === "";
   const chip = ([emoji, isOwn, users]) =>
@@ -193,7 +192,7 @@ function fillReactions(chips, text, react) {
   fill(chips, ...reactionsIn(text).map(chip));
 }
 
-/** What a screen reader says on arriving at a message. */
+/** The label of a message for screen readers. */
 function spokenLabel(row) {
   const who = row.own ? "You" : row.name;
   const mark = row.mark === null ? "" : `, ${MARKS[row.mark].label.toLowerCase()}`;
@@ -207,12 +206,12 @@ function spokenLabel(row) {
 }
 
 /** The element of any other row. */
-export function plainView(first, deeds) {
+export function plainView(first, actions) {
   const element = h("li", { class: `row row-${first.type}` });
   function update(row) {
     element.className = `row row-${row.type}`;
     if (row.seq !== undefined) element.dataset.seq = row.seq;
-    fill(element, ...PLAIN[row.type](row, deeds));
+    fill(element, ...PLAIN[row.type](row, actions));
   }
   update(first);
   return { element, update };
@@ -232,12 +231,12 @@ const PLAIN = {
       { class: "beginning" },
       row.kind !== "group" ? userAvatar(row.title, "xl") : groupAvatar(row.title, "xl"),
       h("strong", {}, h("bdi", {}, row.title)),
-      h("span", {}, row.isEmpty ? "No messages yet. Say hello!" : "This is where the chat begins."),
+      h("span", {}, row.isEmpty ? "No messages yet. Say hello!" : "This is the beginning of the chat."),
     ),
   ],
-  trouble: ({ text }, deeds) => [
+  trouble: ({ text }, actions) => [
     h("span", { class: "load-trouble", role: "alert" }, text),
-    h("button", { type: "button", class: "link-button", on: { click: deeds.reload } }, "Try again"),
+    h("button", { type: "button", class: "link-button", on: { click: actions.reload } }, "Try again"),
   ],
   typing: ({ users }) => [
     h("span", { class: "bubble typing", aria: { hidden: true } }, h("i"), h("i"), h("i")),

@@ -1,12 +1,11 @@
-// What can be done about somebody: a person's dialog, the list of blocked users, the report of a
-// message. What went wrong is said in the dialog.
+// Moderation dialogs: user details, blocked and banned users, invitations, and message reports.
 
 import { ModerationFailed } from "../moderation.js";
 import { fullTime } from "../format.js";
 import { userAvatar } from "./avatar.js";
-import { createDialog } from "./dialog.js";
 import { fill, h, setText } from "./dom.js";
-import { createGroupCare } from "./groupcare.js";
+import { button, createForm } from "./form_dialog.js";
+import { createGroupSettings } from "./group_settings.js";
 
 const HOUR_S = 3600;
 const REASON_MAX = 500;
@@ -16,25 +15,25 @@ export function createModerationViews({ store, moderation }) {
   const person = createPerson(store, moderation);
   const blocks = createUserList({
     title: "Blocked users",
-    none: "You block nobody.",
+    none: "You haven't blocked anyone.",
     label: "Unblock",
     list: moderation.listBlocks,
     undo: (_, user) => moderation.unblock(user),
-    done: (user) => `${user} is not blocked.`,
+    done: (user) => `${user} is unblocked.`,
   });
   const invitations = createInvitations(moderation);
   const bans = createUserList({
     title: "Banned users",
-    none: "Nobody is banned from this group.",
+    none: "No one is banned from this group.",
     label: "Unban",
     list: moderation.listBans,
     undo: moderation.unban,
-    done: (user) => `${user} may come back.`,
+    done: (user) => `${user} is unbanned.`,
   });
   const report = createReport(store, moderation);
-  const care = createGroupCare(moderation);
+  const groupSettings = createGroupSettings(moderation);
 
-  /** Whether the user runs a group; false while that cannot be said. */
+  /** Return whether the user is an owner or admin of a group; false if unknown. */
   async function isManager(chat) {
     try {
       const { roles } = await moderation.describe(chat);
@@ -46,67 +45,27 @@ export function createModerationViews({ store, moderation }) {
   }
 
   return {
-    elements: [person, blocks, invitations, bans, report, care].map(({ element }) => element),
+    elements: [person, blocks, invitations, bans, report, groupSettings].map(({ element }) => element),
     openPerson: person.open,
     openBlocks: blocks.open,
     openInvitations: invitations.open,
     countInvitations: invitations.count,
-    /** `show` is called with how many invitations there are. */
+    /** `show` is called with the number of invitations. */
     onInvitations: (show) => (invitations.onCount = show),
     openBans: bans.open,
-    openCare: care.open,
+    openGroupSettings: groupSettings.open,
     openReport: report.open,
     isManager,
   };
 }
 
-/** A dialog whose deeds may fail: `attempt` runs one, with all buttons off meanwhile. */
-export function createForm(title) {
-  const dialog = createDialog({ title, class: "dialog-moderation" });
-  const error = h("p", { class: "form-error", role: "alert", hidden: true });
-  const note = h("p", { class: "form-note", role: "status", hidden: true });
-  const content = h("div", { class: "moderation" });
-  dialog.body.append(error, note, content);
-
-  async function attempt(deed) {
-    setBusy(true);
-    error.hidden = true;
-    try {
-      await deed();
-    } catch (problem) {
-      if (!(problem instanceof ModerationFailed)) throw problem;
-      setText(error, problem.message);
-      error.hidden = false;
-    } finally {
-      setBusy(false);
-    }
-  }
-
-  function setBusy(isBusy) {
-    for (const button of content.querySelectorAll("button")) button.disabled = isBusy;
-  }
-
-  function say(text) {
-    setText(note, text);
-    note.hidden = text === "";
-    error.hidden = true;
-  }
-
-  return { ...dialog, content, attempt, say };
-}
-
-export function button(label, onClick, kind = "button-quiet") {
-  const props = { type: "button", class: `button ${kind}`, on: { click: onClick } };
-  return h("button", props, label);
-}
-
 function createPerson(store, moderation) {
-  const form = createForm("Person");
+  const form = createForm("User");
 
   function open(chat, user) {
     setText(form.heading, user);
-    form.say("");
-    fill(form.content, h("p", { class: "hint" }, "One moment."));
+    form.showStatus("");
+    fill(form.content, h("p", { class: "hint" }, "Loading…"));
     form.open();
     return form.attempt(() => draw(chat, user));
   }
@@ -120,18 +79,18 @@ function createPerson(store, moderation) {
     const isBlocked = blocked.includes(user);
     const mayModerate = canModerate(info, user);
     const isBanned = mayModerate && (await moderation.listBans(chat)).includes(user);
-    const again = (deed, text) =>
+    const again = (action, text) =>
       form.attempt(async () => {
-        await deed();
+        await action();
         await draw(chat, user);
-        form.say(text);
+        form.showStatus(text);
       });
     fill(
       form.content,
       h("div", { class: "moderation-who" }, userAvatar(user, "l"), h("bdi", {}, profile?.name ?? user)),
-      profile?.about ? h("p", { class: "moderation-said", dir: "auto" }, profile.about) : null,
+      profile?.about ? h("p", { class: "moderation-text", dir: "auto" }, profile.about) : null,
       isBlocked
-        ? button("Unblock", () => again(() => moderation.unblock(user), `${user} is not blocked.`))
+        ? button("Unblock", () => again(() => moderation.unblock(user), `${user} is unblocked.`))
         : button(
             "Block",
             () => again(() => moderation.block(user), `${user} is blocked.`),
@@ -141,8 +100,8 @@ function createPerson(store, moderation) {
         "p",
         { class: "hint" },
         isBlocked
-          ? "You cannot write to each other, nor invite each other."
-          : "Then you cannot write to each other directly, nor invite each other.",
+          ? "You can't message or invite each other."
+          : "If you block someone, you can't message or invite each other.",
       ),
       mayModerate ? h("h3", {}, "In this group") : null,
       ...(mayModerate && isBanned ? unban(chat, user, again) : []),
@@ -162,14 +121,14 @@ function createPerson(store, moderation) {
     const isMuted = until === 0 || until * 1000 > Date.now();
     const mute = (seconds, text) => again(() => moderation.mute(chat, user, seconds), text);
     return [
-      isMuted ? h("p", {}, `May not write ${duration(until)}.`) : null,
+      isMuted ? h("p", {}, `Muted ${duration(until)}.`) : null,
       isMuted
-        ? button("Let write again", () => mute(0, `${user} may write again.`))
-        : button("Mute for an hour", () => mute(HOUR_S, `${user} may not write for an hour.`)),
-      isMuted ? null : button("Mute for good", () => mute(null, `${user} may not write any more.`)),
+        ? button("Unmute", () => mute(0, `${user} is unmuted.`))
+        : button("Mute for 1 hour", () => mute(HOUR_S, `${user} is muted for 1 hour.`)),
+      isMuted ? null : button("Mute indefinitely", () => mute(null, `${user} is muted.`)),
       button(
-        "Ban from the group",
-        () => again(() => moderation.ban(chat, user), `${user} is out and cannot come back.`),
+        "Ban from group",
+        () => again(() => moderation.ban(chat, user), `${user} is banned from the group.`),
         "button-danger",
       ),
     ];
@@ -177,8 +136,8 @@ function createPerson(store, moderation) {
 
   function unban(chat, user, again) {
     return [
-      h("p", {}, "Is banned, and cannot come back."),
-      button("Unban", () => again(() => moderation.unban(chat, user), `${user} may come back.`)),
+      h("p", {}, "Banned from this group."),
+      button("Unban", () => again(() => moderation.unban(chat, user), `${user} is unbanned.`)),
     ];
   }
 
@@ -186,16 +145,16 @@ function createPerson(store, moderation) {
 }
 
 function duration(until) {
-  return until === 0 ? "for good" : `until ${fullTime(until * 1000)}`;
+  return until === 0 ? "indefinitely" : `until ${fullTime(until * 1000)}`;
 }
 
-/** A list of users, each with what takes back that he is on it. `list` and `undo` get the chat. */
+/** A list of users, each with an undo button. `list` and `undo` receive the chat. */
 function createUserList({ title, none, label, list, undo, done }) {
   const form = createForm(title);
 
   function open(chat) {
-    form.say("");
-    fill(form.content, h("p", { class: "hint" }, "One moment."));
+    form.showStatus("");
+    fill(form.content, h("p", { class: "hint" }, "Loading…"));
     form.open();
     return form.attempt(() => draw(chat));
   }
@@ -214,7 +173,7 @@ function createUserList({ title, none, label, list, undo, done }) {
       form.attempt(async () => {
         await undo(chat, user);
         await draw(chat);
-        form.say(done(user));
+        form.showStatus(done(user));
       }),
     );
     back.setAttribute("aria-label", `${label} ${user}`);
@@ -224,13 +183,13 @@ function createUserList({ title, none, label, list, undo, done }) {
   return { element: form.element, open };
 }
 
-/** The groups that others invited the user to. `onCount` is set by whoever shows how many. */
+/** Invitations to groups. `onCount` is called with their number. */
 function createInvitations(moderation) {
   const form = createForm("Invitations");
   const self = { element: form.element, open, count, onCount: () => {} };
 
   function open() {
-    form.say("");
+    form.showStatus("");
     fill(form.content, h("p", { class: "hint" }, "Loading…"));
     form.open();
     return form.attempt(draw);
@@ -240,7 +199,7 @@ function createInvitations(moderation) {
     try {
       self.onCount((await moderation.listInvitations()).length);
     } catch (problem) {
-      if (!(problem instanceof ModerationFailed)) throw problem; // shown when it is opened
+      if (!(problem instanceof ModerationFailed)) throw problem; // shown when the dialog is opened
     }
   }
 
@@ -254,14 +213,14 @@ function createInvitations(moderation) {
 
   function line({ chat, name, inviter }) {
     const group = name ?? "a group";
-    const answer = (label, deed, text, kind) => {
+    const answer = (label, action, text, kind) => {
       const made = button(
         label,
         () =>
           form.attempt(async () => {
-            await deed(chat);
+            await action(chat);
             await draw();
-            form.say(text);
+            form.showStatus(text);
           }),
         kind,
       );
@@ -298,14 +257,14 @@ function createReport(store, moderation) {
   function open(chat, seq) {
     about = { chat, seq };
     reason.value = "";
-    form.say("");
+    form.showStatus("");
     fill(
       form.content,
-      h("p", {}, `Those who run ${runs(chat)} are told. Its sender is not.`),
+      h("p", {}, `${moderatorsOf(chat)} will be notified. The sender won't be.`),
       h(
         "div",
         { class: "field" },
-        h("label", { for: "report-reason" }, "Why? (may be left out)"),
+        h("label", { for: "report-reason" }, "Reason (optional)"),
         reason,
       ),
       h(
@@ -319,16 +278,16 @@ function createReport(store, moderation) {
     reason.focus();
   }
 
-  function runs(chat) {
+  function moderatorsOf(chat) {
     const isGroup = store.state.chats.get(chat)?.kind === "group";
-    return isGroup ? "the group and the server" : "the server";
+    return isGroup ? "The group's admins and the server's moderators" : "The server's moderators";
   }
 
   function send() {
     return form.attempt(async () => {
       await moderation.report(about.chat, about.seq, reason.value);
       fill(form.content, button("Close", () => form.close()));
-      form.say("Thank you. The message was reported.");
+      form.showStatus("Message reported. Thank you.");
       form.content.querySelector("button").focus();
     });
   }

@@ -1,10 +1,10 @@
-// One post of a list: who says what and when, and the button that likes it.
+// A post: author, time, text, and the like button.
 
 import { fullTime, listTime, plural } from "../format.js";
 import { userAvatar } from "./avatar.js";
 import { h, hidden, icon, iconButton, setAria, setText } from "./dom.js";
 
-/** `onLike(post, isLiked)`, `onPerson(user)`, `onRemove(post)`; one's own posts can be removed. */
+/** `onLike(post, isLiked)`, `onPerson(user)`, `onRemove(post)`; the user's own posts can be removed. */
 export function createPost({ me, onLike, onPerson, onRemove }) {
   let shown = null;
   const name = h("bdi", { class: "post-name" });
@@ -14,13 +14,13 @@ export function createPost({ me, onLike, onPerson, onRemove }) {
   const edited = h("span", { class: "post-edited" }, "edited");
   const text = h("p", { class: "post-text", dir: "auto" });
   const count = h("span", { class: "like-count", aria: { hidden: true } });
-  const said = hidden("");
+  const likeLabel = hidden("");
   const like = h(
     "button",
     { type: "button", class: "like-button", on: { click: () => onLike(shown, !shown.liked) } },
     icon("heart"),
     count,
-    said,
+    likeLabel,
   );
   const face = h("span", { class: "post-face" });
   const remove = iconButton("trash", "Delete this post", () => onRemove(shown), { class: "post-remove" });
@@ -44,10 +44,10 @@ export function createPost({ me, onLike, onPerson, onRemove }) {
     edited.hidden = post.edited === null;
     setText(text, post.content);
     setText(count, post.likes > 0 ? String(post.likes) : "");
-    setText(said, `Like, ${plural(post.likes, "like")}`);
+    setText(likeLabel, `Like, ${plural(post.likes, "like")}`);
     setAria(like, { pressed: post.liked });
     remove.hidden = post.user !== me;
-    setAria(element, { label: `Post of ${post.name ?? post.user}` });
+    setAria(element, { label: `Post by ${post.name ?? post.user}` });
   }
 
   return { element, update };

@@ -1,4 +1,4 @@
-// The part of the account's dialog about one's data: a copy of it, and the end of the account.
+// Privacy section of the account dialog: data export and account deletion.
 
 import { eraseAccount, findExport, startExport } from "../privacy.js";
 import { fullTime } from "../format.js";
@@ -9,8 +9,8 @@ import { fill, h, setText } from "./dom.js";
 const POLL_MS = 1_000;
 
 /**
- * `attempt(deed)` does what may fail and says what went wrong; `token()` gives an access token;
- * `onErased()` runs once the account is gone.
+ * `attempt(action)` runs an action and shows its failure; `token()` returns an access token;
+ * `onErased()` is called after the account was deleted.
  */
 export function createPrivacy({ attempt, token, onErased }) {
   const state = h("div", { class: "export-state", role: "status" });
@@ -21,18 +21,18 @@ export function createPrivacy({ attempt, token, onErased }) {
   );
   const erase = h(
     "button",
-    { type: "button", class: "button button-danger", on: { click: () => farewell.open() } },
+    { type: "button", class: "button button-danger", on: { click: () => deletion.open() } },
     "Delete my account",
   );
-  const farewell = createFarewell({ token, onErased });
+  const deletion = createDeletionDialog({ token, onErased });
   const element = h(
     "section",
     { class: "account-data", aria: { labelledby: "data-title" } },
     h("h3", { id: "data-title" }, "Your data"),
-    h("p", { class: "hint" }, "A copy of your profile, chats, messages and files, as a ZIP."),
+    h("p", { class: "hint" }, "Download your profile, chats, messages and files as a ZIP file."),
     state,
     h("div", { class: "dialog-foot" }, ask, erase),
-    farewell.element,
+    deletion.element,
   );
   let timer = null;
 
@@ -40,7 +40,7 @@ export function createPrivacy({ attempt, token, onErased }) {
     attempt(async () => draw(await startExport(await token())));
   }
 
-  /** Show how far the newest export is, and go on looking while the dialog is open. */
+  /** Show the progress of the newest export, and poll while the dialog is open. */
   async function show() {
     stop();
     draw(await findExport(await token()));
@@ -50,12 +50,12 @@ export function createPrivacy({ attempt, token, onErased }) {
     stop();
     fill(state, ...lines(found));
     if (found !== null && ["waiting", "running"].includes(found.state)) {
-      timer = setTimeout(() => show().catch(giveUp), POLL_MS);
+      timer = setTimeout(() => show().catch(stopPolling), POLL_MS);
     }
   }
 
-  /** Looking again is done when the dialog is opened again. */
-  function giveUp(problem) {
+  /** Stop polling; it starts again when the dialog is opened. */
+  function stopPolling(problem) {
     if (!(problem instanceof SessionFailed)) throw problem;
   }
 
@@ -73,7 +73,7 @@ function lines(found) {
     case "running":
       return [
         h("progress", { max: 100, value: found.progress, aria: { label: "Export" } }),
-        h("p", {}, "Your export is being made. You may close this and come back."),
+        h("p", {}, "Preparing your export. You can close this window and come back later."),
       ];
     case "ready":
       return [
@@ -82,22 +82,22 @@ function lines(found) {
           {},
           h("a", { class: "export-link", href: found.url, rel: "noopener" }, "Download your export"),
         ),
-        h("p", { class: "hint" }, `It is kept until ${fullTime(found.expires)}.`),
+        h("p", { class: "hint" }, `Available until ${fullTime(found.expires)}.`),
       ];
     case "failed":
-      return [h("p", { class: "form-error" }, `Your export could not be made: ${found.why}.`)];
+      return [h("p", { class: "form-error" }, `Export failed: ${found.why}.`)];
     default:
       return [];
   }
 }
 
-/** The dialog that asks whether one means it. */
-function createFarewell({ token, onErased }) {
-  const dialog = createDialog({ title: "Delete your account?", class: "dialog-farewell" });
+/** Confirmation dialog of account deletion. */
+function createDeletionDialog({ token, onErased }) {
+  const dialog = createDialog({ title: "Delete your account?", class: "dialog-deletion" });
   const error = h("p", { class: "form-error", role: "alert", hidden: true });
   const password = h("input", {
     class: "field-input",
-    id: "farewell-password",
+    id: "deletion-password",
     type: "password",
     autocomplete: "current-password",
     maxlength: 512,
@@ -106,7 +106,7 @@ function createFarewell({ token, onErased }) {
   const sure = h(
     "button",
     { type: "submit", class: "button button-danger" },
-    "Delete my account for good",
+    "Delete my account permanently",
   );
   const keep = h(
     "button",
@@ -116,19 +116,19 @@ function createFarewell({ token, onErased }) {
   const form = h(
     "form",
     { novalidate: true, on: { submit: onSubmit } },
-    h("p", {}, "This cannot be undone. These go for good, on the server and for everybody:"),
+    h("p", {}, "This can't be undone. It permanently deletes, for everyone:"),
     h(
       "ul",
-      { class: "farewell-list" },
+      { class: "deletion-list" },
       h("li", {}, "your profile, devices and settings"),
-      h("li", {}, "the text of every message that you sent, in all chats"),
-      h("li", {}, "every file that you sent"),
+      h("li", {}, "the text of every message you sent, in all chats"),
+      h("li", {}, "every file you sent"),
     ),
-    h("p", {}, "You leave all groups. Nobody can use your name again, and neither can you."),
+    h("p", {}, "You will leave all groups. Your username can't be used again."),
     h(
       "div",
       { class: "field" },
-      h("label", { for: "farewell-password" }, "Your password"),
+      h("label", { for: "deletion-password" }, "Your password"),
       password,
     ),
     error,
@@ -139,13 +139,13 @@ function createFarewell({ token, onErased }) {
   async function onSubmit(event) {
     event.preventDefault();
     error.hidden = true;
-    if (password.value === "") return say("Type your password.");
+    if (password.value === "") return showError("Enter your password.");
     sure.disabled = true;
     try {
       await eraseAccount(await token(), password.value);
     } catch (problem) {
       if (!(problem instanceof SessionFailed)) throw problem;
-      say(problem.message);
+      showError(problem.message);
       return;
     } finally {
       sure.disabled = false;
@@ -154,7 +154,7 @@ function createFarewell({ token, onErased }) {
     onErased();
   }
 
-  function say(text) {
+  function showError(text) {
     setText(error, text);
     error.hidden = false;
     password.focus();

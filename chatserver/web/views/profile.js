@@ -1,10 +1,10 @@
-// The part of the account's dialog about what one is called, and says of oneself.
+// Profile section of the account dialog: name and bio.
 
 import { getProfile, putProfile } from "../account.js";
 import { h } from "./dom.js";
 
-/** `attempt(deed)` does what may fail, `say(text)` tells that it is done; `token()` lets one in. */
-export function createProfile({ attempt, say, token }) {
+/** `attempt(action)` runs an action and shows its failure; `showStatus(text)` shows success. */
+export function createProfile({ attempt, showStatus, token }) {
   const name = h("input", { class: "field-input", id: "profile-name", type: "text", maxlength: 80 });
   const about = h("textarea", { class: "field-input", id: "profile-about", rows: 2, maxlength: 500 });
   const element = h(
@@ -13,11 +13,11 @@ export function createProfile({ attempt, say, token }) {
     h("h3", {}, "Profile"),
     h("div", { class: "field" }, h("label", { for: "profile-name" }, "Name"), name),
     h("div", { class: "field" }, h("label", { for: "profile-about" }, "About you"), about),
-    h("p", { class: "hint" }, "Shown to people you share a chat with. Both may be left out."),
+    h("p", { class: "hint" }, "Visible to people you share a chat with. Both fields are optional."),
     h("div", { class: "dialog-foot" }, h("button", { type: "submit", class: "button" }, "Save profile")),
   );
 
-  /** Fill the form in. Until then nobody types into it: that would be overwritten. */
+  /** Load the form. It is disabled meanwhile, as input would be overwritten. */
   async function show() {
     name.disabled = about.disabled = true;
     fillIn(await getProfile(await token()));
@@ -33,7 +33,7 @@ export function createProfile({ attempt, say, token }) {
     event.preventDefault();
     attempt(async () => {
       fillIn(await putProfile(await token(), { name: name.value, about: about.value }));
-      say("Your profile is saved.");
+      showStatus("Profile saved.");
     });
   }
 

@@ -1,7 +1,7 @@
-// The left side: who one is, the search, the chats.
+// Sidebar: user menu, search and the list of chats.
 
 import { badgeCount, listTime, plural } from "../format.js";
-import { chatTitle, filterChats, listChats, preview } from "../select.js";
+import { chatTitle, filterChats, listChats, preview } from "../selectors.js";
 import { unreadOf } from "../state/chats.js";
 import { chatAvatar } from "./avatar.js";
 import { fill, h, hidden, icon, iconButton, setAria, setChildren } from "./dom.js";
@@ -94,7 +94,7 @@ export function createSidebar({ store, client, menu, onOpen, onNewChat, onPeople
   }
 
   function searchNote(query, chats) {
-    const found = chats.length > 0 ? [] : [h("p", {}, `No chat matches “${query}”.`)];
+    const found = chats.length > 0 ? [] : [h("p", {}, `No chats match “${query}”.`)];
     const start = {
       type: "button",
       class: "button button-quiet",
@@ -107,7 +107,7 @@ export function createSidebar({ store, client, menu, onOpen, onNewChat, onPeople
     const start = { type: "button", class: "button", on: { click: () => onNewChat() } };
     return [
       h("p", { class: "note-title" }, "No chats yet"),
-      h("p", {}, "Write to somebody by their user name, or bring a group together."),
+      h("p", {}, "Message someone by username or create a group."),
       h("button", start, "New chat"),
     ];
   }
@@ -135,7 +135,7 @@ export function createSidebar({ store, client, menu, onOpen, onNewChat, onPeople
     event.stopPropagation();
   }
 
-  /** One stop of the Tab key; the arrows walk from there. */
+  /** The list is a single tab stop; arrow keys move within it. */
   function onListKey(event) {
     const buttons = [...list.querySelectorAll("button")];
     const at = buttons.indexOf(document.activeElement);

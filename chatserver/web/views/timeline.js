@@ -1,17 +1,17 @@
-// The messages of the open chat: draws rows, keeps the place where one was reading, tells what was
-// seen. The list is changed by key, so an element stays with its message.
+// Timeline of the open chat: draws rows, keeps the reading position, and reports what was seen.
+// Rows are matched by key, so an element stays with its message.
 
-import { isSameRow, timelineRows } from "../rows.js";
+import { isSameRow, timelineRows } from "../timeline_rows.js";
 import { badgeCount, plural } from "../format.js";
 import { unreadOf } from "../state/chats.js";
-import { answerView } from "./companions.js";
+import { responseView } from "./companions.js";
 import { fill, h, icon, setAria, setChildren, setText } from "./dom.js";
 import { messageView, plainView } from "./message.js";
-import { createMessageMenu } from "./messagemenu.js";
+import { createMessageMenu } from "./message_menu.js";
 
 const NEAR_BOTTOM = 48; // px from the end that still count as the end
-const NEAR_TOP = 900; // px before the beginning of what is loaded where more is fetched
-const FAR = 320; // px from the end where the way back is offered
+const NEAR_TOP = 900; // px from the first loaded row where older messages are fetched
+const FAR = 320; // px from the end where the jump button is shown
 
 export function createTimeline({ store, client, files, onReply, onEdit, onReport }) {
   const list = h("ol", { class: "rows" });
@@ -28,14 +28,14 @@ export function createTimeline({ store, client, files, onReply, onEdit, onReport
     count,
   );
   const menu = createMessageMenu({
-    reply: (row) => deeds.reply(row),
-    copy: (row) => deeds.copy(row),
-    edit: (row) => deeds.edit(row),
-    react: (row, emoji) => deeds.react(row, emoji),
+    reply: (row) => actions.reply(row),
+    copy: (row) => actions.copy(row),
+    edit: (row) => actions.edit(row),
+    react: (row, emoji) => actions.react(row, emoji),
     report: (row) => onReport(shown, row.seq),
     remove: (row, isForAll) => {
       client.remove(shown, row.seq, isForAll);
-      views.get(row.key)?.element.focus({ preventScroll: true }); // its button goes with its text
+      views.get(row.key)?.element.focus({ preventScroll: true }); // its button is removed with its text
     },
   });
   const element = h("div", { class: "timeline-frame" }, scroller, jump, ...menu.elements);
@@ -45,7 +45,7 @@ export function createTimeline({ store, client, files, onReply, onEdit, onReport
   let isAtEnd = true;
   let frame = 0;
 
-  const deeds = {
+  const actions = {
     reply: (row) => row.seq !== null && !row.isGone && onReply(row),
     edit: (row) => row.seq !== null && row.own && !row.isGone && onEdit(row),
     menu: (row, button) => row.seq !== null && !row.isGone && menu.open(row, button),
@@ -56,7 +56,7 @@ export function createTimeline({ store, client, files, onReply, onEdit, onReport
     reload: () => client.reload(shown),
     link: (row, file, isThumb) => files.link(file, row.seq, { isThumb }),
     late: (row, file) => files.late(file, row.seq),
-    stop: () => client.stopAnswer(shown),
+    stop: () => client.stopResponse(shown),
     goTo,
   };
 
@@ -101,8 +101,8 @@ export function createTimeline({ store, client, files, onReply, onEdit, onReport
   }
 
   function addView(row) {
-    const make = { message: messageView, answer: answerView }[row.type] ?? plainView;
-    const view = make(row, deeds);
+    const make = { message: messageView, answer: responseView }[row.type] ?? plainView;
+    const view = make(row, actions);
     views.set(row.key, { ...view, row });
     return view.element;
   }
@@ -114,7 +114,7 @@ export function createTimeline({ store, client, files, onReply, onEdit, onReport
 
   // ── place ─────────────────────────────────────────────────────────────────────────────────────
 
-  /** Go to where reading goes on: the line before the unread messages, or the end. */
+  /** Scroll to the unread divider, or to the end. */
   function place(chat) {
     if (chat.older === "unknown") return;
     isPlaced = true;
@@ -140,7 +140,7 @@ export function createTimeline({ store, client, files, onReply, onEdit, onReport
     if (behavior === "instant") isAtEnd = true;
   }
 
-  /** The first message in sight and how far below the upper edge it stands. */
+  /** The first visible message and its distance from the top edge. */
   function findAnchor() {
     const top = scroller.scrollTop;
     for (const child of list.children) {
@@ -165,14 +165,14 @@ export function createTimeline({ store, client, files, onReply, onEdit, onReport
     target.focus({ preventScroll: true });
   }
 
-  // ── watching ──────────────────────────────────────────────────────────────────────────────────
+  // ── scrolling ─────────────────────────────────────────────────────────────────────────────────
 
   function onScroll() {
     isAtEnd = distance() < NEAR_BOTTOM;
     if (frame === 0) frame = requestAnimationFrame(() => settle());
   }
 
-  /** After a change or a scroll: load more, show the way back, tell what was seen. */
+  /** After a change or a scroll: load more, update the jump button, report what was seen. */
   function settle() {
     frame = 0;
     const chat = store.state.chats.get(shown);
@@ -186,10 +186,10 @@ export function createTimeline({ store, client, files, onReply, onEdit, onReport
     const news = unreadOf(chat) > 0 ? `, ${plural(unreadOf(chat), "new message")}` : "";
     setAria(jump, { label: `Go to the latest message${news}` });
     jump.title = "Go to the latest message";
-    tellSeen();
+    reportSeen();
   }
 
-  function tellSeen() {
+  function reportSeen() {
     if (!store.state.isWatched || element.offsetParent === null) return;
     const bottom = scroller.scrollTop + scroller.clientHeight + 8;
     for (let row = list.lastElementChild; row !== null; row = row.previousElementSibling) {
@@ -203,8 +203,7 @@ export function createTimeline({ store, client, files, onReply, onEdit, onReport
 
   // ── keys ──────────────────────────────────────────────────────────────────────────────────────
 
-  /** Up and down walk through the messages; R answers one, C copies it, E edits it, M shows
-   *  what else there is. */
+  /** Up and down move through the messages; R replies, C copies, E edits, M opens the menu. */
   function onKey(event) {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
     const current = event.target.closest(".message");
@@ -220,16 +219,16 @@ export function createTimeline({ store, client, files, onReply, onEdit, onReport
       next.scrollIntoView({ block: "nearest" });
     } else if (event.target === current) {
       const row = [...views.values()].find((view) => view.element === current)?.row;
-      const toMenu = (found) => deeds.menu(found, current.querySelector(".more-button"));
-      const letters = { r: deeds.reply, c: deeds.copy, e: deeds.edit, m: toMenu };
-      const deed = { ...letters, Enter: deeds.reply, ContextMenu: toMenu }[event.key];
-      if (row === undefined || deed === undefined) return;
+      const toMenu = (found) => actions.menu(found, current.querySelector(".more-button"));
+      const letters = { r: actions.reply, c: actions.copy, e: actions.edit, m: toMenu };
+      const action = { ...letters, Enter: actions.reply, ContextMenu: toMenu }[event.key];
+      if (row === undefined || action === undefined) return;
       event.preventDefault();
-      deed(row);
+      action(row);
     }
   }
 
-  // The composer grows, the window turns, a keyboard slides in: the end stays in sight.
+  // When the composer grows or the window is resized, the end stays visible.
   new ResizeObserver(() => {
     if (isAtEnd && isPlaced) toEnd(false);
   }).observe(scroller);

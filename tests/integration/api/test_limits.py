@@ -26,8 +26,7 @@ SLOW = 0.001  # a token in 17 minutes: none comes back within a test
 async def strict(stack: Stack) -> AsyncIterator[ASGIApp]:
     """An API that allows little, behind a proxy that it believes."""
     bursts = {"calls": 12, "failures": 3, "requests": 64, "sends": 2}
-    limits = {f"{kind}_burst": burst for kind, burst in bursts.items()}
-    limits |= {f"{kind}_per_s": SLOW for kind in bursts}
+    limits = {kind: f"{SLOW}/s burst {burst}" for kind, burst in bursts.items()}
     settings = Settings(
         redis=Redis(url=stack.redis_url, call_timeout_s=20),
         warm=stack.warm,

@@ -85,7 +85,7 @@ def test_folder_with_files_of_somebody_else_is_refused_and_left_alone(tmp_path: 
     """`--data ~ --fresh` does not empty a home."""
     (tmp_path / "thesis.tex").write_text("years of work")
 
-    with pytest.raises(ConfigError, match="holds files that are not ours"):
+    with pytest.raises(ConfigError, match="contains other files"):
         DataFolder.open(tmp_path, is_fresh=True)
 
     assert (tmp_path / "thesis.tex").read_text() == "years of work"

@@ -38,13 +38,14 @@ def test_busy_port_is_named_with_its_use_and_its_flag(busy_port: int) -> None:
         Ports(page=busy_port, gateway=gateway, redis=redis, dynamodb=dynamodb, s3=s3).check()
 
     assert caught.value.problems == [
-        f"port {busy_port} (page) is in use: stop what uses it, or choose another with --port"
+        f"port {busy_port} (page) is in use: stop the process that uses it, or "
+        "choose another port with --port"
     ]
 
 
 def test_one_port_for_two_things_is_refused() -> None:
     """A port given twice is told before anything starts."""
-    with pytest.raises(ConfigError, match="cannot serve page and s3: change --s3-port"):
+    with pytest.raises(ConfigError, match=r"is used twice \(page, s3\): change --s3-port"):
         Ports(page=31080, gateway=31081, redis=31082, dynamodb=31083, s3=31080).check()
 
 

@@ -1,19 +1,24 @@
-"""docs/evolution.md lists the migrations that there are."""
+"""docs/evolution.md quotes the worked examples as the tests run them."""
 
 from __future__ import annotations
 
 import re
 
-from chatserver.warm.schema.migrations import MIGRATIONS
 from tests.unit.docs.markdown import ROOT
 
+EXAMPLES = ROOT / "tests" / "integration" / "warm" / "schema" / "examples"
 
-def test_evolution_document_lists_each_migration_as_the_code_has_it() -> None:
-    """Number, name and step; an operator looks here before he runs one."""
+
+def test_evolution_document_quotes_the_examples_and_names_tests_that_exist() -> None:
+    """A developer copies from here."""
     text = (ROOT / "docs" / "evolution.md").read_text(encoding="utf-8")
+    source = "".join(path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.py"))
+    tests = "".join(path.read_text(encoding="utf-8") for path in EXAMPLES.parent.glob("test_*.py"))
 
-    rows = re.findall(r"^\| (\d+) `([\w-]+)` \| (\w+) \| `(\w+)` \|", text, re.MULTILINE)
+    quotes = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    named = re.findall(r"`(test_\w+)`", text)
 
-    assert [(int(number), name, step, table) for number, name, step, table in rows] == [
-        (one.number, one.name, str(one.kind), one.table.name) for one in MIGRATIONS
-    ]
+    assert len(quotes) >= 6
+    assert all(quote in source for quote in quotes)
+    assert len(named) >= 7
+    assert all(f"def {name}(" in tests for name in named)

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from chatserver.warm.schema import migrated_attributes, tables
+from chatserver.warm.schema import directory_attributes, tables
 
 ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs" / "data-model.md"
@@ -25,12 +25,11 @@ FIELDS = {
         tables.JobField,
         tables.PushField,
         tables.CompanionField,
-        migrated_attributes.FanoutField,
-        migrated_attributes.PinField,
-        migrated_attributes.SchemaField,
-        migrated_attributes.ShardField,
-        migrated_attributes.StreamField,
-        migrated_attributes.SummaryField,
+        directory_attributes.FanoutField,
+        directory_attributes.SchemaField,
+        directory_attributes.ShardField,
+        directory_attributes.StreamField,
+        directory_attributes.SummaryField,
     )
     for constant, name in vars(owner).items()
     if constant.isupper()

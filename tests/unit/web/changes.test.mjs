@@ -4,8 +4,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { isSameRow, timelineRows } from "../../../chatserver/web/rows.js";
-import { listChats, preview } from "../../../chatserver/web/select.js";
+import { isSameRow, timelineRows } from "../../../chatserver/web/timeline_rows.js";
+import { listChats, preview } from "../../../chatserver/web/selectors.js";
 import { applyEntry } from "../../../chatserver/web/state/changes.js";
 import { unreadOf } from "../../../chatserver/web/state/chats.js";
 import { seenWith } from "../../../chatserver/web/state/messages.js";
@@ -144,7 +144,7 @@ test("with a message the changes that follow it are seen", () => {
   assert.equal(seenWith(chatOf(state), 4), 4);
 });
 
-test("what happens to a group is told in words and changes what is known of it", () => {
+test("membership and name changes have a system message and update the chat", () => {
   const group = { kind: "group", members: ["alice", "bob", "carol"], name: "Trip" };
   const member = (seq, user, role, sender = "bob") => change(seq, "member", { user, role, sender });
 
@@ -178,7 +178,7 @@ test("what happens to a group is told in words and changes what is known of it",
   assert.equal(rowsOf(state).filter((row) => row.type === "day").length, 1);
 });
 
-test("slow mode and disappearing messages are told as that, other settings as settings", () => {
+test("slow mode and disappearing messages have their own system messages", () => {
   const update = (seq, body) => change(seq, "update", { sender: "alice", body });
 
   const state = after(
@@ -196,17 +196,17 @@ test("slow mode and disappearing messages are told as that, other settings as se
   assert.deepEqual(
     system(state).map((row) => row.text),
     [
-      "You turned slow mode on: one message in 30 seconds",
-      "You turned slow mode off",
+      "You turned on slow mode: one message every 30 seconds",
+      "You turned off slow mode",
       "You changed the group’s settings",
-      "You let new messages disappear after 7 days",
-      "You let new messages disappear after 90 seconds",
-      "You let new messages stay",
+      "You set new messages to disappear after 7 days",
+      "You set new messages to disappear after 90 seconds",
+      "You turned off disappearing messages",
     ],
   );
 });
 
-test("who is muted, may write again and is banned is told as that, not as coming and going", () => {
+test("mute, unmute and ban have their own system messages, unlike join and leave", () => {
   const group = { kind: "group", members: ["alice", "bob", "carol"], name: "Trip" };
   const member = (seq, user, fields) =>
     change(seq, "member", { user, sender: "alice", role: "member", ...fields });
@@ -224,16 +224,16 @@ test("who is muted, may write again and is banned is told as that, not as coming
   );
 
   const [muted, again, whileMuted, ...rest] = system(state).map((row) => row.text);
-  assert.deepEqual([muted, again], ["You muted bob", "You let bob write again"]);
+  assert.deepEqual([muted, again], ["You muted bob", "You unmuted bob"]);
   assert.match(whileMuted, /^You muted carol until .*2027/);
-  assert.deepEqual(rest, ["You let carol write again", "You banned carol", "You added carol"]);
+  assert.deepEqual(rest, ["You unmuted carol", "You banned carol", "You added carol"]);
 });
 
-test("what the user changes is shown at once, and a refusal says why and takes it back", () => {
+test("a change is shown at once, and an error reverts it with a reason", () => {
   const start = reading([message(1, { sender: "alice" })]);
-  const deed = { kind: "edit", target: 1 };
+  const change = { kind: "edit", target: 1 };
 
-  const asked = reduce(start, { type: "change", entry: entry("e", { body: "better", deed }) });
+  const asked = reduce(start, { type: "change", entry: entry("e", { body: "better", change }) });
   const refused = reduce(asked, { type: "failed", ref: "e", text: "No." });
 
   const [row] = drawn(asked);
@@ -250,10 +250,10 @@ test("what the user changes is shown at once, and a refusal says why and takes i
 });
 
 test("what the user changed leaves the outbox with its event, or with an ack that comes after it", () => {
-  const deed = { kind: "reaction", target: 1 };
+  const change = { kind: "reaction", target: 1 };
   const asked = after(reading(messages(1, 1)), {
     type: "change",
-    entry: entry("e", { body: "👍", deed }),
+    entry: entry("e", { body: "👍", change }),
   });
   const ack = { type: "ack", frame: { ref: "e", seq: 2, ts: 2, durability: "hot" } };
   const told = event(entryEvent(1, react(2, 1, "👍", { sender: "alice", ref: "e" })));
@@ -267,8 +267,8 @@ test("what the user changed leaves the outbox with its event, or with an ack tha
 });
 
 test("in a new epoch nothing is changed in a place that may be another message's", () => {
-  const deed = { kind: "delete", target: 1 };
-  const asked = after(reading(messages(1, 1)), { type: "change", entry: entry("e", { deed }) });
+  const change = { kind: "delete", target: 1 };
+  const asked = after(reading(messages(1, 1)), { type: "change", entry: entry("e", { change }) });
 
   const frame = { cursor: { epoch: "e2", seq: 0 }, chats: [] };
   const state = reduce(asked, { type: "snapshot", frame, now: 1_700_000_100_001 });

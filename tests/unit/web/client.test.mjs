@@ -87,7 +87,7 @@ test("a message that is refused for now is tried again, before what was written 
   assert.equal(sends[0].ref, sends[1].ref);
 });
 
-test("a message that is refused for good says why and lets the next one go", async () => {
+test("a permanently rejected message shows the reason and does not block the next one", async () => {
   const here = await client();
   here.client.send("c1", "one");
   here.client.send("c1", "two");
@@ -95,14 +95,14 @@ test("a message that is refused for good says why and lets the next one go", asy
   await here.refuse(here.asked("send")[0], "forbidden", false);
 
   assert.equal(here.store.state.outbox[0].status, "failed");
-  assert.match(here.store.state.outbox[0].error, /may not send/);
+  assert.match(here.store.state.outbox[0].error, /permission to send/);
   assert.deepEqual(
     here.asked("send").map((f) => f.body),
     ["one", "two"],
   );
 });
 
-test("a refusal that has a reason for people tells it", async () => {
+test("a rejection with a user-facing reason shows it", async () => {
   const here = await client();
   for (const text of ["one", "two"]) here.client.send("c1", text);
 
@@ -169,7 +169,7 @@ test("a message without an answer is not lost and not doubled", async () => {
   );
 });
 
-test("reading is told at once, then together", async () => {
+test("the first read mark is sent at once, later ones are coalesced", async () => {
   const here = await client(messages(1, 9));
 
   for (let seq = 1; seq <= 9; seq += 1) here.client.seen("c1", seq);
@@ -197,7 +197,7 @@ test("nothing is read in a window that nobody looks at", async () => {
   assert.equal(unreadOf(here.chat()), 3);
 });
 
-test("what was read while offline is told on the next connection", async () => {
+test("read marks made offline are sent on the next connection", async () => {
   const here = await client(messages(1, 3));
   here.socket.end(1006);
   await here.settle();
@@ -212,7 +212,7 @@ test("what was read while offline is told on the next connection", async () => {
   );
 });
 
-test("what was read is told again when the server could not take it", async () => {
+test("a read mark is retried after a temporary error", async () => {
   const here = await client(messages(1, 3));
   here.client.seen("c1", 3);
   await here.pass(500);
@@ -228,7 +228,7 @@ test("what was read is told again when the server could not take it", async () =
   assert.equal(here.asked("mark").length, refused.length + 1);
 });
 
-test("writing is told every three seconds at most, and its end once", async () => {
+test("typing signals are sent every three seconds at most, and the end once", async () => {
   const here = await client();
 
   for (let i = 0; i < 40; i += 1) {
@@ -280,14 +280,14 @@ test("a change of a message is asked for under a ref, and sent again under the s
   assert.ok(here.chat().messages[0].deleted);
 });
 
-test("a change that the server refuses says why, and can be left", async () => {
+test("a rejected change shows the reason and can be dismissed", async () => {
   const here = await client(messages(1, 1));
   here.client.remove("c1", 1, true);
 
   await here.refuse(here.asked("delete")[0], "forbidden", false);
 
   const [entry] = here.store.state.outbox;
-  assert.equal(entry.error, "You may not change this message.");
+  assert.equal(entry.error, "You don't have permission to change this message.");
   here.client.discard(entry.ref);
   assert.deepEqual(here.store.state.outbox, []);
 });
@@ -355,7 +355,7 @@ test("a snapshot is followed by the list and the open chat, loaded afresh", asyn
   assert.ok(request.limit >= 88, `${request.limit} reaches back to where reading stopped`);
 });
 
-test("history that cannot be loaded says so and is tried again", async () => {
+test("a failed load of history shows an error and is retried", async () => {
   const here = await client();
   here.store.dispatch({
     type: "snapshot",
@@ -366,7 +366,7 @@ test("history that cannot be loaded says so and is tried again", async () => {
   await here.settle();
 
   await here.refuse(here.asked("history").at(-1), "unavailable", true);
-  assert.match(here.chat().trouble, /could not be loaded/);
+  assert.match(here.chat().trouble, /load messages/);
 
   await here.pass(1500);
   assert.equal(here.chat().trouble, null);

@@ -106,7 +106,7 @@ test("the delays start over only after the connection has lasted", async () => {
   assert.equal(here.connection.link.retryAt - here.now, 500);
 });
 
-test("what the server says in bye is honoured", async () => {
+test("the code and retry delay of bye are honored", async () => {
   const here = world({ random: () => 0 });
   await here.open();
 
@@ -176,7 +176,7 @@ test("a login service that is away delays the connection", async () => {
   assert.equal(here.sockets.length, 1);
 });
 
-test("a session pushed out by its twin comes back once, not in turns for ever", async () => {
+test("a session pushed out by its twin comes back once, not in responses for ever", async () => {
   const here = world();
   await here.open();
   here.socket.end(3004);
@@ -252,7 +252,7 @@ test("a network that comes back ends the waiting", async () => {
   assert.equal(here.sockets.length, 2);
 });
 
-test("a request without an answer says so, and the socket is asked", async () => {
+test("a request without a reply times out, and the connection is probed", async () => {
   const here = world();
   await here.open();
 

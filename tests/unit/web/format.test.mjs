@@ -16,7 +16,7 @@ import {
   oneLine,
   textLength,
 } from "../../../chatserver/web/format.js";
-import { judgeClose, reconnectDelay } from "../../../chatserver/web/backoff.js";
+import { classifyClose, reconnectDelay } from "../../../chatserver/web/backoff.js";
 
 const hrefs = (text) =>
   linkPieces(text)
@@ -138,8 +138,8 @@ test("delays grow from half a second to ten, and never undercut the server", () 
 
 test("close codes from 3500 do not come back by themselves", () => {
   for (const code of [1000, 1006, 1012, 3000, 3499])
-    assert.equal(judgeClose(code).retry, true, code);
-  for (const code of [3500, 3501, 3999]) assert.equal(judgeClose(code).retry, false, code);
+    assert.equal(classifyClose(code).retry, true, code);
+  for (const code of [3500, 3501, 3999]) assert.equal(classifyClose(code).retry, false, code);
 });
 
 test("sizes of files are for people", () => {

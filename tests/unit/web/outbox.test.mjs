@@ -204,7 +204,7 @@ test("a snapshot of the same life offers nothing again", () => {
   assert.deepEqual(after(start, { type: "snapshot", frame: tooLong, now: NOW }).outbox, []);
 });
 
-test("a refused message stays, says why, and can be tried again or deleted", () => {
+test("a rejected message stays with a reason, and can be retried or deleted", () => {
   const failed = after(reading(), compose("x"), { type: "failed", ref: "x", text: "No." });
   assert.equal(failed.outbox[0].error, "No.");
 

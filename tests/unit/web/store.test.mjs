@@ -60,7 +60,7 @@ test("an old event that comes again does not move the cursor back", () => {
   assert.deepEqual(seqs(state), [1, 2, 3, 4]);
 });
 
-test("events that overtake each other wait for their turn", () => {
+test("events out of order are held back", () => {
   const first = after(
     reading(),
     event(messageEvent(3, message(3))),
@@ -113,7 +113,7 @@ test("an event whose message the list already counted is not counted again", () 
   assert.equal(unreadOf(chat(state)), 1);
 });
 
-test("a message of a chat that nobody told of asks for the list", () => {
+test("a message of an unknown chat requests the list", () => {
   const state = after(connected(), event(messageEvent(1, message(1, { chat: "new" }))));
 
   assert.equal(state.needsList, true);

@@ -45,7 +45,7 @@ class TokenBudgets:
         """Reserve the tokens of a response; a restarted one replaces its own reservation.
 
         Guarantees:
-            At most `turns_in_flight_max` responses of a user hold a reservation, across all
+            At most `responses_per_user_max` responses of a user hold a reservation, across all
             processes.
             A user exceeds the budget at most by the last responses that started under it.
 

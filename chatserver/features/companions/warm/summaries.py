@@ -17,7 +17,7 @@ from chatserver.errors import CorruptData
 from chatserver.features.companions.model import Memory
 from chatserver.warm.chats.records import chat_key, row_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.schema.migrated_attributes import SummaryField as Field
+from chatserver.warm.schema.directory_attributes import SummaryField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
 PREFIX: Final = "summary#"

@@ -312,7 +312,7 @@ class Social:
     # Likes
 
     async def like(self, user: UserId, post_ref: PostRef) -> None:
-        """Like a post. The count follows within `counters.flush_s`.
+        """Like a post. The count follows within `FLUSH_S`.
 
         Guarantees:
             Idempotent. If the like cannot be queued because Redis is down, it is rolled back. A

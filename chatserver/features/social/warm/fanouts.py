@@ -24,7 +24,7 @@ from chatserver.features.social.model import PostId, PostRef
 from chatserver.warm.chats.records import row_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
-from chatserver.warm.schema.migrated_attributes import FanoutField as Field
+from chatserver.warm.schema.directory_attributes import FanoutField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
 SHARDS: Final = 8

@@ -4,8 +4,7 @@ Owns, in table `directory`, in addition to `chatserver.warm.schema.active_versio
 
     PK "schema"  SK "lock"                     holder S  turn N  held_until N (ms)
     PK "schema"  SK "migration#<number>"       state S  started N  finished N (ms)  segments N
-    PK "schema"  SK "segment#<number>#<n>"     place S (JSON)  done BOOL  read N  filled N
-                                               read_units N  write_units N  turn N
+    PK "schema"  SK "segment#<number>#<n>"     progress S (JSON of `Segment`)  turn N
 
 One process holds the lock at a time. A process that was paused beyond its lease detects that at the
 next renewal. Until then its writes are rejected, because the next holder has a higher fencing token
@@ -18,16 +17,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock
 from chatserver.errors import ChatError, Unavailable
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.schema.active_version import key_of
-from chatserver.warm.schema.migrated_attributes import SchemaField as Field
+from chatserver.warm.schema.directory_attributes import SchemaField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
 MIGRATE_LEASE_S = 30.0  # another migration replaces a dead one after this time
@@ -74,7 +74,7 @@ class MigrationRows:
     # Lock.
 
     async def claim(self, holder: str, now: float) -> int | None:
-        """Acquire the lock and return our fencing token, or None while another process holds it."""
+        """Acquire the lock and return its fencing token, or None while another process holds it."""
         request = self._hold(holder, now)
         # We may hold it already: an earlier attempt whose response was lost.
         request["ConditionExpression"] = (
@@ -187,42 +187,29 @@ class MigrationRows:
         item = await self._find(_segment_key(migration, number))
         if item is None:
             return Segment(number)
-        return Segment(
-            number=number,
-            place=json.loads(item[Field.PLACE]["S"]),
-            is_done=item[Field.DONE]["BOOL"],
-            read=int(item[Field.READ]["N"]),
-            filled=int(item[Field.FILLED]["N"]),
-            read_units=float(item[Field.READ_UNITS]["N"]),
-            write_units=float(item[Field.WRITE_UNITS]["N"]),
-        )
+        return msgspec.json.decode(item[Field.PROGRESS]["S"], type=Segment)
 
-    async def put_segment(self, migration: int, segment: Segment, turn: int) -> None:
+    async def put_segment(self, migration: int, segment: Segment, token: int) -> None:
         """Record the progress of a segment.
 
         Raises:
             LockLost: a later holder of the lock has recorded progress.
         """
         item = key_of(_segment_key(migration, segment.number)) | {
-            Field.PLACE: {"S": json.dumps(segment.place)},
-            Field.DONE: {"BOOL": segment.is_done},
-            Field.READ: {"N": str(segment.read)},
-            Field.FILLED: {"N": str(segment.filled)},
-            Field.READ_UNITS: {"N": str(segment.read_units)},
-            Field.WRITE_UNITS: {"N": str(segment.write_units)},
-            Field.TURN: {"N": str(turn)},
+            Field.PROGRESS: {"S": msgspec.json.encode(segment).decode()},
+            Field.TURN: {"N": str(token)},
         }
         request = {
             "TableName": self._table,
             "Item": item,
             "ConditionExpression": "attribute_not_exists(#turn) OR #turn <= :turn",
             "ExpressionAttributeNames": {"#turn": Field.TURN},
-            "ExpressionAttributeValues": {":turn": {"N": str(turn)}},
+            "ExpressionAttributeValues": {":turn": {"N": str(token)}},
         }
         try:
             await self._client.call("put_item", request)
         except ConditionFailed as exc:
-            raise LockLost("another `chatserver migrate` goes on with this") from exc
+            raise LockLost("another `chatserver migrate` has continued this migration") from exc
 
     async def _find(self, sort: str) -> Item | None:
         request = {"TableName": self._table, "Key": key_of(sort), "ConsistentRead": True}
@@ -244,13 +231,13 @@ async def run_locked(
     clock: Clock,
     work: Callable[[int], Awaitable[None]],
 ) -> None:
-    """Run `work` with our fencing token while we hold the lock.
+    """Run `work` with the fencing token of the lock, and keep the lock meanwhile.
 
     Raises:
         Unavailable: another process holds the lock for longer than the lease of a dead one.
         LockLost: another process acquired the lock; work in progress is cancelled.
     """
-    turn = await _wait_for_lock(rows, holder, clock)
+    token = await _wait_for_lock(rows, holder, clock)
 
     async def keep() -> None:
         while True:
@@ -261,7 +248,7 @@ async def run_locked(
         async with asyncio.TaskGroup() as group:
             keeper = group.create_task(keep(), name="lock")
             try:
-                await work(turn)
+                await work(token)
             finally:
                 keeper.cancel()
     except* ChatError as failures:
@@ -279,9 +266,9 @@ def _first(failures: BaseException) -> BaseException:
 
 async def _wait_for_lock(rows: MigrationRows, holder: str, clock: Clock) -> int:
     give_up = clock.monotonic() + MIGRATE_LEASE_S * 1.5
-    while (turn := await rows.claim(holder, clock.time())) is None:
+    while (token := await rows.claim(holder, clock.time())) is None:
         if clock.monotonic() > give_up:
             other = await rows.find_holder(clock.time())
             raise Unavailable(f"another `chatserver migrate up` is running: {other}")
         await asyncio.sleep(POLL_S)
-    return turn
+    return token

@@ -34,7 +34,7 @@ from tests.support.constants import constants
 from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.features.attachments.fixtures"]
-MEDIA = "chatserver.features.attachments.media_worker."
+MEDIA = "chatserver.features.attachments.worker.media."
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.constants(FEW)]
 
 

@@ -38,7 +38,7 @@ from tests.integration.workers.support import (
 from tests.support.constants import constants
 from tests.support.servers.processes import eventually
 
-_RESPONDER = "chatserver.features.companions.responder."
+_RESPONDER = "chatserver.features.companions.worker.responder."
 FAST: dict[str, Any] = {
     "chatserver.features.companions.providers.registry.SCRIPTED_DELTA_MS": 1,
     "chatserver.features.companions.worker.assistant.LEASE_S": 15.0,

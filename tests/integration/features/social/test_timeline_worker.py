@@ -58,6 +58,7 @@ async def lines_in(rows: SocialRows) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.constants({"chatserver.features.social.worker.timeline_fanout.PAGE": 4})
 async def test_post_reaches_each_follower_once_wherever_the_worker_dies(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,7 +71,7 @@ async def test_post_reaches_each_follower_once_wherever_the_worker_dies(
             raise Killed
 
     monkeypatch.setattr("chatserver.features.social.worker.timeline_fanout.failpoint", die)
-    async with open_container(redis_url, tables.settings, timeline={"page": 4}) as container:
+    async with open_container(redis_url, tables.settings) as container:
         rows = social_rows_of(tables)
         fans = users_named("fan", 30)
         await asyncio.gather(*(rows.graph.follow(fan, "alice", 1) for fan in fans))

@@ -141,7 +141,7 @@ async def test_cluster_client_runs_everything_that_the_hot_tier_does(
         for script in all_scripts()
         if any(node.ask("SCRIPT", "EXISTS", script.sha) == [1] for node in empty.masters())
     }
-    ran.add("epoch")  # when the client was opened
+    ran.add("ensure_epoch")  # when the client was opened
     assert ran == {script.name for script in all_scripts()}
 
 

@@ -247,7 +247,9 @@ async def test_inbox_of_a_later_epoch_is_not_read(
     redis_url: str, scripts: Scripts, monkeypatch: pytest.MonkeyPatch, *, is_begun: bool
 ) -> None:
     """A session in the earlier epoch would send its events before the `reset` (promise P4)."""
-    monkeypatch.setattr(client, "EPOCH_LOOK_S", 3600.0)  # it learns of the loss from the read alone
+    monkeypatch.setattr(
+        client, "EPOCH_CHECK_S", 3600.0
+    )  # it learns of the loss from the read alone
     async with open_hot(patient(redis_url)) as hot:
         inboxes = Inboxes(hot)
         await inboxes.append_event([ALICE], CHAT, b"earlier")

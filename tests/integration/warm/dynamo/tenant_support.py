@@ -30,7 +30,6 @@ from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.chats.directory import Directory, Mark
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.chats.moderation import Moderation
-from chatserver.warm.chats.pins import Pins
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_changes import MessageChanges
@@ -68,7 +67,6 @@ class World:
         self.uploads = Attachments(*at)
         self.moderation = Moderation(*at)
         self.personal = PersonalRows(client=at[0], settings=at[1])
-        self.pins = Pins(*at, clock)
         self.pushes = PushSubscriptions(*at, 3)
         self.quiet = MutedChats(*at)
         self.pages: list[Any] = []
@@ -245,15 +243,6 @@ async def subscribe(world: World, dice: random.Random) -> Any:
     return [await world.pushes.list_of(UserId(each), NOW_S) for each in USERS]
 
 
-async def pin(world: World, dice: random.Random) -> Any:
-    chat, seq = dice.choice(CHATS), dice.randint(1, 4)
-    if dice.random() < 0.3:
-        done = await world.pins.unpin(chat, seq)
-    else:
-        done = await world.pins.pin(chat, seq, START_TS + seq)
-    return [done, await world.pins.list_pins(chat)]
-
-
 async def archive(world: World, dice: random.Random) -> Any:
     chat = ChatId(dice.choice(CHATS))
     top = await world.manifests.get_top(chat)
@@ -296,5 +285,5 @@ async def remove_old(world: World, dice: random.Random) -> Any:
 STEPS: tuple[Step, ...] = (
     put_messages, put_messages, read_run, change_message, page, page, get_many, make_chat,
     make_chat, read_chat, change_members, mark, register, read_account, leave, make_key, upload,
-    read_due, moderate, subscribe, pin, archive, scan_due, remove_old,
+    read_due, moderate, subscribe, archive, scan_due, remove_old,
 )  # fmt: skip

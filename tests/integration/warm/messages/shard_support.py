@@ -8,6 +8,7 @@ from typing import Any
 from chatserver.config import Warm
 from chatserver.domain.write_sharding import Layout, parse_layout
 from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.messages.write_shards import SHARD_REFRESH_S
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES
 
 KEY: Item = {"PK": {"S": "shards"}, "SK": {"S": "shards"}}
@@ -18,7 +19,7 @@ async def lay_out(client: DynamoClient, settings: Warm, **chats: str) -> None:
     row: dict[str, Any] = {
         **KEY,
         "rev": {"N": "1"},
-        "for_ms": {"N": str(int(settings.shard_refresh_s * 1000))},
+        "for_ms": {"N": str(int(SHARD_REFRESH_S * 1000))},
         "chats": {"M": {chat.replace("_", "-"): {"S": text} for chat, text in chats.items()}},
     }
     await client.call("put_item", {"TableName": DIRECTORY.name_in(settings), "Item": row})

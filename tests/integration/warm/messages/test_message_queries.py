@@ -10,10 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chatserver.errors import BadRequest, CorruptData, Unavailable
-from chatserver.protocol.frames import Message
+from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.dynamo.batches import put_items
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.dynamo.paging import Page
+from chatserver.warm.messages.chat_files import ChatFiles
+from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.message_queries import EVER, MessageIndexes
 from chatserver.warm.messages.store import MessageRepository, PersistItem, encode_item
 from chatserver.warm.schema.tables import MESSAGES
@@ -447,3 +449,24 @@ async def test_messages_are_read_by_their_places(
 
     assert sorted(found) == sorted((each.chat, each.ts) for each in sent)
     assert [found[each.chat, each.ts] for each in sent] == sent
+
+
+async def test_files_are_listed_by_their_index_until_they_are_deleted(
+    repository: MessageRepository, tables: Tables
+) -> None:
+    """The index has messages with files only; a deleted one leaves it."""
+    file = Attachment("01JFILE", "plan.pdf", "application/pdf", 1234)
+    await repository.put_batch(
+        batch(*(message(seq, attachments=[file] if seq % 2 else []) for seq in range(1, 9))), 20.0
+    )
+    changes = MessageChanges(tables.client, tables.settings)
+    await changes.apply("d-1", message(3).ts, [message(9, kind="delete", body="", target=3)])
+    files = ChatFiles(tables.client, tables.settings, FixedClock(NOW_S))
+    tables.faults.requests.clear()
+
+    found = await pages(files.list_with_files, "d-1", limit=2)
+
+    assert [seqs(page) for page in found] == [[7, 5], [1]]
+    assert {query["IndexName"] for query in tables.faults.bodies("Query")} == {"files"}
+    rows = [row for row in await tables.scan("messages") if "files_of" in row]
+    assert sorted(int(row["seq"]["N"]) for row in rows) == [1, 5, 7]

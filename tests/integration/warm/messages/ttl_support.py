@@ -94,11 +94,6 @@ class Timed:
         return self.world.chat in {each.chat for each in late}
 
 
-async def yes() -> bool:
-    """TTL reads `ttl`."""
-    return True
-
-
 @pytest_asyncio.fixture(loop_scope="session")
 async def timed(aging: World) -> AsyncIterator[Timed]:
     """A chat that no other test knows; TTL removes its items."""
@@ -107,7 +102,7 @@ async def timed(aging: World) -> AsyncIterator[Timed]:
     manifests = Manifests(client, warm)
     objects = SegmentObjects(aging.store, settings)
     archiver = Archiver(
-        manifests, objects, aging.aged, settings, container.clock, container.restored, yes
+        manifests, objects, aging.aged, settings, container.clock, container.restored
     )
     cold = container.message_changes._archived  # who reads the archive for changes
     changes = MessageChanges(client, warm, None, cold, keeping=KEPT, clock=container.clock)

@@ -1,4 +1,4 @@
-"""What the tests of migrations build with: tables of before them, writers, a client that dies."""
+"""What the tests of migrations build with: writers of two releases, and a client that dies."""
 
 from __future__ import annotations
 
@@ -10,56 +10,25 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import boto3
-import pytest
 from botocore.config import Config
 
 from chatserver.config import Warm
 from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY
-from chatserver.protocol.frames import Attachment, Message
+from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.store import MessageRepository, PersistItem
 from chatserver.warm.messages.write_shards import ShardList
-from chatserver.warm.schema.migrations.running import Migrations, Options
+from chatserver.warm.schema.migrations.migration import Migration
+from chatserver.warm.schema.migrations.runner import MigrationRunner, Options
 from chatserver.warm.schema.migrations.state import MIGRATE_LEASE_S
-from chatserver.warm.schema.provisioning import apply_tables
-from chatserver.warm.schema.tables import FILES_INDEX, MESSAGES
-from tests.integration.warm.support import START_TS, STEP_US, Tables, message
-from tests.support.servers.processes import eventually
+from chatserver.warm.schema.tables import MESSAGES
+from tests.integration.warm.schema.examples.migrations import EXAMPLES
+from tests.integration.warm.schema.examples.thread_index import THREAD, Threads
+from tests.integration.warm.support import Tables, message
 
-FILE = Attachment("01JFILE", "plan.pdf", "application/pdf", 1234)
 Key = tuple[str, int]
 ROUNDS_MAX = 60
-
-
-@pytest.fixture
-async def old_tables(bare: Tables) -> Tables:
-    """The four tables as they were before any migration."""
-    await make_old(bare)
-    return bare
-
-
-async def make_old(tables: Tables) -> None:
-    """Make tables without what migrations bring."""
-    await apply_tables(tables.client, tables.settings, poll_s=0.01)
-    delete = {"Delete": {"IndexName": FILES_INDEX.name}}
-    name = MESSAGES.name_in(tables.settings)
-    await tables.client.call(
-        "update_table", {"TableName": name, "GlobalSecondaryIndexUpdates": [delete]}
-    )
-    await eventually(lambda: _has_no_index(tables.client, name))
-    for attribute, is_on in (("ttl", False), ("expires_at", True)):
-        expiry = {"AttributeName": attribute, "Enabled": is_on}
-        request = {"TableName": name, "TimeToLiveSpecification": expiry}
-        await tables.client.call("update_time_to_live", request)
-    key = {"PK": {"S": "schema"}, "SK": {"S": "schema"}}
-    directory = tables.settings.table_prefix + "directory"
-    await tables.client.call("delete_item", {"TableName": directory, "Key": key})
-
-
-async def _has_no_index(client: DynamoClient, name: str) -> bool:
-    table = (await client.call("describe_table", {"TableName": name}))["Table"]
-    return FILES_INDEX.name not in {i["IndexName"] for i in table["GlobalSecondaryIndexes"]}
 
 
 def acting(settings: Warm, version: int | None) -> Warm:
@@ -67,9 +36,9 @@ def acting(settings: Warm, version: int | None) -> Warm:
     return settings.model_copy(update={"schema_version": version})
 
 
-def with_file(seq: int, chat: str = "d-1", **changes: Any) -> PersistItem:
-    """A message that has a file."""
-    return PersistItem(message(seq, chat=chat, attachments=[FILE], **changes), None)
+def reply(seq: int, chat: str = "d-1", **changes: Any) -> PersistItem:
+    """A reply to message 1."""
+    return PersistItem(message(seq, chat=chat, reply_to=1, **changes), None)
 
 
 class Died(Exception):
@@ -132,14 +101,37 @@ SMALL = Options(segments=3, page_items=7)
 async def up(
     tables: Tables, options: Options = SMALL, clock: JumpClock | None = None
 ) -> tuple[int, Lines]:
-    """Run all migrations that are to be done; return the schema and what was said."""
+    """Run the example migrations that are to be done; return the schema and what was said."""
     lines = Lines()
-    migrations = Migrations(tables.client, tables.settings, clock or JumpClock(), lines, options)
-    return (await migrations.up("test")).version, lines
+    runner = runner_of(tables, tables.client, options, clock or JumpClock(), lines)
+    return (await runner.up("test")).version, lines
+
+
+def runner_of(
+    tables: Tables,
+    client: DynamoClient,
+    options: Options,
+    clock: JumpClock,
+    report: Lines,
+    migrations: Sequence[Migration] = EXAMPLES,
+) -> MigrationRunner:
+    """A run of the example migrations by a client of its own."""
+    return MigrationRunner(
+        client,
+        tables.settings,
+        clock=clock,
+        report=report,
+        options=options,
+        migrations=migrations,
+    )
 
 
 async def up_with_deaths(
-    tables: Tables, options: Options, clock: JumpClock, dice: random.Random
+    tables: Tables,
+    options: Options,
+    clock: JumpClock,
+    dice: random.Random,
+    migrations: Sequence[Migration] = EXAMPLES,
 ) -> int:
     """Run the migrations, dying at random calls, until a run comes to its end; count the deaths."""
     for deaths in range(1000):
@@ -149,9 +141,9 @@ async def up_with_deaths(
             dice.randint(1, 25 + deaths),
             is_after=dice.random() < 0.5,
         )
-        migrations = Migrations(client, tables.settings, clock, Lines(), options)
+        runner = runner_of(tables, client, options, clock, Lines(), migrations)
         try:
-            await migrations.up(f"run-{deaths}")
+            await runner.up(f"run-{deaths}")
         except* Died:
             clock.ahead_s += MIGRATE_LEASE_S + 1  # nobody gave the lock back
         else:
@@ -160,10 +152,10 @@ async def up_with_deaths(
 
 
 class Writer:
-    """Writes messages and changes them, as a process that acts by some schema does."""
+    """Writes messages and changes them, as today's release does."""
 
-    def __init__(self, tables: Tables, version: int | None, chat: str, dice: random.Random) -> None:
-        settings = acting(tables.settings, version)
+    def __init__(self, tables: Tables, chat: str, dice: random.Random) -> None:
+        settings = tables.settings
         self.shards = ShardList(tables.client, settings)
         self._messages = MessageRepository(tables.client, settings, shards=self.shards)
         self._changes = MessageChanges(tables.client, settings, shards=self.shards)
@@ -174,14 +166,17 @@ class Writer:
         self.gone: set[Key] = set()
 
     async def put(self, count: int) -> None:
-        """Write so many new messages, nine of ten with a file."""
+        """Write so many new messages, nine of ten as replies."""
         made: list[PersistItem] = []
         for _ in range(count):
-            self.head += 1
-            files = [FILE] if self._dice.random() < 0.9 else []
-            made.append(PersistItem(message(self.head, chat=self._chat, attachments=files), None))
-            self.revs[self._chat, self.head] = 1
+            made.append(PersistItem(self._make(), None))
         await self.store(made)
+
+    def _make(self) -> Message:
+        self.head += 1
+        self.revs[self._chat, self.head] = 1
+        reply_to = self._dice.randint(1, 9) if self._dice.random() < 0.9 else None
+        return message(self.head, chat=self._chat, reply_to=reply_to)
 
     async def store(self, made: list[PersistItem]) -> None:
         """Write messages that the caller made."""
@@ -209,6 +204,25 @@ class Writer:
             self.revs[self._chat, target] = self.head
         if kind == "delete":
             self.gone.add((self._chat, target))
+
+
+class ThreadWriter(Writer):
+    """Writes messages and edits them, as the release of the examples does."""
+
+    def start(self, tables: Tables) -> None:
+        """Start as a new process, which reads the schema anew."""
+        self.threads = Threads(tables.client, tables.settings, JumpClock())
+
+    async def put(self, count: int) -> None:
+        for _ in range(count):
+            await self.threads.put(self._make())
+
+    async def change(self) -> None:
+        target = self._dice.choice([seq for _, seq in self.revs])
+        self.head += 1
+        self.revs[self._chat, target] = self.head
+        body = f"x{self.head}"
+        await self.threads.edit(self._chat, message(target).ts, body, self.head)
 
 
 @contextlib.asynccontextmanager
@@ -249,20 +263,6 @@ async def scan_all(tables: Tables) -> list[Item]:
         if (last := answer.get("LastEvaluatedKey")) is None:
             return found
         request["ExclusiveStartKey"] = last
-
-
-async def listed_by_index(tables: Tables, chat: str) -> set[int]:
-    """The seqs of a chat's messages that index `files` leads to."""
-    answer = await tables.client.call(
-        "query",
-        {
-            "TableName": MESSAGES.name_in(tables.settings),
-            "IndexName": FILES_INDEX.name,
-            "KeyConditionExpression": "files_of = :chat",
-            "ExpressionAttributeValues": {":chat": {"S": chat}},
-        },
-    )
-    return {(int(row["ts"]["N"]) - START_TS) // STEP_US for row in answer["Items"]}
 
 
 class Journal:
@@ -317,7 +317,4 @@ class Journal:
 
 def is_fill(old: Item, new: Item) -> bool:
     """Whether a change gave an item its attribute, or took it, and nothing else."""
-    return old["rev"] == new["rev"] and old.get("files_of") != new.get("files_of")
-
-
-__all__ = ["Message", "old_tables"]
+    return old["rev"] == new["rev"] and old.get(THREAD) != new.get(THREAD)

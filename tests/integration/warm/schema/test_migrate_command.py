@@ -1,4 +1,7 @@
-"""`chatserver migrate` as a process that is killed, beside an old and a new worker, under load."""
+"""`chatserver migrate` as a process that is killed, beside an old and a new worker, under load.
+
+The old worker is of today's release, the new one of a release with the example migrations.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,10 @@ from chatserver.domain.messages import Audience
 from chatserver.hot.chats.amendments import Amendments
 from chatserver.hot.leases import Lease
 from chatserver.protocol import codec, frames
-from chatserver.warm.chats.pins import Pins
-from chatserver.warm.dynamo.client import open_dynamodb
-from chatserver.warm.messages.chat_files import mend_files
-from tests.integration.warm.schema.migration_support import FILE, Writer, old_tables, scan_all
+from chatserver.warm.schema import migrations
+from tests.integration.warm.schema.examples.migrations import EXAMPLES
+from tests.integration.warm.schema.examples.thread_index import add_thread
+from tests.integration.warm.schema.migration_support import Writer, scan_all
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import (
     ALICE,
@@ -44,21 +47,24 @@ from tests.integration.workers.support import (
     stored_of,
     variables_of,
 )
+from tests.support.constants import constants
 from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.warm.fixtures"]
-__all__ = ["old_tables"]
 
 Process = asyncio.subprocess.Process
 Start = Callable[..., Any]
-CLI = (sys.executable, "-m", "tests.support.cli")
+TODAY = "tests.support.cli"
+NEXT = "tests.integration.warm.schema.next_release"
 
 
 @pytest.fixture
-async def container(redis_url: str, old_tables: Tables) -> AsyncIterator[StorageContainer]:
-    """The parts of a process beside tables of before; Redis has two partitions."""
-    async with open_container(redis_url, old_tables.settings, redis={"partitions": 2}) as made:
-        yield made
+async def container(redis_url: str, tables: Tables) -> AsyncIterator[StorageContainer]:
+    """The parts of a process of today's release; Redis has two partitions."""
+    newest = {"chatserver.warm.schema.active_version.NEWEST": EXAMPLES[-1].number}
+    with constants(newest):  # migrations do not wait for the test's own process
+        async with open_container(redis_url, tables.settings, redis={"partitions": 2}) as made:
+            yield made
 
 
 @pytest.fixture
@@ -67,9 +73,11 @@ async def start(container: StorageContainer) -> AsyncIterator[Start]:
     started: list[Process] = []
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CHAT_")}
 
-    async def start_one(*arguments: str, **env: str) -> Process:
+    async def start_one(*arguments: str, release: str = NEXT, **env: str) -> Process:
         process = await asyncio.create_subprocess_exec(
-            *CLI,
+            sys.executable,
+            "-m",
+            release,
             *arguments,
             env=kept
             | variables_of(container)
@@ -91,9 +99,9 @@ async def start(container: StorageContainer) -> AsyncIterator[Start]:
         await process.communicate()
 
 
-async def run(start: Start, *arguments: str, **env: str) -> tuple[int, str]:
+async def run(start: Start, *arguments: str, release: str = NEXT, **env: str) -> tuple[int, str]:
     """Run a command to its end; return its exit code and what it said."""
-    process: Process = await start(*arguments, **env)
+    process: Process = await start(*arguments, release=release, **env)
     async with asyncio.timeout(120):
         output, _ = await process.communicate()
     assert process.returncode is not None
@@ -116,13 +124,13 @@ async def group_in(container: StorageContainer, partition: int) -> Audience:
     raise AssertionError
 
 
-def attach(tail: bytes) -> bytes:
-    """Give a message a file."""
-    return tail[:-1] + b',"attachments":' + codec.encode([FILE]) + b"}"
+def as_reply(tail: bytes) -> bytes:
+    """Make a message a reply."""
+    return tail[:-1] + b',"reply_to":1}'
 
 
 class Clients:
-    """People who chat in some groups: messages with files, edits and deletions."""
+    """People who chat in some groups: replies, edits and deletions."""
 
     def __init__(
         self, container: StorageContainer, gateway: Gateway, groups: list[Audience]
@@ -138,7 +146,7 @@ class Clients:
         """Chat until told to stop."""
         while not stop.is_set():
             for group in self.groups:
-                await self._gateway.send(group, f"text {self.sent[group.chat]}", tail=attach)
+                await self._gateway.send(group, f"text {self.sent[group.chat]}", tail=as_reply)
                 self.sent[group.chat] += 1
                 if self._dice.random() < 0.5:
                     await self._amend(group)
@@ -157,10 +165,10 @@ class Clients:
 
 @pytest.mark.timeout(600)
 async def test_migrations_under_an_old_and_a_new_worker_while_clients_chat_and_up_is_killed(
-    container: StorageContainer, old_tables: Tables, start: Start
+    container: StorageContainer, tables: Tables, start: Start
 ) -> None:
     """The whole procedure of docs/evolution.md, as an operator goes through it on a bad day."""
-    await Writer(old_tables, 0, "before", random.Random(6)).put(150)
+    await Writer(tables, "before", random.Random(6)).put(150)
     gateway = Gateway(container.hot)
     groups = [await group_in(container, partition) for partition in (0, 1)]
     await make_users(container, CAROL)
@@ -175,12 +183,10 @@ async def test_migrations_under_an_old_and_a_new_worker_while_clients_chat_and_u
         clock=SystemClock(),
     )
     assert await held.claim()
-    old: Process = await start(
-        "worker", "persist", "rpc", CHAT_WARM_SCHEMA_VERSION="0", CHAT_PERSIST_LEASE_S="60"
-    )
+    old: Process = await start("worker", "persist", "rpc", release=TODAY, CHAT_PERSIST_LEASE_S="60")
     await eventually(lambda: holds(container, 0), 120)
     new: Process = await start("worker", "persist")
-    await eventually(lambda: _are_known(old_tables, 2), 120)
+    await eventually(lambda: _are_known(tables, 2), 120)
     old.send_signal(signal.SIGSTOP)
     await held.release()
     await eventually(lambda: holds(container, 1, b"test"), 120)
@@ -201,19 +207,19 @@ async def test_migrations_under_an_old_and_a_new_worker_while_clients_chat_and_u
             assert code == -signal.SIGKILL, said
         code, said = await run(start, *up)
         assert code == 0, said
-        assert "4 files-only: not done. It is a contract" in said
+        assert "4 thread-only: not done. It is a contract" in said
         assert said.endswith("schema 3\n")
 
         code, said = await run(start, "migrate", "status")
         assert code == 0
-        assert "schema 3 of 7; processes may act by schema 0 or newer" in said
-        assert said.count(": schema 0, seen ") == 1
-        assert said.count(": schema 7, seen ") == 2  # a worker, and this test
-        await _pin_beside_the_old_worker(container, gateway, groups[0])
+        assert "schema 3 of 6; processes need schema 1 or newer" in said
+        assert said.count(": schema 1, seen ") == 1
+        assert said.count(": schema 6, seen ") == 2  # a worker, and this test
+        await _change_members(container, gateway, groups[0])
 
         code, said = await run(start, *up, "--contract")
         assert code == 1
-        assert "processes of older releases are there, replace them first: worker-" in said
+        assert "processes of older releases are running, replace them first: worker-" in said
         old.send_signal(signal.SIGTERM)
         assert await old.wait() == 0
         await eventually(lambda: holds(container, 0), 120)
@@ -225,12 +231,12 @@ async def test_migrations_under_an_old_and_a_new_worker_while_clients_chat_and_u
         await eventually(lambda: _are_drained(container), 60)
         listening.cancel()
 
-    code, said = await run(start, "worker", "persist", CHAT_WARM_SCHEMA_VERSION="0")
+    code, said = await run(start, "worker", "persist", CHAT_WARM_SCHEMA_VERSION="1")
     assert code == 2
-    assert "their schema is 4, for processes that act by schema 1 or newer" in said
+    assert "have schema 4, which requires processes of schema 2 or newer; this one has 1" in said
     assert "unset CHAT_WARM_SCHEMA_VERSION" in said
 
-    assert all(mend_files(row) is None for row in await scan_all(old_tables))
+    assert all(add_thread(row) is None for row in await scan_all(tables))
     for group in groups:
         seqs = [entry.seq for entry in await stored_of(container, group.chat)]
         assert seqs == list(range(1, clients.sent[group.chat] + 1))
@@ -252,24 +258,14 @@ async def _are_drained(container: StorageContainer) -> bool:
     )
 
 
-async def _pin_beside_the_old_worker(
-    container: StorageContainer, gateway: Gateway, group: Audience
-) -> None:
-    """Pin messages of a chat whose members the old worker changes at the same time."""
-    async with open_dynamodb(container.settings.warm) as client:
-        pins = Pins(client, container.settings.warm, SystemClock())
-        invite = frames.Invite(1, group.chat, "i1", [CAROL])
-        leave = frames.Leave(2, group.chat, "l1")
-        *pinned, _ = await asyncio.gather(
-            *(pins.pin(group.chat, seq, seq) for seq in (3, 1, 2)),
-            gateway.calls.change_chat(ALICE, invite),
-        )
-        await gateway.calls.change_chat(CAROL, leave)
+async def _change_members(container: StorageContainer, gateway: Gateway, group: Audience) -> None:
+    """Change the members of a chat, which the old worker does."""
+    invite = frames.Invite(1, group.chat, "i1", [CAROL])
+    await gateway.calls.change_chat(ALICE, invite)
+    await gateway.calls.change_chat(CAROL, frames.Leave(2, group.chat, "l1"))
 
-        assert pinned == [True, True, True]
-        members = await container.directory.list_members(group.chat)
-        assert [member.user for member in members] == [ALICE, BOB]
-        assert [pin.seq for pin in await pins.list_pins(group.chat)] == [1, 2, 3]
+    members = await container.directory.list_members(group.chat)
+    assert [member.user for member in members] == [ALICE, BOB]
 
 
 @pytest.fixture
@@ -284,14 +280,16 @@ def restored_logging() -> Iterator[None]:
 
 
 async def test_operator_is_told_what_is_to_be_done_what_it_costs_and_how_far_it_is(
-    old_tables: Tables, monkeypatch: pytest.MonkeyPatch, restored_logging: None
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, restored_logging: None
 ) -> None:
     """`plan`, `status` and `up` in words, without a terminal a line each."""
-    settings = old_tables.settings
+    settings = tables.settings
     for name in ("endpoint", "table_prefix", "access_key"):
         monkeypatch.setenv(f"CHAT_WARM_{name.upper()}", str(getattr(settings, name)))
     monkeypatch.setenv("CHAT_WARM_SECRET_KEY", SECRET_KEY)
-    await Writer(old_tables, 0, "before", random.Random(6)).put(50)
+    await Writer(tables, "before", random.Random(6)).put(50)
+
+    monkeypatch.setattr(migrations, "MIGRATIONS", EXAMPLES)
 
     async def told(*arguments: str) -> list[str]:
         result = await asyncio.to_thread(CliRunner().invoke, cli, ["migrate", *arguments])
@@ -299,25 +297,25 @@ async def test_operator_is_told_what_is_to_be_done_what_it_costs_and_how_far_it_
         return [line.strip() for line in result.output.splitlines()]
 
     plan = await told("plan", "--max-write-units", "10")
-    assert plan[0] == "1 files-index (expand): index `files`: messages of a chat that have files"
+    assert plan[0] == "2 thread-index (expand): index `thread`: replies to a message"
     assert plan[3].startswith("50 items, ")
     assert plan[3].endswith("of them to be written (from a sample of 32)")
     assert re.fullmatch(r"about \d+ read units, \d+ write units, \d+ s at 10 a second", plan[4])
-    assert "no units: nothing that is there changes" in plan
+    assert "no units: existing items do not change" in plan
     assert (await told("status"))[:2] == [
-        "schema 0 of 7; processes may act by schema 0 or newer",
-        "1  files-index    expand    to do  index `files`: messages of a chat that have files",
+        "schema 1 of 6; processes need schema 1 or newer",
+        "2  thread-index     expand    to do  index `thread`: replies to a message",
     ]
     done = await told("up")
     assert done[:2] == [
-        f"1 files-index: index files of {settings.table_prefix}messages: begun",
-        f"1 files-index: index files of {settings.table_prefix}messages: serves",
+        f"2 thread-index: index thread of {settings.table_prefix}messages: started",
+        f"2 thread-index: index thread of {settings.table_prefix}messages: active",
     ]
     assert done[-1] == "schema 3"
     assert (await told("up", "--contract"))[-1] == "schema 4"
+    assert (await told("up", "--contract"))[-1] == "schema 5"
     assert (await told("up"))[-1] == "schema 6"
-    assert (await told("up", "--contract"))[-1] == "schema 7"
     assert await told("plan") == ["nothing to do"]
-    assert await told("up") == ["nothing to do: schema 7", "schema 7"]
+    assert await told("up") == ["nothing to do: schema 6", "schema 6"]
     (last,) = [line for line in await told("status") if line.startswith("4 ")]
-    assert re.match(r"4  files-only +contract +done +.* \(\d{4}-.* UTC\)$", last)
+    assert re.match(r"4  thread-only +contract +done +.* \(\d{4}-.* UTC\)$", last)

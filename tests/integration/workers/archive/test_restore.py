@@ -20,8 +20,8 @@ from chatserver.protocol.frames import Message
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.dynamo.paging import Page
+from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.messages.store import PersistItem
-from chatserver.warm.schema.migrations.pace import Pace
 from tests.integration.operations.audit.support import audited, summary
 from tests.integration.operations.audit.test_live import command, environment_of
 from tests.integration.workers.archive.support import Died, World, at_step, die, encoded
@@ -52,7 +52,7 @@ def restorer_of(aging: World) -> Restorer:
     cold = ColdLog(
         manifests=container.manifests, segments=objects, items=aging.aged, clock=container.clock
     )
-    pace = Pace(None, container.clock)
+    pace = RateLimiter(None, container.clock)
     return Restorer(
         container.manifests,
         container.restored,

@@ -15,9 +15,8 @@ import pytest
 
 from chatserver.telemetry import metrics
 from chatserver.warm.messages.message_changes import MessageChanges
-from chatserver.warm.schema import versions
+from chatserver.warm.messages.ttl import ItemRetention
 from tests.integration.warm.messages.ttl_support import Timed, timed
-from tests.integration.warm.schema.migration_support import acting
 from tests.integration.warm.support import Faults
 from tests.integration.workers.archive.support import Died, World, at_step, die, encoded
 from tests.integration.workers.support import variables_of
@@ -195,13 +194,14 @@ async def test_what_was_removed_before_it_was_copied_comes_back_and_is_archived(
 
 
 async def test_change_that_the_archive_lacks_comes_back_and_is_folded(timed: Timed) -> None:
-    """An older server changed an item and left its `ttl`; meanwhile somebody reacted to it."""
+    """A server of another retention changed an item and left its `ttl`; then somebody reacted."""
     world, sent = timed.world, timed.texts(5)
     await timed.put(*sent)
     await timed.visit()
-    settings = acting(world.container.settings.warm, versions.TTL - 1)
-    older = dataclasses.replace(timed, changes=MessageChanges(world.client, settings))
-    await older.change("edit", sent[1], 6, "better")
+    longer = ItemRetention(10**9, 0, is_by_ttl=True)
+    changes = MessageChanges(world.client, world.container.settings.warm, keeping=longer)
+    other = dataclasses.replace(timed, changes=changes)
+    await other.change("edit", sent[1], 6, "better")
     removed = await timed.remove(2)
     assert "ttl" in removed[0]
     await timed.change("reaction", sent[1], 7, "+")  # lies over the archive, without the edit

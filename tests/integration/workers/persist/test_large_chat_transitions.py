@@ -51,7 +51,7 @@ def hold_back(container: StorageContainer, patch: pytest.MonkeyPatch) -> None:
     async def tell(_record: Any) -> None:
         return None
 
-    patch.setattr(container.membership_propagation, "tell", tell)
+    patch.setattr(container.membership_propagation, "deliver", tell)
 
 
 def tell_only(container: StorageContainer, patch: pytest.MonkeyPatch, user: UserId) -> None:

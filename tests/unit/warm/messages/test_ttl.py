@@ -6,9 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from chatserver.config import Archive
-from chatserver.warm.messages.item_repair import Mend
 from chatserver.warm.messages.store import PersistItem, encode_item
-from chatserver.warm.messages.ttl import FOR_EVER, ItemRetention, find_ttl, mend_ttl
+from chatserver.warm.messages.ttl import FOR_EVER, ItemRetention, find_ttl
 from tests.integration.warm.support import START_TS, message
 
 SENT_S = START_TS // 1_000_000 + 1
@@ -35,7 +34,7 @@ def test_item_that_is_written_when_its_message_is_old_stays() -> None:
 
 
 def test_item_whose_text_ends_goes_then_and_no_earlier() -> None:
-    """Its text is in no archive, so age is no reason; an older schema has no such attribute."""
+    """Its text is in no archive, so age is no reason."""
     ending = PersistItem(message(1, expires_at=SENT_S + 400 * DAY_S), None)
 
     item = encode_item(ending, removed_at=SENT_S + 32 * DAY_S)
@@ -43,17 +42,6 @@ def test_item_whose_text_ends_goes_then_and_no_earlier() -> None:
     assert find_ttl(item) == SENT_S + 400 * DAY_S
     assert find_ttl(encode_item(PersistItem(message(1), None), removed_at=7)) == 7
     assert find_ttl(encode_item(PersistItem(message(1), None))) is None
-    assert find_ttl(encode_item(ending, 4, 7)) is None
-
-
-def test_mend_gives_what_ends_its_ttl_and_nothing_else() -> None:
-    """Items of before, of which TTL has read `expires_at`."""
-    ending = encode_item(PersistItem(message(1, expires_at=9), None), 4)
-
-    assert mend_ttl(ending) == Mend({"ttl": {"N": "9"}})
-    assert mend_ttl(ending | {"ttl": {"N": "3"}}) is None
-    assert mend_ttl(encode_item(PersistItem(message(1), None), 4)) is None
-    assert mend_ttl({"chatid": {"S": "c#gone"}, "ends": {"N": "1"}}) is None
 
 
 def test_item_may_be_archived_by_its_age_or_by_its_ttl() -> None:

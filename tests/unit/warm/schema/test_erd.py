@@ -9,13 +9,13 @@ from typing import NamedTuple
 import pytest
 
 from chatserver.cli.schema_documents import samples
-from chatserver.warm.schema import migrated_attributes, tables
+from chatserver.warm.schema import directory_attributes, tables
 from chatserver.warm.schema.tables import CHAT_SESSION, DIRECTORY, MESSAGES, SOCIAL, TABLES, Table
 
 TEXT = (Path(__file__).parents[4] / "docs" / "data-model.md").read_text(encoding="utf-8")
 ERD = TEXT.partition("```mermaid\nerDiagram\n")[2].partition("```")[0]
 TABLE_OF = {
-    **dict.fromkeys(("USER", "LOGIN", "CHAT", "MEMBER", "PIN", "FILE", "SEGMENT"), DIRECTORY),
+    **dict.fromkeys(("USER", "LOGIN", "CHAT", "MEMBER", "FILE", "SEGMENT"), DIRECTORY),
     **dict.fromkeys(("COMPANION", "PERSONA"), DIRECTORY),
     **dict.fromkeys(("PROFILE", "FOLLOWER", "FOLLOWING", "POST"), SOCIAL),
     **dict.fromkeys(("LIKE", "LIKE_COUNT", "TIMELINE_LINE"), SOCIAL),
@@ -27,7 +27,7 @@ OBJECTS = {"FILE_OBJECT", "ARCHIVE_OBJECT"}
 SAMPLED = ("USER", "CHAT", "MEMBER", "MESSAGE", "CHAT_SESSION", "COMPANION", "PERSONA", "PROFILE")
 NAMES = {
     name
-    for module in (tables, migrated_attributes)
+    for module in (tables, directory_attributes)
     for owner in vars(module).values()
     if isinstance(owner, type) and owner.__name__.endswith("Field")
     for constant, name in vars(owner).items()

@@ -9,64 +9,57 @@ import pytest
 
 from chatserver.config import Warm
 from chatserver.errors import ConfigError
-from chatserver.warm.messages.chat_files import mend_files
-from chatserver.warm.messages.item_repair import Mend, update_of
-from chatserver.warm.messages.store import PersistItem, encode_item
-from chatserver.warm.schema import versions
-from chatserver.warm.schema.active_version import SchemaState, check_schema
+from chatserver.warm.dynamo.rate_limiter import RateLimiter
+from chatserver.warm.schema.active_version import (
+    FIRST,
+    NEWEST,
+    OLDEST,
+    SchemaState,
+    acting_version,
+    check_schema,
+)
 from chatserver.warm.schema.migrations import MIGRATIONS
-from chatserver.warm.schema.migrations.pace import Pace
-from chatserver.warm.schema.migrations.planning import size_of
-from chatserver.warm.schema.migrations.steps import Migration
-from tests.integration.warm.schema.migration_support import FILE
-from tests.integration.warm.support import message
+from chatserver.warm.schema.migrations.backfill import update_of
+from chatserver.warm.schema.migrations.cost_estimate import size_of
+from chatserver.warm.schema.migrations.migration import Migration, Repair
+from tests.integration.warm.schema.examples.migrations import EXAMPLES
 
 ORDER = ("expand", "fill", "contract")
 
 
 def test_migrations_are_numbered_without_holes_and_the_newest_is_known() -> None:
-    """A number stands for one step for ever."""
-    assert [each.number for each in MIGRATIONS] == list(range(1, len(MIGRATIONS) + 1))
-    assert len(MIGRATIONS) == versions.NEWEST
-    assert max(each.oldest for each in MIGRATIONS) == versions.OLDEST
+    """A number stands for one step for ever. The first schema has number 1 and no migration."""
+    numbers = [each.number for each in MIGRATIONS]
+    assert numbers == list(range(FIRST + 1, FIRST + 1 + len(MIGRATIONS)))
+    assert max(numbers, default=FIRST) == NEWEST
+    assert max((each.oldest for each in MIGRATIONS), default=FIRST) == OLDEST
 
 
-def test_migrations_of_an_idea_expand_then_fill_then_contract_and_never_at_once() -> None:
-    """Only a contract refuses older processes, and never those that do what its idea needs."""
-    ideas: dict[str, list[Migration]] = {}
-    for migration in MIGRATIONS:
-        ideas.setdefault(migration.idea, []).append(migration)
+@pytest.mark.parametrize("migrations", [MIGRATIONS, EXAMPLES])
+def test_migrations_of_a_change_expand_then_fill_then_contract_and_never_at_once(
+    migrations: tuple[Migration, ...],
+) -> None:
+    """Only a contract refuses older processes, and never those that do what its change needs."""
+    changes: dict[str, list[Migration]] = {}
+    for migration in migrations:
+        changes.setdefault(migration.change, []).append(migration)
 
-    for steps in ideas.values():
+    for steps in changes.values():
         places = [ORDER.index(step.kind) for step in steps]
-        assert places == list(range(len(steps)))
+        assert places == sorted(places)
         for step in steps:
             assert (step.oldest > 0) == (step.kind == "contract")
             assert step.oldest < step.number
-            assert (step.mend is not None) == (step.kind != "expand")
+            assert (step.repair is not None) == (step.kind != "expand")
             assert step.index is None or step.kind == "expand"
             assert step.index is None or step.index.since == step.number
 
 
-def test_item_of_a_newer_schema_has_more_and_only_where_there_are_files() -> None:
-    """What is written is what the fill would make of what was written before."""
-    sent = PersistItem(message(1, attachments=[FILE]), None)
-    old, new = encode_item(sent, 0), encode_item(sent)
-
-    assert mend_files(old) == Mend({"files_of": new["files_of"]})
-    assert old | {"files_of": {"S": "d-1"}} == new
-    assert mend_files(new) is None
-    bare = PersistItem(message(1), None)
-    assert encode_item(bare, 0) == encode_item(bare)
-    del new["attachments"]  # as an older server deletes
-    assert mend_files(new) == Mend({}, ("files_of",))
-
-
-def test_update_of_a_mend_names_all_that_it_read_as_its_condition() -> None:
+def test_update_of_a_repair_names_all_that_it_read_as_its_condition() -> None:
     """The revision, and what is to be changed."""
     item = {"rev": {"N": "4"}, "b": {"S": "old"}, "c": {"S": "gone"}}
 
-    update = update_of("t", {}, item, Mend({"a": {"S": "1"}, "b": {"S": "2"}}, ("c",)))
+    update = update_of(item, Repair({"a": {"S": "1"}, "b": {"S": "2"}}, ("c",)))
 
     assert update["UpdateExpression"] == "SET #a0 = :new0, #a1 = :new1 REMOVE #a2"
     assert update["ConditionExpression"] == (
@@ -76,10 +69,10 @@ def test_update_of_a_mend_names_all_that_it_read_as_its_condition() -> None:
 
 def test_process_may_act_by_an_older_schema_and_by_none_that_is_not_known() -> None:
     """`warm.schema_version` is bounded by what the release knows."""
-    assert versions.acting_version(Warm()) == versions.NEWEST
-    assert versions.acting_version(Warm(schema_version=0)) == 0
+    assert acting_version(Warm()) == NEWEST
+    assert acting_version(Warm(schema_version=1)) == 1
     with pytest.raises(ConfigError, match="is 99, and the newest that this release knows is"):
-        versions.acting_version(Warm(schema_version=99))
+        acting_version(Warm(schema_version=99))
 
 
 def test_schema_refuses_who_is_too_old_and_nobody_else() -> None:
@@ -89,8 +82,8 @@ def test_schema_refuses_who_is_too_old_and_nobody_else() -> None:
         check_schema(SchemaState(9, 3), 2, Warm())
 
     assert caught.value.problems == [
-        "DynamoDB tables chat_*: their schema is 9, for processes that act by schema 3 or newer; "
-        "this one acts by 2. Deploy a newer release"
+        "DynamoDB tables chat_* have schema 9, which requires processes of schema 3 or newer; "
+        "this one has 2. Deploy a newer release"
     ]
 
 
@@ -112,7 +105,7 @@ class Time:
 async def test_pace_lets_through_no_more_than_its_rate() -> None:
     """What turned out dearer than thought is waited for later."""
     clock = Time()
-    pace = Pace(10.0, clock, clock.sleep)
+    pace = RateLimiter(10.0, clock, clock.sleep)
     moments = []
     for _ in range(50):
         await pace.take(2.0)
@@ -126,7 +119,7 @@ async def test_pace_lets_through_no_more_than_its_rate() -> None:
 async def test_pace_without_a_rate_waits_for_nothing() -> None:
     """It is as fast as it goes."""
     clock = Time()
-    pace = Pace(None, clock, clock.sleep)
+    pace = RateLimiter(None, clock, clock.sleep)
 
     await asyncio.gather(*(pace.take(1e9) for _ in range(3)))
 

@@ -1,0 +1,75 @@
+"""Attributes of features, migrations and Streams in table `directory`.
+
+`chatserver.warm.schema.tables` has the others.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+class SummaryField:
+    """Attributes of companion session summaries, in `directory`."""
+
+    PK: Final = "PK"
+    SK: Final = "SK"
+    FIRST: Final = "first"  # chat seq: the first message that the summary covers
+    UPTO: Final = "upto"  # chat seq: the last message that the summary covers
+    TEXT: Final = "text"
+    REV: Final = "rev"  # 1, 2, 3 …: each write requires the previous revision
+
+
+class FanoutField:
+    """Attributes of pending post fan-outs to timelines, in `directory`."""
+
+    PK: Final = "PK"
+    SK: Final = "SK"
+    PLACE: Final = "place"  # last follower processed
+    LAST: Final = "last"  # authors whose posts are merged on read: the newest such post
+    CREATED: Final = "created"  # milliseconds since 1970
+
+
+class SchemaField:
+    """Attributes of migrations and of processes' schema versions, in `directory`."""
+
+    PK: Final = "PK"
+    SK: Final = "SK"
+    VERSION: Final = "version"  # number of the last completed migration
+    OLDEST: Final = "oldest"  # minimum schema version of processes
+    ACTS_BY: Final = "acts_by"  # processes: schema version
+    SEEN: Final = "seen"  # processes: last heartbeat, milliseconds since 1970
+    STATE: Final = "state"  # migrations: running or done
+    STARTED: Final = "started"  # milliseconds since 1970
+    FINISHED: Final = "finished"  # milliseconds since 1970
+    SEGMENTS: Final = "segments"  # migrations: number of scan segments
+    PROGRESS: Final = "progress"  # segments, JSON: last processed key, items and units
+    HOLDER: Final = "holder"  # lock
+    TURN: Final = "turn"  # lock: fencing token; segments: token of the last writer
+    HELD_UNTIL: Final = "held_until"  # lock: milliseconds since 1970
+    EXPIRES_AT: Final = "expires_at"  # processes: seconds since 1970
+
+
+class ShardField:
+    """Attributes of the write sharding item, in `directory`."""
+
+    PK: Final = "PK"
+    SK: Final = "SK"
+    REV: Final = "rev"  # rises with each write, and periodically while the tables are in use
+    FOR_MS: Final = "for_ms"  # how long a process may cache the item
+    CHATS: Final = "chats"  # map of chat to layout, "<ts>:<shards>,…"
+
+
+class StreamField:
+    """Attributes of Stream readers and checkpoints of `messages`, in `directory`."""
+
+    PK: Final = "PK"
+    SK: Final = "SK"
+    PARENT: Final = "parent"  # shards: parent shard
+    PLACE: Final = "place"  # shards: last processed sequence number
+    DONE: Final = "done"  # shards: completely read
+    READ_TO: Final = "read_to"  # shards: all records up to then are processed, ms since 1970
+    HOLDER: Final = "holder"  # shards: the reader that holds the lease
+    TURN: Final = "turn"  # shards: fencing token, rises with each holder
+    HELD_UNTIL: Final = "held_until"  # shards: lease expiry, milliseconds since 1970
+    SEEN: Final = "seen"  # readers: last heartbeat, milliseconds since 1970
+    EXPIRES_AT: Final = "expires_at"  # seconds since 1970

@@ -1,0 +1,221 @@
+"""Backfill: scans a table in parallel segments and repairs items.
+
+A segment is read page by page; the items of a page are repaired concurrently, then the position is
+recorded. Resumable: after a crash the next run continues from the last checkpoint and finds the
+items already repaired. Reads are strongly consistent: an item that existed before its segment was
+read is found, or it has been written since.
+
+A repair requires that the item exists, has the revision that was read, and that the attributes to
+change are as read. If a condition fails, the current item is evaluated again: it may need the same
+repair, another one or none. So no newer write is overwritten, and an item is repaired once, even if
+the response of the write is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from chatserver.errors import Unavailable
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.rate_limiter import RateLimiter
+from chatserver.warm.schema.migrations.migration import Migration, Repair
+from chatserver.warm.schema.migrations.state import MigrationRows, Segment
+from chatserver.warm.schema.tables import MessageField, Table
+
+PAGE_ITEMS: Final = 200
+WRITES_IN_FLIGHT_MAX: Final = 16
+REPAIR_UNITS: Final = 2.0  # estimate before the response: the item and one index entry
+TRIES_MAX: Final = 8
+
+
+class Report(Protocol):
+    """Progress output of a run."""
+
+    def say(self, text: str) -> None: ...
+
+    def begin(self, title: str, items: int) -> None: ...
+
+    def advance(self, segments: Sequence[Segment]) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class Backfill:
+    """One pass of a migration over its table, named `table_name`."""
+
+    def __init__(
+        self,
+        client: DynamoClient,
+        migration: Migration,
+        *,
+        table_name: str,
+        rows: MigrationRows,
+        token: int,
+        reads: RateLimiter,
+        writes: RateLimiter,
+        report: Report,
+        page_items: int = PAGE_ITEMS,
+    ) -> None:
+        self._client = client
+        self._migration = migration
+        self._table_name = table_name
+        self._rows = rows
+        self._token = token
+        self._reads = reads
+        self._writes = writes
+        self._report = report
+        self._page_items = page_items
+        self._slots = asyncio.Semaphore(WRITES_IN_FLIGHT_MAX)
+        self._segments: list[Segment] = []
+
+    async def run(self, segments: int, items: int) -> list[Segment]:
+        """Run until all segments are complete; `items` is their approximate total number.
+
+        Guarantees:
+            Idempotent and resumable with the same number of segments.
+
+        Raises:
+            Unavailable: DynamoDB does not respond, or the lock is lost.
+        """
+        number = self._migration.number
+        self._segments = [await self._rows.get_segment(number, n) for n in range(segments)]
+        self._report.begin(self._migration.title, items)
+        try:
+            self._report.advance(self._segments)
+            async with asyncio.TaskGroup() as group:
+                for segment in self._segments:
+                    name = f"segment-{segment.number}"
+                    group.create_task(self._run_segment(segment), name=name)
+        finally:
+            self._report.end()
+        return self._segments
+
+    async def _run_segment(self, segment: Segment) -> None:
+        page_units = 1.0
+        while not segment.is_done:
+            await self._reads.take(page_units)
+            answer = await self._client.call("scan", self._scan_of(segment))
+            # Not every server reports the units.
+            units = float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0))
+            self._reads.settle(units - page_units)
+            page_units = max(1.0, units)
+            failpoint("migrate.after_scan")
+            spent = await self._repair_page(answer["Items"])
+            failpoint("migrate.before_checkpoint")
+            last: Item | None = answer.get("LastEvaluatedKey")
+            segment = dataclasses.replace(
+                segment,
+                place=last or segment.place,
+                is_done=last is None,
+                read=segment.read + len(answer["Items"]),
+                filled=segment.filled + sum(each > 0 for each in spent),
+                read_units=segment.read_units + units,
+                write_units=segment.write_units + sum(spent),
+            )
+            await self._rows.put_segment(self._migration.number, segment, self._token)
+            failpoint("migrate.after_checkpoint")
+            self._segments[segment.number] = segment
+            self._report.advance(self._segments)
+
+    def _scan_of(self, segment: Segment) -> dict[str, Any]:
+        names = {f"#r{n}": name for n, name in enumerate(self._migration.reads)}
+        request: dict[str, Any] = {
+            "TableName": self._table_name,
+            "Segment": segment.number,
+            "TotalSegments": len(self._segments),
+            "Limit": self._page_items,
+            "ConsistentRead": True,
+            "ProjectionExpression": ", ".join(names),
+            "ExpressionAttributeNames": names,
+            "ReturnConsumedCapacity": "TOTAL",
+        }
+        if segment.place is not None:
+            request["ExclusiveStartKey"] = segment.place
+        return request
+
+    async def _repair_page(self, items: list[Item]) -> list[float]:
+        """Repair the items of a page; return the write units of each."""
+        repair = self._migration.repair
+        assert repair is not None  # only migrations with a repair are run here
+
+        async def repair_one(item: Item) -> float:
+            async with self._slots:
+                await self._writes.take(REPAIR_UNITS)
+                failpoint("migrate.before_write")
+                units = await repair_item(
+                    self._client, self._migration.table, self._table_name, item, repair
+                )
+                failpoint("migrate.after_write")
+                self._writes.settle(units - REPAIR_UNITS)
+            return units
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(repair_one(each)) for each in items if repair(each)]
+        return [task.result() for task in tasks]
+
+
+async def repair_item(
+    client: DynamoClient,
+    table: Table,
+    table_name: str,
+    item: Item,
+    repair: Callable[[Item], Repair | None],
+) -> float:
+    """Repair an item; return the write units, 0 if nothing has to be repaired.
+
+    `item` is an earlier read of it, of any age.
+
+    Guarantees:
+        Idempotent. A newer write is never overwritten, and a deleted item is not created again.
+        Cancellation: safe; the item is repaired, or not.
+
+    Raises:
+        Unavailable: the item may be repaired, or not.
+    """
+    key = {name: item[name] for name in table.key.names}
+    for _ in range(TRIES_MAX):
+        wanted = repair(item)
+        if wanted is None:
+            return 0.0
+        try:
+            update = {"TableName": table_name, "Key": key, **update_of(item, wanted)}
+            answer = await client.call("update_item", update)
+        except ConditionFailed as exc:
+            if exc.stored[0] is None:  # deleted since it was read
+                return 0.0
+            item = exc.stored[0]
+        else:
+            return float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0))
+    raise Unavailable(f"{table_name}: the item at {key} keeps changing")
+
+
+def update_of(item: Item, repair: Repair) -> dict[str, Any]:
+    """Return the update that applies a repair on condition that the item equals `item`."""
+    names: dict[str, str] = {"#rev": MessageField.REV}
+    values: Item = {":rev": item[MessageField.REV]}
+    conditions, sets, removes = ["#rev = :rev"], [], []
+    for n, name in enumerate([*repair.sets, *repair.removes]):
+        names[f"#a{n}"] = name
+        if name in item:
+            values[f":old{n}"] = item[name]
+            conditions.append(f"#a{n} = :old{n}")
+        else:
+            conditions.append(f"attribute_not_exists(#a{n})")
+        if name in repair.sets:
+            values[f":new{n}"] = repair.sets[name]
+            sets.append(f"#a{n} = :new{n}")
+        else:
+            removes.append(f"#a{n}")
+    clauses = {"SET": sets, "REMOVE": removes}
+    return {
+        "UpdateExpression": " ".join(f"{k} {', '.join(v)}" for k, v in clauses.items() if v),
+        "ConditionExpression": " AND ".join(conditions),
+        "ExpressionAttributeNames": names,
+        "ExpressionAttributeValues": values,
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        "ReturnConsumedCapacity": "TOTAL",
+    }

@@ -1,0 +1,44 @@
+"""Definition of a migration."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Literal
+
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.schema.tables import Index, Table
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Repair:
+    """Attributes to set in an item and to remove from it."""
+
+    sets: Item = dataclasses.field(default_factory=dict)
+    removes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """One step of a schema change (`change`).
+
+    `repair` returns what an item lacks, given its attributes `reads`; it is set for a fill and for
+    a contract, which makes a second pass. `expiry` is the attribute that TTL reads afterwards.
+    `oldest` is the minimum schema version of processes from this migration on.
+    """
+
+    number: int
+    name: str
+    kind: Literal["expand", "fill", "contract"]
+    change: str
+    table: Table
+    why: str
+    index: Index | None = None
+    expiry: str | None = None
+    repair: Callable[[Item], Repair | None] | None = None
+    reads: tuple[str, ...] = ()
+    oldest: int = 0
+
+    @property
+    def title(self) -> str:
+        return f"{self.number} {self.name}"

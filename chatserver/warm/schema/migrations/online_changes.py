@@ -1,0 +1,158 @@
+"""Online changes of a table in use: a new index, and the attribute that TTL reads.
+
+DynamoDB backfills an index from the items that have its key, while the table is read and written as
+before. AWS takes minutes at least, and hours for a large table, and creates one index per table at
+a time.
+
+TTL has no single call for another attribute: it is switched off and on again. AWS takes up to an
+hour for each step and rejects the second until the first is done. Meanwhile no item is removed.
+
+Both poll the current state and continue from it, so a restarted run is safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from chatserver.config import Warm
+from chatserver.errors import ConfigError, Conflict, CorruptData
+from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.schema.provisioning import expiry_of, key_schema_of, projection_of
+from chatserver.warm.schema.tables import Index, Table
+
+POLL_S: Final = 0.2
+INDEX_POLL_S_MAX: Final = 10.0
+EXPIRY_POLL_S_MAX: Final = 30.0
+REPORT_S: Final = 30.0
+
+
+class _Poll:
+    """Waits longer each time, and reports a status that lasts."""
+
+    def __init__(self, say: Callable[[str], None], wait_s_max: float) -> None:
+        self._say = say
+        self._wait_s_max = wait_s_max
+        self._wait_s = POLL_S
+        self._silent_s = 0.0
+
+    async def wait(self, status: str) -> None:
+        if self._silent_s >= REPORT_S:
+            self._say(status)
+            self._silent_s = 0.0
+        await asyncio.sleep(self._wait_s)
+        self._silent_s += self._wait_s
+        self._wait_s = min(self._wait_s * 1.5, self._wait_s_max)
+
+
+async def describe(client: DynamoClient, name: str) -> dict[str, Any]:
+    """Return a table's description. Raises TableMissing."""
+    answer = await client.call("describe_table", {"TableName": name})
+    description: dict[str, Any] = answer["Table"]
+    return description
+
+
+def has_index(description: dict[str, Any], index: Index) -> bool:
+    """Return whether a table has the index, active or being created.
+
+    Raises:
+        ConfigError: the table has an index of this name with other keys.
+    """
+    found = _find_index(description, index)
+    if found is None:
+        return False
+    keys, ours = found["KeySchema"], key_schema_of(index.key)
+    if sorted(keys, key=str) != sorted(ours, key=str):
+        where = f"table {description['TableName']}, index {index.name}"
+        raise ConfigError([f"{where}: its keys are {keys}, ours {ours}"])
+    return True
+
+
+async def start_index(client: DynamoClient, table: Table, index: Index, settings: Warm) -> None:
+    """Start the creation of the index. A concurrent start by another process is equivalent.
+
+    Raises:
+        Unavailable: the table is being changed in another way; retry later.
+    """
+    create: dict[str, Any] = {
+        "IndexName": index.name,
+        "KeySchema": key_schema_of(index.key),
+        "Projection": projection_of(index),
+    }
+    if settings.billing == "provisioned":
+        create["ProvisionedThroughput"] = {
+            "ReadCapacityUnits": settings.read_units,
+            "WriteCapacityUnits": settings.write_units,
+        }
+    request = {
+        "TableName": table.name_in(settings),
+        "AttributeDefinitions": [
+            {"AttributeName": name, "AttributeType": table.type_of(name)}
+            for name in index.key.names
+        ],
+        "GlobalSecondaryIndexUpdates": [{"Create": create}],
+    }
+    try:
+        await client.call("update_table", request)
+    except Conflict:
+        # The table is already being changed. If an earlier attempt whose response was lost did
+        # that, the index exists; otherwise the wait for it times out.
+        return
+
+
+async def wait_for_index(
+    client: DynamoClient, table_name: str, index: Index, say: Callable[[str], None], what: str
+) -> None:
+    """Return once the index is active. The caller sets a deadline."""
+    poll = _Poll(say, INDEX_POLL_S_MAX)
+    while True:
+        found = _find_index(await describe(client, table_name), index) or {}
+        status = found.get("IndexStatus", "not started")
+        if status == "ACTIVE":
+            say(f"{what}: active")
+            return
+        await poll.wait(f"{what}: {status.lower()}, {found.get('ItemCount', 0)} items")
+
+
+def _find_index(description: dict[str, Any], index: Index) -> dict[str, Any] | None:
+    indexes = description.get("GlobalSecondaryIndexes", [])
+    return next((each for each in indexes if each["IndexName"] == index.name), None)
+
+
+async def switch_expiry(
+    client: DynamoClient, table_name: str, attribute: str, say: Callable[[str], None], what: str
+) -> None:
+    """Return once TTL reads `attribute`. The caller sets a deadline.
+
+    Guarantees:
+        Idempotent and resumable. Cancellation: safe; TTL may be off until the next run.
+
+    Raises:
+        CorruptData: DynamoDB rejects the change for another reason than a recent change.
+    """
+    poll = _Poll(say, EXPIRY_POLL_S_MAX)
+    while True:
+        state = await expiry_of(client, table_name)
+        status, found = state["TimeToLiveStatus"], state.get("AttributeName", attribute)
+        if found == attribute and status in {"ENABLED", "ENABLING"}:
+            say(f"{what}: TTL reads {attribute}")
+            return
+        if status == "ENABLED":
+            await _set_expiry(client, table_name, found, is_on=False)
+        elif status == "DISABLED":
+            await _set_expiry(client, table_name, attribute, is_on=True)
+        await poll.wait(f"{what}: TTL is {status.lower()}")
+
+
+async def _set_expiry(
+    client: DynamoClient, table_name: str, attribute: str, *, is_on: bool
+) -> None:
+    specification = {"Enabled": is_on, "AttributeName": attribute}
+    request = {"TableName": table_name, "TimeToLiveSpecification": specification}
+    try:
+        await client.call("update_time_to_live", request)
+    except CorruptData as exc:
+        # "Time to live has been modified multiple times within a fixed interval": retry later.
+        if "fixed interval" not in exc.message and "already" not in exc.message:
+            raise

@@ -1,0 +1,262 @@
+"""Migration runner: runs pending migrations in order, under one lock.
+
+::
+
+    expand    create the index online ─► wait until it is active     ─► version = number
+    fill      scan the table and repair items                        ─► version = number
+    contract  check for older processes ─► reject them from now on
+              ─► wait until none is left ─► scan the table
+              ─► switch the TTL attribute, if it changes             ─► version = number
+
+A contract never follows another step in the same run, and only runs on request. Resumable after a
+crash at any point: each step checks the current state and continues from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+
+from chatserver.config import Warm
+from chatserver.domain.clock import Clock
+from chatserver.errors import Conflict
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.dynamo.rate_limiter import RateLimiter
+from chatserver.warm.schema.active_version import (
+    HEARTBEATS_MISSED_MAX,
+    SCHEMA_CHECK_S,
+    Process,
+    SchemaRows,
+    SchemaState,
+)
+from chatserver.warm.schema.migrations.backfill import PAGE_ITEMS, Backfill, Report
+from chatserver.warm.schema.migrations.migration import Migration
+from chatserver.warm.schema.migrations.online_changes import (
+    describe,
+    has_index,
+    start_index,
+    switch_expiry,
+    wait_for_index,
+)
+from chatserver.warm.schema.migrations.state import MigrationRows, run_locked
+from chatserver.warm.schema.tables import Index
+
+OLDER_POLL_S = 0.5
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Options:
+    """Options of a run. Rates are capacity units per second of the whole run; None: unlimited."""
+
+    write_units_max: float | None = None
+    read_units_max: float | None = None
+    segments: int = 8
+    is_contract: bool = False
+    index_timeout_s: float = 86_400.0
+    page_items: int = PAGE_ITEMS
+
+
+class MigrationRunner:
+    """A run of `chatserver migrate up`."""
+
+    def __init__(
+        self,
+        client: DynamoClient,
+        settings: Warm,
+        *,
+        clock: Clock,
+        report: Report,
+        options: Options,
+        migrations: Sequence[Migration],
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._clock = clock
+        self._report = report
+        self._options = options
+        self._migrations = migrations
+        self._rows = MigrationRows(client, settings)
+        self._schema = SchemaRows(client, settings)
+        self._reads = RateLimiter(options.read_units_max, clock)
+        self._writes = RateLimiter(options.write_units_max, clock)
+
+    async def up(self, holder: str) -> SchemaState:
+        """Run the pending migrations and return the resulting schema.
+
+        Guarantees:
+            Idempotent and resumable. Of two concurrent runs one waits, and fails if the other
+            continues.
+
+        Raises:
+            Conflict: a contract is next, and processes of older releases are still running.
+            Unavailable: DynamoDB does not respond, an index is not ready in time, or another run is
+                in progress; run it again.
+        """
+        await run_locked(self._rows, holder, self._clock, self._run_pending)
+        return await self._schema.get_state()
+
+    async def _run_pending(self, token: int) -> None:
+        state = await self._schema.get_state()
+        pending = [each for each in self._migrations if each.number > state.version]
+        if not pending:
+            self._report.say(f"nothing to do: schema {state.version}")
+        elif self._options.is_contract and pending[0].kind != "contract":
+            self._check_contract_done(state.version, pending[0])
+        elif self._options.is_contract:
+            await self._run(pending[0], state, token)
+        else:
+            for migration in pending:
+                if migration.kind == "contract":
+                    self._report.say(
+                        f"{migration.title}: not done. It is a contract: after it, processes with "
+                        f"a schema version below {migration.oldest} are rejected. Run `chatserver "
+                        "migrate up --contract` when they are no longer needed"
+                    )
+                    return
+                state = await self._run(migration, state, token)
+
+    def _check_contract_done(self, version: int, pending: Migration) -> None:
+        """Report that the last run completed its contract before it crashed.
+
+        Raises:
+            Conflict: the last completed migration is not a contract.
+        """
+        for each in self._migrations:
+            if each.number == version and each.kind == "contract":
+                self._report.say(
+                    f"{each.title}: done already. {pending.title} is next, without --contract"
+                )
+                return
+        raise Conflict(
+            f"{pending.title} comes first: run `chatserver migrate up` without --contract"
+        )
+
+    async def _run(self, migration: Migration, state: SchemaState, token: int) -> SchemaState:
+        if migration.kind == "contract":
+            await self._reject_older(migration)
+        started = await self._rows.begin(
+            migration.number, self._options.segments, self._clock.time()
+        )
+        name = migration.table.name_in(self._settings)
+        if migration.index is not None:
+            await self._create_index(migration, migration.index, name)
+        if migration.repair is not None:
+            await self._backfill(migration, name, token, started.segments)
+        if migration.expiry is not None:
+            what = f"{migration.title}: {name}"
+            async with self._client.deadline(self._options.index_timeout_s, what):
+                await switch_expiry(self._client, name, migration.expiry, self._report.say, what)
+        await self._rows.finish(migration.number, self._clock.time())
+        state = SchemaState(migration.number, max(state.oldest, migration.oldest))
+        await self._schema.raise_state(state)
+        failpoint("migrate.after_version")
+        self._report.say(f"{migration.title}: done")
+        return state
+
+    async def _create_index(self, migration: Migration, index: Index, name: str) -> None:
+        what = f"{migration.title}: index {index.name} of {name}"
+        if not has_index(await describe(self._client, name), index):
+            await start_index(self._client, migration.table, index, self._settings)
+            failpoint("migrate.after_index_begun")
+            self._report.say(f"{what}: started")
+        async with self._client.deadline(self._options.index_timeout_s, what):
+            await wait_for_index(self._client, name, index, self._report.say, what)
+
+    async def _backfill(self, migration: Migration, name: str, token: int, segments: int) -> None:
+        backfill = Backfill(
+            self._client,
+            migration,
+            table_name=name,
+            rows=self._rows,
+            token=token,
+            reads=self._reads,
+            writes=self._writes,
+            report=self._report,
+            page_items=self._options.page_items,
+        )
+        items = int((await describe(self._client, name)).get("ItemCount", 0))
+        done = await backfill.run(segments, items)
+        self._report.say(
+            f"{migration.title}: {sum(s.read for s in done)} items read, "
+            f"{sum(s.filled for s in done)} filled, "
+            f"{sum(s.read_units for s in done):.1f} read units, "
+            f"{sum(s.write_units for s in done):.1f} write units"
+        )
+
+    async def _reject_older(self, migration: Migration) -> None:
+        """Check that no older process is running, reject new ones, and check again.
+
+        Raises:
+            Conflict: older processes are running.
+        """
+        state = await self._schema.get_state()
+        if state.oldest < migration.oldest:
+            if older := await self._list_older(migration):
+                raise Conflict(
+                    f"{migration.title}: processes of older releases are running, replace them "
+                    f"first: {_names_of(older)}"
+                )
+            await self._schema.raise_state(SchemaState(state.version, migration.oldest))
+            failpoint("migrate.after_older_rejected")
+        # A process starting at this moment detects it at its next check and stops.
+        timeout_s = SCHEMA_CHECK_S * (HEARTBEATS_MISSED_MAX + 1)
+        what = f"{migration.title}: older processes to end"
+        async with self._client.deadline(timeout_s, what):
+            while older := await self._list_older(migration):
+                self._report.say(f"waiting for older processes to end: {_names_of(older)}")
+                await asyncio.sleep(OLDER_POLL_S)
+
+    async def _list_older(self, migration: Migration) -> list[Process]:
+        processes = await self._schema.list_processes(self._clock.time())
+        return [each for each in processes if each.acts_by < migration.oldest]
+
+
+def _names_of(processes: Sequence[Process]) -> str:
+    return ", ".join(f"{each.name} (schema {each.acts_by})" for each in processes[:10])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MigrationStatus:
+    """Progress of a migration, as shown by `status`."""
+
+    migration: Migration
+    state: str
+    finished_ms: int = 0
+    segments: int = 0
+    segments_done: int = 0
+    read: int = 0
+    filled: int = 0
+
+
+async def list_statuses(
+    client: DynamoClient,
+    settings: Warm,
+    state: SchemaState,
+    migrations: Sequence[Migration],
+) -> list[MigrationStatus]:
+    """Return the progress of each migration."""
+    rows = MigrationRows(client, settings)
+    found = []
+    for migration in migrations:
+        progress = await rows.find_progress(migration.number)
+        if migration.number <= state.version:
+            finished = 0 if progress is None else progress.finished_ms
+            found.append(MigrationStatus(migration, "done", finished))
+        elif progress is None:
+            found.append(MigrationStatus(migration, "to do"))
+        else:
+            numbers = range(progress.segments if migration.repair else 0)
+            parts = [await rows.get_segment(migration.number, n) for n in numbers]
+            found.append(
+                MigrationStatus(
+                    migration,
+                    "begun",
+                    segments=len(parts),
+                    segments_done=sum(part.is_done for part in parts),
+                    read=sum(part.read for part in parts),
+                    filled=sum(part.filled for part in parts),
+                )
+            )
+    return found
