@@ -30,6 +30,7 @@ async def test_web_user_is_blocked_and_unblocked(web: WebStack, arrive: Arrive) 
     await bob.start()
     await alice.start_chat(ben)
     await alice.send("Hello")
+    await expect(alice.mark("Hello")).to_contain_text("Sent")
     chat = next(iter(await bob.read_list()))
 
     await alice.page.get_by_role("button", name=f"About {ben}").click()
