@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -18,11 +19,12 @@ from tests.support.stack import PATIENT, Stack, bring_up, open_stack
 
 ROOT = Path(__file__).parents[3]
 INSTALLED = "chatserver/features/__init__.py"
-# They are features themselves, or test code of features.
+# The use cases and what they check; whatever a test imports of a removed feature fails here.
 CORE_TESTS = ("domain/access", "service", "workers")
 # Imports each module of what is left: none of the core needs the feature.
 IMPORT_ALL = """
-import importlib, pkgutil, chatserver, workers
+import importlib, os, pkgutil, chatserver, workers
+assert chatserver.__file__.startswith(os.getcwd())
 for package in (chatserver, workers):
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(found.name)
@@ -88,8 +90,7 @@ async def test_server_without_a_feature_starts_and_chats(
 
     run(tmp_path, "-c", IMPORT_ALL)
     run(tmp_path, "-m", "pytest", "-q", "-n0", *(f"tests/unit/{each}" for each in CORE_TESTS))
-    for server in (gateway, api, worker):
-        await bring_up(server)
+    await asyncio.gather(*map(bring_up, (gateway, api, worker)))
     async with servers.chat_of(alice, port=gateway.launch.port) as device:
         opened = await device.ask("open_direct", user=bob)
         chat = opened["chat"]["chat"]
