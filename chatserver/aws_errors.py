@@ -31,7 +31,7 @@ def translate_silence(exc: Exception, where: str, section: str) -> ChatError:
         )
     if isinstance(exc, EndpointConnectionError | ConnectTimeoutError):
         return Unavailable(
-            f"{where}: nothing answers there. `chatserver dev` starts one on this machine; "
-            f"another address is set with {section}.endpoint ({variable}_ENDPOINT)"
+            f"{where}: no server there; start one with `chatserver dev`, or set "
+            f"{section}.endpoint ({variable}_ENDPOINT)"
         )
     return Unavailable(f"{where}: {type(exc).__name__}: {exc}")

@@ -85,7 +85,7 @@ class HoldKeeper:
             if start is None:
                 break
         if await self._holds.set_state(hold.chat, "starting", "in_force"):
-            log.info("hold.in_force", chat=hold.chat, copies=count)
+            log.info("hold.activated", chat=hold.chat, copies=count)
 
     async def _end(self, chat: str) -> None:
         """Delete the copies, and release files that only they reference."""

@@ -48,7 +48,9 @@ async def keep_running(
         except ChatError as exc:
             if not hot.is_up:
                 raise
-            log.warning("worker.part_failed", worker=name, partition=partition, error=exc.message)
+            log.warning(
+                "worker.partition_failed", worker=name, partition=partition, error=exc.message
+            )
         if loop.time() - started > 30:
             wait_s = 0.1
         await asyncio.sleep(jittered(wait_s))

@@ -38,7 +38,7 @@ class Readiness:
             async with asyncio.timeout(TIMEOUT_S):
                 await container.directory.check()
         except TimeoutError:
-            return f"DynamoDB: no answer within {TIMEOUT_S:g} s"
+            return f"DynamoDB: no response within {TIMEOUT_S:g} s"
         except ChatError as exc:
             return exc.message
         return ""

@@ -117,7 +117,7 @@ class RepairWorker:
                 async with asyncio.timeout(CHAT_S_MAX):
                     await self._repair(chat)
             except TimeoutError:
-                log.warning("repair.failed", chat=chat, error=f"not done in {CHAT_S_MAX:g} s")
+                log.warning("repair.failed", chat=chat, error=f"timed out after {CHAT_S_MAX:g} s")
             except ChatError as exc:
                 log.warning("repair.failed", chat=chat, error=exc.message)
             else:
@@ -138,7 +138,7 @@ class RepairWorker:
                 is_done = await self._container.membership_propagation.finish(chat)
             except NotFound:
                 is_done = True
-                log.warning("repair.change_of_no_chat", chat=chat)
+                log.warning("repair.chat_missing", chat=chat)
             except ChatError as exc:
                 log.warning("repair.change_failed", chat=chat, error=exc.message)
                 continue

@@ -197,11 +197,7 @@ def warn_of_open_registration(settings: Settings) -> None:
     """Log a warning if anyone can register, except on a development server."""
     auth = settings.auth
     if auth.local_accounts and auth.registration == "open" and not settings.api.demo_users:
-        log.warning(
-            "api.registration_is_open",
-            meaning="whoever reaches this address can make an account",
-            mend="CHAT_AUTH_REGISTRATION=closed, if that is not meant",
-        )
+        log.warning("api.registration_open", fix="CHAT_AUTH_REGISTRATION=closed")
 
 
 async def finish(container: StorageContainer) -> None:

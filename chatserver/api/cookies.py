@@ -76,9 +76,9 @@ def check_same_origin(request: Request[Any, Any, Any]) -> None:
         Forbidden: another origin may have made it.
     """
     if request.headers.get(CLIENT) is None:
-        raise Forbidden(f"{CLIENT}: must be sent where the cookie is used")
+        raise Forbidden(f"{CLIENT}: is required with the login cookie")
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise Forbidden("this is for the page of this server only")
+        raise Forbidden("only pages of this server may call this")
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-        raise Forbidden("origin: this is for the page of this server only")
+        raise Forbidden("origin: only pages of this server may call this")

@@ -179,7 +179,7 @@ class HttpConnection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Respond to invalid HTTP with the status that h11 suggests."""
         status = getattr(sys.exception(), "error_status_hint", 400)
-        self._refuse(status, "request: is not valid HTTP/1.1")
+        self._refuse(status, "request: not valid HTTP/1.1")
 
     # stages
 
@@ -218,7 +218,7 @@ class HttpConnection(H11Protocol):
         if not self._is_lingering:
             _count_closed(f"{self._stage.name.lower()}_timeout")
         if self._stage is Stage.HEAD and not self._is_new:
-            self._refuse(408, "request: its head did not arrive in time")
+            self._refuse(408, "request: the headers did not arrive in time")
         elif self._stage is Stage.BODY:
             self._refuse(408, "body: did not arrive in time")
         else:
@@ -263,11 +263,11 @@ class HttpConnection(H11Protocol):
             return
         limits, client = self._limits, self._forwarded_client(scope)
         if limits.table.is_full:
-            response = _respond_busy(503, "overloaded", "too many requests at once")
+            response = _respond_busy(503, "overloaded", "too many concurrent requests")
             await response(scope, receive, send)
         elif self._is_share_used_up(client):
             metrics.RATE_LIMITED.labels("http_connections").inc()
-            why = "too many requests at once from this address"
+            why = "too many concurrent requests from this address"
             response = _respond_busy(429, "rate_limited", why)
             await response(scope, receive, send)
         else:
@@ -311,7 +311,7 @@ def _checked(receive: Receive) -> Receive:
         if message["type"] != _DISCONNECT:
             is_whole = not message.get("more_body", False)
         elif not is_whole:
-            raise BadRequest("body: the connection ended before it was complete")
+            raise BadRequest("body: the connection closed before the body was complete")
         return message
 
     return receive_checked

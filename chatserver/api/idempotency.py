@@ -79,7 +79,7 @@ class Idempotency:
             request.scope["state"][_CLAIM] = claim
             return None
         if found.asked != asked:
-            raise Conflict(f"{HEADER}: was used before for another request")
+            raise Conflict(f"{HEADER}: already used for another request")
         return Response(
             found.body,
             status_code=found.status,
@@ -96,7 +96,9 @@ class Idempotency:
             if found is None or found.is_given or found.asked != asked:
                 return found
             if loop.time() > give_up:
-                raise Unavailable(f"{HEADER}: the first request with it is still in progress")
+                raise Unavailable(
+                    f"{HEADER}: the first request with this key is still in progress; try again"
+                )
             await asyncio.sleep(jittered(pause_s))
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
@@ -139,7 +141,7 @@ class StoreAnswers:
             else:
                 await self._answers.release(claim.name)
         except ChatError as exc:
-            log.warning("idempotency.not_stored", error=exc.message)
+            log.warning("idempotency.store_failed", error=exc.message)
 
 
 def tell_of(request: Request[Any, Any, Any], user: UserId) -> None:

@@ -32,9 +32,10 @@ _CODES = ", ".join(f"`{code}` ({meaning.http_status})" for code, meaning in CODE
 _ABOUT = f"""Chats, accounts, attachments and push over HTTP; live events come by WebSocket.
 
 Log in with `Authorization: Bearer` and a user's token, or an API key of the host application.
-Whatever is refused answers a problem document (RFC 9457). Its `code` is one of {_CODES}; what
-is `temporary` may be tried again after `retry_after_ms`. What does not exist and what is not yours
-answer the same. Lists are pages: `next` is the `cursor` of the next one."""
+Errors are problem documents (RFC 9457). `code` is one of {_CODES};
+if `temporary` is true, retry after `retry_after_ms`. A resource that does not exist and one that
+the caller may not see return the same error. Lists are pages: `next` is the `cursor` of the next
+page."""
 
 
 class _Unrouted(Router):
@@ -105,13 +106,14 @@ def _add_rule(operation: dict[str, Any], rule: Rule) -> None:
     operation["x-rule"] = str(rule)
     operation["security"] = [] if rule.is_open else [{BEARER: []}]
     if rule.scope is not None:
-        about = "with an API key that has the scope act_as: on whose behalf"
+        about = "user to act as; needs an API key with the scope act_as"
         _add_header(operation, CHAT_AS, about, {"type": "string"})
 
 
 def _add_idempotency(operation: dict[str, Any], opt: dict[str, Any]) -> None:
     if opt.get("creates") or opt.get("takes_key"):
-        about = "the same key within 24 hours gets the same answer, and nothing is done twice"
+        about = "a retry with the same key within 24 hours returns the same response and has no "
+        "further effect"
         schema = {"type": "string", "minLength": 1, "maxLength": idempotency.KEY_CHARS_MAX}
         _add_header(operation, idempotency.HEADER, about, schema)
 
@@ -127,7 +129,7 @@ def _add_problems(operation: dict[str, Any]) -> None:
     for status in [status for status in answers if status >= "400"]:
         del answers[status]
     answers["default"] = {
-        "description": "a refusal, as a problem document",
+        "description": "an error, as a problem document",
         "content": {problems.MEDIA_TYPE: {"schema": _PROBLEM}},
     }
 

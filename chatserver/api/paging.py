@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 Limit = Annotated[
     int,
-    QueryParameter(ge=1, le=PAGE_MAX, required=False, description="how many items at most"),
+    QueryParameter(ge=1, le=PAGE_MAX, required=False, description="maximum number of items"),
 ]
 Cursor = Annotated[
     str | None,
     QueryParameter(
         max_length=CURSOR_CHARS_MAX,
         required=False,
-        description="the `next` of the page before; without it, the first page",
+        description="the `next` value of the previous page; default: the first page",
     ),
 ]
 

@@ -102,8 +102,8 @@ def on_chat_error(request: Request[Any, Any, Any], error: ChatError) -> Response
 
 def _on_missing_setting(request: Request[Any, Any, Any], error: ConfigError) -> Response[Any]:
     """Respond if a bucket or a permission is missing; the log names it."""
-    log.error("request.not_set_up", path=request.url.path, problems=error.problems)
-    detail = "the server is not set up for this: whoever runs it finds in its log what is missing"
+    log.error("request.not_configured", path=request.url.path, problems=error.problems)
+    detail = "the server is not configured for this; its log names what is missing"
     return _respond(503, Unavailable.code, detail, {}, NOT_SET_UP_MS)
 
 
@@ -125,19 +125,19 @@ def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Resp
 def on_deep_nesting(request: Request[Any, Any, Any], error: RecursionError) -> Response[Any]:
     """Respond to a body nested so deeply that the framework's JSON parser fails."""
     log.warning("request.nested_too_deeply", path=request.url.path)
-    return _respond(400, "bad_request", "body: is nested too deeply", {}, None)
+    return _respond(400, "bad_request", "body: nested too deeply", {}, None)
 
 
 def on_bad_utf8(request: Request[Any, Any, Any], error: UnicodeDecodeError) -> Response[Any]:
     """Respond to a body that is not UTF-8, on which the framework's JSON parser fails."""
     log.warning("request.not_utf8", path=request.url.path)
-    return _respond(400, "bad_request", "body: is not UTF-8", {}, None)
+    return _respond(400, "bad_request", "body: not UTF-8", {}, None)
 
 
 def on_bug(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
     """Respond to an unexpected error: the log has the details, the response has none."""
     log.error("request.failed", path=request.url.path, exc_info=error)
-    return _respond(500, "internal", "the server failed; its log says why", {}, None)
+    return _respond(500, "internal", "internal server error; see the server log", {}, None)
 
 
 def _detail(error: HTTPException) -> str:
@@ -151,7 +151,7 @@ def _explain(field: dict[str, Any]) -> str:
     key, message = field.get("key"), str(field["message"])
     if key == BODY:  # the parameter name is internal to handlers
         return (
-            "body: must be given, as JSON"
+            "body: is required, as JSON"
             if message == repr(BODY)
             else codec.explain(f"{message} - at `$.body`")
         )

@@ -26,7 +26,7 @@ def check_query(request: Request[Any, Any, Any]) -> None:
     for name in request.query_params:
         if name not in known:
             there_are = ", ".join(sorted(known)) or "none"
-            raise BadRequest(f"{name[:50]}: no such query parameter; there are: {there_are}")
+            raise BadRequest(f"{name[:50]}: unknown query parameter; known: {there_are}")
 
 
 @functools.cache

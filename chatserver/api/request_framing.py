@@ -18,7 +18,7 @@ from chatserver.api.problems import MEDIA_TYPE, encode_problem
 
 _BOTH: Final = {b"content-length", b"transfer-encoding"}
 _REFUSAL: Final = encode_problem(
-    400, "bad_request", "Content-Length: must not be sent beside Transfer-Encoding"
+    400, "bad_request", "Content-Length: must not be sent with Transfer-Encoding"
 )
 log = structlog.get_logger()
 
@@ -32,7 +32,7 @@ class RequestFramingCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
         if scope["type"] == ScopeType.HTTP and {name for name, _ in scope["headers"]} >= _BOTH:
-            log.warning("request.two_ends")
+            log.warning("request.framing_rejected")
             app = ASGIResponse(
                 body=_REFUSAL,
                 status_code=400,

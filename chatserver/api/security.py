@@ -61,7 +61,7 @@ class Rule:
         if self.is_open:
             return "anyone"
         kinds = ["user"] if self.is_for_users else ["admin"] if self.is_for_admins else []
-        return " or ".join([*kinds, f"key with {self.scope}"] if self.scope else kinds)
+        return " or ".join([*kinds, f"an API key with scope {self.scope}"] if self.scope else kinds)
 
 
 ANYONE = Rule(is_open=True)
@@ -141,14 +141,14 @@ class Guard:
     ) -> Principal:
         failures = self._limits.find("failures", subject)
         if failures.tokens <= 0 and (wait_ms := failures.wait_ms()):
-            why = "too many refused tokens from this address"
+            why = "too many invalid tokens from this address"
             metrics.RATE_LIMITED.labels("failures").inc()
             raise RateLimited(why, retry_after_ms=wait_ms)
         token = read_token(connection.headers.getall("authorization", []))
         try:
             found = await self._authenticator.authenticate(token)
         except Unauthenticated:
-            await failures.pay("many refused tokens from this address")
+            await failures.pay("many invalid tokens from this address")
             raise
         return act_as(found, connection.headers.get(CHAT_AS))
 
@@ -189,10 +189,10 @@ def read_token(headers: Sequence[str]) -> str:
         Unauthenticated: the header is missing, malformed or repeated.
     """
     if len(headers) != 1:
-        raise Unauthenticated("Authorization: must be given, once: Bearer and a token")
+        raise Unauthenticated("Authorization: is required once, as `Bearer TOKEN`")
     scheme, _, token = headers[0].partition(" ")
     if scheme.lower() != SCHEME or not token.strip():
-        raise Unauthenticated("Authorization: must be Bearer and a token")
+        raise Unauthenticated("Authorization: must be `Bearer TOKEN`")
     return token.strip()
 
 
@@ -206,7 +206,7 @@ def act_as(principal: Principal, wanted: str | None) -> Principal:
     if wanted is None:
         return principal
     if principal.kind != "key" or ACT_AS not in principal.scopes:
-        raise Forbidden(f"{CHAT_AS}: is for API keys with the scope {ACT_AS}")
+        raise Forbidden(f"{CHAT_AS}: needs an API key with the scope {ACT_AS}")
     return dataclasses.replace(principal, user=parse_person_id(wanted, CHAT_AS))
 
 
@@ -219,11 +219,11 @@ def check(rule: Rule, principal: Principal) -> None:
     if principal.kind == "user":
         if rule.is_for_admins:
             if not principal.is_admin:
-                raise Forbidden("this is for admins of this installation")
+                raise Forbidden("only admins of this server may do this")
         elif not rule.is_for_users:
-            raise Forbidden("this is for API keys of the host application")
+            raise Forbidden("only API keys of the host application may do this")
     elif rule.scope is None:
-        raise Forbidden("this is for people, not for API keys")
+        raise Forbidden("API keys may not do this; use a user's token")
     elif rule.scope not in principal.scopes:
         raise Forbidden(f"the API key lacks the scope {rule.scope}")
 
@@ -235,7 +235,7 @@ def check_rules(handlers: Iterable[HTTPRouteHandler]) -> None:
         ConfigError: names the routes without one.
     """
     missing = [
-        f"route {', '.join(sorted(handler.paths))}: has no rule"
+        f"route {', '.join(sorted(handler.paths))}: no authorization rule"
         for handler in handlers
         if not isinstance((handler.opt or {}).get("rule"), Rule)
     ]
@@ -267,7 +267,7 @@ def dependencies(users: UserLoader, slots: FairSlots) -> dict[str, Provide]:
         """
         principal: Principal = request.state.principal
         if principal.user is None:
-            raise BadRequest(f"{CHAT_AS}: must name the user on whose behalf this is done")
+            raise BadRequest(f"{CHAT_AS}: must be the id of the user to act as")
         is_send = request.route_handler.opt.get("limit") == "sends"
         async with contextlib.nullcontext() if is_send else slots.hold(principal.user):
             await users.ensure_loaded(principal.user, is_vouched=principal.kind == "user")

@@ -68,9 +68,9 @@ def read_claims(payload: bytes, wanted: Wanted, now: float) -> Claims:
     if missing:
         refuse(f"lacks {', '.join(missing)}")
     if not _is_for_us(claims["aud"], wanted):
-        refuse("is meant for another audience")
+        refuse("has another audience")
     if wanted.issuer is not None and claims.get("iss") != wanted.issuer:
-        refuse("comes from another issuer")
+        refuse("has another issuer")
     issued, expires = _check_times(claims, wanted, now)
     try:
         user = parse_person_id(_text(claims, "sub"), "sub")
@@ -94,7 +94,7 @@ def _is_for_us(given: Any, wanted: Wanted) -> bool:
 def _check_times(claims: dict[str, Any], wanted: Wanted, now: float) -> tuple[int, int]:
     issued, expires = _seconds(claims, "iat"), _seconds(claims, "exp")
     if not 0 < expires - issued <= wanted.lifetime_s_max:
-        refuse(f"must live more than 0 and at most {wanted.lifetime_s_max} seconds")
+        refuse(f"must have a lifetime above 0 and of at most {wanted.lifetime_s_max} seconds")
     if now >= expires + wanted.leeway_s:
         refuse("has expired")
     if issued > now + wanted.leeway_s:
@@ -118,7 +118,7 @@ def parse_object(data: bytes, what: str) -> dict[str, Any]:
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise ValueError("a name stands twice")
+        raise ValueError("duplicate name")
     return fields
 
 

@@ -58,7 +58,7 @@ class HostKeys:
             UnknownKey: the token names a key that is not in this set.
         """
         if self._algorithm is None or header.get("alg") != self._algorithm:
-            refuse("is signed in a way that is not taken here")
+            refuse("has a signature algorithm that is not accepted")
         # `crit`, `jku`, `jwk`, `x5u` and similar headers try to define the source of trust.
         if not header.keys() <= {"alg", "typ", "kid"}:
             refuse("has a header with more than alg, typ and kid")
@@ -67,20 +67,20 @@ class HostKeys:
                 return bytes(self._jws.decode(token, candidate.key, algorithms=[self._algorithm]))
             except (PyJWTError, NotImplementedError, ValueError, TypeError):
                 continue  # PyJWT raises the last three if a key does not fit a token
-        raise Unauthenticated("token: is not signed by the host application")
+        raise Unauthenticated("token: not signed by the host application")
 
     def _find(self, kid: object) -> Sequence[HostKey]:
         if kid is None:
             if self._is_fetched and len(self._keys) != 1:
-                refuse("does not name its key")
+                refuse("has no key id (`kid`)")
             return self._keys
         if not isinstance(kid, str) or _KID.fullmatch(kid) is None:
-            refuse("names a key by more than letters, digits, _ and -")
+            refuse("has a key id with characters other than letters, digits, _ and -")
         if not self._is_fetched:
             return self._keys
         found = [key for key in self._keys if key.kid == kid]
         if not found:
-            raise UnknownKey("token: names a key that is not known")
+            raise UnknownKey("token: its key id is unknown")
         return found
 
 
@@ -98,7 +98,7 @@ def read_static_keys(settings: Auth) -> HostKeys:
         if len(secret) < SECRET_BYTES_MIN:
             raise ConfigError([f"auth.host_secret: must be at least {SECRET_BYTES_MIN} bytes"])
         if secret == settings.secret.get_secret_value().encode():
-            raise ConfigError(["auth.host_secret: must not be auth.secret: that one is ours"])
+            raise ConfigError(["auth.host_secret: must differ from auth.secret"])
         return HostKeys(algorithm, [HostKey(None, secret)])
     if settings.host_public_keys is None:
         return HostKeys(algorithm, [], is_fetched=True)
@@ -108,7 +108,7 @@ def read_static_keys(settings: Auth) -> HostKeys:
     try:
         keys = [_checked(algorithm, _algorithm(algorithm).prepare_key(text)) for text in texts]
     except (PyJWTError, ValueError, TypeError) as exc:
-        raise ConfigError([f"auth.host_public_keys: no key for {algorithm}: {exc}"]) from exc
+        raise ConfigError([f"auth.host_public_keys: not a key for {algorithm}: {exc}"]) from exc
     return HostKeys(algorithm, [HostKey(None, key) for key in keys])
 
 
@@ -144,9 +144,9 @@ def parse_jwks(data: bytes, algorithm: str | None) -> HostKeys:
                 key = _algorithm(algorithm).from_jwk(bytes(raw).decode())
                 found.append(HostKey(jwk.kid, _checked(algorithm, key)))
     except (msgspec.MsgspecError, PyJWTError, ValueError, TypeError, RecursionError) as exc:
-        raise CorruptData(f"key set: cannot be read: {exc}") from exc
+        raise CorruptData(f"key set: not readable: {exc}") from exc
     if not found:
-        raise CorruptData(f"key set: holds no key for {algorithm}")
+        raise CorruptData(f"key set: has no key for {algorithm}")
     return HostKeys(algorithm, found, is_fetched=True)
 
 
@@ -180,5 +180,5 @@ def _checked(algorithm: str, key: Any) -> Any:
         case "EdDSA" if isinstance(key, ed25519.Ed25519PublicKey):
             pass
         case _:
-            raise ValueError(f"this is no public key for {algorithm}")
+            raise ValueError(f"not a public key for {algorithm}")
     return key

@@ -52,7 +52,7 @@ class Cursors:
             sealed = b""
         mac, payload = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
         if not hmac.compare_digest(mac, self._mac(what, payload)):
-            raise BadRequest("cursor: must be the `next` of a page of the same list")
+            raise BadRequest("cursor: must be the `next` value of a page of the same list")
         return msgspec.msgpack.decode(payload, type=kind)
 
     def cut(

@@ -115,9 +115,9 @@ class Passwords:
         folded = text.casefold()
         core = folded.strip("0123456789!?. ")
         if core in (user.casefold(), *self._names) or len(set(text)) == 1:
-            raise BadRequest("password: is too easy to guess")
+            raise BadRequest("password: too easy to guess")
         if not common_passwords().isdisjoint((folded, core)):
-            raise BadRequest("password: is one of the most common passwords; choose another one")
+            raise BadRequest("password: too common; choose another one")
         return text
 
     async def hash(self, password: str, attempt: LoginAttempt) -> str:

@@ -26,7 +26,7 @@ from chatserver.errors import Unauthenticated
 
 SEED_BYTES = 32
 TOKEN_CHARS_MAX = 256
-REFUSED = "refresh token: does not hold: log in again"
+REFUSED = "refresh token is invalid or revoked; log in again"
 _TOKEN = re.compile(
     r"([A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_-]{1,64})\.([1-9][0-9]{0,9})\.([A-Za-z0-9_-]{43})"
 )

@@ -132,7 +132,7 @@ class Tokens:
         try:
             payload = self._jws.decode(token, self._key, algorithms=[ALGORITHM])
         except (PyJWTError, NotImplementedError):
-            refuse("is not signed by us with HS256")
+            refuse("is not signed with HS256 by this server")
         if reading.read_header(token) != {"alg": ALGORITHM, "typ": TYPE}:
             refuse(f'must have exactly the header alg "{ALGORITHM}" and typ "{TYPE}"')
         return reading.read_claims(payload, self._ours, self._clock.time())

@@ -17,14 +17,14 @@ from chatserver.errors import BadRequest, ChatError, Unauthenticated, Unavailabl
 API_URL = "http://127.0.0.1:8080"
 ANSWER_S = 20.0
 ANSWER_BYTES_MAX = 65_536
-BRINGING = "Your token. Better by CHAT_TOKEN: others on the machine can read a command line."
+BRINGING = "Your token; prefer CHAT_TOKEN, because other users can read command lines."
 
 
 @click.command()
-@click.option("--as", "user", help="Who you are: a demo user, unless you bring a token.")
-@click.option("--with", "peer", required=True, help="Whom to chat with.")
+@click.option("--as", "user", help="Your user name: a demo user, unless --token is given.")
+@click.option("--with", "peer", required=True, help="User to chat with.")
 @click.option("--token", envvar="CHAT_TOKEN", help=BRINGING)
-@click.option("--url", help="Address of the gateway, ws:// or wss://. Default: the API knows.")
+@click.option("--url", help="Address of the gateway, ws:// or wss://. Default: from the API.")
 @click.option("--api", "api_url", default=API_URL, show_default=True, help="Address of the API.")
 def chat(user: str | None, peer: str, token: str | None, url: str | None, api_url: str) -> None:
     """Chat in the terminal; /file PATH sends a file.
@@ -47,7 +47,7 @@ def chat(user: str | None, peer: str, token: str | None, url: str | None, api_ur
             return token
         return await asyncio.to_thread(log_in, api_url, user or "")
 
-    gateway_url = url or str(ask_api(api_url, "/v1/client-config")["gateway_url"])
+    gateway_url = url or str(call_api(api_url, "/v1/client-config")["gateway_url"])
     try:
         run(terminal.chat(gateway_url, get_token, peer, api_url))
     except Unavailable:
@@ -63,10 +63,10 @@ def log_in(api_url: str, user: str) -> str:
         Unauthenticated: the demo user does not exist, or the API has no demo login.
         Unavailable: the API does not answer.
     """
-    return str(ask_api(api_url, "/v1/dev/login", {"user": user})["token"])
+    return str(call_api(api_url, "/v1/dev/login", {"user": user})["token"])
 
 
-def ask_api(api_url: str, path: str, body: dict[str, str] | None = None) -> dict[str, Any]:
+def call_api(api_url: str, path: str, body: dict[str, str] | None = None) -> dict[str, Any]:
     """Call the API and return its JSON response.
 
     Raises:
@@ -87,8 +87,7 @@ def ask_api(api_url: str, path: str, body: dict[str, str] | None = None) -> dict
         raise Unauthenticated(_refusal(exc, path)) from exc
     except (OSError, ValueError) as exc:
         raise Unavailable(
-            f"no API at {api_url}: {exc}. Start one with `chatserver dev`, or bring a token and "
-            "the gateway's address: --token, --url"
+            f"no API at {api_url}: {exc}; start one with `chatserver dev`, or set --token and --url"
         ) from exc
 
 
@@ -98,5 +97,5 @@ def _refusal(error: urllib.error.HTTPError, path: str) -> str:
     except (OSError, ValueError, KeyError, TypeError):
         detail = f"{error.code} {error.reason}"
     if error.code == 404 and path.endswith("/login") and "user" not in detail:
-        detail = "this API has no demo login: bring a token (--token)"
+        detail = "this API has no demo login; set --token"
     return detail

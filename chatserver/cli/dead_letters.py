@@ -29,7 +29,9 @@ def dead_letters() -> None:
 
 
 @dead_letters.command("list")
-@click.option("--limit", default=100, type=click.IntRange(1, 100_000), help="so many at most")
+@click.option(
+    "--limit", default=100, type=click.IntRange(1, 100_000), help="Maximum number to print."
+)
 def list_dead(limit: int) -> None:
     """Print dead letters, oldest first: place, seq, reason, and the start of the raw message."""
     settings = prepare("dead-letters")
@@ -39,7 +41,7 @@ def list_dead(limit: int) -> None:
 
 @dead_letters.command()
 @click.argument("places", nargs=-1)
-@click.option("--all", "is_all", is_flag=True, help="replay all of them")
+@click.option("--all", "is_all", is_flag=True, help="Replay all.")
 def replay(places: tuple[str, ...], is_all: bool) -> None:
     """Retry the messages at PLACES (as `list` prints them).
 
@@ -48,7 +50,7 @@ def replay(places: tuple[str, ...], is_all: bool) -> None:
     stays a dead letter.
     """
     if bool(places) == is_all:
-        raise click.UsageError("give places, or --all")
+        raise click.UsageError("give PLACES or --all")
     settings = prepare("dead-letters")
     require_redis(settings.redis)
     run(_replay(settings, None if is_all else set(places)))
@@ -73,7 +75,7 @@ async def _list(settings: Settings, limit: int) -> None:
     async with open_hot(settings.redis) as hot:
         async for _, letter in _iter_dead(hot):
             if count == limit:
-                click.echo(f"more than {limit}: see --limit", err=True)
+                click.echo(f"more than {limit} exist; raise --limit", err=True)
                 return
             count += 1
             text = letter.message.tail[:_TEXT_MAX].decode(errors="replace")
@@ -114,7 +116,7 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
                 continue
             found.add(letter.place)
             try:
-                outcome = await _revive(repository, changes, letter.message)
+                outcome = await _replay_message(repository, changes, letter.message)
             except CorruptData as exc:
                 failed += 1
                 click.echo(f"{letter.place}: still cannot be persisted: {exc.message}", err=True)
@@ -123,13 +125,13 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
             click.echo(f"{letter.place}: {outcome}")
     missing = (places or set()) - found
     if missing:
-        raise click.ClickException(f"not there: {', '.join(sorted(missing))}")
+        raise click.ClickException(f"not found: {', '.join(sorted(missing))}")
     if failed:
         raise click.ClickException(f"{failed} of {len(found)} still cannot be persisted")
     click.echo(f"{len(found)} replayed", err=True)
 
 
-async def _revive(repository: MessageRepository, changes: MessageChanges, raw: Raw) -> str:
+async def _replay_message(repository: MessageRepository, changes: MessageChanges, raw: Raw) -> str:
     """Return the outcome of a retry. Raises CorruptData."""
     import msgspec
 
@@ -149,6 +151,6 @@ async def _revive(repository: MessageRepository, changes: MessageChanges, raw: R
                 message = apply_entry(message, entry)
         after = page[-1].seq
     if message.deleted:
-        return "deleted since: its tombstone stays"
-    is_done = await changes.revive(PersistItem(message, raw.receiver))
-    return "persisted" if is_done else "changed since: left as it is"
+        return "deleted since; its tombstone is kept"
+    is_done = await changes.replay(PersistItem(message, raw.receiver))
+    return "persisted" if is_done else "changed since; not replayed"

@@ -15,9 +15,10 @@ PROCESSES_MAX = 256
     type=click.IntRange(1, PROCESSES_MAX),
     default=1,
     show_default=True,
-    help="More than one share the port, under a supervisor; SIGHUP replaces them one by one.",
+    help="Number of processes that share the port under a supervisor; SIGHUP replaces them one by "
+    "one.",
 )
-@click.option("--ready-fd", type=int, hidden=True, help="For the supervisor.")
+@click.option("--ready-fd", type=int, hidden=True, help="Used by the supervisor.")
 def gateway(processes: int, ready_fd: int | None) -> None:
     """Serve WebSocket clients, until SIGTERM. Needs Redis."""
     settings = prepare("gateway" if processes == 1 else "supervisor", requires_secret=True)

@@ -25,22 +25,22 @@ _SETTINGS_HEAD: Final = """# Settings
 
 <!-- Made by `make docs`; do not edit. -->
 
-Every setting that a process can be told, by section. They are read once, at the start: from a TOML
-file (`--config` or `CHAT_CONFIG`; a section is a table, such as `[redis]`), from files of a
-directory of secrets (`CHAT_SECRETS_DIR`; a file is named like its variable), and from the variables
-below. Later ones win. A name that is not here, or a value beyond its bounds, stops the start: all
-that is wrong is told at once, with exit code 2.
+All settings by section. A process reads them once, at its start: from a TOML file (`--config` or
+`CHAT_CONFIG`; a section is a table, such as `[redis]`), from the files of a secrets directory
+(`CHAT_SECRETS_DIR`; a file has the name of its variable), and from the variables below. Later
+sources override earlier ones. Unknown names and values out of bounds stop the start: all problems
+are printed at once, with exit code 2.
 
-Units are the end of a name: `_s` seconds, `_ms` milliseconds, `_bytes_max` bytes. What happens when
-a bound is reached, and the test that reaches it: [limits.md](limits.md)."""
+The suffix of a name is its unit: `_s` seconds, `_ms` milliseconds, `_bytes_max` bytes. For what
+happens at a limit, and the test of it, see [limits.md](limits.md)."""
 _COMMANDS_HEAD: Final = """# Commands
 
 <!-- Made by `make docs`; do not edit. -->
 
-Every command of `chatserver` with its options, as `--help` tells them. Exit codes: 0 it was done,
-1 something needed is not there, or something was found, 2 a setting or an option is wrong. Commands
-need the [settings](settings.md) of the deployment. Beside `chatserver dev` a shell has them after
-`. .dev/settings.env`."""
+All commands of `chatserver` with their options, as printed by `--help`. Exit codes: 0 success, 1 a
+dependency is missing or a check failed, 2 a setting or an option is wrong. Commands need the
+[settings](settings.md) of the deployment. For those of `chatserver dev`, run
+`. .dev/settings.env` in the shell."""
 _TYPES: Final[Mapping[Any, str]] = {
     str: "text",
     int: "integer",

@@ -22,14 +22,14 @@ def keys() -> None:
 
 
 @keys.command()
-@click.option("--name", required=True, help="What the key is for.")
-@click.option("--scope", "scopes", multiple=True, required=True, help="May be given often.")
+@click.option("--name", required=True, help="Name that describes the purpose of the key.")
+@click.option("--scope", "scopes", multiple=True, required=True, help="Can be repeated.")
 def create(name: str, scopes: tuple[str, ...]) -> None:
     """Create a key and print it. It is not stored, and cannot be shown again."""
 
     async def work(api_keys: ApiKeys) -> None:
         key, text = await api_keys.create(name, scopes)
-        click.echo(f"key {key}, shown this once:", err=True)
+        click.echo(f"key {key}; it is shown only once:", err=True)
         click.echo(text)
 
     _do(work)
@@ -42,7 +42,7 @@ def list_keys() -> None:
     async def work(api_keys: ApiKeys) -> None:
         rows = await api_keys.list_all()
         if not rows:
-            click.echo("there are no keys; `chatserver keys create` makes one", err=True)
+            click.echo("no keys; create one with `chatserver keys create`", err=True)
         for row in rows:
             made = datetime.datetime.fromtimestamp(row.created_ms / 1000, datetime.UTC)
             state = "active " if row.ended_ms is None else "revoked"

@@ -61,7 +61,7 @@ BENCHMARKS: Final = {
 
 @click.group(no_args_is_help=False)
 def load() -> None:
-    """Load a server and check every message.
+    """Load test a server and verify every message.
 
     Each scenario simulates many users, at a rate that does not depend on the server's speed. Every
     message is checked for loss, duplication and order. Exit code: 0 success, 1 a threshold was
@@ -75,28 +75,42 @@ def bench() -> None:
 
 
 _OPTIONS = (
-    click.Option(["--url"], default=URL, show_default=True, help="The gateway, ws:// or wss://."),
-    click.Option(["--users"], type=click.IntRange(2, 1_000_000), help="Default: by scenario."),
-    click.Option(["--rate"], type=_NUMBER, help="Actions a second, all processes together."),
     click.Option(
-        ["--duration"], type=click.FloatRange(0.5, DURATION_S_MAX), help="Seconds; default 30."
+        ["--url"], default=URL, show_default=True, help="Address of the gateway, ws:// or wss://."
+    ),
+    click.Option(
+        ["--users"], type=click.IntRange(2, 1_000_000), help="Default: depends on the scenario."
+    ),
+    click.Option(["--rate"], type=_NUMBER, help="Actions per second of all processes together."),
+    click.Option(
+        ["--duration"],
+        type=click.FloatRange(0.5, DURATION_S_MAX),
+        help="Duration in seconds; default 30.",
     ),
     click.Option(["--processes"], type=click.IntRange(1, 256), default=1, show_default=True),
     click.Option(["--out"], type=_FILE, help="Write the result as JSON."),
     click.Option(["--report"], type=_FILE, help="Write an HTML page with charts."),
     click.Option(
-        ["--max-p99-ms"], type=_NUMBER, help="Of delivery; else of pages, or of connects."
+        ["--max-p99-ms"], type=_NUMBER, help="Limit of p99 latency: of delivery, pages or connects."
     ),
-    click.Option(["--max-p999-ms"], type=_NUMBER, help="The same of the 99.9th percentile."),
+    click.Option(["--max-p999-ms"], type=_NUMBER, help="Limit of p99.9 latency."),
     click.Option(["--max-loss"], type=click.IntRange(0), default=0, show_default=True),
     click.Option(["--max-duplicates"], type=click.IntRange(0), default=0, show_default=True),
     click.Option(["--max-disorder"], type=click.IntRange(0), default=0, show_default=True),
     click.Option(["--max-refused"], type=click.IntRange(0), help="Default: any number."),
     click.Option(["--max-unacked"], type=click.IntRange(0), help="Default: any number."),
-    click.Option(["--min-done"], type=click.FloatRange(0, 1), help="Share of the offered actions."),
+    click.Option(
+        ["--min-done"],
+        type=click.FloatRange(0, 1),
+        help="Minimum share of offered actions that complete.",
+    ),
     click.Option(["--body-bytes"], type=click.IntRange(80, 16_000), default=200, show_default=True),
-    click.Option(["--small-members"], type=click.IntRange(2, 256), help="Of a small group."),
-    click.Option(["--large-members"], type=click.IntRange(2, 100_000), help="Of a large group."),
+    click.Option(
+        ["--small-members"], type=click.IntRange(2, 256), help="Members of a small group."
+    ),
+    click.Option(
+        ["--large-members"], type=click.IntRange(2, 100_000), help="Members of a large group."
+    ),
     click.Option(
         ["--connects-per-s"], type=_NUMBER, default=200.0, show_default=True, help="During setup."
     ),
@@ -104,13 +118,16 @@ _OPTIONS = (
         ["--settle"], type=_NUMBER, default=20.0, show_default=True, help="Seconds, at the end."
     ),
     click.Option(
-        ["--ceiling/--no-ceiling"], default=True, help="Measure the tool itself first (2 s)."
+        ["--ceiling/--no-ceiling"],
+        default=True,
+        help="Measure the capacity of the tool first (2 s).",
     ),
     click.Option(
-        ["--seed"], type=int, default=1, show_default=True, help="Of the random actions and times."
+        ["--seed"], type=int, default=1, show_default=True, help="Seed of random actions and times."
     ),
     click.Option(
-        ["--secret"], help="Token secret; CHAT_AUTH_SECRET is not visible to other users."
+        ["--secret"],
+        help="Token secret; prefer CHAT_AUTH_SECRET, because other users can read command lines.",
     ),
     click.Option(
         ["--metrics"], multiple=True, help="http://…/metrics of a worker, for the backlog."
@@ -120,7 +137,8 @@ _OPTIONS = (
         type=click.Path(path_type=Path),
         default=DEV_DATA,
         show_default=True,
-        help="Folder of a `chatserver dev`: its settings are used if CHAT_AUTH_SECRET is not set.",
+        help="Data folder of `chatserver dev`; its settings are used if CHAT_AUTH_SECRET is not "
+        "set.",
     ),
 )
 
@@ -133,7 +151,7 @@ def _run_scenario(name: str, options: dict[str, Any]) -> None:
     settings = _settings(secret, options["dev_data"])
     for file in ("out", "report"):
         if options[file] is not None and not options[file].absolute().parent.is_dir():
-            raise click.UsageError(f"--{file}: there is no folder {options[file].parent}")
+            raise click.UsageError(f"--{file}: no such folder: {options[file].parent}")
     plans = make_plans(chosen, settings, options)
     for note in _warnings(chosen, plans, options):
         click.echo(f"chatserver load: {note}", err=True)
@@ -157,7 +175,7 @@ def _add_scenario(name: str, about: str) -> None:
 
 for _scenario in SCENARIOS.values():
     _add_scenario(_scenario.name, _scenario.about)
-_add_scenario(_CEILING, "Only the capacity of the tool itself.")
+_add_scenario(_CEILING, "Measure only the capacity of the tool.")
 
 
 def _settings(secret: str | None, dev_data: Path) -> Settings:
@@ -173,8 +191,8 @@ def _settings(secret: str | None, dev_data: Path) -> Settings:
     if not settings.auth.secret.get_secret_value() and not path.exists():
         raise ConfigError(
             [
-                f"there is no {path}: run this where `chatserver dev` was started, or name its "
-                "folder with --data by --dev-data; for another server set its CHAT_AUTH_SECRET"
+                f"{path} does not exist; run this where `chatserver dev` was started, set "
+                "--dev-data to its data folder, or set CHAT_AUTH_SECRET of another server"
             ]
         )
     check_secret(settings)
@@ -229,14 +247,14 @@ def make_plans(chosen: Scenario, settings: Settings, options: dict[str, Any]) ->
 def _warnings(chosen: Scenario, plans: list[Plan], options: dict[str, Any]) -> Iterator[str]:
     if len(plans) < options["processes"]:
         enough = counted(len(plans), "process", "processes")
-        yield f"{enough} will do: a group has all its members in one of them"
+        yield f"use {enough}: all members of a group are in one process"
     users, rate = sum(one.users for one in plans), sum(one.rate for one in plans)
     sends_per_s = rate * chosen.mix.send / users
     if sends_per_s > SENDS_PER_S_MAX:
         needed = int(rate * chosen.mix.send / SENDS_PER_S_MAX) + 1
         yield (
-            f"{sends_per_s:.0f} messages a second of each user: by default the server refuses "
-            f"more than 50 (CHAT_LIMITS_SENDS). --users {needed} keeps below that"
+            f"{sends_per_s:.0f} messages per second from each user; by default the server refuses "
+            f"more than 50 (CHAT_LIMITS_SENDS). Use --users {needed}"
         )
 
 
@@ -256,7 +274,7 @@ async def _load(
     try:
         await probe_gateway(options["url"])
     except (OSError, TimeoutError, BadHandshake) as exc:
-        why = str(exc) or "no answer in time"
+        why = str(exc) or "timed out"
         raise LoadFailed(
             f"no gateway at {options['url']}: {why}; start one with `chatserver dev`, or set --url"
         ) from exc
@@ -268,7 +286,7 @@ async def _load(
         address, settings.redis if is_told else None, options["metrics"]
     ) as watch:
         running = Coordinator(plans, watch)
-        click.echo(f"{chosen.name}: {sum(one.users for one in plans):,} users gather", err=True)
+        click.echo(f"{chosen.name}: {sum(one.users for one in plans):,} users connect", err=True)
         with _progress(running) as on_second, _stop_on_signal(running):
             await running.run(on_second)
         found = result.build(

@@ -21,40 +21,40 @@ DEV_SETTINGS = ".dev/settings.env"  # path in the default folder of chatserver.d
 # Import path and `--help` line of each command. The help lines are here so that `--help` imports no
 # command. `dev` is only referenced by text: cli and dev do not import each other.
 COMMANDS = {
-    "dev": ("chatserver.dev.command:dev", "Run everything on this machine, for development."),
+    "dev": ("chatserver.dev.command:dev", "Run all servers on this machine, for development."),
     "gateway": ("chatserver.cli.gateway:gateway", "Serve WebSocket clients."),
     "api": ("chatserver.cli.api:api", "Serve the web client and the HTTP API."),
     "worker": ("chatserver.cli.worker:worker", "Run background workers."),
     "doctor": (
         "chatserver.operations.doctor.cli:doctor",
-        "Say what is wrong with settings and stores, and how to mend it.",
+        "Check settings and stores, and print how to fix problems.",
     ),
     "tables": ("chatserver.cli.tables:tables", "Create the DynamoDB tables."),
-    "migrate": ("chatserver.cli.migrate:migrate", "Bring the tables to the newest schema."),
+    "migrate": ("chatserver.cli.migrate:migrate", "Migrate the tables to the newest schema."),
     "audit": (
         "chatserver.operations.audit.cli:audit",
-        "Compare what the tiers have; find what is wrong.",
+        "Compare the tiers and report inconsistencies.",
     ),
-    "restore": ("chatserver.cli.restore:restore", "Bring archived messages back to DynamoDB."),
+    "restore": ("chatserver.cli.restore:restore", "Restore archived messages to DynamoDB."),
     "dead-letters": (
         "chatserver.cli.dead_letters:dead_letters",
-        "List and replay messages that DynamoDB would not take.",
+        "List and replay messages that DynamoDB refused.",
     ),
     "trace": (
         "chatserver.operations.trace.cli:trace",
-        "Tell where a message is: committed, delivered, persisted, archived.",
+        "Trace a message: committed, delivered, persisted, archived.",
     ),
     "cost": (
         "chatserver.operations.cost.cli:cost",
-        "Report what DynamoDB took and what is kept where.",
+        "Report DynamoDB usage and stored data, with costs.",
     ),
-    "load": ("chatserver.cli.load:load", "Load a server and check every message."),
+    "load": ("chatserver.cli.load:load", "Load test a server and verify every message."),
     "plan": (
         "chatserver.operations.capacity.cli:plan",
-        "Say what a number of users needs, and what it costs.",
+        "Estimate servers and costs for a number of users.",
     ),
-    "keys": ("chatserver.cli.keys:keys", "Make and revoke API keys of the host application."),
-    "token": ("chatserver.cli.token:token", "Make a token for a user."),
+    "keys": ("chatserver.cli.keys:keys", "Create and revoke API keys of the host application."),
+    "token": ("chatserver.cli.token:token", "Create a token for a user."),
     "chat": ("chatserver.cli.chat:chat", "Chat in the terminal."),
     **{name: line for feature in list_features() for name, line in feature.commands.items()},
     "version": ("chatserver.cli.version:version", "Print the version."),
@@ -95,7 +95,7 @@ class LazyGroup(click.Group):
 @click.option(
     "--config",
     type=click.Path(dir_okay=False),
-    help="TOML file of settings; environment variables CHAT_<SECTION>_<NAME> win over it.",
+    help="TOML file of settings; environment variables CHAT_<SECTION>_<NAME> override it.",
 )
 def cli(config: str | None) -> None:
     """A real-time chat server: WebSocket gateway, Redis hot tier, DynamoDB history."""
@@ -122,7 +122,9 @@ def _point_to_dev() -> None:
     """Print how to load the settings if a `chatserver dev` folder exists here."""
     has_settings = any(name in os.environ for name in ("CHAT_AUTH_SECRET", "CHAT_CONFIG"))
     if not has_settings and "dev" not in sys.argv[1:2] and Path(DEV_SETTINGS).exists():
-        click.echo(f"chatserver: the settings of `chatserver dev`: . {DEV_SETTINGS}", err=True)
+        click.echo(
+            f"chatserver: to use the settings of `chatserver dev`, run: . {DEV_SETTINGS}", err=True
+        )
 
 
 if __name__ == "__main__":

@@ -179,7 +179,7 @@ def plan_lines(estimates: list[Estimate], max_write_units: int | None) -> list[s
         if migration.index is not None:
             lines.append(
                 f"    index {migration.index.name} of {migration.table.name}: DynamoDB reads "
-                f"{each.items} items free of charge, and writes a unit for each that has "
+                f"{each.items} items free of charge and uses a write unit for each with "
                 f"`{migration.index.key.partition}`"
             )
         elif migration.repair is None:
@@ -190,8 +190,7 @@ def plan_lines(estimates: list[Estimate], max_write_units: int | None) -> list[s
             if max_write_units:
                 took = f", {each.write_units / max_write_units:.0f} s at {max_write_units} a second"
             lines.append(
-                f"    {each.items} items, {each.bytes} bytes, {each.share:.1%} of them to be "
-                f"written ({how})"
+                f"    {each.items} items, {each.bytes} bytes, {each.share:.1%} to write ({how})"
             )
             lines.append(
                 f"    about {each.read_units:.0f} read units, {each.write_units:.0f} write units"

@@ -54,12 +54,11 @@ def require_redis(settings: Redis) -> None:
                 is_redis = connection.recv(16)[:1] in (b"+", b"-")
     except OSError as exc:
         raise Unavailable(
-            f"Redis at {name}: {exc.strerror or 'no answer in time'}. Start one with "
-            "`redis-server`, or everything with `chatserver dev`; another address is set with "
-            "redis.url (CHAT_REDIS_URL)"
+            f"Redis at {name}: {exc.strerror or 'timed out'}; start `redis-server` or `chatserver "
+            "dev`, or set redis.url (CHAT_REDIS_URL)"
         ) from exc
     if not is_redis:
-        raise Unavailable(f"Redis at {name}: what answers there is not Redis")
+        raise Unavailable(f"Redis at {name}: the server there is not Redis")
 
 
 def _connect(parts: SplitResult, host: str, port: int, timeout_s: float) -> socket.socket:

@@ -50,13 +50,15 @@ class PlainReport:
 
     def advance(self, parts: Sequence[ProgressPart]) -> None:
         """Print the progress of all parts, at most once per `LINE_S`."""
-        self.show(sum(part.read for part in parts), f"{_told(parts)} of about {self._items}")
+        self.show(
+            sum(part.read for part in parts), f"{_format_parts(parts)} of about {self._items}"
+        )
 
-    def show(self, done: int, told: str) -> None:
+    def show(self, done: int, text: str) -> None:
         """Print the progress text, at most once per `LINE_S`."""
         if self._clock.monotonic() >= self._next_at:
             self._next_at = self._clock.monotonic() + LINE_S
-            click.echo(f"{self._title}: {told}", err=self._is_aside)
+            click.echo(f"{self._title}: {text}", err=self._is_aside)
 
     def end(self) -> None:
         """Stop counting."""
@@ -75,16 +77,16 @@ class BarReport:
 
     def begin(self, title: str, items: int) -> None:
         """Draw a bar that is full at about `items`."""
-        self._task = self._progress.add_task(title, total=items or None, told="")
+        self._task = self._progress.add_task(title, total=items or None, text="")
 
     def advance(self, parts: Sequence[ProgressPart]) -> None:
         """Move the bar."""
-        self.show(sum(part.read for part in parts), _told(parts))
+        self.show(sum(part.read for part in parts), _format_parts(parts))
 
-    def show(self, done: int, told: str) -> None:
+    def show(self, done: int, text: str) -> None:
         """Move the bar, and set the text beside it."""
         if self._task is not None:
-            self._progress.update(self._task, completed=done, told=told)
+            self._progress.update(self._task, completed=done, text=text)
 
     def end(self) -> None:
         """Leave the bar in its current state."""
@@ -104,7 +106,7 @@ def open_report(clock: Clock, *, is_aside: bool = False) -> Iterator[PlainReport
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.fields[told]}"),
+        TextColumn("{task.fields[text]}"),
         TimeRemainingColumn(),
     )
     # Piped output must not be redirected to the line above the bar.
@@ -114,7 +116,7 @@ def open_report(clock: Clock, *, is_aside: bool = False) -> Iterator[PlainReport
         yield BarReport(progress)
 
 
-def _told(parts: Sequence[ProgressPart]) -> str:
+def _format_parts(parts: Sequence[ProgressPart]) -> str:
     read, filled = sum(part.read for part in parts), sum(part.filled for part in parts)
     units = sum(part.write_units for part in parts)
     return f"{read} items read, {filled} filled, {units:.0f} write units"

@@ -23,22 +23,29 @@ _UNITS = {"h": 3600, "d": 86_400}
 @click.command()
 @click.argument("chat")
 @click.option(
-    "--from", "start", metavar="SEQ|TIME", help="First entry: its seq, or a time. Default: 1."
+    "--from", "start", metavar="SEQ|TIME", help="First entry: a seq or a time. Default: 1."
 )
 @click.option(
     "--to",
     "end",
     metavar="SEQ|TIME",
-    help="Last entry: its seq, or a time (a day counts whole). Default: the last archived one.",
+    help="Last entry: a seq or a time (a date includes the whole day). Default: the last archived "
+    "entry.",
 )
-@click.option("--for", "lasting", default="7d", show_default=True, help="So long: 12h, 7d.")
+@click.option(
+    "--for",
+    "lasting",
+    default="7d",
+    show_default=True,
+    help="Time to keep the restored messages: 12h, 7d.",
+)
 @click.option(
     "--max-write-units",
     type=click.IntRange(1),
     default=None,
-    help="Write capacity units a second, at most; without it as fast as it goes.",
+    help="Maximum write capacity units per second; default: unlimited.",
 )
-@click.option("--plan", "is_plan", is_flag=True, help="Say what it would cost; write nothing.")
+@click.option("--plan", "is_plan", is_flag=True, help="Print the cost; write nothing.")
 def restore(
     chat: str,
     start: str | None,
@@ -67,7 +74,7 @@ def restore(
     except (Conflict, NotFound) as exc:
         raise click.ClickException(exc.message) from None
     except KeyboardInterrupt:
-        raise click.ClickException("stopped; run it again to go on") from None
+        raise click.ClickException("stopped; run it again to continue") from None
 
 
 def parse_bound(text: str | None, name: str, *, is_end: bool = False) -> Bound | None:
@@ -86,7 +93,7 @@ def parse_bound(text: str | None, name: str, *, is_end: bool = False) -> Bound |
         at = datetime.datetime.fromisoformat(text)
     except ValueError:
         raise BadRequest(
-            f"{name}: must be a seq, or a time as 2024-05-31T12:00:00, is {text!r}"
+            f"{name}: must be a seq or a time such as 2024-05-31T12:00:00, is {text!r}"
         ) from None
     if at.tzinfo is None:
         at = at.replace(tzinfo=datetime.UTC)
@@ -100,7 +107,7 @@ def parse_lasting(text: str) -> int:
     """Parse a duration of at least an hour; return seconds. Raises BadRequest."""
     found = re.fullmatch(r"([1-9][0-9]{0,4})([hd])", text)
     if found is None:
-        raise BadRequest(f"--for: must be hours or days, as 12h or 7d, is {text!r}")
+        raise BadRequest(f"--for: must be hours or days, such as 12h or 7d, is {text!r}")
     return int(found[1]) * _UNITS[found[2]]
 
 
@@ -126,21 +133,21 @@ async def _restore(
         ends = datetime.datetime.fromtimestamp(held.until, datetime.UTC)
         click.echo(
             f"seqs {held.first} to {held.last}, until {ends:%Y-%m-%d %H:%M} UTC: {cost.entries} "
-            f"entries to bring back, {cost.bytes} bytes: about {cost.write_units} write units "
-            "now, and as many when they leave"
+            f"entries to restore, {cost.bytes} bytes: about {cost.write_units} write units now, "
+            "and as many when they expire"
         )
         if is_plan:
             return
         with open_report(clock) as report:
             report.begin("restore", cost.entries)
 
-            def told(done: Progress) -> None:
+            def on_progress(done: Progress) -> None:
                 report.show(
                     done.entries,
                     f"{done.entries} of {cost.entries} entries, {done.write_units:.0f} write units",
                 )
 
-            done = await restorer.restore(chat, held, told)
+            done = await restorer.restore(chat, held, on_progress)
             report.end()
     click.echo(
         f"{counted(done.entries, 'entry', 'entries')} restored, "

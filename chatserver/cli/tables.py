@@ -14,7 +14,7 @@ def tables() -> None:
 
 
 @tables.command()
-@click.option("--bucket/--no-bucket", default=True, help="The S3 bucket, too.")
+@click.option("--bucket/--no-bucket", default=True, help="Also create the S3 bucket.")
 def apply(bucket: bool) -> None:
     """Create missing resources. Deletes nothing; may be run again at any time."""
     settings = prepare("tables")

@@ -12,7 +12,9 @@ from chatserver.errors import BadRequest
 
 @click.command()
 @click.option("--user", required=True, help="Whose token.")
-@click.option("--ttl", "ttl_s", type=int, default=3600, show_default=True, help="Seconds it holds.")
+@click.option(
+    "--ttl", "ttl_s", type=int, default=3600, show_default=True, help="Lifetime in seconds."
+)
 def token(user: str, ttl_s: int) -> None:
     """Create a token for a user, signed with auth.secret (CHAT_AUTH_SECRET)."""
     settings = prepare("token")

@@ -168,7 +168,7 @@ class ChatClient(Calls):
         return self._welcomed is not None and self._welcomed.done()
 
     def _no_gateway(self) -> Unavailable:
-        return Unavailable(f"no gateway at {self._url}: {self._last_loss}")
+        return Unavailable(f"cannot connect to a gateway at {self._url}: {self._last_loss}")
 
     def _end(self, failure: Exception) -> None:
         """Mark the client as ended and fail every pending call."""
@@ -214,7 +214,7 @@ class ChatClient(Calls):
                 async with asyncio.timeout(WELCOME_S):
                     welcome = await socket.receive()
             except TimeoutError:
-                raise Lost(0, "the gateway does not answer hello") from None
+                raise Lost(0, "the gateway does not respond to hello") from None
             known = self._state.user
             if known and welcome["user"] != known:
                 raise Conflict(f"the store is {known}'s, the token {welcome['user']}'s")
@@ -240,7 +240,7 @@ class ChatClient(Calls):
                 try:
                     self._state.received(number, frame, self._now())
                 except (KeyError, TypeError, ValueError) as exc:  # not only msgspec errors
-                    raise Lost(0, f"a frame that makes no sense: {frame['type']}") from exc
+                    raise Lost(0, f"unexpected frame: {frame['type']}") from exc
                 self._flush()
         finally:
             writing.cancel()
@@ -276,7 +276,7 @@ class ChatClient(Calls):
         """Raise if reconnecting cannot help."""
         match judge_close(lost.code):
             case Verdict.STOP:
-                raise ChatError(f"the gateway closed for good: {lost.reason}") from lost
+                raise ChatError(f"the gateway closed the session: {lost.reason}") from lost
             case Verdict.NEW_TOKEN:
                 self._refusals += 1
                 is_last = isinstance(self._token, str) or not self._was_welcomed
@@ -285,7 +285,7 @@ class ChatClient(Calls):
             case Verdict.REPLACED:
                 now = self._now()
                 if now - self._replaced_at < REPLACED_S:
-                    why = f"another process connects as device {self._state.device}"
+                    why = f"another process uses device {self._state.device}"
                     raise Conflict(why) from lost
                 self._replaced_at = now
             case Verdict.COME_BACK:
@@ -414,7 +414,7 @@ class ChatClient(Calls):
 
     def _files_api(self) -> FilesApi:
         if self._files is None:
-            raise BadRequest("api_url: give the client the address of the HTTP API to use files")
+            raise BadRequest("api_url: required for files; set it to the address of the HTTP API")
         return self._files
 
     # ── commands ────────────────────────────────────────────────────────────────────────────────
@@ -436,7 +436,7 @@ class ChatClient(Calls):
         self._check()
         bounds = self._state.bounds
         if len(self._events) >= bounds.events_max + bounds.outbox_max:
-            raise Overloaded("too much is posted whose acks nobody takes: read events()")
+            raise Overloaded("too many unread acks; read events()")
         self._has_new_deeds = self._store is not None
         self._state.do(deed, self._now())
         self._flush()
@@ -454,7 +454,7 @@ class ChatClient(Calls):
             async with asyncio.timeout(deadline_s):
                 return await asyncio.shield(future)
         except TimeoutError:
-            why = f"no ack in {deadline_s:g} s; it stays in the outbox, and its ref tells"
+            why = f"no ack within {deadline_s:g} s; the message stays in the outbox"
             raise Unavailable(why) from None
         finally:
             self._callers[deed.ref] -= 1

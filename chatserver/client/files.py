@@ -196,5 +196,5 @@ def _request(
     url: str, body: bytes | None = None, headers: dict[str, str] | None = None
 ) -> urllib.request.Request:
     if not url.startswith(("http://", "https://")):
-        raise ChatError("the API names an address for files that is none")
+        raise ChatError("the API returned an invalid address for files")
     return urllib.request.Request(url, body, headers or {})  # noqa: S310  # checked above

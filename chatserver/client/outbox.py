@@ -98,10 +98,10 @@ class Outbox:
         known = self._deeds.get(deed.ref)
         if known is not None:
             if known.fields != deed.fields:
-                raise Conflict(f"ref: {deed.ref} stands for something else")
+                raise Conflict(f"ref: {deed.ref} is already used for another request")
             return
         if len(self._deeds) >= self._deeds_max:
-            raise Overloaded(f"{self._deeds_max} sends wait to be stored: try again later")
+            raise Overloaded(f"{self._deeds_max} sends are waiting to be stored; try again later")
         self._last_number += 1
         deed.number = self._last_number
         self._deeds[deed.ref] = deed

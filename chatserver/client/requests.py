@@ -64,7 +64,7 @@ def check_text(fields: Fields) -> None:
     try:
         msgspec.json.encode(fields)
     except UnicodeEncodeError as exc:
-        raise BadRequest("text has half a character (a lone surrogate)") from exc
+        raise BadRequest("text contains a lone surrogate") from exc
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -102,7 +102,7 @@ class Requests:
         """
         waiting = len(self._queued) + len(self._in_flight)
         if request.is_kept and waiting >= self._requests_max:
-            raise Overloaded(f"{self._requests_max} requests wait for an answer")
+            raise Overloaded(f"{self._requests_max} requests are in flight; wait for responses")
         request.id = self.next_id()
         self._queued[request.id] = request
         return request.id
@@ -152,7 +152,7 @@ class Requests:
         for number, request in list((self._in_flight | self._queued).items()):
             if request.deadline <= now:
                 self.forget(number)
-                request.on_error(Unavailable("no answer in time"), now)
+                request.on_error(Unavailable("no response in time"), now)
 
     def times(self) -> list[float]:
         """Return the deadlines and the retry times of requests that lost a race."""

@@ -205,7 +205,7 @@ def restore(state: ClientState, place: bytes | None, deeds: bytes | None) -> Non
             for outcome in kept.outcomes
         )
     except msgspec.MsgspecError as exc:
-        raise CorruptData(f"the client's store cannot be read: {exc}") from exc
+        raise CorruptData(f"the client's store is not readable: {exc}") from exc
 
 
 def _restore_place(state: ClientState, place: Place) -> None:

@@ -70,7 +70,7 @@ class Socket:
             reason = self._bye.get("reason") or reason or "the connection was lost"
             raise Lost(code, reason, self._bye.get("retry_after_ms")) from exc
         except msgspec.DecodeError as exc:
-            raise Lost(0, f"the server sent what is no JSON: {exc}") from exc
+            raise Lost(0, f"the server sent invalid JSON: {exc}") from exc
 
     async def close(self) -> None:
         """Close the connection."""
@@ -99,7 +99,7 @@ async def open_socket(url: str) -> AsyncIterator[Socket]:
             proxy=None if is_local else True,
         )
     except (InvalidURI, ValueError) as exc:
-        raise ConfigError([f"{url}: is no address of a gateway, ws:// or wss://"]) from exc
+        raise ConfigError([f"{url}: must be a gateway address, ws:// or wss://"]) from exc
     try:
         connection = await connecting
     except InvalidStatus as exc:

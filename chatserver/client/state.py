@@ -260,7 +260,7 @@ class ClientState:
             Overloaded: too many subscriptions.
         """
         if len(self._watched.keys() | set(users)) > self.bounds.watched_max:
-            raise Overloaded(f"at most {self.bounds.watched_max} users can be watched")
+            raise Overloaded(f"at most {self.bounds.watched_max} presence subscriptions")
         self._watched.update(dict.fromkeys(users))
         self.notify({"type": "watch", "users": users})
 

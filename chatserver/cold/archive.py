@@ -77,9 +77,9 @@ class SegmentObjects:
             try:
                 data = await self._store.read(segment.key, size_max=segment.stored_bytes)
             except ObjectMissing as exc:
-                raise CorruptData(f"{segment.key}: is not in the bucket") from exc
+                raise CorruptData(f"{segment.key}: missing from the bucket") from exc
             except TooLarge as exc:
-                raise CorruptData(f"{segment.key}: is larger than the manifest says") from exc
+                raise CorruptData(f"{segment.key}: larger than the manifest says") from exc
             entries = await asyncio.to_thread(decode_segment, segment, data)
         metrics.SEGMENT_READS.labels("s3").inc()
         size = segment.raw_bytes + ENTRY_BYTES * len(entries)

@@ -45,7 +45,7 @@ async def apply_bucket(store: ObjectStore, settings: Cold) -> list[BucketChange]
     if (rules := _merge(found, _lifecycle(store.prefix, settings))) is not None:
         lifecycle = {"Rules": rules}
         await store.call("put_bucket_lifecycle_configuration", LifecycleConfiguration=lifecycle)
-        changes.append(BucketChange("changed", "expiry of what was not finished"))
+        changes.append(BucketChange("changed", "expiry of unfinished uploads"))
     return changes
 
 
@@ -58,7 +58,7 @@ async def find_missing_rules(store: ObjectStore, settings: Cold) -> list[str]:
         missing.append(f"pages of {', '.join(settings.origins)} may not upload")
     found = await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules")
     if _merge(found, _lifecycle(store.prefix, settings)) is not None:
-        missing.append("uploads, exports and parts that nobody finished stay")
+        missing.append("unfinished uploads, exports and parts are not deleted")
     return missing
 
 

@@ -158,7 +158,7 @@ class ObjectStore:
             answer = await sdk.get_object(Bucket=self.bucket, Key=self.prefix + key, **more)
             async with answer["Body"] as body:
                 if answer["ContentLength"] > size_max:
-                    raise TooLarge(f"object: has more than {size_max} bytes")
+                    raise TooLarge(f"object: larger than {size_max} bytes")
                 content: bytes = await body.read()
             return content
 
@@ -202,11 +202,11 @@ class ObjectStore:
                             last = error if isinstance(error, Unavailable) else last
                             raise error from exc
         except TimeoutError as exc:
-            why = f"; before that: {last.message}" if last else ""
-            raise Unavailable(f"S3 at {self.endpoint}: not done in {timeout_s:g} s{why}") from (
+            why = f"; last error: {last.message}" if last else ""
+            raise Unavailable(f"S3 at {self.endpoint}: timed out after {timeout_s:g} s{why}") from (
                 last or exc
             )
-        raise AssertionError("stamina ends with an answer or an error")
+        raise AssertionError("stamina returns or raises")
 
     # Signed URLs for clients.
 
@@ -318,7 +318,7 @@ def _translate_answer(exc: ClientError, where: str) -> ChatError:
     if code in _PASSING or status >= 500:
         return Unavailable(text)
     if code == "NoSuchBucket":
-        return BucketMissing([f"{text}: `chatserver tables apply` creates the bucket"])
+        return BucketMissing([f"{text}; run `chatserver tables apply` to create the bucket"])
     if code in _MISSING:
         return ObjectMissing(text)
     if code in {"412", "PreconditionFailed"}:

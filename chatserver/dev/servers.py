@@ -173,7 +173,7 @@ class Server:
             if time.monotonic() > give_up:
                 self.kill()
                 raise ConfigError(
-                    [f"{launch.name} was not ready after {deadline_s:g} s:\n{self.tail()}"]
+                    [f"{launch.name} was not ready within {deadline_s:g} s:\n{self.tail()}"]
                 )
             time.sleep(0.01)
         return self

@@ -89,7 +89,7 @@ class Supervisor:
         try:
             code = await asyncio.wait_for(child.wait_ended(), READY_S)
         except TimeoutError:
-            raise Failed(child, f"was not done after {READY_S:g} s") from None
+            raise Failed(child, f"did not finish within {READY_S:g} s") from None
         if code != 0:
             raise Failed(child, f"ended with {code}")
 

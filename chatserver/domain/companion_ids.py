@@ -29,7 +29,7 @@ def parse_companion_id(text: str, field: str = "companion") -> CompanionId:
     """Return `text` if it is the id of a companion. Raises BadRequest."""
     if _ID.fullmatch(text) is None:
         raise BadRequest(
-            f"{field}: must be {PREFIX} and 1 to 37 characters of a-z 0-9 _ -, "
+            f"{field}: must be {PREFIX} followed by 1 to 37 characters of a-z 0-9 _ -, "
             "a letter or digit first"
         )
     return CompanionId(UserId(text))
@@ -44,7 +44,7 @@ def parse_person_id(text: str, field: str) -> UserId:
     """Return `text` if it is a valid id of a person. Raises BadRequest."""
     user = UserId(parse_id(text, field))
     if is_companion(user):
-        raise BadRequest(f"{field}: must not begin with {PREFIX}: such names are for companions")
+        raise BadRequest(f"{field}: must not begin with {PREFIX}, which is reserved for companions")
     return user
 
 

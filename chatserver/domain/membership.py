@@ -102,16 +102,14 @@ class Group:
         if role is None:
             raise NotFound(NOT_A_MEMBER)
         if self.kind != "group":
-            raise BadRequest(
-                f"chat: is a {self.kind} chat: its two members and settings cannot change"
-            )
+            raise BadRequest(f"chat: members and settings of a {self.kind} chat cannot change")
         return role
 
     def require_manager(self, actor: UserId) -> Role:
         """Return the role of an owner or admin. Raises Forbidden, and as `role_of`."""
         role = self.role_of(actor)
         if role not in _MANAGERS:
-            raise Forbidden("chat: only its owner and admins may do this")
+            raise Forbidden("chat: only the owner and admins may do this")
         return role
 
 
@@ -137,7 +135,7 @@ def plan_join(group: Group, actor: UserId) -> Changes:
     # reveal more than that of a stranger.
     is_closed = group.kind != "group" or group.joining != "open" or group.count == 0
     if is_closed or actor in group.banned:
-        raise NotFound("chat: no such chat, or it is not open to join")
+        raise NotFound("chat: no such chat, or it is not open to everyone")
     return _add(group, {actor: "member"})
 
 
@@ -187,10 +185,10 @@ def _judge(group: Group, actor: UserId, user: UserId) -> Role | None:
     """Return the role of a user that the actor may remove, mute or ban; None: not a member."""
     role = group.require_manager(actor)
     if user == actor:
-        raise BadRequest("user: must be somebody else; use leave")
+        raise BadRequest("user: must be another user; to leave, use leave")
     target = group.roles.get(user)
     if target == "owner" or (target == "admin" and role != "owner"):
-        raise Forbidden("user: only the owner may do this to an admin, and nobody to the owner")
+        raise Forbidden("user: only the owner may do this to an admin, and no one to the owner")
     return target
 
 
@@ -211,13 +209,13 @@ def plan_ban(group: Group, actor: UserId, user: UserId) -> Changes:
 def plan_set_role(group: Group, actor: UserId, user: UserId, role: Role) -> Changes:
     """Return the new roles; nothing if the member already has the role."""
     if group.role_of(actor) != "owner":
-        raise Forbidden("chat: only its owner may do this")
+        raise Forbidden("chat: only the owner may do this")
     if user not in group.roles:
         raise NotFound(f"user: {user} is not a member")
     if group.roles[user] == role:
         return {}
     if user == actor:
-        raise BadRequest("role: a chat has an owner; make somebody else the owner")
+        raise BadRequest("role: a chat must have an owner; make another member the owner first")
     return {user: role, actor: "admin"} if role == "owner" else {user: role}
 
 

@@ -24,10 +24,10 @@ MUTE_OVER = 1  # mute time in the entry of an unmuted member: long past
 REASON_CHARS_MAX = 500
 BLOCKS_MAX = 1_000  # users that one user can block
 # The same text for both users: the direction of a block is private.
-BLOCKED = "chat: you and this user cannot write to each other"
-MUTED = "chat: you may not write here"
-ENDED = "chat: this session has ended: it can be read, and not written to"
-TOO_FAST = "chat: is in slow mode: wait before you write again"
+BLOCKED = "chat: you cannot exchange messages with this user"
+MUTED = "chat: you may not send messages here"
+ENDED = "chat: this session has ended and is read-only"
+TOO_FAST = "chat: slow mode is on; wait before you send again"
 _RETENTION = re.compile(r":r(\d+)")
 
 

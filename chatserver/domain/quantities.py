@@ -61,7 +61,7 @@ def parse_quantity(text: str, kind: Kind, field: str, least: float, most: float)
     unit = None if found is None else _UNITS[kind].get(found[2].lower())
     if found is None or unit is None:
         raise BadRequest(
-            f"{field}: {text[:40]!r} is no {_NAMES[kind]}; write it like {_EXAMPLES[kind]}"
+            f"{field}: {text[:40]!r} is not a {_NAMES[kind]}; examples: {_EXAMPLES[kind]}"
         )
     value = float(found[1].replace(",", "").replace("_", "")) * unit
     if not least <= value <= most:

@@ -100,11 +100,11 @@ def parse_layout(text: str) -> Layout:
         pairs = [pair.split(":") for pair in text.split(",")]
         stretches = tuple(ShardingPeriod(int(from_ts), int(shards)) for from_ts, shards in pairs)
     except ValueError as exc:
-        raise CorruptData(f"shards: {text!r} is no layout") from exc
+        raise CorruptData(f"shards: {text!r} is not a layout") from exc
     is_rising = all(a.from_ts < b.from_ts for a, b in itertools.pairwise(stretches))
     are_shards = all(is_shards(stretch.shards) for stretch in stretches)
     if not (is_rising and are_shards and stretches[0].from_ts > 0):
-        raise CorruptData(f"shards: {text!r} is no layout")
+        raise CorruptData(f"shards: {text!r} is not a layout")
     return Layout(stretches)
 
 

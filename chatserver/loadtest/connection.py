@@ -90,7 +90,7 @@ class Connection(asyncio.Protocol, abc.ABC):
             self.data_received(rest)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        failure = ConnectionResetError(f"{self.name}: the connection is gone: {exc}")
+        failure = ConnectionResetError(f"{self.name}: connection lost: {exc}")
         if self._upgrade is not None and not self._upgrade[1].done():
             self._upgrade[1].set_exception(failure)
         self.ended(failure, is_wanted=self._is_closing)

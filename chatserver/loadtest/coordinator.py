@@ -104,7 +104,7 @@ class Coordinator:
             except LoadFailed:
                 if self.ended != "interrupted":
                     raise
-                raise LoadFailed("stopped before it began") from None
+                raise LoadFailed("stopped before the start") from None
             if self._watch is not None:
                 self.before = await self._watch.look(is_whole=True)
             begin = time.monotonic() + BEGIN_S
@@ -117,7 +117,7 @@ class Coordinator:
                     await asyncio.gather(*map(self._hear, range(len(self._workers))))
             except (LoadFailed, TimeoutError) as exc:
                 self.ended = "broken"
-                self.why_broken = str(exc) or "a process of the load tool did not come to its end"
+                self.why_broken = str(exc) or "a process of the load tool did not finish"
             try:
                 if self._watch is not None:
                     await self._until_persisted(plan.settle_s)
@@ -218,17 +218,17 @@ async def _read(worker: asyncio.subprocess.Process) -> dict[str, Any]:
     line = await worker.stdout.readline()
     if not line:
         code = await worker.wait()  # it closes its output only on exit
-        raise LoadFailed(f"a process of the load tool ended before its time: {_how_ended(code)}")
+        raise LoadFailed(f"a process of the load tool ended early: {_how_ended(code)}")
     told: dict[str, Any] = msgspec.json.decode(line)
     return told
 
 
 def _how_ended(code: int) -> str:
     if code == -signal.SIGKILL:
-        return "it was killed; if nobody did that, the machine had no memory left for it"
+        return "it was killed, probably because the machine ran out of memory"
     if code < 0:
         return f"{signal.strsignal(-code)} (signal {-code})"
-    return f"exit code {code}; what it said is above"
+    return f"exit code {code}; see its output above"
 
 
 async def _end(worker: asyncio.subprocess.Process) -> None:

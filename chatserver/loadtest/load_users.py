@@ -70,8 +70,8 @@ class LoadUsers:
                     self._check_reachable()
                 await begin
         except TimeoutError:
-            why = self._site.last_failure or "not every user has learned of their chats"
-            raise SetupFailed(f"not ready after {GATHER_S:g} s: {why}") from None
+            why = self._site.last_failure or "not every user has received their chats"
+            raise SetupFailed(f"not ready within {GATHER_S:g} s: {why}") from None
         except ConnectionError as exc:
             raise SetupFailed(str(exc)) from exc
         finally:
@@ -100,7 +100,7 @@ class LoadUsers:
             if share:
                 groups = groups_of(users, members)
                 if not groups:
-                    raise SetupFailed(f"{kind}: needs at least 2 users in each process")
+                    raise SetupFailed(f"{kind}: needs at least 2 users per process")
                 opening = (self._open(kind, [self.devices[n] for n in group]) for group in groups)
                 self.chats[kind] = await _some_at_once(opening)
                 self._weights.append((share, self.chats[kind]))
@@ -158,7 +158,7 @@ class LoadUsers:
             try:
                 answer = await device.ask(**fields)
             except (ConnectionError, TimeoutError) as exc:
-                self._site.last_failure = f"{fields['type']}: {exc or 'no answer'}"
+                self._site.last_failure = f"{fields['type']}: {exc or 'no response'}"
                 await self._until(lambda: device.is_live)
                 continue
             if isinstance(answer, wanted):
@@ -256,7 +256,7 @@ class LoadUsers:
             for device in chat.members:
                 unseen = book.list_unseen(device.seen[chat.id])
                 if unseen:
-                    text = f"{device.user} lacks places {unseen[:10]} of {chat.id}"
+                    text = f"{device.user} is missing seqs {unseen[:10]} of {chat.id}"
                     findings.note("lost", text, len(unseen))
         for device in self.devices:
             waiting = [*device.in_flight.values(), *device.outbox]

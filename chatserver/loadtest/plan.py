@@ -46,12 +46,12 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
     for one in (
         Scenario(
             "connect",
-            "Users arrive, at RATE new sessions a second, and stay.",
+            "Users connect at RATE sessions per second and stay connected.",
             users=1000,
             rate=50,
             mix=Mix(send=0, connect=1),
         ),
-        Scenario("direct", "Pairs of users write to each other.", users=200, rate=500),
+        Scenario("direct", "Pairs of users exchange direct messages.", users=200, rate=500),
         Scenario(
             "small-groups",
             "Groups of 8 users.",
@@ -61,21 +61,21 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         ),
         Scenario(
             "large-groups",
-            "Groups of 300 users, which have no inboxes.",
+            "Large groups of 300 users, without inboxes.",
             users=300,
             rate=20,
             shape=Shape(direct=0, large=1),
         ),
         Scenario(
             "resume",
-            "Pairs write; every few seconds all are cut off and come back.",
+            "Pairs exchange messages; every few seconds all connections are cut and reconnect.",
             users=200,
             rate=200,
             storm_s=5,
         ),
         Scenario(
             "history",
-            "Users scroll: pages of 50 at places by chance of chats of 200.",
+            "Users read history: pages of 50 at random positions of chats with 200 messages.",
             users=100,
             rate=100,
             mix=Mix(send=0, page=1),
@@ -83,7 +83,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         ),
         Scenario(
             "mixed",
-            "A day: direct chats, groups small and large, scrolling, breaks.",
+            "A mixed day: direct chats, small and large groups, history reads, reconnects.",
             users=300,
             rate=200,
             shape=Shape(direct=0.7, small=0.28, large=0.02),

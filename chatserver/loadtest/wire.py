@@ -96,7 +96,7 @@ def check_upgrade(head: bytes, accept: bytes) -> None:
         wait = headers.get(b"retry-after", b"")
         raise BadHandshake(status.decode(errors="replace"), float(wait) if wait.isdigit() else None)
     if headers.get(b"sec-websocket-accept") != accept:
-        raise BadHandshake("the accept value is wrong")
+        raise BadHandshake("wrong Sec-WebSocket-Accept")
 
 
 def client_frame(payload: bytes, opcode: int = TEXT) -> bytes:

@@ -66,16 +66,16 @@ def parse_url(url: str) -> URL:
         BadRequest: it is no http(s) URL, contains a user name or password, or is too long.
     """
     if len(url) > URL_CHARS_MAX:
-        raise BadRequest(f"a URL has at most {URL_CHARS_MAX} characters")
+        raise BadRequest(f"a URL must have at most {URL_CHARS_MAX} characters")
     try:
         parsed = URL(url)
         port = parsed.port
     except ValueError as exc:
-        raise BadRequest("this is not a URL") from exc
+        raise BadRequest("not a URL") from exc
     if parsed.scheme not in ("http", "https") or not parsed.host or port is None:
-        raise BadRequest("a URL has to begin with http:// or https://, and a host")
+        raise BadRequest("a URL must begin with http:// or https:// and a host")
     if parsed.user is not None or parsed.password is not None:
-        raise BadRequest("a URL must not hold a user name or password")
+        raise BadRequest("a URL must not contain a user name or password")
     return parsed
 
 

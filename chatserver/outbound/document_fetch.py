@@ -20,5 +20,5 @@ async def fetch_document(outbound: Outbound, url: str) -> bytes:
     except BadRequest as exc:
         raise Unavailable(exc.message) from exc
     if not answer.is_ok:
-        raise Unavailable(f"the answer had status {answer.status}")
+        raise Unavailable(f"response status {answer.status}")
     return answer.body

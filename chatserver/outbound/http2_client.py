@@ -106,7 +106,7 @@ class Http2:
         try:
             addresses = await self._lookup(host, port)
         except OSError as exc:
-            raise NotReached(f"{host} is not known") from exc
+            raise NotReached(f"unknown host {host}") from exc
         # A private address among public ones indicates an attack, not a choice.
         if not all(self._allowed.is_allowed(address, port) for address in addresses):
             raise BadRequest(NO_ENTRY)
@@ -148,7 +148,7 @@ def parse_origin(url: str) -> URL:
     """
     parsed = parse_url(url)
     if parsed.scheme != "https" or parsed.path not in ("", "/") or parsed.query_string:
-        raise BadRequest("has to be https://, a host, and no more")
+        raise BadRequest("must be https:// and a host, nothing else")
     return parsed
 
 

@@ -118,7 +118,7 @@ class Http2Connection(asyncio.Protocol):
             async with asyncio.timeout(PING_S):
                 await self._until(lambda: self._heard_at > asked_at or not self.is_usable)
         except TimeoutError:
-            self._give_up("it does not answer")
+            self._give_up("the server does not respond")
         return self.is_usable
 
     async def ask(
@@ -148,10 +148,10 @@ class Http2Connection(asyncio.Protocol):
         except TimeoutError as exc:
             self._is_silent = True
             kind = Unavailable if exchange.is_sent else NotReached
-            raise kind(f"{self._host} did not answer in time") from exc
+            raise kind(f"{self._host} did not respond in time") from exc
         except H2Error as exc:
             kind = Unavailable if exchange.is_sent else NotReached
-            raise kind(f"{self._host} could not be asked: {type(exc).__name__}") from exc
+            raise kind(f"the request to {self._host} failed: {type(exc).__name__}") from exc
         return Answer(exchange.status, exchange.headers, bytes(exchange.body))
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class Http2Connection(asyncio.Protocol):
             self._core.close_connection()
             self._flush()
             self._transport.close()
-        self._end("it was closed")
+        self._end("the connection was closed")
 
     # requests
 
@@ -228,14 +228,14 @@ class Http2Connection(asyncio.Protocol):
                     self._take(event)
         except H2Error as exc:
             self._flush()  # the core sends GOAWAY
-            self._give_up(f"it does not speak HTTP/2 well: {type(exc).__name__}")
+            self._give_up(f"HTTP/2 protocol error: {type(exc).__name__}")
             return
         self._flush()
         self._notice()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_lost = True
-        self._end("it closed the connection" if exc is None else "the connection broke")
+        self._end("the server closed the connection" if exc is None else "the connection broke")
 
     # server events
 
@@ -269,14 +269,14 @@ class Http2Connection(asyncio.Protocol):
             case events.StreamEnded() if exchange := self._exchanges.get(event.stream_id):
                 exchange.is_closed = exchange.is_sent
                 if exchange.status == 0:
-                    exchange.fail(Unavailable(f"{self._host}: its answer has no status"))
+                    exchange.fail(Unavailable(f"{self._host}: the response has no status"))
                 elif not exchange.answered.done():
                     exchange.answered.set_result(None)
             case events.StreamReset() if exchange := self._exchanges.get(event.stream_id):
                 exchange.is_closed = True
                 is_refused = event.error_code == ErrorCodes.REFUSED_STREAM
                 kind = NotReached if is_refused or not exchange.is_sent else Unavailable
-                exchange.fail(kind(f"{self._host} gave no answer: {_name(event.error_code)}"))
+                exchange.fail(kind(f"{self._host} reset the stream: {_name(event.error_code)}"))
             case _:
                 pass
 
@@ -289,14 +289,14 @@ class Http2Connection(asyncio.Protocol):
         exchange.body += event.data
         if len(exchange.body) > exchange.body_bytes_max:
             limit = exchange.body_bytes_max
-            exchange.fail(Unavailable(f"the answer is longer than {limit} bytes"))
+            exchange.fail(Unavailable(f"the response is longer than {limit} bytes"))
 
     def _take_goodbye(self, event: events.ConnectionTerminated) -> None:
         # The core accepts nothing after a GOAWAY; by RFC 9113, earlier streams are still answered.
         self._core.state_machine.state = ConnectionState.CLIENT_OPEN
         said = (event.additional_data or b"")[:WHY_CHARS_MAX].decode("ascii", "replace")
         shown = "".join(char if char.isprintable() else "?" for char in said)
-        self._why_ending = f"it goes away: {_name(event.error_code)} {shown}".rstrip()
+        self._why_ending = f"GOAWAY: {_name(event.error_code)} {shown}".rstrip()
         for stream, exchange in self._exchanges.items():
             if stream > (event.last_stream_id or 0):
                 exchange.is_closed = True
@@ -328,7 +328,7 @@ class Http2Connection(asyncio.Protocol):
             return
         self._transport.write(data)
         if self._transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
-            self._give_up("it does not read")
+            self._give_up("the server does not read")
 
     def _notice(self) -> None:
         """Wake all waiters."""

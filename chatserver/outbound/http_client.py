@@ -32,7 +32,7 @@ CONNECTIONS_PER_HOST_MAX = 32
 # Resolves a host and port to addresses, as text.
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 
-NO_ENTRY = "this address or port may not be called; see outbound.ports and outbound.allow_private"
+NO_ENTRY = "this address or port is not allowed; see outbound.ports and outbound.allow_private"
 _NAMES_S = 30  # how long a checked DNS response is cached
 
 
@@ -114,15 +114,15 @@ class Outbound:
             ):
                 return await _read(response, answer_bytes_max)
         except TimeoutError as exc:
-            raise Unavailable(f"{target.host} did not answer within {timeout_s:g} s") from exc
+            raise Unavailable(f"{target.host} did not respond within {timeout_s:g} s") from exc
         except aiohttp.InvalidURL as exc:
-            raise BadRequest("this is not a URL") from exc
+            raise BadRequest("not a URL") from exc
         except aiohttp.ClientConnectorError as exc:
             raise NotReached(f"{target.host} could not be reached") from exc
         except (aiohttp.ClientError, OSError) as exc:
-            raise Unavailable(f"{target.host} could not be asked: {type(exc).__name__}") from exc
+            raise Unavailable(f"the request to {target.host} failed: {type(exc).__name__}") from exc
         except ValueError as exc:  # a line break in a header
-            raise BadRequest("this request cannot be sent") from exc
+            raise BadRequest("the request is not valid HTTP") from exc
 
     def _check(self, url: str) -> URL:
         target = parse_url(url)
@@ -136,13 +136,13 @@ class Outbound:
 
 async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> Answer:
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise Unavailable("the answer is compressed, which was not asked for")
+        raise Unavailable("the response is compressed without being requested")
     body = bytearray()
     async for piece in response.content.iter_any():
         body += piece
         if len(body) > bytes_max:
             response.close()
-            raise Unavailable(f"the answer is longer than {bytes_max} bytes")
+            raise Unavailable(f"the response is longer than {bytes_max} bytes")
     named = {name.lower(): value for name, value in response.headers.items()}
     return Answer(response.status, named, bytes(body))
 

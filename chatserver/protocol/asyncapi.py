@@ -92,14 +92,14 @@ _TEXT_BOUNDS = {
 }
 
 _CLOSES = {
-    Close.SHUTDOWN: "The server process ends.",
-    Close.SLOW: "The client does not read what it is sent.",
-    Close.OVERLOADED: "A bound of the server is reached.",
+    Close.SHUTDOWN: "The server process is stopping.",
+    Close.SLOW: "The client reads too slowly.",
+    Close.OVERLOADED: "A server limit is reached.",
     Close.NO_PONG: "A ping was not answered in time.",
-    Close.REPLACED: "The same device connected again, or one more than the user may have.",
-    Close.UNAUTHENTICATED: "The token does not hold, or none came in time.",
+    Close.REPLACED: "The same device connected again, or the session limit was exceeded.",
+    Close.UNAUTHENTICATED: "The token is invalid or revoked, or none arrived in time.",
     Close.BAD_PROTOCOL: "The peer does not speak the protocol.",
-    Close.BANNED: "The user may not come back.",
+    Close.BANNED: "The user is banned; do not reconnect.",
     Close.TOO_MANY_SESSIONS: "The user has too many connections.",
 }
 
@@ -114,7 +114,7 @@ def build_document() -> dict[str, Any]:
             "version": f"{frames.PROTOCOL_VERSION}.0.0",
             "description": (
                 "One JSON object per WebSocket text message, its `type` first. Unknown fields are"
-                " ignored. See protocol.md for the rules that a schema cannot say."
+                " ignored. See protocol.md for rules that a schema cannot express."
             ),
             "license": {"name": "Apache-2.0"},
         },
@@ -190,7 +190,7 @@ def _pushes() -> dict[str, Any]:
     return {
         "action": "send",
         "channel": {"$ref": _CHANNEL},
-        "summary": "What the server sends without being asked.",
+        "summary": "Events that the server sends on its own.",
         "messages": [_in_channel(cls) for cls in pushed],
     }
 

@@ -58,7 +58,7 @@ def _check_halves(data: bytes) -> None:
     """
     path = _find_half(_parse_with_halves(data))
     if path is not None:
-        raise BadRequest(f"{path.lstrip('.') or 'frame'}: has half a character (a lone surrogate)")
+        raise BadRequest(f"{path.lstrip('.') or 'frame'}: contains a lone surrogate")
 
 
 def _parse_with_halves(data: bytes) -> Any:
@@ -105,7 +105,7 @@ def explain(text: str) -> str:
 
 
 _ALLOWED = {
-    "type": "unknown type of frame",
+    "type": "unknown frame type",
     "v": "must be 1",
     "state": "must be fg or bg",
     "durability": "must be hot or stored",
@@ -113,7 +113,7 @@ _ALLOWED = {
 }
 _PATTERNS = (
     ("matching regex '^[A-Za", "expected 1 to 64 characters of A-Z a-z 0-9 _ -"),
-    ("matching regex '^[0-9]", "expected the `next` of an earlier page"),
+    ("matching regex '^[0-9]", "expected the `next` value of an earlier page"),
     (
         "matching regex '^(?!(?:edit",
         "expected a lower-case word of at most 32 characters, none of "

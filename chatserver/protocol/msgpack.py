@@ -60,17 +60,19 @@ def _to_json_with_halves(data: bytes) -> bytes:
 
 def _check(value: Any, depth: int) -> None:
     if depth == 0:
-        raise NotPacked(f"frame: nested more than {DEPTH_MAX} deep")
+        raise NotPacked(f"frame: nested more than {DEPTH_MAX} levels deep")
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise NotPacked("frame: a key is not text")
+                raise NotPacked("frame: a key is not a string")
             _check(item, depth - 1)
     elif isinstance(value, list):
         for item in value:
             _check(item, depth - 1)
     elif value is not None and not isinstance(value, str | int | float):
-        raise NotPacked(f"frame: holds {type(value).__name__}, which the protocol does not have")
+        raise NotPacked(
+            f"frame: contains {type(value).__name__}, which the protocol does not allow"
+        )
 
 
 def from_json(data: bytes) -> bytes:

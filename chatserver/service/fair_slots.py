@@ -60,7 +60,7 @@ class FairSlots:
             self._assign(user)  # no waiter is eligible: slots are assigned as they become free
             return
         if len(self._queues.get(user, ())) >= self._waiting_max:
-            raise _refuse(f"at most {self._waiting_max} {self._requests} of a user may wait")
+            raise _refuse(f"at most {self._waiting_max} {self._requests} of a user may be waiting")
         if sum(map(len, self._queues.values())) >= self._all_waiting_max:
             raise _refuse(f"too many {self._requests} are waiting; try again")
         queue = self._queues.setdefault(user, deque())

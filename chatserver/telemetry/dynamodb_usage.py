@@ -67,7 +67,7 @@ class Part:
 
 
 class UsageAccumulator:
-    """Accumulated usage since the last `take`. Memory: bounded, see `CHATS_MAX`."""
+    """Accumulated usage since the last `drain`. Memory: bounded, see `CHATS_MAX`."""
 
     def __init__(self) -> None:
         self._empty()
@@ -77,29 +77,29 @@ class UsageAccumulator:
         self._chats: dict[Kind, HeavyHitters] = {kind: HeavyHitters(CHATS_MAX) for kind in KINDS}
         self._messages = 0
 
-    def spend(self, feature: str, table: str, kind: Kind, units: float) -> None:
+    def record_units(self, feature: str, table: str, kind: Kind, units: float) -> None:
         """Record units. The number of entries is bounded by features and tables."""
         key = feature, table, kind
         self._units[key] = self._units.get(key, 0.0) + units
 
-    def spend_on_chats(self, kind: Kind, shares: Mapping[str, float], units: float) -> None:
+    def record_chat_units(self, kind: Kind, shares: Mapping[str, float], units: float) -> None:
         """Divide units among chats in proportion to `shares`; ``""`` is everything but chats."""
         whole = sum(shares.values())
         for chat, share in shares.items():
             if chat:
                 self._chats[kind].add(chat, units * share / whole)
 
-    def count_messages(self, count: int) -> None:
+    def record_messages(self, count: int) -> None:
         """Record stored messages."""
         self._messages += count
 
-    def take(self) -> Spending:
+    def drain(self) -> Spending:
         """Return the accumulated usage and reset it."""
-        taken = Spending(
+        usage = Spending(
             self._units,
             {kind: dict(chats.sums) for kind, chats in self._chats.items()},
             {kind: chats.total for kind, chats in self._chats.items()},
             self._messages,
         )
         self._empty()
-        return taken
+        return usage

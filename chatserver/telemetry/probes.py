@@ -66,7 +66,7 @@ def make_app(find_trouble: FindTrouble, pulse: Pulse = PULSE) -> Callable[..., I
     """
     metrics = make_wsgi_app()
 
-    def judge(path: str) -> tuple[str, str]:
+    def respond(path: str) -> tuple[str, str]:
         if path == "/healthz":
             still_s = pulse.still_s()
             if still_s > STUCK_S:
@@ -83,7 +83,7 @@ def make_app(find_trouble: FindTrouble, pulse: Pulse = PULSE) -> Callable[..., I
             READY.set(0 if find_trouble() else 1)
             answer: Iterable[bytes] = metrics(environ, start_response)
             return answer
-        status, text = judge(path)
+        status, text = respond(path)
         start_response(status, [*_TEXT])  # a copy, because wsgiref modifies the list
         return [text.encode()]
 

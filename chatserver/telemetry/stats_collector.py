@@ -19,7 +19,7 @@ GAUGES: Final[dict[str, Any]] = {
     "slow_connections": metrics.SLOW_CONNECTIONS,
     "queue_bytes": metrics.SEND_QUEUE_BYTES,
     "undelivered_chats": metrics.UNDELIVERED,
-    "answers": metrics.TURNS_RUNNING,
+    "answers": metrics.RESPONSES_RUNNING,
 }
 # Name → metric and the label that is appended to the name: ``sends:ok``.
 COUNTS: Final[dict[str, tuple[Any, str]]] = {
@@ -41,8 +41,8 @@ TIMES: Final[dict[str, Any]] = {
 }
 
 
-class Taken(NamedTuple):
-    """The values read by one `StatsCollector.take`."""
+class StatsDelta(NamedTuple):
+    """The values read by one `StatsCollector.collect`."""
 
     gauges: dict[str, float]
     counts: dict[str, float]
@@ -56,7 +56,7 @@ class StatsCollector:
         self._counts: dict[str, float] = {}
         self._times: dict[str, dict[float, int]] = {}
 
-    def take(self) -> Taken:
+    def collect(self) -> StatsDelta:
         """Return gauges, and counts and histograms since the last call; zeros are omitted."""
         gauges = {name: _sum_of(metric) for name, metric in GAUGES.items()}
         counts = {"cpu_s": time.process_time()}
@@ -65,13 +65,13 @@ class StatsCollector:
                 key = f"{name}:{labels[label]}" if label else name
                 counts[key] = counts.get(key, 0.0) + value
         times = {name: buckets_of(metric) for name, metric in TIMES.items()}
-        taken = Taken(
+        delta = StatsDelta(
             {name: value for name, value in gauges.items() if value},
             _differences(counts, self._counts),
             {name: _new_values(found, self._times.get(name, {})) for name, found in times.items()},
         )
         self._counts, self._times = counts, times
-        return taken._replace(times={name: new for name, new in taken.times.items() if new})
+        return delta._replace(times={name: new for name, new in delta.times.items() if new})
 
 
 def buckets_of(histogram: Any) -> dict[float, int]:

@@ -78,7 +78,7 @@ class Tracer:
             ids = trace_ids_of(mid)
             self._put(self._make(ids, ids.root, "send", mid, began, at_ns, attributes))
 
-    def tell(self, mid: str, name: str, from_ns: int, to_ns: int, **attributes: Id) -> None:
+    def record_span(self, mid: str, name: str, from_ns: int, to_ns: int, **attributes: Id) -> None:
         """Record another span of a message's trace if it is sampled."""
         ids = self.find(mid)
         if ids is not None:

@@ -82,7 +82,7 @@ class KeyRows:
         try:
             await self._client.call("put_item", request)
         except ConditionFailed:
-            raise Conflict("API key: exists") from None
+            raise Conflict("API key: already exists") from None
 
     async def find(self, key: str) -> KeyRow | None:
         """Return a key, revoked or not. Strongly consistent."""
@@ -138,7 +138,7 @@ class KeyRows:
                 {":now": {"N": str(now_ms)}},
             )
         except Conflict:
-            raise NotFound("API key: does not exist") from None
+            raise NotFound("API key does not exist") from None
 
     async def _change(
         self,
@@ -159,4 +159,4 @@ class KeyRows:
         try:
             await self._client.call("update_item", request)
         except ConditionFailed:
-            raise Conflict("API key: was changed or revoked") from None
+            raise Conflict("API key: changed or revoked concurrently") from None

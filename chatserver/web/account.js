@@ -7,11 +7,11 @@ const TIMEOUT_MS = 10_000;
 
 /** Server error details and their texts for users. */
 const WORDS = new Map([
-  ["user name or password: wrong", "Wrong username or password."],
-  ["current: is not the password", "Your current password is incorrect."],
-  ["password: is not the password", "The password is incorrect."],
-  ["export: one is being made already", "An export is already in progress."],
-  ["export: no more of them today", "Daily export limit reached. Try again tomorrow."],
+  ["user name or password is wrong", "Wrong username or password."],
+  ["current: wrong password", "Your current password is incorrect."],
+  ["password: wrong password", "The password is incorrect."],
+  ["export: one is already running", "An export is already in progress."],
+  ["export: no more exports today", "Daily export limit reached. Try again tomorrow."],
 ]);
 
 /** `expect`: error statuses that resolve to null. */

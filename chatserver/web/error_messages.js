@@ -10,9 +10,9 @@ export const SEND_ERRORS = new Map([
 
 /** Server messages that are more specific than the code. */
 const REASONS = new Map([
-  ["chat: you may not write here", "You're muted in this group. Contact a group admin."],
-  ["chat: you and this user cannot write to each other", "You can't message each other."],
-  ["chat: this session has ended: it can be read, and not written to", "This session has ended."],
+  ["chat: you may not send messages here", "You're muted in this group. Contact a group admin."],
+  ["chat: you cannot exchange messages with this user", "You can't message each other."],
+  ["chat: this session has ended and is read-only", "This session has ended."],
 ]);
 
 /** Errors of editing, deleting or reacting. */

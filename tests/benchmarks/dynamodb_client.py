@@ -92,7 +92,7 @@ async def measure(answer: str, tenant: str, calls: int) -> float:
 def main(calls: int, out: Path | None) -> None:
     """Measure, and print the median of the rounds."""
     found: dict[str, list[float]] = {}
-    request_units = dynamo_client.ask_for_units
+    request_units = dynamo_client.request_consumed_capacity
     for _ in range(_ROUNDS):
         for name, answer, tenant in (
             ("without units", "nothing", ""),
@@ -100,7 +100,9 @@ def main(calls: int, out: Path | None) -> None:
             ("INDEXES", "INDEXES", ""),
             ("TOTAL, with a tenant", "TOTAL", "acme"),
         ):
-            dynamo_client.ask_for_units = (lambda _, r: r) if answer == "nothing" else request_units  # type: ignore[assignment]
+            dynamo_client.request_consumed_capacity = (
+                (lambda _, r: r) if answer == "nothing" else request_units
+            )  # type: ignore[assignment]
             found.setdefault(name, []).append(
                 asyncio.run(measure(answer, tenant, calls // _ROUNDS))
             )

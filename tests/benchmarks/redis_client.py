@@ -138,7 +138,7 @@ async def measure(
         for arguments in waiting:
             reply = await call(arguments)
             if reply[0] != 1:
-                raise RuntimeError(f"accept.lua answered {reply[:8]!r}")
+                raise RuntimeError(f"accept.lua returned {reply[:8]!r}")
 
     gc.collect()
     gc.freeze()  # the recorded calls are many objects, which no gateway would have

@@ -143,7 +143,7 @@ async def test_readme_load_tool_writes_a_report_that_opens_in_the_browser(
     page.on("pageerror", lambda error: complaints.append(str(error)))
     await page.goto((newcomer.home / step.code("report.html")).as_uri())
     await expect(page.get_by_role("heading", level=1)).to_contain_text("direct")
-    await expect(page.get_by_text(step.bold("All thresholds kept"), exact=True)).to_be_visible()
+    await expect(page.get_by_text(step.bold("All thresholds met"), exact=True)).to_be_visible()
     await expect(page.locator("figure svg").first).to_be_visible()
     await page.close()
     assert complaints == []

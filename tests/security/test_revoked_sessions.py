@@ -66,7 +66,7 @@ async def test_row_01_revoked_user_is_out_on_all_gateways(
         for n, port in enumerate((stack.port, second_gateway.port))
     ]
 
-    await revoking.end_all(UserId(user), "logged out everywhere")
+    await revoking.end_all(UserId(user), "logged out on all devices")
 
     # The tokens live for an hour: it was not their end.
     assert [await ended_with(chat) for chat in chats] == [UNAUTHENTICATED] * 2

@@ -69,7 +69,7 @@ def test_token_of_the_host_application_is_taken(algorithm: str) -> None:
         ({"aud": ["x", "y"]}, "another audience"),
         ({"iss": "https://evil.example"}, "another issuer"),
         ({"iss": ...}, "lacks iss"),
-        ({"exp": 1}, "must live"),
+        ({"exp": 1}, "must have a lifetime"),
         ({"iat": 0, "exp": 600}, "has expired"),
         ({"exp": "soon"}, "whole number"),
         ({"exp": 1e300}, "whole number"),

@@ -84,7 +84,7 @@ class Archiver:
         self,
         manifests: Manifests,
         objects: SegmentObjects,
-        aged: ArchivableMessages,
+        archivable: ArchivableMessages,
         settings: Archive,
         clock: Clock,
         restored: RestoredRows,
@@ -94,7 +94,7 @@ class Archiver:
         self._keeping = ItemRetention.by(settings)
         self._manifests = manifests
         self._objects = objects
-        self._aged = aged
+        self._archivable = archivable
         self._settings = settings
         self._clock = clock
 
@@ -120,7 +120,7 @@ class Archiver:
             moved += count
         await self._discard_notes(chat)
         due, stuck = await self._look_ahead(chat, cutoff, now_us, is_by_ttl=is_by_ttl)
-        await self._manifests.note_due(chat, due)
+        await self._manifests.record_due(chat, due)
         return ArchiveResult(moved, due, stuck)
 
     async def fold(self, chat: ChatId) -> None:
@@ -141,7 +141,7 @@ class Archiver:
         for held in (await self._manifests.get_top(chat)).restored:
             if held.is_kept(self._clock.time()):
                 continue
-            if held.is_ending or await self._restored.declare_ending(chat, held):
+            if held.is_ending or await self._restored.mark_ending(chat, held):
                 failpoint("restore.before_removal")
                 await self._fold_late(
                     chat, held.first_ts, held.last_ts, is_by_ttl=self._keeping.is_by_ttl
@@ -157,7 +157,7 @@ class Archiver:
         """Archive one segment; return how many entries that were, 0 if there are too few."""
         top = await self._manifests.get_top(chat)
         entries_max = self._settings.segment_entries_max
-        run, ttls = await self._aged.list_run(chat, top.seq, top.ts, cutoff, entries_max)
+        run, ttls = await self._archivable.list_run(chat, top.seq, top.ts, cutoff, entries_max)
         if not run:
             return 0
         small = await self._find_small(chat, top)
@@ -169,16 +169,16 @@ class Archiver:
         removed = [entry for entry in run if not is_by_ttl or self._is_ours(entry, ttls)]
         if is_by_ttl and removed:
             # In case of a crash before they are removed.
-            await self._manifests.note_late(chat, int(self._clock.time() * 1000))
+            await self._manifests.record_late(chat, int(self._clock.time() * 1000))
         entries, from_ns = [*held, *map(archived_form, run)], time.time_ns()
         await self._write(entries, small, top, "filled" if small else "written")
-        await self._aged.remove(removed, DELETES_IN_FLIGHT_MAX)
+        await self._archivable.remove(removed, DELETES_IN_FLIGHT_MAX)
         failpoint("archive.after_remove")
         metrics.ARCHIVED.inc(len(run))
         if self._tracer is not None:
             for entry in run:
                 place: dict[str, Id] = {"chat": entry.chat, "seq": entry.seq}
-                self._tracer.tell(entry.mid, "archive", from_ns, time.time_ns(), **place)
+                self._tracer.record_span(entry.mid, "archive", from_ns, time.time_ns(), **place)
         return len(run)
 
     def _is_ours(self, entry: Message, ttls: Mapping[int, int | None]) -> bool:
@@ -216,11 +216,11 @@ class Archiver:
         due, stuck = now_us, None
         retention_us = self._settings.retention_s * US
         for from_ts, to_ts in [] if is_by_ttl else self._spans(top):
-            for left in await self._aged.list_between(chat, from_ts, to_ts, LATE_PAGE):
+            for left in await self._archivable.list_between(chat, from_ts, to_ts, LATE_PAGE):
                 # Not expired yet, or changed while it was archived.
                 ends = left.expires_at
                 due = min(due, left.ts if ends is None else ends * US - retention_us)
-        following = await self._aged.list_between(chat, top.ts + 1, TS_MAX, 1)
+        following = await self._archivable.list_between(chat, top.ts + 1, TS_MAX, 1)
         if following:
             oldest = following[0]
             wait_us = self._settings.wait_s * US if oldest.ts <= cutoff else 0
@@ -228,7 +228,7 @@ class Archiver:
             if oldest.ts <= cutoff - wait_us and oldest.seq != top.seq + 1:
                 stuck = oldest.ts
                 metrics.HISTORY_GAPS.labels("archive").inc()
-                log.error("archive.gap", chat=chat, archived=top.seq, oldest=oldest.seq)
+                log.error("archive.gap_found", chat=chat, archived=top.seq, oldest=oldest.seq)
         return due, stuck
 
     # changes of archived entries
@@ -246,7 +246,7 @@ class Archiver:
     async def _fold_late(self, chat: ChatId, from_ts: int, to_ts: int, *, is_by_ttl: bool) -> None:
         """Merge changes into the segments in ``[from_ts, to_ts]``, and remove their items."""
         top = await self._manifests.get_top(chat)
-        read = self._aged.list_untimed if is_by_ttl else self._aged.list_between
+        read = self._archivable.list_untimed if is_by_ttl else self._archivable.list_between
         while late := await read(chat, from_ts, to_ts, LATE_PAGE):
             rows = await self._manifests.list_covering(chat, late[0].seq, late[-1].seq)
             for row in rows:
@@ -263,7 +263,7 @@ class Archiver:
         now_s = self._clock.time()
         kept = [held for held in top.restored if held.is_kept(now_s)]
         gone = [e for e in late if not any(held.first <= e.seq <= held.last for held in kept)]
-        await self._aged.remove(gone, DELETES_IN_FLIGHT_MAX)
+        await self._archivable.remove(gone, DELETES_IN_FLIGHT_MAX)
         failpoint("archive.after_fold")
 
     # writing
@@ -275,14 +275,14 @@ class Archiver:
         segment, data = await self._objects.encode(entries, new_id().lower())
         orphan = await self._find_orphan(segment)
         if orphan is None:
-            await self._manifests.note(segment)
+            await self._manifests.add_note(segment)
             failpoint("archive.before_object")
         else:
             segment = orphan
         await self._objects.put(segment, data)
         failpoint("archive.after_object")
         speakers = {entry.sender for entry in entries if has_text(entry)}
-        await self._manifests.note_trails(speakers, segment.chat, segment.first)
+        await self._manifests.record_trails(speakers, segment.chat, segment.first)
         failpoint("archive.before_commit")
         await self._manifests.commit(segment, replaced, top)
         failpoint("archive.after_commit")
@@ -300,7 +300,7 @@ class Archiver:
     async def _discard_notes(self, chat: ChatId) -> None:
         """Remove objects that were replaced or left after a crash."""
         for noted, is_dead in await self._manifests.list_notes(chat):
-            if is_dead or await self._manifests.declare_dead(noted):
+            if is_dead or await self._manifests.mark_dead(noted):
                 failpoint("archive.before_discard")
                 await self._objects.remove(noted)
                 await self._manifests.drop_note(noted)

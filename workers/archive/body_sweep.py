@@ -57,7 +57,7 @@ class BodySweeper:
         try:
             await self.sweep()
         except ConfigError as exc:  # without a bucket there are no objects
-            log.warning("bodies.not_swept", why=exc.message)
+            log.warning("bodies.sweep_failed", error=exc.message)
 
     async def sweep(self, prefix: str = PREFIX) -> int:
         """Delete orphaned objects; return how many were deleted.

@@ -79,7 +79,7 @@ class Restorer:
         manifests: Manifests,
         rows: RestoredRows,
         cold: ColdLog,
-        aged: ArchivableMessages,
+        archivable: ArchivableMessages,
         directory: Directory,
         pace: RateLimiter,
         clock: Clock,
@@ -87,7 +87,7 @@ class Restorer:
         self._manifests = manifests
         self._rows = rows
         self._cold = cold
-        self._aged = aged
+        self._archivable = archivable
         self._directory = directory
         self._pace = pace
         self._clock = clock
@@ -112,7 +112,9 @@ class Restorer:
             last = end.value
         first, last = max(1, first), min(last, int(top.seq))
         if first > last:
-            raise NotFound(f"chat {chat}: nothing of that is in the archive (up to {top.seq})")
+            raise NotFound(
+                f"chat {chat}: this range is not archived (the archive ends at {top.seq})"
+            )
         ends = [(await self._cold.read(chat, seq, seq))[0] for seq in (first, last)]
         first_ts, last_ts = (Ts(entry.ts) for entry in ends)
         return Restored(Seq(first), Seq(last), first_ts, last_ts, until, done=first - 1)
@@ -174,7 +176,7 @@ class Restorer:
             last = min(first + PAGE - 1, held.last)
             units = await self._restore_page(chat, first, last, held.until, users)
             failpoint("restore.before_note")
-            await self._rows.note_done(chat, held, last)
+            await self._rows.record_done(chat, held, last)
             failpoint("restore.after_note")
             progress = Progress(progress.entries + last - first + 1, progress.write_units + units)
             told(progress)
@@ -190,7 +192,7 @@ class Restorer:
             async with slots:
                 await self._pace.take(UNITS_GUESS)
                 item = PersistItem(entry, _receiver_of(entry, users))
-                units = await self._aged.put_back(item, until)
+                units = await self._archivable.put_back(item, until)
                 self._pace.settle(units - UNITS_GUESS)
                 return units
 
@@ -237,13 +239,13 @@ async def open_restorer(
         manifests = Manifests(client, settings.warm)
         shards = ShardList(client, settings.warm, clock)
         bodies = LongBodies(client, settings.warm, BodyFiles(store), clock, shards)
-        aged = ArchivableMessages(client, settings.warm, clock, shards, bodies)
+        archivable = ArchivableMessages(client, settings.warm, clock, shards, bodies)
         objects = SegmentObjects(store, settings.archive)
         yield Restorer(
             manifests,
             RestoredRows(client, settings.warm),
-            ColdLog(manifests=manifests, segments=objects, items=aged, clock=clock),
-            aged,
+            ColdLog(manifests=manifests, segments=objects, items=archivable, clock=clock),
+            archivable,
             Directory(client, settings.warm),
             RateLimiter(write_units_per_s, clock),
             clock,

@@ -78,7 +78,7 @@ class StreamReader:
                 try:
                     await self.look()
                 except ChatError as exc:
-                    log.error("stream.look_failed", error=exc.message)
+                    log.error("stream.list_failed", error=exc.message)
                 await asyncio.sleep(jittered(min(self._poll_s, self._lease_s / 3)))
         finally:
             await self._stop(list(self._tasks))
@@ -104,13 +104,13 @@ class StreamReader:
         metrics.STREAM_LAG.set(wanted.late_ms / 1000)
         for standing in wanted.lost:
             if await self._rows.close(standing, now):
-                self._mourn(standing.name, standing.read_to_ms, "it is not listed any more")
+                self._report_lost(standing.name, standing.read_to_ms, "shard_expired")
         await self._stop(wanted.give_back)
         held = {name for name, each in known.standings.items() if each.holder == self._name}
         for shard in [*wanted.take, *(s for s in listed if s.name in held)]:
             if shard.name not in self._tasks and shard.name not in wanted.give_back:
                 await self._take(shard, known.standings)
-        metrics.STREAM_LOOK.set(now)
+        metrics.STREAM_LIST_TIME.set(now)
 
     async def _take(self, shard: Shard, standings: dict[str, ShardProgress]) -> None:
         before = None if shard.parent_name is None else standings.get(shard.parent_name)
@@ -139,17 +139,19 @@ class StreamReader:
             log.warning("stream.shard_failed", shard=shard.name, error=exc.message)
         except asyncio.CancelledError:
             with contextlib.suppress(ChatError):
-                await reading.note(keep=False)
+                await reading.save(keep=False)
             raise
         except Exception:
             log.exception("stream.shard_crashed", shard=shard.name)
         with contextlib.suppress(ChatError):
-            await reading.note(keep=False)
+            await reading.save(keep=False)
 
-    def _mourn(self, shard: str, read_to_ms: int, why: str) -> None:
+    def _report_lost(self, shard: str, read_to_ms: int, why: str) -> None:
         """Log an error and count it: records may be lost."""
         away_s = int(self._clock.time() - read_to_ms / 1000)
-        log.error("stream.lost", shard=shard, read_to_ms=read_to_ms, away_s=away_s, why=why)
+        log.error(
+            "stream.records_lost", shard=shard, read_to_ms=read_to_ms, unread_s=away_s, reason=why
+        )
         metrics.STREAM_LOST.inc()
 
 
@@ -181,14 +183,14 @@ class _Reading:
                 await self._see_to(page.records, asked_ms)
             if page.next is None:
                 self._is_done = True
-                await self.note(keep=False)
+                await self.save(keep=False)
                 return
             iterator = page.next
             self._has_more |= bool(page.records)
             silent_s = reader._clock.monotonic() - self._noted_at
             third_s = reader._lease_s / 3
             if silent_s >= (min(NOTE_S, third_s) if self._has_more else third_s):
-                await self.note(keep=True)
+                await self.save(keep=True)
             wait_s = min(READ_S, reader._poll_s) if page.records else reader._poll_s
             await asyncio.sleep(jittered(wait_s))
 
@@ -213,7 +215,7 @@ class _Reading:
         except StreamTrimmed:
             return await self._open_after_trim()
         except TableMissing as exc:
-            raise ConfigError([f"{exc.message}: the shard is gone"]) from exc
+            raise ConfigError([f"{exc.message}: the shard has expired"]) from exc
 
     async def _open_after_trim(self) -> str:
         """Return an iterator at the oldest record. The last one read may only have aged out."""
@@ -223,14 +225,14 @@ class _Reading:
     def _check_age(self) -> None:
         now_ms = self._reader._clock.time() * 1000
         if now_ms - self._hold.read_to_ms > KEPT_MS - SLACK_MS:
-            self._reader._mourn(self._shard.name, self._hold.read_to_ms, "it was not read in time")
+            self._reader._report_lost(self._shard.name, self._hold.read_to_ms, "records_expired")
             # Report once: the existing records are read from now on.
             self._hold = self._hold._replace(read_to_ms=int(now_ms))
 
-    async def note(self, *, keep: bool) -> None:
+    async def save(self, *, keep: bool) -> None:
         """Write the checkpoint; renew the lease, or release it. Raises LeaseLost."""
         now = self._reader._clock.time()
-        await self._reader._rows.note(self._hold, now, is_done=self._is_done, keep=keep)
+        await self._reader._rows.save(self._hold, now, is_done=self._is_done, keep=keep)
         self._noted_at = self._reader._clock.monotonic()
         self._has_more = False
         failpoint("stream.after_note")

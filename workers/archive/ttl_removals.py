@@ -113,7 +113,7 @@ class RemovalHandler:
 
     judge: RemovalCheck
     manifests: Manifests
-    aged: ArchivableMessages
+    archivable: ArchivableMessages
     items: RemovedItems
     changes: MessageChanges
     entries: Entries
@@ -147,7 +147,7 @@ class RemovalHandler:
                 metrics.STREAM_REMOVALS.labels(found).inc()
         for chat, lacking in missing.items():
             # Record first: the archive worker visits recorded chats.
-            await self.manifests.note_late(chat, int(self.clock.time() * 1000))
+            await self.manifests.record_late(chat, int(self.clock.time() * 1000))
             failpoint("stream.before_put_back")
             await self._put_back(chat, lacking)
             failpoint("stream.after_put_back")
@@ -160,7 +160,7 @@ class RemovalHandler:
         first = min(message.ts for _, message in lacking)
         left = list(lacking)
         for _ in range(TRIES_MAX):
-            since = await self.aged.list_amending(chat, first)
+            since = await self.archivable.list_amending(chat, first)
             is_back = [
                 await self.items.put_back(item, changed_by(message, since))
                 for item, message in left
@@ -171,16 +171,16 @@ class RemovalHandler:
             # A newer item exists. The entry that changed it may be written shortly.
             await asyncio.sleep(self.settle_s / TRIES_MAX)
         for _, message in left:
-            log.error("stream.refused", chat=chat, seq=message.seq, error="a newer one is there")
+            log.error("stream.refused", chat=chat, seq=message.seq, reason="newer_item_exists")
         count = len(lacking) - len(left)
-        log.warning("stream.returned", chat=chat, count=count, first=lacking[0][1].seq)
+        log.warning("stream.items_restored", chat=chat, count=count, first=lacking[0][1].seq)
         metrics.STREAM_REMOVALS.labels("refused").inc(len(left))
         metrics.STREAM_REMOVALS.labels("returned").inc(count)
 
     async def _catch_up(self, chat: str, returned: Sequence[Message]) -> None:
         """Apply changes from the time the items were missing: to them, and from them to others."""
         since: dict[int, list[Message]] = {}
-        for entry in await self.aged.list_amending(chat, min(each.ts for each in returned)):
+        for entry in await self.archivable.list_amending(chat, min(each.ts for each in returned)):
             since.setdefault(entry.target or 0, []).append(entry)
         for message in returned:
             if entries := since.get(message.seq):

@@ -93,7 +93,7 @@ class ArchiveWorker:
         try:
             return await self._container.get(ArchiveContainer).archiver.visit(chat)
         except Conflict:
-            log.info("archive.busy", chat=chat)
+            log.info("archive.chat_skipped", chat=chat)
         except CorruptData as exc:
             # A chat that cannot be archived must not block the others.
             log.error("archive.refused", chat=chat, error=exc.message)
@@ -142,7 +142,7 @@ class ArchiveWorker:
 
     async def _keep_lease(self) -> None:
         if not await self._lease.hold():
-            raise Unavailable("archive: another worker has the lease")
+            raise Unavailable("archive: another worker holds the lease")
 
 
 async def run_archive(container: StorageContainer, owner: str) -> None:

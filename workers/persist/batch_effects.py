@@ -104,7 +104,7 @@ _NAMES = {
 def tombstone_in_place_of(raw: CommittedMessage) -> Message | None:
     """Return the tombstone for an entry that cannot be persisted, so that no seq is missing.
 
-    None if even its chat cannot be read.
+    None if even its chat is not readable.
     """
     head = raw.tail.partition(b'"body":')[0]
     found = {

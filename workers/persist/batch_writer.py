@@ -237,11 +237,11 @@ class Writer:
         tombstone = None if work.why else tombstone_in_place_of(work.committed)
         try:
             if tombstone is None:
-                raise CorruptData("nothing of it can be stored")
+                raise CorruptData("no part of it can be stored")
             await self._put([PersistItem(tombstone, None)])
         except CorruptData as exc:
             place = work.committed
-            log.error("persist.hole", seq=place.seq, ts=place.ts, why=exc.message)
+            log.error("persist.gap_left", seq=place.seq, ts=place.ts, error=exc.message)
         await self._keep_dead(work, work.why or reason, by_chat)
 
     async def _keep_dead(self, work: Work, why: str, by_chat: dict[ChatId, Piece]) -> None:
@@ -258,7 +258,7 @@ class Writer:
             for each in items:
                 place: dict[str, Id] = {"chat": each.message.chat, "seq": each.message.seq}
                 place["batch"] = len(items)
-                self._tracer.tell(each.message.mid, "write", from_ns, now_ns, **place)
+                self._tracer.record_span(each.message.mid, "write", from_ns, now_ns, **place)
 
     # retries
 
@@ -273,7 +273,7 @@ class Writer:
                         await write()
                     return
                 except TimeoutError:
-                    failure = f"not done in {self._timeout_s:g} s"
+                    failure = f"timed out after {self._timeout_s:g} s"
                 except Unavailable as exc:
                     failure = exc.message
             if not self._is_patient:
@@ -287,11 +287,11 @@ class Writer:
         if self._lease.left_s() > self._timeout_s:
             return
         if not await self._lease.claim() or self._lease.left_s() <= self._timeout_s:
-            raise LeaseLost("it could end before a write does")
+            raise LeaseLost("the lease could expire before a write ends")
 
 
 async def bury(backlog: Backlog, raw: CommittedMessage, why: str) -> None:
     """Store a message that cannot be persisted as a dead letter."""
-    log.error("persist.dead_letter", seq=raw.seq, ts=raw.ts, reason=why)
+    log.error("persist.dead_lettered", seq=raw.seq, ts=raw.ts, reason=why)
     metrics.DEAD_LETTERS.inc()
     await backlog.bury(raw, why)

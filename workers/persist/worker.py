@@ -71,7 +71,7 @@ AHEAD_MAX = 200_000  # messages read past the oldest one that is not stored
 AHEAD_BYTES_MAX = 67_108_864  # memory for them; others are read again later
 
 SLOW_WRITES_MAX = 4  # concurrent writes of slow chats
-CHAT_UNREADABLE = "its chat cannot be read"
+CHAT_UNREADABLE = "its chat is not readable"
 
 
 class Stored(NamedTuple):
@@ -130,7 +130,7 @@ class PersistWorker:
                         await self._work()
                     except LeaseLost as exc:
                         log.warning(
-                            "persist.lease_lost", partition=self._partition, why=exc.message
+                            "persist.lease_lost", partition=self._partition, error=exc.message
                         )
             finally:
                 if self._client is not None:
@@ -153,7 +153,7 @@ class PersistWorker:
                     work = self._write_chunks(group, queues)
                     group.create_task(work, name=f"persist-{self._partition}-{number}")
                 await self._read(queues)
-                raise LeaseLost("another worker has it")
+                raise LeaseLost("claimed by another worker")
         except* ChatError as failures:
             raise failures.exceptions[0] from None
         finally:
@@ -179,7 +179,9 @@ class PersistWorker:
         progress = await self._backlog.get_progress() if queues.is_held else {}
         while await self._lease.hold():
             if self._container.hot.epoch_of(self._partition) != epoch:
-                raise LeaseLost("Redis is in another epoch: what was read may be lost there")
+                raise LeaseLost(
+                    "the Redis data epoch has changed; entries already read may be lost"
+                )
             if self._open_count >= AHEAD_MAX and not queues.is_held:
                 await self._wait_for_checkpoint()
                 continue
@@ -207,12 +209,12 @@ class PersistWorker:
         # Must precede any write past the checkpoint.
         is_past = bool(self._open) or count > CHUNK_MAX
         if is_past and not await self._backlog.note_ahead(self._lease, batch.last):
-            raise LeaseLost("another worker has the lease")
+            raise LeaseLost("another worker holds the lease")
         self._open.append(batch)
         self._open_count += count
         pieces, unreadable = sort_entries(entries)
         for raw in unreadable:
-            log.error("persist.hole", seq=raw.seq, ts=raw.ts, why=CHAT_UNREADABLE)
+            log.error("persist.gap_left", seq=raw.seq, ts=raw.ts, reason=CHAT_UNREADABLE)
             await bury(self._backlog, raw, CHAT_UNREADABLE)
         # Counts requested writes, not completed ones: a throttled chat is the one to shard.
         self._spreading.note([work for piece in pieces for work in piece.works])
@@ -271,7 +273,7 @@ class PersistWorker:
                     read[batch.first] = {piece.chat: piece for piece in sort_entries(entries)[0]}
                 piece = read[batch.first].get(queue.chat)
                 if piece is None:
-                    raise LeaseLost("what was read is no longer in the backlog")
+                    raise LeaseLost("the entries read are no longer in the backlog")
                 queues.load(item, piece.works)
 
     async def _write_alone(
@@ -290,7 +292,7 @@ class PersistWorker:
             # More likely the store than a single chat: all chats wait for it.
             await self._finish(queues, [chunk], await self._patient.write([chunk.piece]))
             return
-        log.warning("persist.slow_chat", partition=self._partition, chat=chunk.piece.chat)
+        log.warning("persist.chat_delayed", partition=self._partition, chat=chunk.piece.chat)
         self._slow.add(chunk.piece.chat)
         self._count_slow()
         group.create_task(self._write_slow(queues, chunk), name=f"slow-{chunk.piece.chat}")
@@ -342,19 +344,19 @@ class PersistWorker:
                 if chunk.piece.works
             }
             if self._open and tops and not await self._backlog.note_progress(self._lease, tops):
-                raise LeaseLost("another worker has the lease")
+                raise LeaseLost("another worker holds the lease")
             await self._note(items)
             failpoint("persist.before_checkpoint")
             if last and not await self._backlog.checkpoint(self._lease, last, count):
-                raise LeaseLost("another worker has the lease")
+                raise LeaseLost("another worker holds the lease")
             self._moved.set()
         failpoint("persist.after_checkpoint")
         if self._tracer is not None:
             sources = {chunk.piece.chat: chunk.source for chunk in chunks}
-            self._tell(self._tracer, sources, items)
+            self._record_spans(self._tracer, sources, items)
         await self._announce(items)
 
-    def _tell(
+    def _record_spans(
         self, tracer: Tracer, sources: Mapping[ChatId, Batch], items: Sequence[Stored]
     ) -> None:
         now_ns = time.time_ns()
@@ -362,7 +364,7 @@ class PersistWorker:
             batch = sources[ChatId(message.chat)]
             place: dict[str, Id] = {"chat": message.chat, "seq": message.seq}
             place |= {"partition": self._partition, "batch": batch.count}
-            tracer.tell(message.mid, "persist", batch.read_ns, now_ns, **place)
+            tracer.record_span(message.mid, "persist", batch.read_ns, now_ns, **place)
 
     async def _note(self, items: Sequence[Stored]) -> None:
         """Record in Redis how far the chats are stored, and trim their logs."""

@@ -153,7 +153,7 @@ class WriteSharding:
                     await self._move(window, shards, wanted)
         except ChatError as exc:
             metrics.SHARD_MOVES.labels("failed").inc()
-            log.warning("shards.not_moved", error=exc.message)
+            log.warning("shards.move_failed", error=exc.message)
 
     def _decide(self, window: Window, shards: int) -> int:
         limits = self._settings.shard_writes_per_s, self._settings.shards_max

@@ -125,7 +125,7 @@ async def _delete(container: StorageContainer, chat: ChatId, seq: int, ref: Ref)
         except (Forbidden, NotFound):
             continue
         return
-    raise NotFound("seq: the chat has no such message, or nobody in it may delete it")
+    raise NotFound("seq: the chat has no such message, or it cannot be deleted")
 
 
 def _broadcasts(container: StorageContainer) -> list[HTTPRouteHandler]:

@@ -73,6 +73,6 @@ def _sessions(container: StorageContainer) -> list[HTTPRouteHandler]:
     @delete("/v1/admin/users/{user:str}/sessions", opt={"rule": WRITE})
     async def end_sessions(user: PathId) -> None:
         """Log a user out everywhere: close all sessions and reject tokens issued before."""
-        await revoking.end_all(UserId(user), "ended by the application")
+        await revoking.end_all(UserId(user), "ended by the host application")
 
     return [list_sessions, end_sessions]

@@ -57,7 +57,7 @@ async def _find_trouble(container: StorageContainer) -> str | None:
                 return container.hot.refusal
             await container.directory.check()
     except TimeoutError:
-        return "a store is too slow"
+        return "a data store is too slow"
     except ChatError as exc:  # a missing table is a ConfigError; report it as not ready
         return exc.message
     return None

@@ -30,7 +30,7 @@ READ, READ_ANY = user_or_key("chats:read"), key("chats:read")
 
 Order = Annotated[
     Literal["newest", "oldest"],
-    QueryParameter(required=False, description="which come first"),
+    QueryParameter(required=False, description="sort order"),
 ]
 From = Annotated[
     int,

@@ -91,7 +91,7 @@ def _reading(container: StorageContainer) -> list[HTTPRouteHandler]:
         """Move the user's own marks forward; they never move back."""
         frame = frame_of(frames.Mark, data, request, chat=chat)
         if frame.read is None and frame.received is None:
-            raise BadRequest("read, received: give at least one")
+            raise BadRequest("read, received: at least one is required")
         await container.chats.mark(actor, frame)
 
     return [list_messages, mark]

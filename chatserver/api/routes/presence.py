@@ -18,7 +18,7 @@ from chatserver.protocol import frames
 Users = Annotated[
     list[frames.Id],
     QueryParameter(
-        name="user", min_items=1, max_items=frames.WATCH_MAX, description="may be given repeatedly"
+        name="user", min_items=1, max_items=frames.WATCH_MAX, description="can be repeated"
     ),
 ]
 

@@ -41,8 +41,8 @@ class HoldInfo(msgspec.Struct, frozen=True):
     state: Annotated[
         str,
         msgspec.Meta(
-            description="starting: what expires is still being copied; in_force; ending: what was "
-            "kept is being removed"
+            description="starting: expiring messages are being copied; in_force; ending: the "
+            "copies are being deleted"
         ),
     ]
 

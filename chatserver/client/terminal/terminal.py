@@ -118,7 +118,7 @@ async def _read_line(reader: asyncio.StreamReader) -> bytes:
     try:
         return await reader.readline()
     except ValueError:
-        raise TooLarge(f"a line of the input is longer than {LINE_BYTES_MAX} bytes") from None
+        raise TooLarge(f"an input line is longer than {LINE_BYTES_MAX} bytes") from None
 
 
 def _feed(descriptor: int, reader: asyncio.StreamReader, loop: asyncio.AbstractEventLoop) -> None:

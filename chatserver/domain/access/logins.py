@@ -14,7 +14,7 @@ import dataclasses
 from chatserver.domain.ids import UserId
 from chatserver.errors import Banned, Unauthenticated
 
-ENDED = "token: this login was ended: log in again"
+ENDED = "token: this login has ended; log in again"
 BANNED = "this user is banned"
 
 

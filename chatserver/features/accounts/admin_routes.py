@@ -90,6 +90,6 @@ def _devices(container: StorageContainer) -> list[HTTPRouteHandler]:
     @delete("/v1/admin/users/{user:str}/devices/{device:str}", opt={"rule": WRITE})
     async def end_device_of_user(user: PathId, device: PathId) -> None:
         """Log out one device of a user."""
-        await logins.end_one(UserId(user), device, "ended by the application")
+        await logins.end_one(UserId(user), device, "ended by the host application")
 
     return [list_devices_of_user, end_device_of_user]

@@ -134,7 +134,7 @@ async def _read_body(scope: Scope, receive: Receive) -> bytes | None:
     while not is_whole:
         message: Any = await receive()
         if message["type"] == "http.disconnect":
-            raise BadRequest("body: the connection ended before it was complete")
+            raise BadRequest("body: the connection closed before the body was complete")
         body += message.get("body", b"")
         is_whole = not message.get("more_body", False)
     return body

@@ -170,7 +170,7 @@ def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         cookies.check_same_origin(request)
         kept = request.cookies.get(cookies.NAME)
         if not kept:
-            raise Unauthenticated("refresh token: there is none: log in")
+            raise Unauthenticated("refresh token is missing; log in")
         return answer(await logins.refresh(kept), as_cookie=True, status=200)
 
     return [register, log_in, refresh]
@@ -349,9 +349,9 @@ def check_is_direct(peer: str, headers: Mapping[str, str]) -> None:
     """
     address = parse_address(peer)
     if address is None or not address.is_loopback:
-        raise Forbidden("demo login answers programs on this machine only")
+        raise Forbidden("demo login works only from this machine")
     if any(name in headers for name in _OF_PROXIES):
-        raise Forbidden("demo login does not answer through a proxy")
+        raise Forbidden("demo login does not work through a proxy")
 
 
 def check_is_local(host: str, origin: str | None) -> None:
@@ -361,6 +361,6 @@ def check_is_local(host: str, origin: str | None) -> None:
         Forbidden: `Host` is not a name of this machine, or `Origin` is not that of the page.
     """
     if urlsplit(f"//{host}").hostname not in _LOOPBACK:
-        raise Forbidden("host: demo login answers on 127.0.0.1 and localhost only")
+        raise Forbidden("host: demo login works only on 127.0.0.1 and localhost")
     if origin is not None and origin != f"http://{host}":
-        raise Forbidden("origin: demo login is for the page of this server only")
+        raise Forbidden("origin: demo login works only from pages of this server")

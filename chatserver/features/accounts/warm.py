@@ -90,7 +90,7 @@ class AccountRows(LoginRows):
         except ConditionFailed:
             known = None if login is None else await self.find_login(user, login.login)
             if login is None or known is None or known.seed != login.seed:
-                raise Conflict("user: this name is taken") from None
+                raise Conflict("user: this name is already taken") from None
 
     async def list_users(self, users: Collection[str]) -> list[User]:
         """Return the users that exist, sorted by id. Consistent; one call for up to 100."""
@@ -124,7 +124,7 @@ class AccountRows(LoginRows):
                 # The user predates profile rows; raises NotFound if the user does not exist.
                 await self._profiles.make_info(user)
         else:
-            raise Unavailable(f"user {user}: others keep changing the profile")
+            raise Unavailable(f"user {user}: too many concurrent profile changes; try again")
         found = await self.find_user(user)
         if found is None:
             raise NotFound(f"user {user}: does not exist")

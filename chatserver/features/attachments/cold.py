@@ -91,7 +91,7 @@ class Files:
             part = f"bytes=0-{SNIFF_BYTES - 1}"
             check_content(file.type, await self._store.read(key, size_max=SNIFF_BYTES, part=part))
         except ObjectMissing:
-            raise Conflict("attachment: is not uploaded yet") from None
+            raise Conflict("attachment: not uploaded yet") from None
         await self._store.call(
             "copy_object",
             Key=content_key(file),
@@ -112,7 +112,7 @@ class Files:
                     digest.update(piece)
             reported = checksum_base64(digest.hexdigest())
         if reported != checksum_base64(file.sha256):
-            raise BadRequest("content: has another SHA-256 than was said")
+            raise BadRequest("content: SHA-256 does not match `sha256`")
 
     async def read(self, file: File, size_max: int) -> bytes:
         """Return the content. Raises ObjectMissing, TooLarge."""

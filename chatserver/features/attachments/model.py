@@ -29,7 +29,7 @@ OCTETS = "application/octet-stream"
 THUMB_TYPE = "image/webp"
 
 Phase = Literal["waiting", "ready"]
-NO_SUCH_FILE = "attachment: there is no such file of yours in this chat"
+NO_SUCH_FILE = "attachment: you have no such file in this chat"
 
 _TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]*/[a-z0-9][a-z0-9!#$&^_.+-]*")
 _CHECKSUM = re.compile(r"[0-9a-f]{64}")
@@ -207,7 +207,7 @@ def check_sendable(file: File | None, sender: UserId, chat: ChatId, now_s: float
     if file.due is not None and file.due <= now_s:
         raise NotFound(NO_SUCH_FILE)
     if file.phase != "ready":
-        raise Conflict("attachment: is not uploaded yet")
+        raise Conflict("attachment: not uploaded yet")
     return file
 
 

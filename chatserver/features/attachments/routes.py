@@ -33,11 +33,11 @@ PROCESSING_WAIT_MS_MAX = 5_000
 Seq = Annotated[
     int | None,
     QueryParameter(
-        ge=1, le=frames.INT_MAX, required=False, description="the message in which it is seen"
+        ge=1, le=frames.INT_MAX, required=False, description="a message that contains the file"
     ),
 ]
 Thumb = Annotated[
-    int, QueryParameter(ge=0, le=1, required=False, description="1: the thumbnail instead")
+    int, QueryParameter(ge=0, le=1, required=False, description="1: return the thumbnail")
 ]
 WaitMs = Annotated[
     int,

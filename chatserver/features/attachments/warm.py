@@ -86,12 +86,12 @@ class Attachments:
                 metrics.RATE_LIMITED.labels("attachments").inc()
                 raise RateLimited(
                     f"attachments: {bounds.waiting_max} files or {bounds.waiting_bytes_max} bytes "
-                    "wait to be sent; send them, or wait until they are removed",
+                    "are not sent yet; send them, or wait until they are deleted",
                     retry_after_ms=60_000,
                 ) from None
             known = decode_file(exc.stored[0])
             if not known.is_same_request(file):
-                raise Conflict("attachment: was asked for with other words before") from None
+                raise Conflict("attachment: already requested with other values") from None
             return known
         return file
 
@@ -136,7 +136,7 @@ class Attachments:
             except ConditionFailed:
                 continue
             return wanted
-        raise Unavailable(f"file {file}: others keep changing it")
+        raise Unavailable(f"file {file}: too many concurrent changes; try again")
 
     # removal
 
@@ -294,4 +294,6 @@ def decode_file(item: Item) -> File:
             rev=int(item[Field.REV]["N"]),
         )
     except (KeyError, ValueError) as exc:
-        raise CorruptData(f"directory: {item.get(DirectoryField.PK)} is no file: {exc!r}") from exc
+        raise CorruptData(
+            f"directory: {item.get(DirectoryField.PK)} is not a file: {exc!r}"
+        ) from exc

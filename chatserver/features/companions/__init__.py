@@ -24,7 +24,7 @@ FEATURE = Feature(
     commands={
         "companion": (
             "chatserver.features.companions.cli:companion",
-            "Make, list, update and delete AI companions.",
+            "Create, list, update and delete AI companions.",
         ),
     },
     sample_items="chatserver.features.companions.sample_items:sample_items",

@@ -120,7 +120,7 @@ def delete(id_: str) -> None:
 def _changes_of(given: dict[str, Any]) -> Changes:
     prompt, file = given["prompt"], given["prompt_file"]
     if prompt is not None and file is not None:
-        raise click.UsageError("--prompt, --prompt-file: give one of them")
+        raise click.UsageError("--prompt, --prompt-file: exactly one is required")
     if file is not None:
         try:
             prompt = file.read_text("utf-8")

@@ -30,11 +30,11 @@ ANSWER_TOKENS_MAX: Final = 64_000
 
 _TIME_CHARS = 10  # timestamp part of a ULID
 
-NO_COMPANION: Final = "companion: there is no such companion"
-NO_SESSION: Final = "session: there is none with this companion"
-NO_SUCH_CHAT: Final = "chat: is no session of yours"
-OVER: Final = "chat: this session is no longer active"
-CHANGED: Final = "session: another request changed it at the same moment"
+NO_COMPANION: Final = "companion: no such companion"
+NO_SESSION: Final = "session: you have none with this companion"
+NO_SUCH_CHAT: Final = "chat: not one of your sessions"
+OVER: Final = "chat: this session has ended"
+CHANGED: Final = "session: changed by a concurrent request; try again"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -124,4 +124,4 @@ def is_same_request(a: ChatId, b: ChatId) -> bool:
 
 def describe_active(active: CompanionSession) -> str:
     """Return the error message for starting a session while another one is active."""
-    return f"session: there is an active one with this companion: chat {active.chat}"
+    return f"session: one with this companion is already active: chat {active.chat}"

@@ -28,7 +28,7 @@ EXPORTS_PER_DAY_MAX = 3  # of one user
 FRESH_S = 300  # a user without a password erases themselves with a token this new
 LINK_S = 300  # lifetime of a link to an export
 
-NO_EXPORT = "export: none was asked for, or its time is over"
+NO_EXPORT = "export: you have none, or it has expired"
 
 
 class Lockout:
@@ -128,7 +128,7 @@ class Privacy:
         """
         if self._clock.time() - issued_at > FRESH_S:
             seconds = FRESH_S
-            raise Forbidden(f"token: must be at most {seconds} s old for this: get a new one")
+            raise Forbidden(f"token: must be at most {seconds} s old; log in again")
 
     async def erase(self, user: UserId) -> Job:
         """Start the erasure of a user's data, and end the user's access at once.
@@ -142,7 +142,7 @@ class Privacy:
             Unavailable: the erasure may have started; then workers complete it.
         """
         if user in self._reserved:
-            raise Forbidden("user: belongs to the installation and cannot be erased")
+            raise Forbidden("user: is reserved by the server and cannot be erased")
         now_ms = self._now_ms()
         receipt = await self._jobs.create_erasure(
             Job(new_job_id(), "erasure", user, now_ms, now_ms)

@@ -19,7 +19,7 @@ FEATURE = Feature(
     commands={
         "vapid": (
             "chatserver.features.push.cli:vapid",
-            "Make the key pair of pushes to browsers.",
+            "Create the key pair for browser pushes.",
         ),
     },
     dev_settings="chatserver.features.push.providers.vapid:make_dev_settings",

@@ -97,7 +97,7 @@ class Notice:
         }
         encoded = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
         if len(encoded) > PAYLOAD_BYTES_MAX:
-            raise AssertionError("the bounds of the fields keep it below")
+            raise AssertionError("field limits keep the size below the maximum")
         return encoded
 
 

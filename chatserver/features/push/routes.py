@@ -82,7 +82,7 @@ def _subscriptions(container: StorageContainer) -> list[HTTPRouteHandler]:
         """Register a browser or an application. Idempotent."""
         subscription = _parse(data, actor, principal.device, allowed)
         if subscription.kind == "web" and not sends_to_browsers:
-            raise BadRequest("endpoint: this installation does not push to browsers")
+            raise BadRequest("endpoint: browser push is not configured on this server")
         now = container.clock.time()
         await container.get(PushContainer).state.record_devices(actor)
         await container.get(PushContainer).subscriptions.put(subscription, now)
@@ -141,15 +141,15 @@ def _parse(
 ) -> Subscription:
     """Validate a subscription request. Raises BadRequest."""
     if (data.endpoint is None) == (data.token is None):
-        raise BadRequest("a subscription has either an endpoint or a token")
+        raise BadRequest("endpoint, token: exactly one is required")
     kind = data.kind or ("web" if data.token is None else "fcm")
     if (kind == "web") != (data.token is None):
-        raise BadRequest("kind: web has an endpoint, fcm and apns have a token")
+        raise BadRequest("kind: web needs an endpoint, fcm and apns need a token")
     if data.token is not None:
         token = parse_apns_token(data.token) if kind == "apns" else parse_token(data.token)
         return Subscription(subscription_id(kind, token), user, kind, token, device=device)
     if data.endpoint is None or data.keys is None:
-        raise BadRequest("keys: a browser has p256dh and auth")
+        raise BadRequest("keys: p256dh and auth are required for a browser")
     endpoint = check_endpoint(data.endpoint, allowed)
     p256dh, auth = check_keys(data.keys.p256dh, data.keys.auth)
     name = subscription_id("web", endpoint)

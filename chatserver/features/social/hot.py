@@ -43,7 +43,9 @@ class LikeQueue:
             Overloaded: the queue is full.
         """
         if int(await self._hot.call("XLEN", self._key_of(post))) >= self._queue_max:
-            raise Overloaded("likes: too many wait to be counted", retry_after_ms=RETRY_MS)
+            raise Overloaded(
+                "too many likes are waiting to be counted; try again", retry_after_ms=RETRY_MS
+            )
 
     async def add(self, post: PostId, change: Liking) -> None:
         """Append a like. Concurrent calls may exceed `queue_max` slightly."""

@@ -130,4 +130,4 @@ def parse_content(text: str) -> str:
 def check_other(user: UserId, other: UserId) -> None:
     """Raises BadRequest if both are the same user."""
     if user == other:
-        raise BadRequest("user: must be somebody else")
+        raise BadRequest("user: must be another user")

@@ -37,7 +37,7 @@ READ, WRITE = user_or_key("social:read"), user_or_key("social:write")
 Start = dict[str, str | int]
 
 Thumb = Annotated[
-    int, QueryParameter(ge=0, le=1, required=False, description="1: the thumbnail instead")
+    int, QueryParameter(ge=0, le=1, required=False, description="1: return the thumbnail")
 ]
 
 
@@ -338,7 +338,7 @@ def _timeline_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     ) -> Page[PostInfo]:
         """Read the caller's timeline: posts of followed users and own posts, newest first."""
         if user != actor:
-            raise NotFound("timeline: only one's own can be read")
+            raise NotFound("timeline: you can only read your own")
         place = f"timeline of {actor}"
         start = container.cursors.open(place, cursor, list[str])
         before = None if start is None else PostRef(PostId(start[0]), start[1])

@@ -89,7 +89,7 @@ class BeforeSendCheck:
         if verdict is None:
             if self._settings.before_send_policy == "open":
                 return question.body
-            raise Unavailable("messages cannot be checked at the moment; try again")
+            raise Unavailable("messages cannot be checked now; try again")
         if verdict.action == "refuse":
             if await self._is_committed(question):
                 return question.body
@@ -127,7 +127,7 @@ class BeforeSendCheck:
     def _record_failure(self, error: Exception) -> None:
         metrics.BEFORE_SEND_VERDICTS.labels("failed").inc()
         self._failures += 1
-        log.warning("before_send.failed", error=str(error) or "no answer in time")
+        log.warning("before_send.failed", error=str(error) or "timed_out")
         if self._failures >= BREAKER_FAILURES:
             self._failures = 0
             self._closed_until = self._clock.monotonic() + BREAKER_S

@@ -20,7 +20,9 @@ def webhooks() -> None:
 
 
 @webhooks.command("list")
-@click.option("--limit", default=100, type=click.IntRange(1, 100_000), help="so many at most")
+@click.option(
+    "--limit", default=100, type=click.IntRange(1, 100_000), help="Maximum number to print."
+)
 def list_dead(limit: int) -> None:
     """Print the dead letters, oldest first: place, attempts, why, event."""
     settings = prepare("webhooks")
@@ -30,11 +32,11 @@ def list_dead(limit: int) -> None:
 
 @webhooks.command()
 @click.argument("places", nargs=-1)
-@click.option("--all", "is_all", is_flag=True, help="replay all of them")
+@click.option("--all", "is_all", is_flag=True, help="Replay all.")
 def replay(places: tuple[str, ...], is_all: bool) -> None:
     """Queue the dead letters at PLACES (as printed by `list`) for delivery again."""
     if bool(places) == is_all:
-        raise click.UsageError("give places, or --all")
+        raise click.UsageError("give PLACES or --all")
     settings = prepare("webhooks")
     require_redis(settings.redis)
     run(_replay(settings, None if is_all else set(places)))
@@ -58,7 +60,7 @@ async def _list(settings: Settings, limit: int) -> None:
     count = 0
     async for _, dead in iter_dead(settings):
         if count == limit:
-            click.echo(f"more than {limit}: see --limit", err=True)
+            click.echo(f"more than {limit} exist; raise --limit", err=True)
             return
         count += 1
         text = dead.event.decode(errors="replace")
@@ -75,4 +77,4 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
     click.echo(f"{len(found)} replayed")
     missing = (places or set()).difference(found)
     if missing:
-        raise click.ClickException(f"not there: {', '.join(sorted(missing))}")
+        raise click.ClickException(f"not found: {', '.join(sorted(missing))}")

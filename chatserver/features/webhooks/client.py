@@ -43,11 +43,11 @@ class Webhook:
             messages.encode(question), "before_send", messages.ANSWER_BYTES_MAX
         )
         if not answer.is_ok:
-            raise Unavailable(f"before_send answered {answer.status}")
+            raise Unavailable(f"before_send returned status {answer.status}")
         try:
             return messages.decode_verdict(answer.body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-            raise Unavailable(f"before_send answered something else: {exc}") from exc
+            raise Unavailable(f"before_send returned an invalid response: {exc}") from exc
 
     async def deliver(self, event: bytes, name: str, event_id: str) -> int:
         """Send an event; return the status of the response.

@@ -28,7 +28,7 @@ PENDING_MAX = 100_000  # events that wait per partition; more are dead letters a
 
 DEAD_MAX = 100_000
 APPENDED_MAX = 500  # events in one command
-FULL = "too many events wait"
+FULL = "too many events are waiting"
 
 
 class PendingEvent(NamedTuple):

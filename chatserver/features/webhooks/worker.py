@@ -135,7 +135,7 @@ class EventDeliverer:
             return 0.0
         pause_s = max(2 * self._pause_s, BACKOFF_S)
         self._pause_s = min(pause_s, PAUSE_S_MAX, BACKOFF_S_MAX)
-        log.warning("webhooks.down", waits_s=round(self._pause_s, 1))
+        log.warning("webhooks.paused", wait_s=round(self._pause_s, 1))
         return jittered(self._pause_s)
 
     async def _deliver_lane(self, lane: Sequence[PendingEvent]) -> bool:
@@ -178,7 +178,7 @@ class EventDeliverer:
     async def _fail(self, waiting: PendingEvent, why: str) -> None:
         metrics.HOOK_EVENTS.labels("failed").inc()
         if waiting.attempts + 1 >= ATTEMPTS_MAX:
-            log.error("webhooks.given_up", why=why, attempts=waiting.attempts + 1)
+            log.error("webhooks.given_up", reason=why, attempts=waiting.attempts + 1)
             await self._events.dead_letter(waiting, why)
             return
         wait_s = min(BACKOFF_S * 2**waiting.attempts, BACKOFF_S_MAX)

@@ -124,7 +124,7 @@ class Channels:
         try:
             await self._open_chat(chat)
         except ChatError as exc:
-            log.warning("channel.chat_not_opened", chat=chat, error=exc.message)
+            log.warning("channel.load_failed", chat=chat, error=exc.message)
 
     def _channel_of(self, chat: ChatId, head: LargeHead) -> Channel:
         channel = self._channels.get(chat)
@@ -305,7 +305,7 @@ class Channels:
                 await self._subscriptions.listen([chat])  # a session attached meanwhile
         except ChatError as exc:
             # The subscription expires.
-            log.warning("channel.not_left", chat=chat, error=exc.message)
+            log.warning("channel.unsubscribe_failed", chat=chat, error=exc.message)
 
     # entries
 

@@ -53,7 +53,7 @@ class MailboxCheck:
     def find_problem(self) -> str:
         """Return an error text if no echo arrived for `LATE_S`; empty if the mailbox works."""
         if self._arrived_at is None:
-            return "no echo has arrived in this gateway's mailbox yet"
+            return "this gateway's mailbox has received no echo yet"
         if self._clock.monotonic() - self._arrived_at > LATE_S:
-            return "echoes do not arrive in this gateway's mailbox; check redis"
+            return "this gateway's mailbox receives no echoes; check Redis"
         return ""

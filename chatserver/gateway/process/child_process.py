@@ -87,7 +87,7 @@ class GatewayProcess:
             return
         is_ending = self._ready.done() or self.ended.done()
         if not await self.wait_ended(LAST_STEPS_S if is_ending else 0) and not is_ending:
-            raise StartFailed(f"was not ready after {deadline_s:g} s")
+            raise StartFailed(f"was not ready within {deadline_s:g} s")
         code = self.ended.result()
         raise StartFailed(
             f"ended with {code} while starting", is_wrong_setting=code == EXIT_WRONG_SETTING

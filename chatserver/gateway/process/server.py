@@ -151,9 +151,9 @@ class GatewayServer:
                 return HTTPStatus.SERVICE_UNAVAILABLE, f"{problem}\n"
             return HTTPStatus.OK, "ok\n"
         if self._is_draining or len(self._connections) > self.settings.connections_max:
-            return HTTPStatus.SERVICE_UNAVAILABLE, "full or draining: try another gateway\n"
+            return HTTPStatus.SERVICE_UNAVAILABLE, "full or draining; try another gateway\n"
         if not self._is_origin_allowed(request):
-            return HTTPStatus.FORBIDDEN, "this origin may not connect\n"
+            return HTTPStatus.FORBIDDEN, "this origin is not allowed\n"
         if self._admission.wait_s(address):
             metrics.RATE_LIMITED.labels("connections").inc()
             return HTTPStatus.TOO_MANY_REQUESTS, "too many connections from this address\n"
@@ -255,7 +255,7 @@ class GatewayServer:
         for body, devices in events:
             if mid := codec.mid_of_event(body):
                 place: dict[str, Id] = {"gateway": self.gateway, "devices": devices}
-                tracer.tell(mid, "deliver", codec.ts_of_event(body) * 1000, now_ns, **place)
+                tracer.record_span(mid, "deliver", codec.ts_of_event(body) * 1000, now_ns, **place)
 
     # sessions
 
@@ -393,7 +393,7 @@ class GatewayServer:
             self._token_expiry.close_expired(self._clock.time())
             due, overdue = self._wheel.advance()
             for connection in overdue:
-                log.info("connection.no_pong", peer=connection.peer)
+                log.info("connection.pong_missed", peer=connection.peer)
                 connection.close(Close.NO_PONG, "no pong in time")
             for connection in due:
                 connection.ping()

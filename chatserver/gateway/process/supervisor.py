@@ -72,12 +72,12 @@ class Slot:
                         self._process = await self._fleet.launch(self.number)
             except StartFailed as exc:
                 tries += 1
-                log.error("gateways.start_failed", number=self.number, why=str(exc), tries=tries)
+                log.error("gateways.start_failed", number=self.number, error=str(exc), tries=tries)
                 is_hopeless = tries >= TRIES_MAX or exc.is_wrong_setting
                 if is_hopeless and not self._fleet.is_serving:
                     raise Unavailable(
-                        f"gateway process {self.number} {exc}, {tries} times in a row; "
-                        "it has said why"
+                        f"gateway process {self.number} {exc}, {tries} times in a row; its log "
+                        "has the cause"
                     ) from exc
             else:
                 tries = 0
@@ -184,7 +184,7 @@ class GatewayProcesses:
                 for slot in self._slots:
                     await slot.renew()
             except StartFailed as exc:
-                log.error("gateways.restart_given_up", number=slot.number, why=str(exc))
+                log.error("gateways.restart_given_up", number=slot.number, error=str(exc))
             else:
                 log.info("gateways.restarted")
 
@@ -209,7 +209,7 @@ class GatewayProcesses:
     async def see_off(self, process: GatewayProcess) -> None:
         """Wait until a draining process exits; kill it after the drain timeout."""
         if not await process.wait_ended(self._settings.gateway.drain_s + KILL_AFTER_S):
-            log.error("gateways.process_killed", pid=process.pid, why="its drain took too long")
+            log.error("gateways.process_killed", pid=process.pid, reason="drain_timeout")
 
     async def _end_all(self) -> None:
         for process in self._alive:

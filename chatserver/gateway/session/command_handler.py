@@ -167,7 +167,7 @@ class CommandHandler:
                 wait_s = HELD_TIMEOUT_S
                 self._held_timer = loop.call_later(wait_s, self._refuse_late)
         elif self._state.stage is LIVE:
-            why = "wait for answers before sending more"
+            why = "wait for responses before sending more"
             metrics.RATE_LIMITED.labels("held").inc()
             self._refuse_payload(payload, number, RateLimited(why, retry_after_ms=100))
         else:
@@ -185,7 +185,7 @@ class CommandHandler:
                 if codec.find_request_id(payload) is None or since + wait_s > loop.time():
                     kept.append((since, number, payload))
                 else:
-                    error = Unavailable("the session is brought up to date: try again")
+                    error = Unavailable("the session is still synchronizing; try again")
                     self._count_refused(error)
                     self._refuse_payload(payload, number, error)
             self._held = kept
@@ -243,7 +243,7 @@ class CommandHandler:
             return
         match frame:
             case frames.Hello():
-                raise BadRequest("hello: the session is already open")
+                raise BadRequest("hello: already received")
             case frames.Send():
                 self._send(frame)
             case frames.State():
@@ -263,7 +263,7 @@ class CommandHandler:
         if self._state.requests_pending >= REQUESTS_IN_FLIGHT_MAX:
             metrics.RATE_LIMITED.labels("requests_in_flight").inc()
             raise RateLimited(
-                f"at most {REQUESTS_IN_FLIGHT_MAX} requests may wait for an answer",
+                f"at most {REQUESTS_IN_FLIGHT_MAX} requests may be in flight",
                 retry_after_ms=200,
             )
         self._state.requests_pending += 1
@@ -282,7 +282,7 @@ class CommandHandler:
                 self._state.requests_pending -= 1
 
         def crashed() -> None:
-            self._refuse(request, ChatError("the request failed; it is our fault"))
+            self._refuse(request, ChatError("internal error; the request failed"))
 
         self._context.tasks.spawn(run(), f"request-{self.session.id}", crashed)
 
@@ -362,7 +362,7 @@ class CommandHandler:
         self._state.hello()
 
         def crashed() -> None:
-            self.session.bye(Close.OVERLOADED, "hello failed; it is our fault", 1000)
+            self.session.bye(Close.OVERLOADED, "internal error; hello failed", 1000)
 
         self._context.tasks.spawn(self._open(frame, claims), f"hello-{self.session.id}", crashed)
 
@@ -446,7 +446,7 @@ class CommandHandler:
     ) -> None:
         if self._state.sends_unacked >= SENDS_IN_FLIGHT_MAX:
             metrics.RATE_LIMITED.labels("sends_in_flight").inc()
-            why = f"at most {SENDS_IN_FLIGHT_MAX} sends may wait for an ack"
+            why = f"at most {SENDS_IN_FLIGHT_MAX} sends may be in flight"
             self._refuse_send(frame, number, RateLimited(why, retry_after_ms=100))
             return
         if not is_looked_up and (frame.attachments or is_session_chat(frame.chat)):
@@ -504,7 +504,7 @@ class CommandHandler:
                 self._process_held()
 
         def crashed() -> None:
-            self._refuse(frame.id, ChatError("the request failed; it is our fault"))
+            self._refuse(frame.id, ChatError("internal error; the request failed"))
 
         self._context.tasks.spawn(send(), f"send-{self.session.id}", crashed)
 
@@ -548,11 +548,11 @@ class CommandHandler:
             )
 
         def on_timeout() -> None:
-            why = "not stored in time: the message may still appear; the same ref tells"
+            why = "not stored in time; retry with the same ref to learn the outcome"
             self.refused(draft, Unavailable(why))
 
         if not self._context.stored_waits.add(draft.chat, seq, on_stored, on_timeout):
-            self.refused(draft, Unavailable("too many sends wait to be stored"))
+            self.refused(draft, Unavailable("too many sends are waiting to be stored"))
             return
         self._context.tasks.spawn(self._check_stored(draft.chat), f"stored-{self.session.id}")
 
@@ -563,7 +563,7 @@ class CommandHandler:
                 chat, await self._context.container.chat_log.get_stored(chat)
             )
         except ChatError as exc:
-            log.warning("session.stored_unknown", chat=chat, error=exc.message)
+            log.warning("session.stored_unconfirmed", chat=chat, error=exc.message)
 
     async def _renew(self, frame: frames.Auth) -> frames.Ok | None:
         """Renew the session with a newer token."""

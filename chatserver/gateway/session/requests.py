@@ -143,7 +143,7 @@ class Requests:
 
     async def _mark(self, user: UserId, frame: frames.Mark) -> Answer:
         if frame.read is None and frame.received is None:
-            raise BadRequest("read, received: give at least one")
+            raise BadRequest("read, received: at least one is required")
         await self._container.chats.mark(user, frame)
         return None if frame.id is None else frames.Ok(frame.id)
 

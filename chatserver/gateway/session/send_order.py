@@ -55,7 +55,7 @@ class SendOrder:
             return
         self._add(found, ref, number)
         wait_ms = max(100, int((found.retry_at - now) * 1000))
-        why = f"an earlier send was refused: repeat {first} first, and then this one"
+        why = f"an earlier send was refused; retry {first} first, then this one"
         raise RateLimited(why, retry_after_ms=wait_ms)
 
     def refuse(self, chat: str, ref: str, number: int | None, retry_at: float) -> None:

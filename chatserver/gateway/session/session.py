@@ -261,7 +261,7 @@ class Session:
                 self._wait_for_stored(chat, seq, epoch)
 
         if not self._context.stored_waits.add(chat, seq, on_stored, on_timeout):
-            log.warning("session.stored_unknown", chat=chat, error="too many waits")
+            log.warning("session.stored_unconfirmed", chat=chat, reason="too_many_waits")
 
     async def wait_for_room(self) -> None:
         """Wait until the send queue has room."""
@@ -327,7 +327,7 @@ class Session:
 
     def _crashed(self) -> None:
         """Close the session after a failed task, because only a reconnect can restore delivery."""
-        self.bye(Close.OVERLOADED, "the session failed; it is our fault", 1000)
+        self.bye(Close.OVERLOADED, "internal error; the session failed", 1000)
 
     async def _pump(self, *, is_resuming: bool) -> None:
         """Send inbox events until the device has all of them, no faster than the device reads.

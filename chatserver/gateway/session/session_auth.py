@@ -37,7 +37,7 @@ class TokenExpiry:
         """Close the sessions whose tokens have expired."""
         for second in [each for each in self._expiring if each <= now]:
             for auth in self._expiring.pop(second):
-                auth.close(Close.UNAUTHENTICATED, "the token has expired: log in again")
+                auth.close(Close.UNAUTHENTICATED, "the token has expired; log in again")
 
 
 class SessionAuth:

@@ -26,7 +26,7 @@ from chatserver.protocol.codes import Close
 log = structlog.get_logger()
 
 USERS_PER_CHECK_MAX = 500
-REPLACED = "replaced by another session of this device, or over the limit of sessions"
+REPLACED = "replaced by another session of this device, or the session limit was exceeded"
 
 
 class SessionDirectory:

@@ -312,7 +312,7 @@ class Connection(asyncio.Protocol):
             self._fragments_decoder = None
             if self._is_text is self._is_packed:
                 wanted = "binary" if self._is_packed else "text"
-                self.close(Close.BAD_PROTOCOL, f"{self._ws.subprotocol} speaks {wanted} frames")
+                self.close(Close.BAD_PROTOCOL, f"{self._ws.subprotocol} needs {wanted} frames")
             elif self._is_packed:
                 self._packed_message(payload)
             else:

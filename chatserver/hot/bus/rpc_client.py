@@ -70,7 +70,7 @@ class WarmCalls:
         """Fail every pending call: Redis has a new epoch and may have lost calls or results."""
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(Unavailable("warm tier: Redis was restarted, try again"))
+                future.set_exception(Unavailable("warm tier: Redis was restarted; try again"))
 
     def answered(self, answer: Answer) -> None:
         """Handle a result from the mailbox; a result without a pending call is dropped."""
@@ -188,7 +188,9 @@ class WarmCalls:
 
     async def _call(self, operation: rpc.AnyOperation, key: str | None = None) -> bytes:
         if len(self._waiting) >= WAITING_MAX:
-            raise Overloaded("too many requests wait for the warm tier", retry_after_ms=1000)
+            raise Overloaded(
+                "too many requests are waiting for the warm tier; try again", retry_after_ms=1000
+            )
         call = rpc.Call(
             new_id(),
             self._gateway,
@@ -204,7 +206,7 @@ class WarmCalls:
                 error = translate_reply_error(reply)
                 is_full = isinstance(error, Overloaded)
                 future.set_exception(
-                    error if is_full else Unavailable(f"warm tier: not asked: {reply}")
+                    error if is_full else Unavailable(f"warm tier: call not queued: {reply}")
                 )
 
         key = key or self._hot.keys.rpc_calls()
@@ -216,8 +218,8 @@ class WarmCalls:
                 answer = await future
         except TimeoutError:
             raise Unavailable(
-                f"the warm tier did not answer within {self._timeout_s:g} s; "
-                "is 'chatserver worker rpc' running?"
+                f"the warm tier did not respond within {self._timeout_s:g} s; check that "
+                "`chatserver worker rpc` is running"
             ) from None
         finally:
             self._waiting.pop(call.id, None)

@@ -36,7 +36,7 @@ class TakenCall:
 
 def stopping() -> Unavailable:
     """Return the error for a call that was received but not started."""
-    return Unavailable("the worker was stopped; try again", retry_after_ms=100)
+    return Unavailable("the worker is stopping; try again", retry_after_ms=100)
 
 
 class CallQueue:
@@ -90,10 +90,12 @@ class CallQueue:
             try:
                 call = rpc.decode_call(payload)
             except msgspec.MsgspecError as exc:
-                log.error("rpc.call_not_known", entry=name.decode(), error=str(exc))
+                log.error("rpc.call_rejected", entry=name.decode(), error=str(exc))
                 with contextlib.suppress(msgspec.MsgspecError):
                     head = rpc.decode_head(payload)
-                    self.fail(head, Unavailable("the worker does not know this call; is it old?"))
+                    self.fail(
+                        head, Unavailable("the worker does not know this call; update the worker")
+                    )
                 continue
             age_ms = max(0, now_ms - int(name.partition(b"-")[0]))
             taken = TakenCall(call, asked_at + (call.budget_ms - age_ms) / 1000)

@@ -23,7 +23,7 @@ HIDDEN_MAX = 500
 
 _FULL, _HIDES_TOO_MANY = 6, 2
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
-_BACKLOG_FULL = "the backlog is full: messages wait for the warm tier"
+_BACKLOG_FULL = "the backlog is full; wait until messages are persisted"
 
 
 class Amendments:
@@ -95,7 +95,7 @@ class Amendments:
             raise Overloaded(_BACKLOG_FULL)
         outcome = _OUTCOMES.get(code)
         if outcome is None:
-            raise CorruptData(f"amend.lua answered {code!r}")
+            raise CorruptData(f"amend.lua returned {code!r}")
         match outcome:
             case Outcome.COMMITTED:
                 return Amended(outcome, rest[0], rest[1], size_bytes=rest[2])

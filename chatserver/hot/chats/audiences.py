@@ -231,7 +231,7 @@ class Audiences:
                 is_loaded = True
             except NotFound:
                 raise NotFound(NOT_A_MEMBER) from None
-        raise Unavailable(f"chat {chat}: could not be opened, try again")
+        raise Unavailable(f"chat {chat}: could not be loaded; try again")
 
     def _make(
         self,

@@ -49,4 +49,4 @@ class ExpiringMessages:
 
 def _on_reply(reply: Reply) -> None:
     if isinstance(reply, Exception):
-        log.info("expiring.not_recorded", error=str(reply))
+        log.info("expiry.record_failed", error=str(reply))

@@ -103,7 +103,9 @@ class GroupCommit:
             Overloaded: too many drafts wait already.
         """
         if len(self._queue) >= self._queue_max:
-            raise Overloaded("too many messages wait for Redis; slow down", retry_after_ms=500)
+            raise Overloaded(
+                "too many messages are waiting for Redis; slow down", retry_after_ms=500
+            )
         if not self._queue:
             self._since = time.monotonic()
         self._queue.append((draft, audience))
@@ -156,7 +158,7 @@ class GroupCommit:
     def _trace(self, tracer: Tracer, batch: list[Submission], sent_ns: int) -> None:
         now_ns, place = time.time_ns(), {"partition": self._partition, "batch": len(batch)}
         for draft, _ in batch:
-            tracer.tell(draft.mid, "commit", sent_ns, now_ns, chat=draft.chat, **place)
+            tracer.record_span(draft.mid, "commit", sent_ns, now_ns, chat=draft.chat, **place)
 
     def _give_back(self, chat: ChatId, submissions: list[Submission]) -> None:
         """Return these drafts and the queued ones of the chat, so that it is loaded again."""
@@ -288,17 +290,17 @@ class GroupCommit:
         if code == _NOT_MEMBER:
             draft.owner.not_member(draft)
         elif code == _FULL:
-            full = Overloaded("the backlog is full: messages wait for the warm tier")
+            full = Overloaded("the backlog is full; wait until messages are persisted")
             draft.owner.failed(draft, full)
         elif code == _NO_TARGET:
             error = BadRequest("reply_to: the chat has no message with this seq")
             draft.owner.failed(draft, error)
         elif code == _CHAT_FULL:
             metrics.RATE_LIMITED.labels("chat_backlog").inc()
-            why = "too many messages of this chat wait to be stored: slow down"
+            why = "too many messages of this chat are not stored yet; slow down"
             draft.owner.failed(draft, RateLimited(why, retry_after_ms=1000))
         else:
-            draft.owner.failed(draft, CorruptData(f"accept.lua answered {code!r}"))
+            draft.owner.failed(draft, CorruptData(f"accept.lua returned {code!r}"))
 
     # Redis lost the script: queue everything again in order, load it, and resume
 

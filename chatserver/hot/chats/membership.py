@@ -265,7 +265,7 @@ class MemberCheck:
             first = Seq(1 if history == b"all" else max(1, joined))
             return Reader(first, Seq(int(seq)), Seq(int(stored or 0)))
         else:
-            raise Unavailable(f"chat {chat}: could not be opened, try again")
+            raise Unavailable(f"chat {chat}: could not be loaded; try again")
         raise NotFound(NOT_A_MEMBER)
 
     async def add_periods(self, chat: ChatId, user: UserId, reader: Reader) -> Reader:

@@ -51,7 +51,7 @@ class UndeliveredChats:
 
     def _send(self, done: dict[ChatId, Seq], is_posted: bool = True) -> None:
         if not is_posted:
-            log.warning("settle.left_to_repair", error="mail was lost")
+            log.warning("undelivered.deferred_to_repair", reason="mail_lost")
             return
         script = load_script("finish_fan_outs")
         for keys, args in self._calls(list(done.items())):
@@ -88,4 +88,4 @@ class UndeliveredChats:
 
 def _log_failure(reply: Reply) -> None:
     if isinstance(reply, Exception):
-        log.warning("settle.left_to_repair", error=str(reply))
+        log.warning("undelivered.deferred_to_repair", error=str(reply))

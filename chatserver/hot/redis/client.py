@@ -289,7 +289,7 @@ class HotClient(abc.ABC):
         for name in self.refusals.keys() - before.keys():
             log.error("hot.writes_refused", redis=name, error=self.refusals[name])
         for name in before.keys() - self.refusals.keys():
-            log.info("hot.writes_taken_again", redis=name)
+            log.info("hot.writes_resumed", redis=name)
 
     async def _find_refusal(self, key: str) -> str:
         """Return why Redis refuses a write; empty if it accepts it or does not answer.
@@ -317,7 +317,7 @@ class HotClient(abc.ABC):
         if epoch == self.epochs[partition]:
             log.warning("hot.epoch_lost", redis=self.name, partition=partition)
             self.doubt(partition)
-        raise Unavailable(f"redis at {self.name}: lost what it had; it is being filled again")
+        raise Unavailable(f"redis at {self.name}: lost its data; it is being reloaded")
 
     @abc.abstractmethod
     def doubt(self, partition: int) -> None:
@@ -362,7 +362,7 @@ class HotClient(abc.ABC):
             raise ConfigError(
                 [
                     f"redis.partitions: is {self.settings.partitions}, but this Redis was "
-                    f"started with {partitions}; drain and empty it to change the number"
+                    f"initialized with {partitions}; to change it, drain and empty Redis"
                 ]
             )
         return Epoch(epoch.decode())

@@ -84,7 +84,7 @@ class ClusterClient(HotClient):
 
     def _send_and_wait(self, on_reply: OnReply, args: Sequence[Value]) -> None:
         key = key_in(args)
-        assert key is not None, "what commits has keys"
+        assert key is not None, "a commit script has keys"
         commands = (tuple(args), self._wait)
         self._route_of(slot_of(key)).send(on_reply, commands, durable=self._durable)
 
@@ -127,7 +127,7 @@ class ClusterClient(HotClient):
         node = self._route_of(slot_of(key)).node
         if node is None or node.wire is None:
             self.refresh_soon()
-            raise Unavailable(f"redis at {self.name}: nobody serves {key} now")
+            raise Unavailable(f"redis at {self.name}: no node serves {key}")
         return self._blocking_client_at(node.address)
 
     async def within(self, call: Any) -> Any:
@@ -177,7 +177,7 @@ class ClusterClient(HotClient):
         orphans = [route.slot for route in self._routes.values() if route.wire is None]
         if orphans:
             raise Unavailable(
-                f"redis at {self.name}: {len(orphans)} of the slots in use are served by nobody"
+                f"redis at {self.name}: no node serves {len(orphans)} of the slots in use"
             )
         for node in self._nodes.values():
             self._start_keeper(node)
@@ -198,7 +198,10 @@ class ClusterClient(HotClient):
             text = await call_on(wire, "CLUSTER", "NODES")
         except CorruptData as exc:
             raise ConfigError(
-                [f"redis.cluster (CHAT_REDIS_CLUSTER): {address.name} is no cluster: {exc.message}"]
+                [
+                    f"redis.cluster (CHAT_REDIS_CLUSTER): {address.name} is not a cluster: "
+                    f"{exc.message}"
+                ]
             ) from exc
         return parse_view(text.decode(), address.host, life=life, by_name=address.is_tls)
 
@@ -255,7 +258,7 @@ class ClusterClient(HotClient):
             self._refresh_requested.clear()
             try:
                 for failure in await self._refresh():
-                    log.warning("hot.epoch_not_learned", redis=self.name, error=failure.message)
+                    log.warning("hot.epoch_read_failed", redis=self.name, error=failure.message)
             except ChatError as exc:
                 log.warning("hot.map_refresh_failed", redis=self.name, error=exc.message)
             await asyncio.sleep(_REFRESH_PAUSE_S)
@@ -343,7 +346,7 @@ class ClusterClient(HotClient):
         for member in members.values():
             node = self._nodes.get(member.id)
             if node is not None and node.place != member.address:
-                node.close("it has moved")  # new address: connect again
+                node.close("the slot has moved")  # new address: connect again
                 node = None
             if member.is_master and node is None and (member.slots or member.is_healthy):
                 address = self.address.at(member.host, member.port)
@@ -354,7 +357,7 @@ class ClusterClient(HotClient):
             now = members.get(node.id)
             if now is None or not now.is_master:
                 del self._nodes[node.id]
-                node.close("it is no master any more")
+                node.close("the node is no longer a master")
 
     @property
     def _is_started(self) -> bool:

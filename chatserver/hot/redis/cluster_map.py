@@ -90,7 +90,7 @@ def parse_view(text: str, asked: str, *, life: str = "", by_name: bool = False) 
     except (ValueError, IndexError) as exc:
         raise CorruptData(f"redis at {asked}: cannot read CLUSTER NODES: {exc}") from exc
     if not me:
-        raise CorruptData(f"redis at {asked}: CLUSTER NODES does not say who answers")
+        raise CorruptData(f"redis at {asked}: CLUSTER NODES has no `myself` entry")
     return View(me, members, importing, life)
 
 

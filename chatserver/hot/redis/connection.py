@@ -89,8 +89,8 @@ async def open_wire(address: Address, settings: config.Redis) -> Wire:
                 )
     except (OSError, TimeoutError) as exc:
         raise Unavailable(
-            f"redis at {address.name}: cannot connect ({str(exc) or 'timed out'}); "
-            "start one with 'redis-server', or set CHAT_REDIS_URL"
+            f"redis at {address.name}: cannot connect ({str(exc) or 'timed out'}); start "
+            "`redis-server`, or set CHAT_REDIS_URL"
         ) from exc
     sock = transport.get_extra_info("socket")
     if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -109,10 +109,10 @@ async def in_time(wire: Wire, settings: config.Redis) -> AsyncIterator[None]:
         async with asyncio.timeout(settings.call_timeout_s * 2):
             yield
     except TimeoutError:
-        wire.abort(f"redis at {wire.name}: no greeting in time")
-        raise Unavailable(f"redis at {wire.name}: no greeting in time") from None
+        wire.abort(f"redis at {wire.name}: HELLO timed out")
+        raise Unavailable(f"redis at {wire.name}: HELLO timed out") from None
     except BaseException:
-        wire.abort(f"redis at {wire.name}: greeting failed")
+        wire.abort(f"redis at {wire.name}: HELLO failed")
         raise
 
 
@@ -142,10 +142,13 @@ async def prepare(wire: Wire, settings: config.Redis) -> None:
     version = parse_info(about)["redis_version"]
     if int(version.partition(".")[0]) < REDIS_VERSION_MIN:
         raise ConfigError(
-            [f"redis at {wire.name}: version is {version}, must be 7.0 or newer, or any Valkey"]
+            [
+                f"redis at {wire.name}: version is {version}; Redis 7.0 or newer, or Valkey, is "
+                "required"
+            ]
         )
     if policy not in ("", "noeviction"):
-        raise ConfigError([f"redis: maxmemory-policy is {policy}, must be noeviction"])
+        raise ConfigError([f"redis: maxmemory-policy is {policy}; set it to noeviction"])
     if settings.wait_fsync:
         await _require_fsync(wire, version)
     missing = [script for script, is_known in zip(scripts, known, strict=True) if not is_known]

@@ -45,6 +45,6 @@ async def _ask(hot: HotClient, client: Any, server: str) -> Memory:
         async with asyncio.timeout(hot.settings.call_timeout_s):
             about = await client.info()
     except (redis.exceptions.RedisError, OSError, TimeoutError) as exc:
-        raise Unavailable(f"redis at {server}: {exc or 'no answer in time'}") from exc
+        raise Unavailable(f"redis at {server}: {exc or 'timed out'}") from exc
     keys = sum(each["keys"] for name, each in about.items() if name.startswith("db"))
     return Memory(server, int(about["used_memory"]), keys)

@@ -23,7 +23,7 @@ _REFUSING = (
     "MOVED ",
     "ASK ",
 )
-FULL = "redis is full: it has reached its maxmemory; new messages are refused until some is freed"
+FULL = "redis is full: maxmemory is reached; new messages are refused until memory is freed"
 _NOT_ALLOWED = ("NOAUTH", "WRONGPASS", "NOPERM", "ERR AUTH")
 
 
@@ -72,9 +72,9 @@ class Durable:
             return waited
         disks, replicas = waited if self.fsync else (0, waited)
         if self.fsync and not disks:
-            return Unavailable("redis: it is not on the disk yet; it may be lost")
+            return Unavailable("redis: the write is not on disk yet and may be lost")
         if replicas < self.replicas:
-            have = f"{replicas} of {self.replicas} replicas have it"
+            have = f"{replicas} of {self.replicas} replicas have the write"
             return Unavailable(f"redis: {have}; it may be lost")
         return reply
 

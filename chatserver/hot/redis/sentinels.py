@@ -32,7 +32,7 @@ async def find_master(address: Address, settings: config.Redis) -> Address:
             continue
         if found is not None:
             return address.at(*found)
-        why = f"redis: the sentinel at {Address(url).name} knows no {settings.sentinel_master}"
+        why = f"redis: the sentinel at {Address(url).name} does not know {settings.sentinel_master}"
     raise Unavailable(why)
 
 

@@ -131,7 +131,7 @@ class SingleClient(HotClient):
     def doubt(self, partition: int) -> None:
         """Reconnect, which reads all epochs again; see `HotClient.doubt`."""
         if self._wire is not None:
-            self._wire.abort(f"redis at {self.name}: its epoch is not the one we know")
+            self._wire.abort(f"redis at {self.name}: the data epoch has changed")
 
     async def close(self) -> None:
         """Close the connection."""

@@ -165,7 +165,9 @@ class Route:
     def _send(self, call: Call) -> None:
         if self._is_held:
             if len(self._held) >= HELD_MAX:
-                self._fail_soon(call, Unavailable("redis: too many calls wait for a moving slot"))
+                self._fail_soon(
+                    call, Unavailable("redis: too many calls are waiting for a moving slot")
+                )
             else:
                 self._held.append(call)
             return
@@ -188,7 +190,7 @@ class Route:
         else:
             if self._refused:
                 overtaken, self._refused = self._refused, []
-                self._fail_all(overtaken, Unavailable("redis: a later call came through first"))
+                self._fail_all(overtaken, Unavailable("redis: a later call was executed first"))
             self._pause_s = _PAUSE_S
             call.on_reply(reply)
         if self._in_flight == 0:
@@ -210,7 +212,9 @@ class Route:
     def end_life(self) -> None:
         """Fail pending calls that are not in flight: they belong to an earlier epoch."""
         self._life += 1
-        self._fail_all(self._take_all(), Unavailable("redis: was replaced while the call waited"))
+        self._fail_all(
+            self._take_all(), Unavailable("redis: the server was replaced while the call waited")
+        )
 
     def close(self) -> None:
         """Fail all waiting calls."""
@@ -314,7 +318,7 @@ class Route:
             (late if is_late else kept).append(call)
         if late:
             self._held = kept
-            self._fail_all(late, Unavailable("redis: the slot is moving; no answer in time"))
+            self._fail_all(late, Unavailable("redis: the slot is moving; timed out"))
 
     # ending calls
 

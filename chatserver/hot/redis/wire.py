@@ -91,7 +91,7 @@ class Wire(asyncio.Protocol):
             while (reply := reader.gets()) is not _MISSING:
                 pending.popleft()[0](reply)
         except (hiredis.ProtocolError, IndexError):
-            self.abort(f"redis at {self.name}: sent what is not an answer")
+            self.abort(f"redis at {self.name}: invalid reply")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail every pending call: its outcome is unknown."""
@@ -147,7 +147,7 @@ class Wire(asyncio.Protocol):
         # However late this tick runs, pending input and output is processed before the next tick.
         # The tick right after a call was made does not count for that call.
         if self._pending and self._watches - self._pending[0][1] >= _WATCHES:
-            self.abort(f"redis at {self.name}: no answer within {self._timeout_s:g} s")
+            self.abort(f"redis at {self.name}: no response within {self._timeout_s:g} s")
             return
         self._watches += 1
         self._watchdog = self._loop.call_later(self._timeout_s / _WATCHES, self._watch)

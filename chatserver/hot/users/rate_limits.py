@@ -239,7 +239,7 @@ class Limits:
         try:
             reply = await self._hot.run(load_script("take_tokens"), items=items)
         except ChatError as exc:
-            log.warning("limits.not_asked", error=exc.message)
+            log.warning("limits.check_failed", error=exc.message)
             reply = [part for _, _, wanted in asks for part in (max(0, wanted), 0)]
         for i, (allowance, _, _) in enumerate(asks):
             if allowance is not None:

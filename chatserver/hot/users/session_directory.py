@@ -113,4 +113,4 @@ class Sessions:
 
     def _released(self, session: SessionId, reply: Reply) -> None:
         if isinstance(reply, Exception):
-            log.info("sessions.not_released", session=session, error=str(reply))
+            log.info("sessions.release_failed", session=session, error=str(reply))

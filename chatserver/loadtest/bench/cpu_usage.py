@@ -49,7 +49,7 @@ def core_times(core: int) -> CoreTimes:
         if name == f"cpu{core}":
             user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields[:8])
             return CoreTimes((user + nice + system + irq + softirq) * _TICK_S, steal * _TICK_S)
-    raise LookupError(f"there is no core {core}")
+    raise LookupError(f"no such CPU core: {core}")
 
 
 def wait_for_idle_cores(limit_s: float) -> None:

@@ -43,8 +43,10 @@ PERSIST_START_S = 30
 @click.option("--pairs", default=200, show_default=True, help="Direct chats of two sessions each.")
 @click.option("--window", default=8, show_default=True, help="Messages in flight in each pair.")
 @click.option("--frame-bytes", default=200, show_default=True, help="JSON size of one `send`.")
-@click.option("--idle-sessions", default=2000, show_default=True, help="0: do not measure them.")
-@click.option("--open-rate", type=float, help="Of the open loop; default: half of the closed.")
+@click.option("--idle-sessions", default=2000, show_default=True, help="0: not measured.")
+@click.option(
+    "--open-rate", type=float, help="Rate of the open loop; default: half of the closed loop."
+)
 @click.option(
     "--appendfsync",
     type=click.Choice(["off", "no", "everysec", "always"]),
@@ -52,15 +54,17 @@ PERSIST_START_S = 30
     show_default=True,
     help="Of Redis; `off` writes no append-only file.",
 )
-@click.option("--aof-rewrite", is_flag=True, help="Let Redis rewrite its append-only file.")
+@click.option("--aof-rewrite", is_flag=True, help="Allow Redis to rewrite its append-only file.")
 @click.option("--with-persist", is_flag=True, help="Measure again with the persist worker.")
 @click.option(
     "--target", type=click.Choice(["gateway", "stub"]), default="gateway", show_default=True
 )
 @click.option(
-    "--fault", type=click.Choice(["lose", "repeat", "swap"]), help="Fault of the stub server."
+    "--fault",
+    type=click.Choice(["lose", "repeat", "swap"]),
+    help="Fault to inject in the stub server.",
 )
-@click.option("--retries", default=0, help="Disturbed runs that are repeated at most.")
+@click.option("--retries", default=0, help="Maximum number of disturbed runs to repeat.")
 @run_options
 def direct(**options: Any) -> None:
     prepare_process(options["load_core"])

@@ -16,14 +16,16 @@ import click
 FILES_MAX = 65_536
 
 _OPTIONS = (
-    click.option("--seconds", default=5.0, show_default=True, help="Of each measurement."),
-    click.option("--warmup", default=2.0, show_default=True, help="Seconds before it."),
-    click.option("--runs", default=3, show_default=True, help="The result is their median."),
+    click.option("--seconds", default=5.0, show_default=True, help="Seconds per measurement."),
+    click.option("--warmup", default=2.0, show_default=True, help="Warm-up in seconds."),
+    click.option(
+        "--runs", default=3, show_default=True, help="Number of runs; the result is their median."
+    ),
     click.option("--server-core", default=0, show_default=True),
     click.option("--load-core", default=1, show_default=True),
-    click.option("--calm", default=0.0, help="Seconds to wait at most for idle cores."),
+    click.option("--calm", default=0.0, help="Maximum seconds to wait for idle cores."),
     click.option("--profile", type=Path, help="Write a py-spy profile of the gateway."),
-    click.option("--out", type=Path, help="Write all figures as JSON."),
+    click.option("--out", type=Path, help="Write all results as JSON."),
 )
 
 

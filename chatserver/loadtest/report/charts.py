@@ -17,7 +17,7 @@ _TICKS: Final = (
     (0.999, "99.9 %"),
     (0.9999, "99.99 %"),
 )
-_TIME: Final = "seconds since the begin"
+_TIME: Final = "seconds since the start"
 _LATENCIES: Final = ("ack", "delivered", "page", "resume", "connect")
 
 
@@ -28,21 +28,21 @@ def charts_of(result: dict[str, Any]) -> list[Chart]:
         _percentiles(result),
         Chart(
             "Actions",
-            "What was offered each second, and what of it was done.",
+            "Actions offered and completed per second.",
             _TIME,
             "a second",
             _lines(rows, ("offered", "acked", "pages", "connects")),
         ),
         Chart(
             "Deliveries",
-            "Events that came each second, and how many were still missing at its end.",
+            "Events received per second, and events still missing at its end.",
             _TIME,
             "events",
             _lines(rows, ("delivered", "missing")),
         ),
         Chart(
             "Latency over time",
-            "Median and 99th percentile of each second, from the time a thing was due; log scale.",
+            "Median and 99th percentile per second, from the scheduled time; log scale.",
             _TIME,
             "ms",
             _lines(rows, [f"{n}_{p}" for n in _latency_of(result) for p in ("p50", "p99")]),
@@ -57,22 +57,22 @@ def _server_charts(rows: Sequence[dict[str, Any]]) -> list[Chart]:
     return [
         Chart(
             "Loop lag of the tool",
-            "How late the tool's own event loop woke, 99th percentile of each second: what is slow "
-            "here is the tool, not the server.",
+            "Timer delay of the load tool's event loop, 99th percentile per second; a high value "
+            "means that the tool is slow, not the server.",
             _TIME,
             "ms",
             _lines(rows, ("loop_lag_p99",)),
         ),
         Chart(
             "Backlog",
-            "Messages and marks that are committed in Redis and not yet persisted in DynamoDB.",
+            "Messages and marks committed in Redis and not yet persisted in DynamoDB.",
             _TIME,
             "entries",
             _lines(rows, ("backlog",)),
         ),
         Chart(
             "CPU of the server",
-            "Cores that all processes of a role used, on this machine.",
+            "CPU cores used by all processes of a role on this machine.",
             _TIME,
             "cores",
             _cpu_lines(rows),
@@ -100,8 +100,8 @@ def _percentiles(result: dict[str, Any]) -> Chart:
             lines.append(Line(name, [*points, (_place(1 - 0.5 / one.total), one.max / 1000)]))
     return Chart(
         "Latency by percentile",
-        "How long the given share took at most, from the time a thing was due; the last point of "
-        "each line is its maximum; log scale.",
+        "Latency by percentile, from the scheduled time; the last point of each line is the "
+        "maximum; log scale.",
         "share of all",
         "ms",
         lines,

@@ -7,8 +7,8 @@ from typing import Any
 
 from chatserver.loadtest.server_monitor import ServerSample
 
-_NO_PROCESS = "not measured: no such process was found on this machine"
-_NO_REDIS = "not measured: Redis was not looked at (CHAT_REDIS_URL)"
+_NO_PROCESS = "not measured: no such process on this machine"
+_NO_REDIS = "not measured: no access to Redis (CHAT_REDIS_URL)"
 _OTHER = "not measured by this scenario"
 _SENDING = ("direct", "small-groups", "large-groups")
 
@@ -37,13 +37,13 @@ def constants_of(
     # Messages still in the backlog have not cost the workers anything yet.
     persisted = messages + (before.backlog or 0) - (after.backlog or 0) if messages else 0
     for role in ("worker", "dynamodb"):
-        how = f"{role} CPU over {persisted} messages that left the backlog meanwhile"
+        how = f"{role} CPU over {persisted} messages that left the backlog during the run"
         put(f"{role}_cpu_us_per_message", "us", cpu_us(role, max(0, persisted)), how, why_not)
     deliveries = counts["delivered"] if messages else 0
     how = f"gateway CPU over {deliveries} deliveries"
     put("gateway_cpu_us_per_delivery", "us", cpu_us("gateway", deliveries), how, why_not)
     per_message = deliveries / messages if messages else None
-    put("deliveries_per_message", "", per_message, "events that came, over acked messages", _OTHER)
+    put("deliveries_per_message", "", per_message, "events received over acked messages", _OTHER)
     for role in ("gateway", "redis"):
         how = f"{role} CPU over {connects} hellos"
         why_not = _NO_PROCESS if connects else _OTHER
@@ -66,7 +66,7 @@ def _put_memory(
         "gateway_bytes_per_idle_session",
         "bytes",
         rss / connects if rss is not None and connects else None,
-        f"growth of resident memory over {connects} sessions, the first ones among them",
+        f"growth of resident memory over {connects} sessions, including the first ones",
         _NO_PROCESS if connects else _OTHER,
     )
     for name, count in (("idle_session", connects), ("message", messages)):
@@ -89,8 +89,9 @@ def _put_units(
         "write_units_per_message",
         "write units",
         written / stored if written and stored and messages else None,
-        f"units of the persist workers over {stored} messages stored, by the account in Redis",
-        "not measured: no worker has told the account of units meanwhile (it does every 10 s)"
+        f"units of the persist workers over {stored} messages stored, from the usage totals in "
+        "Redis",
+        "not measured: no worker reported usage during the run (reported every 10 s)"
         if messages
         else _OTHER,
     )

@@ -81,7 +81,7 @@ def render(result: dict[str, Any]) -> str:
         "style-src 'unsafe-inline'\">",
         f"<title>Load: {escape(name)}</title><style>{_STYLE}{''.join(lines)}</style></head><body>",
         *_head(result),
-        '<main><h2>How it went</h2><div class="charts">',
+        '<main><h2>Results</h2><div class="charts">',
         *(_figure(chart, number) for number, chart in enumerate(charts_of(result))),
         "</div>",
         *_tables(result),
@@ -103,12 +103,12 @@ def _head(result: dict[str, Any]) -> Iterator[str]:
         f"server does; {scenario['body_bytes']} bytes a message; {escape(result['at'])}; "
         f"{escape(result['target']['url'])}</p>"
     )
-    words = "All thresholds kept" if verdict["is_ok"] else "A threshold was broken"
+    words = "All thresholds met" if verdict["is_ok"] else "A threshold was exceeded"
     yield f'<p class="verdict {"good" if verdict["is_ok"] else "bad"}">{words}</p>'
     for text in verdict["broken"]:
         yield f'<p class="bad">{escape(text)}</p>'
     if result["ended"] != "done":
-        yield f'<p class="bad">The load was {escape(result["ended"])}: figures are of a part.</p>'
+        yield f'<p class="bad">The load was {escape(result["ended"])}: the results are partial.</p>'
     used = tool["used_of_ceiling"]
     yield '<dl class="tiles">'
     yield _tile("Offered", f"{result['rates']['offered_per_s']:g}", "a second")
@@ -184,7 +184,7 @@ def _tables(result: dict[str, Any]) -> Iterator[str]:
     yield "</dl>"
     if result["examples"]:
         items = "".join(f"<li>{escape(text)}</li>" for text in result["examples"])
-        yield f"<h2>What was noted</h2><ul>{items}</ul>"
+        yield f"<h2>Notes</h2><ul>{items}</ul>"
     constants = [
         [name, told["value"], told["unit"], told["how"]]
         for name, told in result["constants"].items()
@@ -195,7 +195,7 @@ def _tables(result: dict[str, Any]) -> Iterator[str]:
     )
     lacking = [name for name, told in result["constants"].items() if told["value"] is None]
     if lacking:
-        yield f'<p class="soft">Not measured here: {escape(", ".join(lacking))}.</p>'
+        yield f'<p class="soft">Not measured: {escape(", ".join(lacking))}.</p>'
     facts = [
         [name, told if not isinstance(told, list) else ", ".join(f"{one:.3g}" for one in told)]
         for part in ("machine", "versions")

@@ -115,7 +115,7 @@ def _examples(totals: Totals) -> list[str]:
     for one in totals.results:
         examples += [f"refused: {code}: {text}" for code, text in one["refusals"].items()]
         if one["last_failure"]:
-            examples.append(f"while users gathered or came back: {one['last_failure']}")
+            examples.append(f"while users connected or reconnected: {one['last_failure']}")
         if one["fatal"]:
             examples.append(one["fatal"])
     return list(dict.fromkeys(examples))[:EXAMPLES_MAX]

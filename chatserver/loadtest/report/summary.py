@@ -34,7 +34,7 @@ def ceiling_line(ceiling: dict[str, Any]) -> str:
         f"{ceiling['deliveries_per_s']:,.0f} deliveries/s, "
         f"{_or_unknown(ceiling['cpu_us_per_action'])} us of CPU an action, "
         f"{counted(ceiling['processes'], 'process', 'processes')}, "
-        "against a server that only pretends"
+        "against a stub server"
     )
 
 
@@ -57,15 +57,15 @@ def lines_of(result: dict[str, Any]) -> Iterator[str]:
     tool = result["tool"]
     if tool["used_of_ceiling"] is not None:
         yield (
-            f"the tool used {tool['used_of_ceiling']:.1%} of its ceiling, and "
+            f"the tool used {tool['used_of_ceiling']:.1%} of its capacity and "
             f"{tool['cpu_share_max']:.0%} of a core in its busiest process"
         )
     for text in result["examples"]:
         yield f"  {text}"
     if "rate_limited" in counts["refused"]:
         yield (
-            "  rate_limited: the server's bound for one user (CHAT_LIMITS_SENDS_*, "
-            "…_REQUESTS_*, …_MEMORY_*): more --users, a lower --rate, or another bound"
+            "  rate_limited: a limit of one user (CHAT_LIMITS_SENDS, CHAT_LIMITS_REQUESTS, "
+            "CHAT_LIMITS_MEMORY); use more --users, a lower --rate, or another limit"
         )
     for text in result["verdict"]["broken"]:
         yield f"BROKEN  {text}"

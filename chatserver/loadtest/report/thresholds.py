@@ -34,7 +34,7 @@ def judge(result: dict[str, Any], bounds: Thresholds) -> dict[str, Any]:
     check("lost", counts["lost"], bounds.loss)
     check("duplicates", counts["duplicate"], bounds.duplicates)
     wrong = counts["disordered"] + counts["jumped"] + counts["mismatched"]
-    check("out of order or not as sent", wrong, bounds.disorder)
+    check("out of order or changed", wrong, bounds.disorder)
     check("refused", sum(counts["refused"].values()), bounds.refused)
     check("not acked", counts["unacked"] + counts["unsent"], bounds.unacked)
     for name in _JUDGED:
@@ -48,9 +48,12 @@ def judge(result: dict[str, Any], bounds: Thresholds) -> dict[str, Any]:
             broken.append("no latency was measured")
     share = done_share(counts)
     if bounds.achieved_share is not None and share < bounds.achieved_share:
-        broken.append(f"done: {share:.1%} of what was offered, {bounds.achieved_share:.1%} wanted")
+        broken.append(
+            f"completed: {share:.1%} of the offered actions, at least "
+            f"{bounds.achieved_share:.1%} required"
+        )
     if result["ended"] == "broken":
-        broken.append(f"the figures are not whole: {result['why_broken']}")
+        broken.append(f"the results are incomplete: {result['why_broken']}")
     return {"is_ok": not broken, "broken": broken}
 
 

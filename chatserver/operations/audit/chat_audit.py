@@ -81,14 +81,14 @@ class Auditor:
         self,
         *,
         log: ChatLog,
-        aged: ArchivableMessages,
+        archivable: ArchivableMessages,
         manifests: Manifests,
         objects: SegmentObjects,
         confirm_s: float,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._log = log
-        self._aged = aged
+        self._archivable = archivable
         self._manifests = manifests
         self._objects = objects
         self._confirm_s = confirm_s
@@ -124,7 +124,7 @@ class Auditor:
                     await on_progress()
                     continue
                 walk.is_beyond = True
-            page = await self._aged.list_checked(chat, walk.ts + 1, TS_MAX, PAGE + 1)
+            page = await self._archivable.list_checked(chat, walk.ts + 1, TS_MAX, PAGE + 1)
             if not is_sure and (not page or _first_seq(page) > walk.seq):
                 # The archive may have taken the entries that are missing here.
                 walk.is_beyond, is_sure = False, True
@@ -177,8 +177,8 @@ class Auditor:
         hot = await self._read_log(walk, window) if head.is_open else {}
         limit = 2 * PAGE if window.is_tail else None
         if items is None:
-            items = await self._aged.list_checked(chat, window.from_ts, window.to_ts, limit)
-        marks = await self._aged.list_markers(chat, window.from_ts, window.to_ts, limit)
+            items = await self._archivable.list_checked(chat, window.from_ts, window.to_ts, limit)
+        marks = await self._archivable.list_markers(chat, window.from_ts, window.to_ts, limit)
         top = await self._manifests.get_top(chat)
         rows = await self._manifests.list_covering(chat, window.first, window.last)
         cold: dict[int, Message] = {}

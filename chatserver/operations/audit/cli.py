@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 
 @click.group(invoke_without_command=True)
-@click.option("--chat", "chats", multiple=True, help="Look at this chat; may be given often.")
-@click.option("--all", "is_all", is_flag=True, help="Look at all chats, once.")
+@click.option("--chat", "chats", multiple=True, help="Audit this chat; can be repeated.")
+@click.option("--all", "is_all", is_flag=True, help="Audit all chats once.")
 @click.option(
     "--continuous",
     is_flag=True,
-    help="Go round all chats until SIGTERM; tell by metrics and the log.",
+    help="Audit all chats repeatedly until SIGTERM; report by metrics and log.",
 )
 @click.option(
     "--max-read-units",
     type=click.IntRange(1),
     default=None,
-    help="Read capacity units of DynamoDB a second, at most; without it as fast as it goes, and "
-    "with --continuous as CHAT_AUDIT_READ_UNITS_PER_S says.",
+    help="Maximum DynamoDB read capacity units per second; default: unlimited, with --continuous "
+    "CHAT_AUDIT_READ_UNITS_PER_S.",
 )
-@click.option("--json", "is_json", is_flag=True, help="Print a JSON object for each finding.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object per finding.")
 @click.pass_context
 def audit(
     context: click.Context,
@@ -52,7 +52,7 @@ def audit(
     if context.invoked_subcommand is not None:
         return
     if sum((bool(chats), is_all, continuous)) != 1:
-        raise click.UsageError("give one of these: --chat, --all, --continuous")
+        raise click.UsageError("exactly one of --chat, --all and --continuous is required")
     settings = prepare("audit")
     try:
         names = [ChatId(parse_id(chat, "--chat")) for chat in chats]
@@ -105,7 +105,7 @@ async def _audit(
                 await work.audit_objects(chat, tally)
                 await on_progress()
                 if tally.entries == before and chat not in tally.failed:
-                    click.echo(f"{chat}: no tier has anything of it", err=True)
+                    click.echo(f"{chat}: no tier has data of this chat", err=True)
             if not chats:
                 async for chat in work.iter_chats():
                     await work.audit_chat(chat, tally, on_progress)
@@ -158,7 +158,7 @@ def _format_counts(tally: Tally) -> str:
 
 def _print_end(tally: Tally, units: float, *, is_json: bool) -> None:
     for chat, why in tally.failed.items():
-        click.echo(f"{chat}: could not be looked at: {why}", err=True)
+        click.echo(f"{chat}: not audited: {why}", err=True)
     summary = {
         "chats": tally.chats,
         "entries": tally.entries,
@@ -174,7 +174,7 @@ def _print_end(tally: Tally, units: float, *, is_json: bool) -> None:
         f"{_format_counts(tally)} ({tally.unverified} without a checksum), "
         f"{counted(round(units), 'read unit')}: "
         + (counted(len(tally.findings), "finding") if tally.findings else "nothing is wrong")
-        + (f", {len(tally.failed)} could not be looked at" if tally.failed else "")
+        + (f", {len(tally.failed)} not audited" if tally.failed else "")
     )
 
 

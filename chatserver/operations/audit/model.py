@@ -8,101 +8,102 @@ from typing import Final, Literal
 Category = Literal["missing", "duplicate", "mismatch", "orphan"]
 
 _PITR = (
-    "Do not let the archive move this chat on (stop `worker archive`). Restore the table to a "
-    "time before it happened (point-in-time recovery, into another table) and put the items back; "
-    "an object of the archive may be in an older version of the bucket."
+    "Stop `worker archive`, so that it does not archive this chat further. Restore the table to an "
+    "earlier time (point-in-time recovery into another table) and put the items back, or restore "
+    "an older version of the archive object."
 )
 
 # kind → category, meaning, advice
 KINDS: Final[dict[str, tuple[Category, str, str]]] = {
     "item_missing": (
         "missing",
-        "no tier has them, and nothing explains it",
-        "If Redis was lost just now, open the chat in a client: the server looks for what went "
-        "with it and marks the places. " + _PITR,
+        "no tier has these messages",
+        "If Redis has just lost data, open the chat in a client: the server then repairs the gap "
+        "with tombstones. " + _PITR,
     ),
     "item_only_in_log": (
         "missing",
-        "Redis has them and says they are stored; DynamoDB and S3 do not have them",
-        "Act before they leave Redis: raise CHAT_REDIS_LOG_MAX and do not restart it; save the "
+        "Redis has these messages as stored, but DynamoDB and S3 do not have them",
+        "Act before they leave Redis: raise CHAT_REDIS_LOG_MAX, do not restart Redis, and save the "
         "entries (XRANGE of the chat's log). " + _PITR,
     ),
     "log_missing": (
         "missing",
-        "they are committed and not stored, and Redis does not have them",
-        "Look whether Redis lost its tail (`epoch` in the logs); senders' devices offer such "
-        "messages again. Load the chat (open it in a client): it fills the place with a tombstone.",
+        "these messages were committed but not stored, and Redis does not have them",
+        "Check whether Redis lost recent writes (`epoch` in the logs). Clients send such messages "
+        "again. Open the chat in a client: the server then fills the gap with tombstones.",
     ),
     "object_missing": (
         "missing",
-        "the bucket does not have a segment's object",
-        "Restore the object from a version of the bucket under the same key; the manifest's "
-        "SHA-256 says whether it is right. Until then this range is `unavailable` to readers.",
+        "the object of a segment is missing from the bucket",
+        "Restore a version of the object under the same key, and compare its SHA-256 with the "
+        "manifest. Until then, readers get `unavailable` for this range.",
     ),
     "manifest_hole": (
         "missing",
-        "the archive goes beyond them, and has no segment that holds them",
-        "The row of a segment is gone from `directory`. Objects without a row, which this audit "
-        "names as orphans, may be it: put the row back (point-in-time recovery of `directory`).",
+        "no segment contains these messages, although the archive extends beyond them",
+        "The row of a segment was deleted from `directory`. Its object may be among the orphans "
+        "of this audit. Restore the row (point-in-time recovery of `directory`).",
     ),
     "repeated_item": (
         "duplicate",
         "more than one item has this seq",
-        "One of them has another `ts` than the chat's log, or stands between neighbours whose ts "
-        "do not fit. Compare `mid` with what clients have, keep that one, delete the other item.",
+        "The wrong item has another `ts` than the chat's log, or a `ts` out of order. Compare "
+        "`mid` with that in clients, and delete the wrong item.",
     ),
     "overlap": (
         "duplicate",
-        "segments hold the same seqs",
-        "One of them is not of the archive's making. Keep those that join without a hole, and "
-        "delete the other's row in `directory`; its object is then named as an orphan.",
+        "segments contain the same seqs",
+        "One of the segments was not written by the archive worker. Keep the segments that join "
+        "without a gap, and delete the row of the other one in `directory`; its object then "
+        "becomes an orphan.",
     ),
     "item_changed": (
         "mismatch",
-        "an item is not what was written",
-        "Somebody wrote to the table beside the server, or it is damaged. Compare it with an older "
-        "state (point-in-time recovery) and put that back; if the change was meant, let a client "
-        "edit the message: that writes another checksum.",
+        "an item differs from what was written",
+        "The table is damaged, or something other than the server wrote to it. Restore the item "
+        "with point-in-time recovery. If the change was intended, edit the message in a client, "
+        "which writes a new checksum.",
     ),
     "item_unreadable": (
         "mismatch",
-        "an item is none that the server can read",
-        "Its chat cannot be read at this place. Put it back from point-in-time recovery, or "
-        "delete it if nothing of ours has it.",
+        "an item is not readable",
+        "The chat cannot be read at this position. Restore the item with point-in-time recovery, "
+        "or delete it if the server did not write it.",
     ),
     "out_of_order": (
         "mismatch",
-        "an item's seq does not fit its ts",
-        "Treat it as a changed item: find what its neighbours were (point-in-time recovery).",
+        "the seq of an item does not match its ts",
+        "Restore the item with point-in-time recovery, as for `item_changed`.",
     ),
     "tiers_differ": (
         "mismatch",
-        "two tiers have another message, or another text of the same revision",
-        "The log of Redis is right about what was acked, then the item whose checksum is right. "
-        "Put that version into the other tier.",
+        "two tiers have different messages, or different texts of one revision",
+        "The log in Redis is correct for acked messages; otherwise the item with the correct "
+        "checksum is. Copy that version to the other tier.",
     ),
     "object_changed": (
         "mismatch",
-        "a segment's object is not the one that the manifest means",
-        "Restore the version of the object whose SHA-256 the manifest names, under the same key. "
-        "Until then this range is `unavailable` to readers.",
+        "the object of a segment does not match the manifest",
+        "Restore the version of the object with the SHA-256 of the manifest, under the same key. "
+        "Until then, readers get `unavailable` for this range.",
     ),
     "manifest_top": (
         "mismatch",
-        "a segment lies beyond what is said to be archived",
-        "Readers do not see it. If the warm tier has these seqs, delete the segment's row; "
-        "if not, set `last` and `last_ts` of the row `a#<chat>` to the segment's.",
+        "a segment lies beyond the end of the archive",
+        "Readers do not see it. If the warm tier has these seqs, delete the row of the segment; "
+        "if not, set `last` and `last_ts` of the row `a#<chat>` to those of the segment.",
     ),
     "manifest_unreadable": (
         "mismatch",
-        "a row of the archive cannot be read",
-        "Put the row back from point-in-time recovery of `directory`. The rest of this chat "
-        "was not looked at.",
+        "a row of the archive is not readable",
+        "Restore the row with point-in-time recovery of `directory`. The rest of this chat was "
+        "not audited.",
     ),
     "orphan": (
         "orphan",
-        "the bucket has an object that no row names",
-        "Nothing reads it. If no segment is missing, delete it; it may hold texts that users "
+        "the bucket has an object without a row",
+        "It is never read. If no segment is missing, delete it; it may contain texts that users "
         "deleted.",
     ),
 }

@@ -17,7 +17,7 @@ SETTLE_S = 10.0  # longer than the interval between writing a like's edge and qu
 
 
 @click.command("social")
-@click.option("--mend", "is_repairing", is_flag=True, help="Put right what is wrong.")
+@click.option("--repair", "is_repairing", is_flag=True, help="Repair inconsistencies.")
 def audit_social(is_repairing: bool) -> None:
     """Recount the social graph: each edge has two sides, counts equal the number of rows.
 
@@ -50,10 +50,10 @@ async def _audit(settings: Settings, *, is_repairing: bool) -> bool:
         async for found in audit.iter_findings():
             has_found = True
             is_wrong |= not found.is_repaired
-            mended = "mended" if found.is_repaired else "wrong"
+            status = "repaired" if found.is_repaired else "wrong"
             line = (found.what, found.key, f"stored {found.stored}", f"counted {found.counted}")
-            click.echo("\t".join((mended, *line)))
+            click.echo("\t".join((status, *line)))
         rows, unsteady = audit.progress
-    says = "" if has_found else ": nothing is wrong"
-    click.echo(f"{counted(rows, 'row')}, {unsteady} that keep changing{says}", err=True)
+    suffix = "" if has_found else ": nothing is wrong"
+    click.echo(f"{counted(rows, 'row')}, {unsteady} that keep changing{suffix}", err=True)
     return is_wrong

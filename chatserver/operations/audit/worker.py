@@ -106,7 +106,7 @@ def make_audit(
     manifests = Manifests(paced, settings.warm)
     shards = ShardList(paced, settings.warm, clock)
     bodies = LongBodies(paced, settings.warm, BodyFiles(store), clock, shards)
-    aged = ArchivableMessages(paced, settings.warm, clock, shards, bodies)
+    archivable = ArchivableMessages(paced, settings.warm, clock, shards, bodies)
     # A cache of one byte never hits: each object is read from the bucket.
     objects = SegmentObjects(store, settings.archive.model_copy(update={"cache_bytes_max": 1}))
     return Audit(
@@ -114,7 +114,7 @@ def make_audit(
         paced,
         Auditor(
             log=ChatLog(hot),
-            aged=aged,
+            archivable=archivable,
             manifests=manifests,
             objects=objects,
             confirm_s=CONFIRM_S,
@@ -192,7 +192,7 @@ class AuditWorker:
             )
         )
         log.info(
-            "audit.round",
+            "audit.round_finished",
             partition=self._partition,
             chats=whole.chats,
             entries=whole.entries,
@@ -207,13 +207,12 @@ class AuditWorker:
         for each in found:
             metrics.AUDIT_FINDINGS[each.category].inc(each.count)
             log.error(
-                "audit.finding",
+                "audit.inconsistency_found",
                 kind=each.kind,
                 chat=each.chat,
                 first=each.first,
                 last=each.last,
                 where=each.where,
-                todo=each.advice,
             )
         at_ms = int(self._container.clock.time() * 1000)
         await self._results.add_findings(
@@ -223,7 +222,7 @@ class AuditWorker:
 
     async def _keep_lease(self) -> None:
         if not await self._lease.hold():
-            raise Unavailable("audit: another worker has the lease")
+            raise Unavailable("audit: another worker holds the lease")
 
 
 @contextlib.asynccontextmanager
@@ -233,7 +232,7 @@ async def open_audit(
     """Open an audit with its own connections to DynamoDB and S3."""
     async with (
         open_dynamodb(settings.warm) as dynamodb,
-        record_usage(dynamodb.meter.purse, UsageTotals(hot), clock),
+        record_usage(dynamodb.meter.usage, UsageTotals(hot), clock),
         open_s3(settings.cold) as store,
     ):
         yield make_audit(

@@ -26,7 +26,7 @@ _TITLES = {
     "dynamodb": "DynamoDB",
     "s3": "S3",
     "network": "Network",
-    "total": "All of it, a month",
+    "total": "Total per month",
 }
 
 
@@ -46,23 +46,23 @@ def _with_inputs(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Choice(["worker", "ttl"]),
     default="worker",
     show_default=True,
-    help="CHAT_ARCHIVE_REMOVAL: who takes out of DynamoDB what has moved to S3.",
+    help="CHAT_ARCHIVE_REMOVAL: how archived messages are deleted from DynamoDB.",
 )
 @click.option(
     "--prices",
     "--region-prices",
     "prices_file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="TOML file of prices, over those of the package (docs/cost.md).",
+    help="TOML file of prices that override those of the package (docs/cost.md).",
 )
 @click.option(
     "--constants",
     "constants_file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Results of `chatserver load`: measured constants, over those of the package.",
+    help="Results of `chatserver load`; measured constants override those of the package.",
 )
-@click.option("--explain", is_flag=True, help="Each formula, with its numbers and constants.")
-@click.option("--json", "is_json", is_flag=True, help="As JSON, for other programs.")
+@click.option("--explain", is_flag=True, help="Print each formula with its numbers and constants.")
+@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def plan(
     removal: str,
     prices_file: Path | None,

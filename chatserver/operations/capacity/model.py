@@ -170,7 +170,7 @@ REDIS = (
     Row(
         "redis",
         "backlog_bytes",
-        "backlog while DynamoDB is away",
+        "backlog while DynamoDB is down",
         "B",
         "peak_messages_per_s * backlog_hours * 3600 * log_entry_bytes",
     ),
@@ -269,7 +269,7 @@ DYNAMODB = (
     Row(
         "dynamodb",
         "removal_units",
-        "write units of its way to S3",
+        "write units to archive a message",
         "",
         "is_archived * (is_removed_by_worker * write_units_message"
         " + segments_per_message * write_units_per_segment)",
@@ -408,7 +408,7 @@ NETWORK = (
     Row(
         "network",
         "peak_egress_bytes_per_s",
-        "to who is connected, peak",
+        "to connected devices, peak",
         "B/s",
         "peak_messages_per_s * (frames_per_message * (message_bytes + frame_bytes) + ack_bytes)",
     ),
@@ -436,7 +436,7 @@ TOTAL = (
     Row(
         "total",
         "total_usd",
-        "all of it, DynamoDB on demand",
+        "total, DynamoDB on demand",
         "USD",
         "gateway_usd + redis_usd + worker_usd + on_demand_usd + dynamodb_storage_usd + s3_usd"
         " + network_usd",
@@ -444,7 +444,7 @@ TOTAL = (
     Row(
         "total",
         "total_provisioned_usd",
-        "all of it, DynamoDB provisioned",
+        "total, DynamoDB provisioned",
         "USD",
         "total_usd - on_demand_usd + provisioned_usd",
     ),

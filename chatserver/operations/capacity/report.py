@@ -92,7 +92,7 @@ def load_constants(path: Path | None = None) -> tuple[dict[str, Constant], list[
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise ConfigError([f"constants: {path}: {exc}"]) from exc
     if results.schema != SCHEMA:
-        raise ConfigError([f"constants: {path}: schema {results.schema}, known is {SCHEMA}"])
+        raise ConfigError([f"constants: {path}: schema {results.schema}, expected {SCHEMA}"])
     taken = {
         name: each
         for name, each in results.constants.items()
@@ -171,9 +171,9 @@ def warnings_of(known: Mapping[str, float], node: Node) -> list[str]:
     if known["deployments"] > 1:
         found.append(
             f"Redis: {known['redis_nodes']:,.0f} nodes of {node.name} are more than the "
-            f"{known['nodes_per_cluster']:,.0f} of one cluster: divide the users among "
-            f"{known['deployments']:,.0f} deployments, each with tables of its own or as a tenant "
-            f"(docs/tenants.md)"
+            f"{known['nodes_per_cluster']:,.0f} of one cluster; divide the users among "
+            f"{known['deployments']:,.0f} deployments, each with its own tables or as a tenant "
+            "(docs/tenants.md)"
         )
     elif known["partitions"] < known["masters"]:
         found.append(
@@ -182,9 +182,9 @@ def warnings_of(known: Mapping[str, float], node: Node) -> list[str]:
         )
     quota = capacity.TABLE_UNITS_QUOTA
     found += [
-        f"DynamoDB: {peak:,.0f} {kind} units a second at the peak are more than the {quota:,} that "
-        f"a table has unless AWS is asked for more (Service Quotas); a new on-demand table has to "
-        f"be warmed for it"
+        f"DynamoDB: {peak:,.0f} {kind} units a second at the peak are more than the "
+        f"{quota:,} default "
+        "quota of a table; raise it in Service Quotas and pre-warm new on-demand tables"
         for kind in ("write", "read")
         if (peak := known[f"peak_{kind}_units_per_s"]) > quota
     ]
@@ -195,8 +195,9 @@ def warnings_of(known: Mapping[str, float], node: Node) -> list[str]:
         most = per_chat * capacity.CHAT_SHARDS_MAX
         found.append(
             f"DynamoDB: a chat has {group_rate:,.0f} messages a second at the peak; a partition "
-            f"takes {per_chat:,.0f}. Chats are spread over up to {capacity.CHAT_SHARDS_MAX} shards "
-            f"by themselves, {most:,.0f} messages a second; lower the peak if that is not enough"
+            f"takes {per_chat:,.0f}. A chat is sharded automatically over up to "
+            f"{capacity.CHAT_SHARDS_MAX} shards, {most:,.0f} messages per second; lower the "
+            "peak if that is not enough"
         )
     if known["group_size"] > known["fanout_members_max"]:
         found.append(
@@ -213,16 +214,16 @@ def _cheaper(known: Mapping[str, float]) -> list[str]:
         found.append(
             f"Redis: {format_bytes(kept)} of {format_bytes(known['redis_bytes'])} are logs and "
             f"inboxes; try --log-max and --inbox-max 200 (CHAT_REDIS_LOG_MAX, "
-            f"CHAT_REDIS_INBOX_MAX): devices that were away for longer get a snapshot, history "
-            f"comes from DynamoDB sooner"
+            f"CHAT_REDIS_INBOX_MAX): devices that were offline longer get a snapshot, and history "
+            "is read from DynamoDB sooner"
         )
     moved = known["is_archived"] * known["is_removed_by_worker"]
     if moved:
         saved = known["messages_per_s"] * known["write_units_message"] * 2.628
         saved *= known["write_units_per_million_usd"]
         found.append(
-            f"DynamoDB: {saved:,.0f} USD a month are for taking out what has moved to S3; with "
-            f"--removal ttl DynamoDB does it for nothing (docs/archive.md)"
+            f"DynamoDB: {saved:,.0f} USD per month are for deleting archived messages; with "
+            "--removal ttl, DynamoDB deletes them free of charge (docs/archive.md)"
         )
     if known["provisioned_usd"] < known["on_demand_usd"]:
         saved = known["on_demand_usd"] - known["provisioned_usd"]

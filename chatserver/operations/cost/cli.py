@@ -28,28 +28,28 @@ CHATS_SHOWN_MAX = 500
     type=click.IntRange(1, DAYS_MAX),
     default=7,
     show_default=True,
-    help="So many days (UTC), today among them.",
+    help="Number of days (UTC), including today.",
 )
-@click.option("--json", "is_json", is_flag=True, help="As JSON, for other programs.")
+@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 @click.option(
     "--prices",
     "prices_file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="TOML file of prices, over those of the package (docs/cost.md).",
+    help="TOML file of prices that override those of the package (docs/cost.md).",
 )
 @click.option(
     "--chats",
     type=click.IntRange(1, CHATS_SHOWN_MAX),
     default=10,
     show_default=True,
-    help="So many of the chats that cost most.",
+    help="Number of the most expensive chats to print.",
 )
 @click.option(
     "--objects-max",
     type=click.IntRange(0, 10_000_000),
     default=100_000,
     show_default=True,
-    help="Look at so many objects of the bucket, at most; 0: leave S3 alone.",
+    help="Maximum number of bucket objects to read; 0: skip S3.",
 )
 def cost(days: int, is_json: bool, prices_file: Path | None, chats: int, objects_max: int) -> None:
     """Report DynamoDB usage in units and dollars, and the storage of each tier.
@@ -72,7 +72,7 @@ def cost(days: int, is_json: bool, prices_file: Path | None, chats: int, objects
         for line in report_lines(report):
             click.echo(line)
     if report.problems:
-        raise click.ClickException("not all of it: " + "; ".join(report.problems))
+        raise click.ClickException("incomplete: " + "; ".join(report.problems))
 
 
 async def _report(
@@ -121,7 +121,7 @@ async def _read_redis(
             spent = costs.sum_days([await account.get_day(day) for day in days])
             servers = await list_memory(hot)
     except Unavailable as exc:
-        problems.append(f"no units and nothing of Redis: {exc.message}")
+        problems.append(f"no units and no Redis data: {exc.message}")
         return costs.sum_days(()), []
     lines = [costs.redis_line(each.server, each.keys, each.bytes, prices) for each in servers]
     return spent, lines
@@ -138,7 +138,7 @@ async def _read_dynamodb(
         async with open_dynamodb(settings.warm) as dynamodb:
             sizes = await list_sizes(dynamodb.for_feature("operations"), settings.warm)
     except (Unavailable, ConfigError) as exc:
-        problems.append(f"no bytes of DynamoDB: {exc.message}")
+        problems.append(f"no DynamoDB sizes: {exc.message}")
         return [], []
     price = prices.dynamodb.storage_per_gb_month_usd
     capacities = [
@@ -162,10 +162,10 @@ async def _read_s3(
         async with open_s3(settings.cold) as store:
             held, is_all = await list_held(store, objects_max)
     except ChatError as exc:
-        problems.append(f"no bytes of S3: {exc.message}")
+        problems.append(f"no S3 sizes: {exc.message}")
         return []
     if not is_all:
-        problems.append(f"S3: only the first {objects_max:,} objects or so, see --objects-max")
+        problems.append(f"S3: only about {objects_max:,} objects were read; raise --objects-max")
     price = prices.s3.storage_per_gb_month_usd
     return [costs.stored_line("s3", each.prefix, each.objects, each.bytes, price) for each in held]
 
@@ -178,7 +178,7 @@ def report_lines(report: Report) -> list[str]:
         f"{counted(report.messages, 'message')} stored",
         f"prices of {report.prices_region} as of {report.prices_as_of}, {report.billing}",
         "",
-        "units of DynamoDB",
+        "DynamoDB units",
         *(_money(line) for line in report.features),
         _money(report.total),
     ]
@@ -192,13 +192,13 @@ def report_lines(report: Report) -> list[str]:
         error = report.chats_error_units
         lines += [
             "",
-            f"chats that cost most (each at most {error['write']:,.1f} write and "
+            f"most expensive chats (each at most {error['write']:,.1f} write and "
             f"{error['read']:,.1f} read units more)",
             *(_money(line) for line in report.chats),
         ]
     if report.tiers:
         shared = ", of all tenants" if report.tenant else ""
-        lines += ["", f"kept, for a month (DynamoDB: as of some hours ago{shared})"]
+        lines += ["", f"storage per month (DynamoDB: updated every few hours{shared})"]
         lines += [
             f"  {each.tier:<9} {each.name:<24} {each.items:>12,} items {each.bytes:>16,} bytes "
             f"{each.usd:>12.4f} USD = {each.formula}"

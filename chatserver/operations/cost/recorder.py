@@ -46,7 +46,7 @@ class UsageRecorder:
         """
         while True:
             if self._waiting is None:
-                spending = self._usage.take()
+                spending = self._usage.drain()
                 if spending.is_empty:
                     return
                 self._number += 1

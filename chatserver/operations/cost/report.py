@@ -159,8 +159,8 @@ def chats_error(spending: Spending) -> dict[str, float]:
     """Return the maximum by which a chat's units are understated, by kind; see `TopList`."""
     found: dict[str, float] = {}
     for kind in KINDS:
-        told = sum(spending.chats[kind].values())
-        missing = max(0.0, spending.chat_totals.get(kind, 0.0) - told)
+        listed = sum(spending.chats[kind].values())
+        missing = max(0.0, spending.chat_totals.get(kind, 0.0) - listed)
         found[kind] = missing / (CHATS_MAX + 1)
     return found
 

@@ -23,8 +23,8 @@ TIMEOUT_S = 60.0
 
 
 @click.command()
-@click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
-@click.option("--all", "is_all", is_flag=True, help="What is in order, too.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object per line.")
+@click.option("--all", "is_all", is_flag=True, help="Also print passed checks.")
 def doctor(is_json: bool, is_all: bool) -> None:
     """Check settings, Redis, DynamoDB and S3; report problems and how to fix them.
 
@@ -40,8 +40,8 @@ def doctor(is_json: bool, is_all: bool) -> None:
     problems = sum(finding.level == "problem" for finding in findings)
     notes = sum(finding.level == "note" for finding in findings)
     fine = len(findings) - problems - notes
-    told = f"{counted(problems, 'problem')}, {counted(notes, 'note')}, {fine} in order"
-    click.echo(told, err=True)
+    summary = f"{counted(problems, 'problem')}, {counted(notes, 'note')}, {fine} passed"
+    click.echo(summary, err=True)
     sys.exit(1 if problems else 0)
 
 
@@ -59,7 +59,7 @@ async def _check_stores(settings: Settings) -> list[Finding]:
     from chatserver.operations.doctor.redis_checks import check_redis
     from chatserver.operations.doctor.s3_checks import check_s3
 
-    looks = {
+    checks = {
         "redis": check_redis(settings.redis, SystemClock()),
         "dynamodb": check_dynamodb(settings.warm),
         "s3": check_s3(settings.cold),
@@ -68,10 +68,10 @@ async def _check_stores(settings: Settings) -> list[Finding]:
     async def bounded(store: str) -> list[Finding]:
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                return await looks[store]
+                return await checks[store]
         except TimeoutError:
-            what = f"no answer within {TIMEOUT_S:g} s"
-            return [Finding(store, "problem", what, "look at the network's way to it")]
+            what = f"no response within {TIMEOUT_S:g} s"
+            return [Finding(store, "problem", what, "check the network")]
 
     # Redis is checked alone: loading the AWS library blocks the event loop, and the Redis
     # connection, with a deadline of two seconds, would appear to have failed.
@@ -90,11 +90,11 @@ def _check_all(settings: Settings) -> list[Finding]:
     except ConfigError as exc:
         findings = [Finding("settings", "problem", problem) for problem in exc.problems]
     if settings.auth.registration == "open":
-        what = "anybody may register an account (auth.registration is open)"
-        fix = "set CHAT_AUTH_REGISTRATION to closed where the host application makes them"
+        what = "anyone can register an account (auth.registration is open)"
+        fix = "set CHAT_AUTH_REGISTRATION=closed if the host application creates accounts"
         findings.append(Finding("settings", "note", what, fix))
     if settings.telemetry.metrics_port is None:
-        what = "no metrics are served (telemetry.metrics_port is not set)"
-        fix = "set CHAT_TELEMETRY_METRICS_PORT for each process, and have Prometheus read it"
+        what = "metrics are not served (telemetry.metrics_port is not set)"
+        fix = "set CHAT_TELEMETRY_METRICS_PORT for each process, and scrape it with Prometheus"
         findings.append(Finding("settings", "note", what, fix))
     return findings

@@ -52,10 +52,10 @@ async def check_dynamodb(settings: Warm) -> list[Finding]:
                 findings.append(await _check_schema(client, settings))
             return findings
     except ConfigError as exc:
-        fix = "see warm.endpoint, warm.region and the credentials that the process has"
+        fix = "check warm.endpoint, warm.region and the credentials of the process"
         return [Finding(STORE, "problem", problem, fix) for problem in exc.problems]
     except ChatError as exc:
-        fix = "see warm.endpoint (CHAT_WARM_ENDPOINT), or the network's way to AWS"
+        fix = "check warm.endpoint (CHAT_WARM_ENDPOINT) and the network"
         return [Finding(STORE, "problem", exc.message, fix)]
 
 
@@ -64,7 +64,7 @@ async def _check_table(client: DynamoClient, table: Table, settings: Warm) -> li
     try:
         answer = await client.call("describe_table", {"TableName": name})
     except TableMissing:
-        return [Finding(STORE, "problem", f"not so: table {name} exists", APPLY)]
+        return [Finding(STORE, "problem", f"table {name} is missing", APPLY)]
     described: dict[str, Any] = answer["Table"]
     problems = await find_problems(client, table, settings, described)
     findings = [Finding(STORE, "problem", problem, "see docs/evolution.md") for problem in problems]
@@ -74,10 +74,12 @@ async def _check_table(client: DynamoClient, table: Table, settings: Warm) -> li
         if index["IndexStatus"] != "ACTIVE"
     ]
     if making:
-        what = f"table {name}: {', '.join(making)} is being made"
-        findings.append(Finding(STORE, "note", what, "wait: what needs it is refused until then"))
+        what = f"table {name}: {', '.join(making)} is being created"
+        findings.append(
+            Finding(STORE, "note", what, "wait; requests that need it are refused until then")
+        )
     if not findings:
-        findings.append(Finding(STORE, "ok", f"table {name} has our keys and indexes"))
+        findings.append(Finding(STORE, "ok", f"table {name} has the expected keys and indexes"))
     if table.expiry is not None:
         findings.append(await _check_expiry(client, table, name))
     findings += await _check_backups(client, name)
@@ -87,7 +89,7 @@ async def _check_table(client: DynamoClient, table: Table, settings: Warm) -> li
 async def _check_expiry(client: DynamoClient, table: Table, name: str) -> Finding:
     answer = await client.call("describe_time_to_live", {"TableName": name})
     status = answer["TimeToLiveDescription"]["TimeToLiveStatus"]
-    what = f"table {name}: TTL removes what is over"
+    what = f"table {name}: TTL deletes expired items"
     return found(STORE, what, is_so=status in {"ENABLED", "ENABLING"}, fix=APPLY, level="note")
 
 
@@ -100,9 +102,9 @@ async def _check_backups(client: DynamoClient, name: str) -> list[Finding]:
     return [
         found(
             STORE,
-            f"table {name}: can be restored to a point in time",
+            f"table {name}: point-in-time recovery is on",
             is_so=described.get("PointInTimeRecoveryStatus") == "ENABLED",
-            fix="turn point-in-time recovery on",
+            fix="turn on point-in-time recovery",
             level="note",
         )
     ]
@@ -111,6 +113,6 @@ async def _check_backups(client: DynamoClient, name: str) -> list[Finding]:
 async def _check_schema(client: DynamoClient, settings: Warm) -> Finding:
     state = await SchemaRows(client, settings).get_state()
     what = f"the tables have schema {NEWEST}, the newest of this release"
-    fix = f"they have {state.version}: see `chatserver migrate status`, then `migrate up`"
+    fix = f"they have {state.version}; run `chatserver migrate status`, then `migrate up`"
     is_new = state.version >= NEWEST
     return found(STORE, what, is_so=is_new, fix=fix, level="note")

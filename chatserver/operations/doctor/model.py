@@ -25,4 +25,6 @@ def found(
     store: str, what: str, *, is_so: bool, fix: str = "", level: Level = "problem"
 ) -> Finding:
     """Return a finding. `what` states the expected condition; `is_so`: it is met."""
-    return Finding(store, "ok", what) if is_so else Finding(store, level, f"not so: {what}", fix)
+    return (
+        Finding(store, "ok", what) if is_so else Finding(store, level, f"check failed: {what}", fix)
+    )

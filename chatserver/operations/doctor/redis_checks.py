@@ -26,7 +26,6 @@ MEMORY_SHARE_MAX: Final = 0.8
 WAITING_MAX: Final = 0.5  # share of the bound at which sends are refused
 WORKERS: Final = ("persist", "repair")  # without them, messages are not stored or not delivered
 
-_START = "start one with `redis-server`, or everything with `chatserver dev`; another address is "
 _MODEST: Final = re.compile(r"(\d+)\.(\d+)")
 
 
@@ -43,16 +42,16 @@ async def check_redis(settings: config.Redis, clock: Clock) -> list[Finding]:
     except ConfigError as exc:
         return [Finding(STORE, "problem", problem, "see above") for problem in exc.problems]
     except ChatError as exc:
-        fix = f"{_START}set with redis.url (CHAT_REDIS_URL)"
+        fix = "start `redis-server` or `chatserver dev`, or set redis.url (CHAT_REDIS_URL)"
         return [Finding(STORE, "problem", exc.message, fix)]
     try:
-        findings = [Finding(STORE, "ok", f"answers at {hot.name}, and takes our scripts")]
+        findings = [Finding(STORE, "ok", f"responds at {hot.name} and runs the scripts")]
         for name, key in sorted(hot.keys_by_server().items()):
             findings += await _check_server(hot, name, key, clock)
         return findings + await _check_work(hot)
     except (ChatError, redis.exceptions.RedisError, OSError) as exc:
         why = exc.message if isinstance(exc, ChatError) else str(exc)
-        return [Finding(STORE, "problem", why, "look at its log, then run this again")]
+        return [Finding(STORE, "problem", why, "check its log, then run this again")]
     finally:
         await hot.close()
 
@@ -73,9 +72,9 @@ async def _check_server(hot: HotClient, name: str, key: str, clock: Clock) -> li
         findings.append(
             found(
                 STORE,
-                f"{name}: its clock and this one are less than {CLOCKS_S_MAX:g} s apart",
+                f"{name}: its clock is less than {CLOCKS_S_MAX:g} s off",
                 is_so=apart_s < CLOCKS_S_MAX,
-                fix=f"they are {apart_s:.1f} s apart; run chrony or NTP on both",
+                fix=f"it is {apart_s:.1f} s off; run chrony or NTP on both machines",
                 level="note",
             )
         )
@@ -102,41 +101,41 @@ def _check_persistence(name: str, info: dict[str, Any]) -> list[Finding]:
     findings = [
         found(
             STORE,
-            f"{name}: keeps what it was given if it dies (append-only file)",
+            f"{name}: keeps its data in a crash (append-only file)",
             is_so=is_logged,
-            fix="set `appendonly yes` (MemoryDB keeps it without); until then a crash of Redis "
-            "loses what is acked as `hot` and not stored yet",
+            fix="set `appendonly yes` (not needed with MemoryDB); without it, a crash of Redis "
+            "loses messages that are acked as `hot` and not stored yet",
             level="note",
         ),
         found(
             STORE,
             f"{name}: has a replica",
             is_so=replicas > 0,
-            fix="add one, set `min-replicas-to-write 1`; until then nobody takes over",
+            fix="add one and set `min-replicas-to-write 1`; without it, there is no failover",
             level="note",
         ),
     ]
     if is_logged and info.get("aof_last_write_status", "ok") != "ok":
         findings.append(
             Finding(STORE, "problem", f"{name}: cannot write its append-only file",
-                    "look at its disk: full, or read-only")
+                    "check its disk; it is full or read-only")
         )  # fmt: skip
     return findings
 
 
 def _check_memory(name: str, info: dict[str, Any]) -> Finding:
     used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
-    said = f"{name}: uses {used / 1e6:,.0f} MB"
+    usage = f"{name}: uses {used / 1e6:,.0f} MB"
     if most == 0:
-        fix = "set `maxmemory` below what the machine has, with `maxmemory-policy noeviction`"
-        return Finding(STORE, "note", f"{said}, and has no bound", fix)
+        fix = "set `maxmemory` below the memory of the machine, with `maxmemory-policy noeviction`"
+        return Finding(STORE, "note", f"{usage} and has no limit", fix)
     if used >= most:
-        fix = "give it more memory; look why workers do not persist: sends are refused until then"
+        fix = "add memory, and check why workers do not persist; sends are refused until then"
         return Finding(
-            STORE, "problem", f"{said} and is full: its maxmemory is {most / 1e6:,.0f} MB", fix
+            STORE, "problem", f"{usage} and is full: maxmemory is {most / 1e6:,.0f} MB", fix
         )
-    share = f"{said}, less than {MEMORY_SHARE_MAX:.0%} of its {most / 1e6:,.0f} MB"
-    fix = "give it more, or lower redis.log_max, redis.inbox_max or redis.chat_idle_s"
+    share = f"{usage}, less than {MEMORY_SHARE_MAX:.0%} of its {most / 1e6:,.0f} MB"
+    fix = "raise it, or lower redis.log_max, redis.inbox_max or redis.chat_idle_s"
     return found(STORE, share, is_so=used < most * MEMORY_SHARE_MAX, fix=fix)
 
 
@@ -155,18 +154,18 @@ async def _check_work(hot: HotClient) -> list[Finding]:
     findings = [
         found(
             STORE,
-            f"a worker `{work}` has each partition",
+            f"a worker `{work}` serves each partition",
             is_so=not without,
-            fix=f"none has {_join(without)}: run `chatserver worker {work}`, or `worker all`",
+            fix=f"none serves {_join(without)}; run `chatserver worker {work}`, or `worker all`",
         )
         for work, without in idle.items()
     ]
     findings.append(
         found(
             STORE,
-            f"fewer than {most * WAITING_MAX:,.0f} messages of a partition wait to be persisted",
+            f"each partition has fewer than {most * WAITING_MAX:,.0f} unpersisted messages",
             is_so=not full,
-            fix=f"{_join(full)}: see the log of `worker persist`; at {most:,} sends are refused",
+            fix=f"{_join(full)}: check the log of `worker persist`; at {most:,} sends are refused",
         )
     )
     return findings

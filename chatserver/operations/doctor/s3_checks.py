@@ -29,10 +29,10 @@ async def check_s3(settings: Cold) -> list[Finding]:
         async with open_s3(settings) as store:
             return await _check_bucket(store, settings)
     except ConfigError as exc:
-        fix = "see cold.endpoint, cold.bucket and the credentials that the process has"
+        fix = "check cold.endpoint, cold.bucket and the credentials of the process"
         return [Finding(STORE, "problem", problem, fix) for problem in exc.problems]
     except ChatError as exc:
-        fix = "see cold.endpoint (CHAT_COLD_ENDPOINT), the bucket's policy, or the network"
+        fix = "check cold.endpoint (CHAT_COLD_ENDPOINT), the bucket policy and the network"
         return [Finding(STORE, "problem", exc.message, fix)]
 
 
@@ -40,7 +40,7 @@ async def _check_bucket(store: ObjectStore, settings: Cold) -> list[Finding]:
     try:
         await store.call("head_bucket")
     except (BucketMissing, ObjectMissing):
-        return [Finding(STORE, "problem", f"not so: bucket {store.bucket} exists", APPLY)]
+        return [Finding(STORE, "problem", f"bucket {store.bucket} is missing", APPLY)]
     key = f"{UPLOADS_PREFIX}doctor-{new_id()}"
     await store.call("put_object", Key=key, Body=_TEXT)
     answer = await store.call("get_object", Key=key)
@@ -49,12 +49,12 @@ async def _check_bucket(store: ObjectStore, settings: Cold) -> list[Finding]:
     missing = await find_missing_rules(store, settings)
     versioning = await store.call("get_bucket_versioning")
     return [
-        found(STORE, f"bucket {store.bucket} takes, gives and removes objects", is_so=is_same,
-              fix="what answers there gives other bytes than it was given: is it S3?"),
-        found(STORE, "what was not finished removes itself, and pages may upload",
+        found(STORE, f"bucket {store.bucket} can write, read and delete objects", is_so=is_same,
+              fix="it returns other bytes than were written; check that it is S3"),
+        found(STORE, "unfinished uploads expire, and web clients may upload",
               is_so=not missing, fix=f"{', '.join(missing)}: {APPLY}", level="note"),
-        found(STORE, "versions of removed objects are kept for a while",
+        found(STORE, "versions of deleted objects are kept",
               is_so=versioning.get("Status") == "Enabled", level="note",
-              fix="turn versioning on with a rule that ends old versions, or accept that what is "
-              "removed is gone (docs/archive.md)"),
+              fix="turn on versioning with a rule that expires old versions, or accept that "
+              "deletion is final (docs/archive.md)"),
     ]  # fmt: skip

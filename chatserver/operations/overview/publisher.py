@@ -69,7 +69,7 @@ class Publisher:
         more = {} if self._find_more is None else await self._find_more()
         now = self._clock.monotonic()
         span_s, self._last = now - self._last, now
-        taken = self._reader.take()
+        taken = self._reader.collect()
         return Snapshot(
             kind=self._identity.kind,
             does=self._identity.does,
@@ -105,9 +105,7 @@ class Publisher:
                 is_published = True
             except (ChatError, TimeoutError) as exc:
                 if is_published:
-                    log.warning(
-                        "process_stats.publish_failed", error=str(exc) or "no answer in time"
-                    )
+                    log.warning("process_stats.publish_failed", error=str(exc) or "timed_out")
                 is_published = False
 
 

@@ -32,7 +32,7 @@ CHATS_SHOWN_MAX: Final = 10
 
 After = Annotated[
     int,
-    QueryParameter(ge=0, required=False, description="the `at_ms` of the newest point one has"),
+    QueryParameter(ge=0, required=False, description="the `at_ms` of the newest known point"),
 ]
 
 

@@ -31,21 +31,25 @@ Line = tuple[str, str]
 
 @click.command()
 @click.argument("mid")
-@click.option("--chat", default=None, help="Its chat: saves the search, and finds any age.")
-@click.option("--user", default=None, help="A member of its chat: only their chats are searched.")
+@click.option(
+    "--chat", default=None, help="Chat of the message; finds messages of any age without a search."
+)
+@click.option(
+    "--user", default=None, help="Member of the chat; only this user's chats are searched."
+)
 @click.option(
     "--chats-max",
     type=click.IntRange(1, 10_000_000),
     default=10_000,
     show_default=True,
-    help="Chats that are looked through where neither is given.",
+    help="Maximum number of chats to search without --chat and --user.",
 )
 @click.option(
     "--members-max",
     type=click.IntRange(1, 500),
     default=50,
     show_default=True,
-    help="Members that are looked at.",
+    help="Maximum number of members to read.",
 )
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
 def trace(
@@ -114,14 +118,14 @@ async def _trace(
         bodies = LongBodies(client, settings.warm, BodyFiles(store))
         segments = SegmentObjects(store, settings.archive)
         older = WarmTrace(client=client, settings=settings.warm, bodies=bodies, segments=segments)
-        look = MessageTrace(
+        message_trace = MessageTrace(
             hot=hot, older=older, clock=SystemClock(), chats_max=chats_max, members_max=members_max
         )
-        look.problems += problems
+        message_trace.problems += problems
         try:
-            return await look.trace(mid, *place), "", look.problems
+            return await message_trace.trace(mid, *place), "", message_trace.problems
         except NotFound as exc:
-            return None, exc.message, look.problems
+            return None, exc.message, message_trace.problems
 
 
 def as_json(found: Trace) -> dict[str, Any]:
@@ -149,7 +153,7 @@ def trace_lines(found: Trace) -> list[Line]:
     """Return the printed lines, without the table of members."""
     place = found.found
     lines = [
-        ("message", f"{found.mid}, made {_time(found.made_ms * 1000)}"),
+        ("message", f"{found.mid}, created {_time(found.made_ms * 1000)}"),
         ("trace id", found.trace_id),
         ("committed", f"chat {place.chat}, seq {place.seq}, ts {place.ts} ({_time(place.ts)})"),
         ("", f"{place.kind} from {place.sender}; found in {_SOURCES[place.source]}"),
@@ -167,7 +171,7 @@ _SOURCES = {
     "backlog": "the backlog",
     "hot": "the log of its chat in Redis",
     "warm": "DynamoDB",
-    "marker": "DynamoDB, as the marker of what has expired",
+    "marker": "DynamoDB, as an expiry marker",
     "cold": "the archive",
 }
 
@@ -175,24 +179,24 @@ _SOURCES = {
 def _hot_lines(found: Trace) -> list[Line]:
     hot = found.hot
     if hot is None:
-        return [("hot", "not known: Redis does not answer")]
+        return [("hot", "unknown: Redis does not respond")]
     if not hot.is_open:
-        return [("hot", "no: the chat is not in Redis, all of it is below")]
+        return [("hot", "no: the chat is not in Redis")]
     held = "in the log of its chat" if hot.is_in_log else "no longer in the log of its chat"
     return [("hot", f"{held}, which is at seq {hot.head}")]
 
 
 def _delivered_lines(found: Trace) -> list[Line]:
     hot, seq = found.hot, found.found.seq
-    text = "not known: Redis does not answer"
+    text = "unknown: Redis does not respond"
     if hot is not None and hot.is_large:
-        text = f"a large chat: its log is the inbox, watched by {counted(hot.gateways, 'gateway')}"
+        text = f"large chat without inboxes: {counted(hot.gateways, 'gateway')} subscribed"
     elif hot is not None and (not hot.is_open or hot.served >= seq):
-        text = "every inbox was served"
+        text = "all inboxes written"
     elif hot is not None:
-        text = "a fan-out is not finished"
+        text = "fan-out not finished"
     if hot is not None and hot.undelivered_since_ms is not None:
-        text += "; of the chat something is undelivered since "
+        text += "; the chat has undelivered entries since "
         text += _time(hot.undelivered_since_ms * 1000)
     lines = [("delivered", text)]
     if found.members is not None:
@@ -219,13 +223,13 @@ def _warm_lines(found: Trace) -> list[Line]:
         return [("persisted", f"not yet: in the backlog at {waiting.place} since {since}")]
     if warm is None:
         says = {
-            True: "yes, but nothing of it is in the table",
+            True: "yes, but the table has no item of it",
             False: "no",
             None: "not known",
         }[found.is_persisted]
         return [("persisted", says)]
     if warm.is_marker:
-        return [("persisted", f"was: it expired at {_seconds(warm.expires_at)}, a marker is left")]
+        return [("persisted", f"expired at {_seconds(warm.expires_at)}; a marker is kept")]
     lines = [
         ("persisted", f"yes: partition {warm.partition}, rev {warm.rev}, checksum {warm.checksum}")
     ]
@@ -250,14 +254,14 @@ def _warm_lines(found: Trace) -> list[Line]:
 def _cold_lines(found: Trace) -> list[Line]:
     cold = found.cold
     if found.archived_upto is None:
-        return [("archived", "not known: DynamoDB does not answer")]
+        return [("archived", "unknown: DynamoDB does not respond")]
     if cold is None:
         upto = found.archived_upto
-        return [("archived", f"no: of the chat up to seq {upto}" if upto else "no")]
+        return [("archived", f"no: the chat is archived up to seq {upto}" if upto else "no")]
     said = {
         "right": "checksum right",
-        "wrong": "WRONG: the object is missing or another one",
-        "unread": "not read: S3 does not answer",
+        "wrong": "WRONG: the object is missing or different",
+        "unread": "unknown: S3 does not respond",
     }[cold.checksum]
     return [
         ("archived", f"yes: {cold.key}"),
@@ -294,4 +298,4 @@ def _time(micros: int) -> str:
 
 
 def _seconds(seconds: int | None) -> str:
-    return "a time not known" if seconds is None else _time(seconds * 1_000_000)
+    return "unknown time" if seconds is None else _time(seconds * 1_000_000)

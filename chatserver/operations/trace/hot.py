@@ -144,8 +144,8 @@ class HotTrace:
         cursor = b"0"
         while len(members) < min(limit, count):
             cursor, page = await self._hot.call("HSCAN", key, cursor, "COUNT", limit)
-            for user, standing in zip(page[::2], page[1::2], strict=True):
-                members[UserId(user.decode())] = int(standing.split(b":")[1])
+            for user, position in zip(page[::2], page[1::2], strict=True):
+                members[UserId(user.decode())] = int(position.split(b":")[1])
             if cursor == b"0":
                 break
         return count, dict(sorted(members.items())[:limit])

@@ -98,9 +98,9 @@ class MessageTrace:
 
     def _describe_search(self, chat: ChatId | None) -> str:
         where = f"chat {chat}" if chat else counted(self._searched, "chat")
-        text = f"no such message in the backlog nor in {where}"
+        text = f"no such message in the backlog or in {where}"
         if self._searched >= self._chats_max:
-            text += " (the most that --chats-max allows): name its --chat, or a --user of it"
+            text += " (the maximum of --chats-max); set --chat or --user"
         return text
 
     # search

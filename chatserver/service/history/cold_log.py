@@ -118,6 +118,6 @@ class ColdLog:
         seq = next((entry.seq for entry in entries if entry.ts == ts), None)
         return None if seq is None else (await self.read(chat, seq, seq))[0]
 
-    async def note_late(self, chat: str) -> None:
+    async def record_late(self, chat: str) -> None:
         """Record that an archived entry of the chat is about to change."""
-        await self._manifests.note_late(chat, int(self._clock.time() * 1000))
+        await self._manifests.record_late(chat, int(self._clock.time() * 1000))

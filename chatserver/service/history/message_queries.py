@@ -65,7 +65,7 @@ class _ChatQuery(Protocol):
         limit: int,
         start: Token | None,
         newest_first: bool,
-        sight: ReaderView,
+        view: ReaderView,
     ) -> Page[Message]: ...
 
 
@@ -154,7 +154,7 @@ class MessageQueries:
             limit=limit,
             start=start,
             newest_first=times.is_newest_first,
-            sight=view,
+            view=view,
         )
 
     async def list_sent(
@@ -174,7 +174,7 @@ class MessageQueries:
             limit=limit,
             start=start,
             newest_first=times.is_newest_first,
-            sight=self._open_view(reader),
+            view=self._open_view(reader),
         )
 
     async def list_received(
@@ -188,7 +188,7 @@ class MessageQueries:
             limit=limit,
             start=start,
             newest_first=times.is_newest_first,
-            sight=self._open_view(reader),
+            view=self._open_view(reader),
         )
 
     def _open_view(self, reader: UserId | None) -> _QueryView:

@@ -217,7 +217,7 @@ class MembershipPropagation:
         try:
             await self.deliver(record)
         except ChatError as exc:
-            log.warning("membership.left_to_repair", chat=record.chat, error=exc.message)
+            log.warning("membership.deferred_to_repair", chat=record.chat, error=exc.message)
             return False
         return True
 

@@ -107,7 +107,7 @@ class Broadcasts:
         try:
             await self._jobs.note(job, done, failed, state)
         except Unavailable as exc:
-            log.warning("broadcast.progress_not_recorded", job=job, error=exc.message)
+            log.warning("broadcast.record_failed", job=job, error=exc.message)
 
 
 def job_name(requester: str, ref: str) -> str:

@@ -253,7 +253,7 @@ class Messaging:
 
     def _wait_for_chat(self, draft: PendingDraft) -> None:
         if self._waiting_count >= WAITING_MAX:
-            raise Overloaded("too many messages wait for their chats; slow down")
+            raise Overloaded("too many messages are waiting for chats to load; slow down")
         self._waiting_count += 1
         waiting = self._waiting.setdefault(draft.chat, [])
         # By number: the commit may return an earlier draft after later ones.
@@ -265,7 +265,7 @@ class Messaging:
 
     async def _load(self, chat: ChatId, payer: str) -> None:
         CALLER.set(payer)
-        error = ChatError("the request failed; it is our fault")
+        error = ChatError("internal error; the request failed")
         audience: Audience | None = None
         try:
             async with asyncio.timeout(LOAD_S_MAX):
@@ -413,14 +413,14 @@ class Messaging:
                 for draft, seq, from_ns in traced:
                     self._trace_fan_out(draft, seq, from_ns, len(audience.users))
         except ChatError as exc:
-            log.warning("fan_out.left_to_repair", chat=chat, error=exc.message)
+            log.warning("fan_out.deferred_to_repair", chat=chat, error=exc.message)
         finally:
             del self._fan_outs[chat]
 
     def _trace_fan_out(self, draft: PendingDraft, seq: Seq, from_ns: int, members: int) -> None:
         assert self._tracer is not None
         place: dict[str, Id] = {"chat": draft.chat, "seq": seq, "members": members}
-        self._tracer.tell(draft.mid, "fan_out", from_ns, time.time_ns(), **place)
+        self._tracer.record_span(draft.mid, "fan_out", from_ns, time.time_ns(), **place)
 
     def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)

@@ -81,7 +81,7 @@ class StoredWaits:
                 stored.set_exception(Unavailable(why))
 
         if not self.add(chat, seq, on_stored, on_timeout):
-            raise Overloaded("too many sends wait to be stored")
+            raise Overloaded("too many sends are waiting to be stored")
         await stored
 
     def reached(self, chat: ChatId, upto: Seq) -> None:

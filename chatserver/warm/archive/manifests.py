@@ -167,7 +167,7 @@ class Manifests:
 
     # Writes.
 
-    async def note(self, segment: Segment) -> None:
+    async def add_note(self, segment: Segment) -> None:
         """Record that the object of a segment will be written."""
         row = row_key(_partition(segment.chat), _note_sort(segment)) | _encode(segment)
         await self._client.call("put_item", {"TableName": self._table, "Item": row})
@@ -186,7 +186,9 @@ class Manifests:
         """
         begins = top.seq + 1 if replaced is None else replaced.first
         if segment.first != begins or segment.last < (replaced.last if replaced else begins):
-            raise CorruptData(f"{segment.key}: does not continue what is archived up to {top.seq}")
+            raise CorruptData(
+                f"{segment.key}: does not continue the archive, which ends at {top.seq}"
+            )
         actions = [self._drop_note(segment), *self._put_segment(segment, replaced)]
         if segment.last > top.seq:
             actions.append(self._move_top(segment, top))
@@ -195,7 +197,7 @@ class Manifests:
         except ConditionFailed as exc:
             # An earlier attempt may have committed it and lost the response.
             if segment not in await self.list_covering(segment.chat, segment.first, segment.first):
-                raise Conflict(f"archive of {segment.chat}: changed meanwhile") from exc
+                raise Conflict(f"archive of {segment.chat}: changed concurrently") from exc
 
     def _drop_note(self, segment: Segment) -> dict[str, Any]:
         return {
@@ -244,7 +246,7 @@ class Manifests:
             put["ExpressionAttributeValues"] = {":last": {"N": str(top.seq)}}
         return {"Put": put}
 
-    async def declare_dead(self, segment: Segment) -> bool:
+    async def mark_dead(self, segment: Segment) -> bool:
         """Mark a noted object as dead; return False if it was committed or its note is deleted."""
         request = {
             "TableName": self._table,
@@ -267,7 +269,7 @@ class Manifests:
 
     # Chats with late changes.
 
-    async def note_late(self, chat: str, at_ms: int) -> None:
+    async def record_late(self, chat: str, at_ms: int) -> None:
         """Record that an archived entry of the chat changes. Call this before the change."""
         item = row_key(_LATE, f"{_LATE}#{chat}") | {Field.AT: {"N": str(at_ms)}}
         await self._client.call("put_item", {"TableName": self._table, "Item": item})
@@ -300,7 +302,7 @@ class Manifests:
 
     # Segments with messages of a user.
 
-    async def note_trails(self, users: Iterable[str], chat: str, seq: int) -> None:
+    async def record_trails(self, users: Iterable[str], chat: str, seq: int) -> None:
         """Record that the segment with `seq` has messages of these users."""
         sort = f"{TRAIL_PREFIX}{chat}#{seq:020d}"
         rows = [row_key(user_key(user), sort) for user in sorted(set(users))]
@@ -344,7 +346,7 @@ class Manifests:
         ]
         return chats, answer.get("LastEvaluatedKey")
 
-    async def note_due(self, chat: str, ts: int) -> None:
+    async def record_due(self, chat: str, ts: int) -> None:
         """Record that the chat is not due before messages sent at `ts` are old enough."""
         request = {
             "TableName": self._table,
@@ -391,11 +393,11 @@ def _decode(item: Item) -> Segment:
         )
     except (KeyError, ValueError) as exc:
         key = {name: item.get(name) for name in DIRECTORY.key.names}
-        raise CorruptData(f"directory: the row at {key} is not of the archive: {exc!r}") from exc
+        raise CorruptData(f"directory: the row at {key} is not an archive row: {exc!r}") from exc
 
 
 def _number(item: Item, name: str) -> int:
     try:
         return int(item[name]["N"])
     except (KeyError, ValueError) as exc:
-        raise CorruptData(f"directory: a row of the archive has no number {name}") from exc
+        raise CorruptData(f"directory: an archive row has no number {name}") from exc

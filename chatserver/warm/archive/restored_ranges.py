@@ -60,7 +60,7 @@ def decode_range(row: Item) -> Restored:
         )
     except (KeyError, ValueError) as exc:
         key = {name: row.get(name) for name in DIRECTORY.key.names}
-        raise CorruptData(f"directory: the row at {key} is no restored range: {exc!r}") from exc
+        raise CorruptData(f"directory: the row at {key} is not a restored range: {exc!r}") from exc
 
 
 class RestoredRows:
@@ -85,7 +85,7 @@ class RestoredRows:
         row = (await self._client.call("get_item", request)).get("Item")
         held = None if row is None else decode_range(row)
         if held is not None and held.is_ending:
-            raise LostRace("this range is being taken away: try again when that is done")
+            raise LostRace("this range is being deleted; try again later")
         if held is not None:
             wanted = dataclasses.replace(held, until=max(held.until, wanted.until))
         put: dict[str, Any] = {"TableName": self._table, "Item": key | _encode(wanted)}
@@ -99,10 +99,10 @@ class RestoredRows:
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed as exc:
-            raise LostRace("this range is being changed by somebody else: try again") from exc
+            raise LostRace("this range is being changed concurrently; try again") from exc
         return wanted
 
-    async def note_done(self, chat: str, held: Restored, done: int) -> None:
+    async def record_done(self, chat: str, held: Restored, done: int) -> None:
         """Record up to which seq a range is restored.
 
         Raises:
@@ -123,9 +123,9 @@ class RestoredRows:
         try:
             await self._client.call("update_item", request)
         except ConditionFailed as exc:
-            raise Conflict("this range was taken away meanwhile") from exc
+            raise Conflict("this range was deleted concurrently") from exc
 
-    async def declare_ending(self, chat: str, held: Restored) -> bool:
+    async def mark_ending(self, chat: str, held: Restored) -> bool:
         """Mark a range as ending; return False if it was extended."""
         names = {"#ending": Field.IS_ENDING}
         condition = _as_read(held)

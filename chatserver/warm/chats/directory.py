@@ -227,7 +227,7 @@ class Directory:
         roles: dict[str, Role] = dict.fromkeys(members, "member")
         roles[creator] = "owner"
         if len(roles) > MEMBERS_MAX:
-            raise BadRequest(f"members: must be at most {MEMBERS_MAX}, the creator included")
+            raise BadRequest(f"members: must be at most {MEMBERS_MAX}, including the creator")
         large = 0 if first_change is None else 1
         created = Chat(
             chat,
@@ -430,7 +430,9 @@ class Directory:
                 mark = further
             else:
                 return
-        raise Unavailable(f"marks of {mark.user} in {mark.chat}: others keep moving them")
+        raise Unavailable(
+            f"marks of {mark.user} in {mark.chat}: too many concurrent changes; try again"
+        )
 
     def _move(self, mark: Mark) -> dict[str, Any]:
         return {

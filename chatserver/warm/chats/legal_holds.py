@@ -149,13 +149,15 @@ class Holds:
             since = int(item[Field.CREATED]["N"])
             return Hold(chat, item[Field.REASON]["S"], item[Field.AUTHOR]["S"], since, state)
         except (KeyError, ValueError) as exc:
-            raise CorruptData(f"directory: the hold of {chat} is no hold: {exc!r}") from exc
+            raise CorruptData(
+                f"directory: the legal hold of {chat} is not readable: {exc!r}"
+            ) from exc
 
     async def get(self, chat: str) -> Hold:
         """Return the hold of a chat. Strongly consistent. Raises NotFound."""
         hold = await self.find(chat)
         if hold is None:
-            raise NotFound("chat: is not under a hold")
+            raise NotFound("chat: not under a legal hold")
         return hold
 
     async def is_held(self, chat: str) -> bool:

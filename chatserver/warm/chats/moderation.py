@@ -87,7 +87,9 @@ class Ban:
                 int(item[Field.CREATED]["N"]),
             )
         except (KeyError, ValueError) as exc:
-            raise CorruptData(f"directory: {item.get(Field.PK)} has a row that is no ban") from exc
+            raise CorruptData(
+                f"directory: {item.get(Field.PK)} has a row that is not a ban"
+            ) from exc
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -148,7 +150,7 @@ class Report:
             )
         except (KeyError, ValueError) as exc:
             where = item.get(Field.PK)
-            raise CorruptData(f"directory: {where} has a row that is no report") from exc
+            raise CorruptData(f"directory: {where} has a row that is not a report") from exc
 
 
 class Moderation:
@@ -297,7 +299,7 @@ class Moderation:
         }
         item = (await self._client.call("get_item", request)).get("Item")
         if item is None:
-            raise NotFound("report: there is no such report")
+            raise NotFound("report: does not exist")
         return Report.decode(item)
 
     async def resolve(self, report: Report, by: str, now: float) -> None:

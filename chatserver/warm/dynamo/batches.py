@@ -37,7 +37,7 @@ async def put_items(
         if left:
             raise Unavailable(
                 f"DynamoDB at {client.endpoint}: {len(left[table])} of {len(items)} items of "
-                f"{table} not written: over its capacity"
+                f"{table} not written: capacity exceeded"
             )
 
     await client.retry(attempt, timeout_s)
@@ -67,7 +67,7 @@ async def _get_batch(client: DynamoClient, table: str, keys: Sequence[Item]) -> 
         if left:
             raise Unavailable(
                 f"DynamoDB at {client.endpoint}: {len(left[table]['Keys'])} of {len(keys)} items "
-                f"of {table} not read: over its capacity"
+                f"of {table} not read: capacity exceeded"
             )
 
     await client.retry(attempt)

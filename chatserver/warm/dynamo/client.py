@@ -33,7 +33,7 @@ from chatserver.aws_errors import translate_silence
 from chatserver.config import Warm
 from chatserver.errors import ChatError, ConfigError, Conflict, CorruptData, Unavailable
 from chatserver.telemetry.dynamodb_usage import Feature
-from chatserver.warm.dynamo.metering import Failure, Meter, ask_for_units
+from chatserver.warm.dynamo.metering import Failure, Meter, request_consumed_capacity
 from chatserver.warm.dynamo.tenancy import Tenancy
 
 if TYPE_CHECKING:
@@ -147,21 +147,21 @@ class DynamoClient:
         sent = request
         if self._tenancy is not None:
             sent = self._tenancy.outgoing(operation, request)
-        sent = ask_for_units(operation, sent)
+        sent = request_consumed_capacity(operation, sent)
         try:
             answer: dict[str, Any] = await getattr(self._sdk, operation)(**sent)
         except (BotoCoreError, ClientError, aiohttp.ClientError, OSError) as exc:
             error = translate(exc, self.endpoint)
-            self.meter.note_failure(self.feature, operation, _failure_of(error))
+            self.meter.record_failure(self.feature, operation, _failure_of(error))
             if self._tenancy is not None and isinstance(error, ConditionFailed):
                 error.stored = self._tenancy.stored(operation, request, error.stored)
             raise error from exc
         if "RequestId" not in answer["ResponseMetadata"]:
             # A proxy or another server may return 200: do not treat that as a completed write.
-            raise Unavailable(f"DynamoDB at {self.endpoint}: what answers there is no DynamoDB")
+            raise Unavailable(f"DynamoDB at {self.endpoint}: the server there is not DynamoDB")
         if self._tenancy is not None:
             answer = self._tenancy.incoming(operation, request, answer)
-        self.meter.note(self.feature, operation, request, answer)
+        self.meter.record(self.feature, operation, request, answer)
         return answer
 
     async def retry(self, attempt: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
@@ -184,16 +184,16 @@ class DynamoClient:
                 ):
                     with trial:
                         if trial.num > 1:
-                            self.meter.note_retry(self.feature)
+                            self.meter.record_retry(self.feature)
                         try:
                             return await attempt()
                         except Unavailable as exc:
                             last = exc
                             raise
         except TimeoutError as exc:
-            why = f"; before that: {last.message}" if last else ""
+            why = f"; last error: {last.message}" if last else ""
             raise self._too_slow(timeout_s, why) from (last or exc)
-        raise AssertionError("stamina ends with an answer or an error")
+        raise AssertionError("stamina returns or raises")
 
     @contextlib.asynccontextmanager
     async def deadline(self, timeout_s: float | None = None, what: str = "") -> AsyncIterator[None]:
@@ -210,7 +210,7 @@ class DynamoClient:
             raise self._too_slow(timeout_s, f", waiting for {what}" if what else "") from exc
 
     def _too_slow(self, timeout_s: float, why: str) -> Unavailable:
-        return Unavailable(f"DynamoDB at {self.endpoint}: not done in {timeout_s:g} s{why}")
+        return Unavailable(f"DynamoDB at {self.endpoint}: timed out after {timeout_s:g} s{why}")
 
 
 @contextlib.asynccontextmanager
@@ -299,7 +299,7 @@ def _translate_answer(exc: ClientError, where: str) -> ChatError:
     if code == "ResourceInUseException":
         return Conflict(text)
     if code == "ResourceNotFoundException":
-        return TableMissing([f"{text}: `chatserver tables apply` creates the tables"])
+        return TableMissing([f"{text}; run `chatserver tables apply` to create the tables"])
     if code in _REFUSED_CREDENTIALS:
         return ConfigError([text])
     return _OF_STREAMS.get(code, CorruptData)(text)

@@ -27,7 +27,7 @@ _CLAUSES = frozenset({"SET", "REMOVE", "ADD", "DELETE"})
 _NO_MORE = ("",) * 5
 
 
-class Meeting(NamedTuple):
+class Comparison(NamedTuple):
     """Use of an attribute in an expression: the operator and the value (``:name``)."""
 
     attribute: str
@@ -39,7 +39,9 @@ class UnknownForm(AssertionError):
     """An expression uses a key attribute in an unsupported form."""
 
 
-def find_meetings(request: Mapping[str, Any], attributes: frozenset[str]) -> tuple[Meeting, ...]:
+def find_comparisons(
+    request: Mapping[str, Any], attributes: frozenset[str]
+) -> tuple[Comparison, ...]:
     """Return all uses of `attributes` in the expressions of a request or transaction action.
 
     Raises:
@@ -55,9 +57,9 @@ def find_meetings(request: Mapping[str, Any], attributes: frozenset[str]) -> tup
 @functools.lru_cache(maxsize=1024)
 def _find(
     texts: tuple[str, ...], names: tuple[tuple[str, str], ...], attributes: frozenset[str]
-) -> tuple[Meeting, ...]:
+) -> tuple[Comparison, ...]:
     of_name = dict(names)
-    found: list[Meeting] = []
+    found: list[Comparison] = []
     uses: dict[str, int] = {}
     for text in texts:
         tokens = _TOKEN.findall(text)
@@ -65,16 +67,16 @@ def _find(
             if token.startswith(":"):
                 uses[token] = uses.get(token, 0) + 1
         found += _find_in(tokens, of_name, attributes)
-    for value in {meeting.value for meeting in found}:
-        if uses[value] != sum(meeting.value == value for meeting in found):
-            raise UnknownForm(f"{value} stands for a key and for something else: {texts}")
+    for value in {comparison.value for comparison in found}:
+        if uses[value] != sum(comparison.value == value for comparison in found):
+            raise UnknownForm(f"{value} is used for a key and for another value: {texts}")
     return tuple(found)
 
 
 def _find_in(
     tokens: list[str], of_name: Mapping[str, str], attributes: frozenset[str]
-) -> list[Meeting]:
-    found: list[Meeting] = []
+) -> list[Comparison]:
+    found: list[Comparison] = []
     clause = ""
     padded = (*_NO_MORE, *tokens, *_NO_MORE)
     for at in range(len(_NO_MORE), len(tokens) + len(_NO_MORE)):
@@ -88,7 +90,7 @@ def _find_in(
         if values is None or not all(value.startswith(":") for value in values):
             raise UnknownForm(f"{name} in `{' '.join(tokens)}`")
         operator = before[0] if after[0] == "," else after[0]
-        found += [Meeting(name, operator, value) for value in values]
+        found += [Comparison(name, operator, value) for value in values]
     return found
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 from chatserver.config import Warm
 from chatserver.telemetry import metrics
 from chatserver.telemetry.dynamodb_usage import Feature, Kind, UsageAccumulator
-from chatserver.warm.dynamo.expressions import UnknownForm, find_meetings
+from chatserver.warm.dynamo.expressions import UnknownForm, find_comparisons
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, TABLES, Key, MessageField, Table
 
 READS: Final = frozenset({"batch_get_item", "get_item", "query", "scan", "transact_get_items"})
@@ -31,13 +31,13 @@ _METERED: Final = READS | WRITES
 LEVEL: Final = "TOTAL"
 # Partition prefixes of chats in `directory`; see `chatserver.warm.chats.records` and
 # `chatserver.warm.archive.manifests`.
-CHAT_MARKS: Final = ("c#", "a#")
+CHAT_PREFIXES: Final = ("c#", "a#")
 _NO_CHATS: Final = frozenset({"a#late"})
 _ITEM_UNITS: Final = 4  # of a short message with its indexes; each further kilobyte adds one
 _KEYS_OF_CHATS: Final = frozenset({MessageField.CHAT, MessageField.FILES_OF})
 
 
-def ask_for_units(operation: str, request: dict[str, Any]) -> dict[str, Any]:
+def request_consumed_capacity(operation: str, request: dict[str, Any]) -> dict[str, Any]:
     """Return the request with ReturnConsumedCapacity, unless it is already set."""
     if operation not in _METERED or "ReturnConsumedCapacity" in request:
         return request
@@ -48,11 +48,11 @@ class Meter:
     """Records the capacity consumed by all clients of a process."""
 
     def __init__(self, settings: Warm) -> None:
-        self.purse = UsageAccumulator()
+        self.usage = UsageAccumulator()
         self._tables: dict[str, Table] = {table.name_in(settings): table for table in TABLES}
         self._messages = MESSAGES.name_in(settings)
 
-    def note(
+    def record(
         self,
         feature: Feature,
         operation: str,
@@ -74,19 +74,19 @@ class Meter:
             table = self._tables.get(name)
             label = table.name if table is not None else "other"
             units.labels(feature, label).inc(spent)
-            self.purse.spend(feature, label, kind, spent)
+            self.usage.record_units(feature, label, kind, spent)
             if table is not None:
                 shares = self._shares(table, name, operation, request, answer)
                 if shares:
-                    self.purse.spend_on_chats(kind, shares, spent)
+                    self.usage.record_chat_units(kind, shares, spent)
         if operation == "batch_write_item" and feature == "persist":
             self._count_messages(request, answer)
 
-    def note_failure(self, feature: Feature, operation: str, result: Failure) -> None:
+    def record_failure(self, feature: Feature, operation: str, result: Failure) -> None:
         """Count a failed call."""
         metrics.DYNAMODB_CALLS.labels(feature, operation, result).inc()
 
-    def note_retry(self, feature: Feature) -> None:
+    def record_retry(self, feature: Feature) -> None:
         """Count a retry."""
         metrics.DYNAMODB_RETRIES.labels(feature).inc()
 
@@ -113,7 +113,7 @@ class Meter:
     def _count_messages(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
         items = _items_of("batch_write_item", self._messages, request, answer)
         # Markers are stored in the same table and have no status.
-        self.purse.count_messages(sum(MessageField.STATUS in item for item in items))
+        self.usage.record_messages(sum(MessageField.STATUS in item for item in items))
 
 
 def _items_of(
@@ -150,12 +150,12 @@ def _chat_of_query(table: Table, request: Mapping[str, Any]) -> str:
     if table is MESSAGES and key.partition not in _KEYS_OF_CHATS:
         return ""
     try:
-        meetings = find_meetings(request, frozenset({key.partition}))
+        comparisons = find_comparisons(request, frozenset({key.partition}))
     except UnknownForm:
         return ""
-    for meeting in meetings:
-        if meeting.operator == "=":
-            value = request["ExpressionAttributeValues"][meeting.value]
+    for comparison in comparisons:
+        if comparison.operator == "=":
+            value = request["ExpressionAttributeValues"][comparison.value]
             return _chat_of(table, {table.key.partition: value})
     return ""
 
@@ -173,6 +173,6 @@ def _chat_of(table: Table, item: Mapping[str, Any]) -> str:
     partition: str = item[table.key.partition]["S"]
     if table is MESSAGES:
         return partition.partition("#")[0]
-    if not partition.startswith(CHAT_MARKS) or partition in _NO_CHATS:
+    if not partition.startswith(CHAT_PREFIXES) or partition in _NO_CHATS:
         return ""
     return partition[2:]

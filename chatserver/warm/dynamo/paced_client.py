@@ -8,7 +8,7 @@ from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 
 # Operations that return consumed capacity. Batches use `call_once` and are not counted.
-_TOLD = {
+_METERED = {
     "get_item",
     "query",
     "scan",
@@ -30,12 +30,15 @@ class PacedClient(DynamoClient):
 
     async def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """Call one operation as `DynamoClient.call`; delays the next call by the units consumed."""
-        if operation not in _TOLD:
+        if operation not in _METERED:
             return await super().call(operation, request)
         await self._pace.take(0.0)
         answer = await super().call(operation, {"ReturnConsumedCapacity": "TOTAL", **request})
-        told = answer.get("ConsumedCapacity", [])
-        units = sum(each["CapacityUnits"] for each in (told if isinstance(told, list) else [told]))
+        consumed = answer.get("ConsumedCapacity", [])
+        units = sum(
+            each["CapacityUnits"]
+            for each in (consumed if isinstance(consumed, list) else [consumed])
+        )
         self.units += units
         self._pace.settle(units)
         return answer

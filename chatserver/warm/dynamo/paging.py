@@ -121,10 +121,10 @@ class Span:
             value = token.get(name)
             kind = self.table.type_of(name)
             if type(value) is not (int if kind == "N" else str):
-                raise BadRequest("page token: not one of this query")
+                raise BadRequest("page token: belongs to another query")
             start[name] = {kind: str(value)}
         if len(token) != len(self.names) or not self._holds(token):
-            raise BadRequest("page token: not one of this query")
+            raise BadRequest("page token: belongs to another query")
         return start
 
     def _holds(self, token: Token) -> bool:

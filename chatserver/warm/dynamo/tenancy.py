@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from chatserver.config import Warm
 from chatserver.errors import CorruptData
-from chatserver.warm.dynamo.expressions import KEY_CONDITION, UnknownForm, find_meetings
+from chatserver.warm.dynamo.expressions import KEY_CONDITION, UnknownForm, find_comparisons
 from chatserver.warm.schema.tables import TABLES, Table
 
 Item = dict[str, dict[str, Any]]
@@ -96,7 +96,7 @@ class Tenancy:
             return {**request, "RequestItems": wanted}
         if operation == "batch_write_item":
             return {**request, "RequestItems": self._map_writes(request, self._mark_item)}
-        raise AssertionError(f"{operation}: nobody has thought about tenants here")
+        raise AssertionError(f"{operation}: not supported with tenants")
 
     def _mark_request(
         self, request: Mapping[str, Any], *, is_start_marked: bool = False
@@ -109,14 +109,14 @@ class Tenancy:
         for part in ("Key", "Item", "ExclusiveStartKey") if is_start_marked else ("Key", "Item"):
             if part in request:
                 sent[part] = self._mark_item(name, request[part])
-        meetings = find_meetings(request, self._attributes[name])
-        if meetings:
+        comparisons = find_comparisons(request, self._attributes[name])
+        if comparisons:
             values = dict(request["ExpressionAttributeValues"])
-            for value in {meeting.value for meeting in meetings}:
+            for value in {comparison.value for comparison in comparisons}:
                 values[value] = self._mark_value(values[value])
             sent["ExpressionAttributeValues"] = values
         elif KEY_CONDITION in request:
-            raise UnknownForm(f"{request[KEY_CONDITION]}: names no partition")
+            raise UnknownForm(f"{request[KEY_CONDITION]}: has no partition key")
         return sent
 
     def _mark_scan(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,7 +203,7 @@ class Tenancy:
         """Return an item, or a part of one, without the prefix. Raises CorruptData."""
         found = self.find_own(table, item)
         if found is None:
-            raise CorruptData(f"{table}: answered with an item of another tenant")
+            raise CorruptData(f"{table}: returned an item of another tenant")
         return found
 
     def find_own(self, table: str, item: Mapping[str, Any]) -> Item | None:

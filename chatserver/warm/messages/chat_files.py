@@ -47,11 +47,11 @@ class ChatFiles:
         limit: int,
         start: Token | None = None,
         newest_first: bool = True,
-        sight: ReaderView | None = None,
+        view: ReaderView | None = None,
     ) -> Page[Message]:
         """Return a page of a chat's messages in ``[from_ts, to_ts]`` that have attachments.
 
-        `sight` is the viewer's visibility filter (`chatserver.warm.messages.message_queries`).
+        `view` is the viewer's visibility filter (`chatserver.warm.messages.message_queries`).
 
         Guarantees:
             Eventually consistent; excludes expired and deleted messages.
@@ -68,7 +68,7 @@ class ChatFiles:
         query["FilterExpression"] = "attribute_not_exists(#expiry) OR #expiry > :now"
 
         async def load(rows: list[Item]) -> Sequence[Message | None]:
-            return await show(sight, await self._load(rows))
+            return await show(view, await self._load(rows))
 
         return await read_page(self._client, span, query, load, limit=limit, start=start)
 

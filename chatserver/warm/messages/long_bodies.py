@@ -150,7 +150,10 @@ class LongBodies:
                     return short
         except (TimeoutError, Unavailable, ConfigError) as exc:
             self._away_until = self._clock.monotonic() + AWAY_S
-            log.warning("bodies.inline", why=exc.message if isinstance(exc, ChatError) else "slow")
+            log.warning(
+                "bodies.stored_inline",
+                error=exc.message if isinstance(exc, ChatError) else "timed_out",
+            )
         metrics.LONG_BODIES.labels("inline").inc()
         return item
 
@@ -161,7 +164,7 @@ class LongBodies:
             async with asyncio.timeout(self._timeout_s):
                 await self._objects.remove(key)
         except (TimeoutError, Unavailable, ConfigError) as exc:
-            log.warning("bodies.left", key=key, why=str(exc))
+            log.warning("bodies.delete_failed", key=key, error=str(exc))
         else:
             metrics.LONG_BODIES.labels("removed").inc()
 
@@ -174,7 +177,7 @@ class LongBodies:
                 keys = await self._objects.list_keys(f"{PREFIX}{chat}/{ts:020d}-")
         except (TimeoutError, Unavailable, ConfigError) as exc:
             self._away_until = self._clock.monotonic() + AWAY_S
-            log.warning("bodies.not_listed", chat=chat, why=str(exc))
+            log.warning("bodies.list_failed", chat=chat, error=str(exc))
             return
         for key in keys:
             await self.drop(key)
@@ -215,7 +218,7 @@ class LongBodies:
             if (body := await self._read(other, now)) is None:
                 metrics.HISTORY_GAPS.labels("body").inc()
                 log.error("bodies.missing", key=other)
-                raise Unavailable(f"message {message.seq}: its text cannot be read now")
+                raise Unavailable(f"message {message.seq}: its text cannot be read now; try again")
             message = decode(now)
         return msgspec.structs.replace(message, body=body.decode())
 
@@ -265,7 +268,7 @@ class NoBodies:
         self, items: Sequence[Item], messages: list[Message], decode: Decode
     ) -> list[Message | None]:
         """Raise Unavailable: an empty text must not be returned as the body."""
-        raise Unavailable("long bodies: there is no bucket to read them from here")
+        raise Unavailable("long bodies: this process has no bucket to read them from")
 
 
 Bodies = LongBodies | NoBodies

@@ -40,7 +40,7 @@ class Archived(Protocol):
 
     async def find_at(self, chat: str, ts: int) -> Message | None: ...
 
-    async def note_late(self, chat: str) -> None: ...
+    async def record_late(self, chat: str) -> None: ...
 
 
 class KeptVersions(Protocol):
@@ -100,7 +100,7 @@ class MessageChanges:
 
         await self._change(chat, ts, change)
 
-    async def revive(self, item: PersistItem) -> bool:
+    async def replay(self, item: PersistItem) -> bool:
         """Store an entry in place of its tombstone; return False if that is changed or deleted.
 
         The tombstone is one of an entry that could not be persisted: its `rev` is its own seq. A
@@ -181,12 +181,12 @@ class MessageChanges:
                     is_late = self._keeping.may_be_archived(item, self._clock.time())
                     if (is_late or Field.RESTORED in item) and self._archived is not None:
                         # The archive segment contains this entry too and needs the change.
-                        await self._archived.note_late(chat)
+                        await self._archived.record_late(chat)
                     await self._update(place, item, message, changed, is_late=is_late)
             except ConditionFailed:
                 continue
             return
-        raise Unavailable(f"message at {ts} of {chat}: others keep changing it")
+        raise Unavailable(f"message at {ts} of {chat}: too many concurrent changes; try again")
 
     async def _update(
         self,
@@ -232,7 +232,7 @@ class MessageChanges:
     async def _put_late(self, changed: Message) -> None:
         """Store a changed archived entry. Raises ConditionFailed: it has an item by now."""
         if self._archived is not None:
-            await self._archived.note_late(changed.chat)
+            await self._archived.record_late(changed.chat)
         (short,) = await self._bodies.offload([encode_item(PersistItem(changed, None))])
         request = {
             "TableName": self._table,

@@ -80,11 +80,11 @@ class MessageIndexes:
         limit: int,
         start: Token | None = None,
         newest_first: bool = True,
-        sight: ReaderView | None = None,
+        view: ReaderView | None = None,
     ) -> Page[Message]:
         """Return a page of a chat's messages in ``[from_ts, to_ts]``."""
         span = Span(MESSAGES, chat, between=_range(from_ts, to_ts))
-        return await self._list(span, limit, start, newest_first, sight)
+        return await self._list(span, limit, start, newest_first, view)
 
     async def list_sent(
         self,
@@ -95,11 +95,11 @@ class MessageIndexes:
         limit: int,
         start: Token | None = None,
         newest_first: bool = True,
-        sight: ReaderView | None = None,
+        view: ReaderView | None = None,
     ) -> Page[Message]:
         """Return a page of the messages that a user sent to any chat in ``[from_ts, to_ts]``."""
         span = Span(MESSAGES, user, SENDER_INDEX, _range(from_ts, to_ts))
-        return await self._list(span, limit, start, newest_first, sight)
+        return await self._list(span, limit, start, newest_first, view)
 
     async def list_received(
         self,
@@ -110,11 +110,11 @@ class MessageIndexes:
         limit: int,
         start: Token | None = None,
         newest_first: bool = True,
-        sight: ReaderView | None = None,
+        view: ReaderView | None = None,
     ) -> Page[Message]:
         """Return a page of the direct messages that a user received in ``[from_ts, to_ts]``."""
         span = Span(MESSAGES, user, RECEIVER_INDEX, _range(from_ts, to_ts))
-        return await self._list(span, limit, start, newest_first, sight)
+        return await self._list(span, limit, start, newest_first, view)
 
     async def list_active(
         self,
@@ -125,7 +125,7 @@ class MessageIndexes:
         limit: int,
         start: Token | None = None,
         newest_first: bool = True,
-        sight: ReaderView | None = None,
+        view: ReaderView | None = None,
     ) -> Page[Message]:
         """Return a page of a chat's active messages, without deleted ones.
 
@@ -136,7 +136,7 @@ class MessageIndexes:
         else:
             low, high = (status_ts(STATUS_ACTIVE, ts) for ts in _range(from_ts, to_ts))
             span = Span(MESSAGES, chat, STATUS_INDEX, between=(low, high))
-        return await self._list(span, limit, start, newest_first, sight)
+        return await self._list(span, limit, start, newest_first, view)
 
     async def get_many(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], Message]:
         """Return the current messages stored at ``(chat, ts)``.
@@ -159,28 +159,28 @@ class MessageIndexes:
         limit: int,
         start: Token | None,
         newest_first: bool,
-        sight: ReaderView | None,
+        view: ReaderView | None,
     ) -> Page[Message]:
         """Return a page of a span's unexpired messages. Guarantees as `read_page`."""
         now_s = int(self._clock.time())
         query = span.query(self._settings)
         query["ScanIndexForward"] = not newest_first
         # A viewer must not see a stale copy. Index reads only need the keys.
-        query["ConsistentRead"] = sight is not None and span.index is None
+        query["ConsistentRead"] = view is not None and span.index is None
         query["FilterExpression"] = "attribute_not_exists(#expiry) OR #expiry > :now"
         query["ExpressionAttributeNames"] |= {"#expiry": Field.EXPIRES_AT}
         query["ExpressionAttributeValues"] |= {":now": {"N": str(now_s)}}
 
         async def choose(rows: list[Item]) -> list[Item]:
-            if sight is None:
+            if view is None:
                 return rows
-            chosen = set(await sight.choose({chat_in(row) for row in rows}))
+            chosen = set(await view.choose({chat_in(row) for row in rows}))
             return [row for row in rows if chat_in(row) in chosen]
 
         async def load(rows: list[Item]) -> Sequence[Message | None]:
             if span.index is None:
-                return await show(sight, await decode_present(rows, self._bodies))
-            return await show(sight, await self._load(rows, span.index, now_s))
+                return await show(view, await decode_present(rows, self._bodies))
+            return await show(view, await self._load(rows, span.index, now_s))
 
         is_by_chat = span.index in (None, STATUS_INDEX)
         source = await self._rows.open(span, query, start) if is_by_chat else None
@@ -218,18 +218,18 @@ async def decode_present(items: Sequence[Item | None], bodies: Bodies) -> list[M
 
 
 async def show(
-    sight: ReaderView | None, found: Sequence[Message | None]
+    view: ReaderView | None, found: Sequence[Message | None]
 ) -> Sequence[Message | None]:
-    """Return messages as the viewer sees them, in order; without `sight`, unchanged."""
-    if sight is None:
+    """Return messages as the viewer sees them, in order; without `view`, unchanged."""
+    if view is None:
         return found
-    seen = iter(await sight.see([message for message in found if message is not None]))
+    seen = iter(await view.see([message for message in found if message is not None]))
     return [None if message is None else next(seen) for message in found]
 
 
 def _range(from_ts: int, to_ts: int) -> tuple[int, int]:
     if not 0 <= from_ts <= to_ts <= TS_MAX:
-        raise BadRequest("from, to: must be timestamps in microseconds, in this order")
+        raise BadRequest("from, to: must be timestamps in microseconds, from before to")
     return from_ts, to_ts
 
 

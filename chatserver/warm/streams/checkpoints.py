@@ -160,7 +160,7 @@ class StreamRows:
         turn, read_to_ms = _number(item, Field.TURN), _number(item, Field.READ_TO)
         return Hold(shard.name, reader, turn, place, read_to_ms)
 
-    async def note(
+    async def save(
         self, hold: Hold, now: float, *, is_done: bool = False, keep: bool = True
     ) -> None:
         """Record the progress of a shard, and keep or release its lease.
@@ -204,13 +204,13 @@ class StreamRows:
         try:
             await self._client.call("update_item", request)
         except ConditionFailed as exc:
-            raise LeaseLost(f"shard {hold.name}: another reader has it") from exc
+            raise LeaseLost(f"shard {hold.name}: claimed by another reader") from exc
 
-    async def close(self, standing: ShardProgress, now: float) -> bool:
+    async def close(self, progress: ShardProgress, now: float) -> bool:
         """Mark a shard that no longer exists as complete; return False if it already was."""
         request = {
             "TableName": self._table,
-            "Key": _key(_SHARD + standing.name),
+            "Key": _key(_SHARD + progress.name),
             "UpdateExpression": "SET #done = :yes, #expires = :expires",
             "ConditionExpression": "attribute_not_exists(#done)",
             "ExpressionAttributeNames": {"#done": Field.DONE, "#expires": Field.EXPIRES_AT},

@@ -63,7 +63,7 @@ class Streams:
                 break
             request["ExclusiveStartStreamArn"] = last
         if not arns:
-            raise TableMissing([f"table {self._table}: has no stream (CHAT_WARM_STREAM)"])
+            raise TableMissing([f"table {self._table}: Streams are off; set CHAT_WARM_STREAM"])
         return [shard for arn in arns for shard in await self._list_shards_of(arn)]
 
     async def _list_shards_of(self, arn: str) -> list[Shard]:

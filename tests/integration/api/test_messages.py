@@ -210,7 +210,7 @@ async def test_query_parameter_that_a_route_does_not_know_is_refused_by_name(
     answer = await caller(alice.user).get(path.format(chat=pair))
 
     assert problem_of(answer) == (400, "bad_request")
-    assert answer.json()["detail"].startswith(f"{name}: no such query parameter; there are: ")
+    assert answer.json()["detail"].startswith(f"{name}: unknown query parameter; known: ")
 
 
 async def test_pages_may_be_linked_to_with_what_others_add(caller: Caller) -> None:

@@ -284,12 +284,12 @@ async def use_membership(
 
 async def use_spending(hot: HotClient) -> None:
     """Account for what was spent on a day, and ask what Redis itself takes."""
-    purse = UsageAccumulator()
-    purse.spend("persist", "messages", "write", 4.5)
+    usage = UsageAccumulator()
+    usage.record_units("persist", "messages", "write", 4.5)
     for kind in KINDS:
-        purse.spend_on_chats(kind, {"chat-1": 1.0, "chat-2": 2.0}, 4.5)
-    purse.count_messages(1)
-    await UsageTotals(hot).add(Part("process", 1, "2026-01-31", purse.take()))
+        usage.record_chat_units(kind, {"chat-1": 1.0, "chat-2": 2.0}, 4.5)
+    usage.record_messages(1)
+    await UsageTotals(hot).add(Part("process", 1, "2026-01-31", usage.drain()))
     found = await UsageTotals(hot).get_day("2026-01-31")
     assert found.chats["write"] == {"chat-1": 1.5, "chat-2": 3.0}
     servers = await list_memory(hot)

@@ -215,7 +215,7 @@ async def test_load_that_is_stopped_before_it_begins_says_that() -> None:
     await eventually(lambda: len(run._workers) == 1)
     run.stop()
 
-    with pytest.raises(LoadFailed, match="stopped before it began"):
+    with pytest.raises(LoadFailed, match="stopped before the start"):
         await asyncio.wait_for(loading, 60)
 
 

@@ -147,7 +147,7 @@ class RedisCluster:
             for start, end, (_, port, *_), *_ in node.ask("CLUSTER", "SLOTS"):
                 if start <= slot <= end and port == node.port:
                     return node
-        raise AssertionError(f"nobody serves {key}")
+        raise AssertionError(f"no node serves {key}")
 
     # slot migration
 

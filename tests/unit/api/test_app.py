@@ -359,7 +359,7 @@ def test_start_with_open_registration_is_told_in_the_log(
     with capture_logs() as logs:
         warn_of_open_registration(Settings(auth=auth, api=api))
 
-    assert ["CHAT_AUTH_REGISTRATION=closed" in line["mend"] for line in logs] == [True] * is_told
+    assert ["CHAT_AUTH_REGISTRATION=closed" in line["fix"] for line in logs] == [True] * is_told
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_missing_setting_is_unavailable_and_only_the_log_says_which() -> None:
 
     problem = answer.content
     assert (answer.status_code, problem.code, problem.temporary) == (503, "unavailable", True)
-    assert "not set up for this" in problem.detail
+    assert "not configured for this" in problem.detail
     assert "S3" not in problem.detail
     assert [line["problems"] for line in logs] == [[missing]]
 
@@ -71,6 +71,6 @@ def test_body_that_is_missing_or_wrong_is_named_as_the_body() -> None:
         details = [client.post("/tell").json()["detail"]]
         details += [client.post("/tell", json=body).json()["detail"] for body in ({}, {"text": ""})]
 
-    assert details[0] == "body: must be given, as JSON"
+    assert details[0] == "body: is required, as JSON"
     assert details[1] == "body: object missing required field `text`"
     assert details[2].startswith("text: expected `str`")

@@ -102,7 +102,7 @@ def test_route_without_a_rule_does_not_start() -> None:
     async def opened() -> None:
         """Do something."""
 
-    with pytest.raises(ConfigError, match="/v1/forgotten: has no rule"):
+    with pytest.raises(ConfigError, match="/v1/forgotten: no authorization rule"):
         check_rules([opened, forgotten])
 
 

@@ -148,12 +148,15 @@ def test_token_command_with_a_wrong_option_says_which(
     ("command", "said"),
     [
         (["chat", "--with", "bob", "--token", "t", "--url", "http://x"], "--url: must begin with"),
-        (["audit"], "give one of these: --chat, --all, --continuous"),
-        (["audit", "--all", "--chat", "c1"], "give one of these: --chat, --all, --continuous"),
+        (["audit"], "exactly one of --chat, --all and --continuous is required"),
+        (
+            ["audit", "--all", "--chat", "c1"],
+            "exactly one of --chat, --all and --continuous is required",
+        ),
         (["load"], "Missing command"),
         (
             ["load", "direct", "--secret", SECRET, "--report", "no-such-folder/report.html"],
-            "--report: there is no folder no-such-folder",
+            "--report: no such folder: no-such-folder",
         ),
         (["worker", "nope"], "Invalid value for 'NAMES...'"),
     ],
@@ -183,7 +186,7 @@ def test_load_without_a_secret_says_where_it_looked_for_one(
 
     said = capsys.readouterr().err
     assert caught.value.code == 2
-    assert f"there is no {tmp_path / 'settings.env'}" in said and "--dev-data" in said
+    assert f"{tmp_path / 'settings.env'} does not exist" in said and "--dev-data" in said
 
 
 @pytest.mark.parametrize("is_beside", [True, False])

@@ -55,7 +55,7 @@ def test_bar_moves_and_says_what_is_done() -> None:
     """Lines that are said stand above it."""
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120, legacy_windows=False)
-    columns = "{task.description} {task.percentage:.0f}% {task.fields[told]}"
+    columns = "{task.description} {task.percentage:.0f}% {task.fields[text]}"
     with Progress(columns, console=console) as progress:
         report = BarReport(progress)
         report.begin("2 files-filled", 200)

@@ -101,7 +101,7 @@ def test_object_that_was_changed_is_refused(data: st.DataObject) -> None:
     bit = 1 << data.draw(st.integers(0, 7))
 
     for bad in (good[:at] + bytes([good[at] ^ bit]) + good[at + 1 :], good[:at], good + b"x"):
-        with pytest.raises(CorruptData, match="not the object"):
+        with pytest.raises(CorruptData, match="does not match the manifest"):
             decode_segment(segment, bad)
 
 

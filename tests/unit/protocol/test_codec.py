@@ -138,7 +138,7 @@ def test_decode_client_frame_half_a_character_is_bad_request(field: str, half: b
         codec.decode_client_frame(data)
 
     assert not isinstance(caught.value, codec.NotJson)
-    assert caught.value.message == f"{field}: has half a character (a lone surrogate)"
+    assert caught.value.message == f"{field}: contains a lone surrogate"
     assert codec.find_request_id(data) == (None if field == "id" else 7)
 
 

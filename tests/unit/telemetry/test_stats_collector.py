@@ -11,7 +11,7 @@ def test_figures_are_what_came_in_since_the_last_look() -> None:
     reader = StatsCollector()
     metrics.PERSISTED.inc(5)
     metrics.DELIVERY_LATENCY.observe(0.3)
-    reader.take()
+    reader.collect()
 
     metrics.SENDS.labels("ok").inc(3)
     metrics.HTTP_REQUESTS.labels("/a", "200").inc()
@@ -21,9 +21,9 @@ def test_figures_are_what_came_in_since_the_last_look() -> None:
     metrics.LOOP_LAG.observe(0.002)
     metrics.UNDELIVERED.labels("0").set(2)
     metrics.UNDELIVERED.labels("1").set(3)
-    taken = reader.take()
+    taken = reader.collect()
     metrics.UNDELIVERED.clear()
-    again = reader.take()
+    again = reader.collect()
 
     assert taken.counts.pop("cpu_s") > 0
     assert taken.counts == {"sends:ok": 3, "http:200": 2}
@@ -48,7 +48,7 @@ def test_figures_are_read_of_metrics_that_can_be_read_so() -> None:
     for gauge in GAUGES.values():
         (gauge.labels("7") if gauge._labelnames else gauge).set(7)
 
-    taken = reader.take()
+    taken = reader.collect()
     metrics.UNDELIVERED.clear()
 
     assert {name.partition(":")[0] for name in taken.counts} >= COUNTS.keys()

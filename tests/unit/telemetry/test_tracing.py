@@ -59,7 +59,7 @@ def test_tracer_tells_a_send_once_and_forgets_what_never_ended() -> None:
     made.end("M0", 5)  # the oldest gave way
     made.end("M7", 9, seq=3)
     made.end("M7", 10)
-    made.tell("M7", "write", 20, 10)
+    made.record_span("M7", "write", 20, 10)
 
     assert [(span[1], span[2], span[4], span[5]) for span in told] == [
         (True, "send", 7, 9),

@@ -43,7 +43,7 @@ from chatserver.hot.users.login_attempts import LoginAttempts
 from chatserver.service.access.revocation import Revoking
 from chatserver.warm.chats.records import User
 
-WRONG = "user name or password: wrong"
+WRONG = "user name or password is wrong"
 _USER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{2,31}")
 
 
@@ -95,12 +95,12 @@ class Accounts:
             RateLimited: too many attempts from this address, or for this name with a key.
         """
         if self._settings.registration == "closed":
-            raise Forbidden("registration is closed here")
+            raise Forbidden("registration is closed")
         await self._attempts.take_entry(network_of(address))
         user = parse_user_name(user_name)
         attempt = LoginAttempt(user, network_of(address), is_known=False)
         if user in self._reserved:
-            raise Conflict("user: this name is taken")
+            raise Conflict("user: this name is already taken")
         text = self._passwords.parse(password, user)
         shown = None if name is None else parse_name(name)
         login = self._logins.new_login(user, _device_name(device), key)
@@ -164,7 +164,7 @@ class Accounts:
         """
         await self.get_profile(user)
         if parse_user_name(user) != user:
-            raise BadRequest("user: has upper-case letters, so nobody can log in as this user")
+            raise BadRequest("user: has upper-case letters, so it cannot log in with a password")
         text = self._passwords.parse(password, user)
         hash_ = await self._passwords.hash(text, LoginAttempt(user, "host", is_known=True))
         await self._rows.set_hash(user, hash_, self._now_ms())
@@ -272,14 +272,14 @@ class Accounts:
         attempt = await self._attempts.begin(_logged_in(user))
         stored = await self._rows.find_credential(user)
         if stored is None:
-            raise NotFound("password: this user has none here")
+            raise NotFound("password: this user has no password on this server")
         text = self._passwords.parse(wanted, user)
         if await self._passwords.verify(stored.hash, current, attempt):
             hash_ = await self._passwords.hash(text, attempt)
             if not await self._rows.put_hash(user, hash_, self._now_ms(), stored.hash):
                 raise Conflict("password: was changed by another request")
         elif not await self._passwords.verify(stored.hash, text, attempt):
-            raise Forbidden("current: is not the password")
+            raise Forbidden("current: wrong password")
         await self._attempts.take_back(attempt)
         await self._revocation.end_all(user, "the password was changed", but=login)
 
@@ -295,7 +295,7 @@ class Accounts:
             return False
         attempt = await self._attempts.begin(_logged_in(user))
         if not await self._passwords.verify(stored.hash, password or "", attempt):
-            raise Forbidden("password: is not the password")
+            raise Forbidden("password: wrong password")
         await self._attempts.take_back(attempt)
         return True
 

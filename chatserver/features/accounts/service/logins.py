@@ -41,9 +41,9 @@ REFRESH_GRACE_S = 30  # a refresh token that was just used still works
 DEVICES_MAX = 50  # logins of one user; one more ends the oldest
 
 TRIES_MAX = 4
-REFUSED = "refresh token: does not hold: log in again"
+REFUSED = "refresh token is invalid or revoked; log in again"
 KEY_S = 86_400  # lifetime of stored responses in general
-KEY_USED = "Idempotency-Key: was used before for another request"
+KEY_USED = "Idempotency-Key: already used for another request"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Logins:
         # A concurrent identical request created the login first.
         again = None if key is None else await self.find_previous(user, name, key)
         if again is None:
-            raise Unavailable("login: could not begin; try again")
+            raise Unavailable("login could not be started; try again")
         return again
 
     async def find_previous(self, user: UserId, name: str | None, key: str) -> Grant | None:
@@ -193,7 +193,7 @@ class Logins:
             else:
                 await self._end_stolen(token.user, login)
                 raise Unauthenticated(REFUSED)
-        raise Unavailable("refresh token: others keep refreshing this login")
+        raise Unavailable("refresh token: too many concurrent refreshes; try again")
 
     def _is_genuine(self, token: RefreshToken, login: Login) -> bool:
         seed = base64.urlsafe_b64decode(login.seed)
@@ -244,7 +244,7 @@ class Logins:
         Raises:
             Unavailable: some may not be ended; retry.
         """
-        await self._revocation.end_all(user, "logged out everywhere")
+        await self._revocation.end_all(user, "logged out on all devices")
 
     async def list_live(self, user: UserId) -> list[Login]:
         """Return the user's active logins, most recently used first."""

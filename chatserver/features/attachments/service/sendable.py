@@ -54,7 +54,7 @@ class AttachmentResolver:
         if len(ids) > PER_MESSAGE_MAX:
             raise BadRequest(f"attachments: at most {PER_MESSAGE_MAX}")
         if len(set(ids)) < len(ids):
-            raise BadRequest("attachments: one is there twice")
+            raise BadRequest("attachments: a file is listed twice")
         found = []
         for name, known in zip(ids, await self._files.find(ids), strict=True):
             file = known or await self._load_file(name)

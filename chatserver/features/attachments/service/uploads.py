@@ -51,7 +51,7 @@ CHECKS_WAITING_MAX = 64  # per owner
 SEQS_TRIED_MAX = 3
 POLL_S = 0.05
 ROW_POLL_S = 0.5  # if only the directory has the file
-NOTHING_TO_READ = "attachment: there is no such file, or you may not see it"
+NOTHING_TO_READ = "attachment: no such file, or you may not see it"
 
 
 class ReadAccess(Protocol):

@@ -150,7 +150,7 @@ class MediaWorker:
             if not self._is_slow:
                 await self._jobs.defer(job)
                 return
-            log.info("media.too_slow", file=file.id, limit_s=THUMB_TIMEOUT_S)
+            log.info("media.thumbnail_timed_out", file=file.id, limit_s=THUMB_TIMEOUT_S)
             thumb = None
         finally:
             self._usage.add(file.owner, self._container.clock.monotonic() - started)
@@ -168,7 +168,7 @@ class MediaWorker:
                 file, IMAGE_BYTES_MAX
             )
         except ClientError as exc:  # it is missing or too large
-            log.warning("media.unreadable", file=file.id, why=exc.message)
+            log.warning("media.read_failed", file=file.id, error=exc.message)
             return None
         cpu_s = None if self._is_slow else FAST_CPU_S
         return await make_thumb(content, self._settings, file.id, cpu_s)
@@ -239,7 +239,7 @@ async def make_thumb(
     except TimeoutError:
         raise TooSlow from None
     except (BrokenPipeError, ConnectionResetError) as exc:
-        raise Unavailable(f"the child that looks at images went away: {exc}") from exc
+        raise Unavailable(f"the image process died: {exc}") from exc
     finally:
         if child.returncode is None:
             child.kill()
@@ -248,7 +248,7 @@ async def make_thumb(
         raise TooSlow
     if child.returncode != 0:
         why = said.decode(errors="replace")[:MESSAGE_BYTES_MAX]
-        log.info("media.no_image", file=name, code=child.returncode, why=why)
+        log.info("media.image_rejected", file=name, code=child.returncode, reason=why)
         return None
     return _parse(out)
 

@@ -100,4 +100,4 @@ class Deltas:
 
 def _complain(reply: Reply) -> None:
     if isinstance(reply, Exception):
-        log.warning("deltas.not_kept", error=str(reply))
+        log.warning("deltas.store_failed", error=str(reply))

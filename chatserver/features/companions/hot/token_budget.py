@@ -82,14 +82,14 @@ class TokenBudgets:
         if why == _TOO_MANY:
             metrics.RATE_LIMITED.labels("turns").inc()
             raise TooManyResponses(
-                f"at most {settings.responses_per_user_max} answers are made for you at once: "
-                "wait for one of them",
+                f"at most {settings.responses_per_user_max} responses can run for you at once; "
+                "wait for one to finish",
                 retry_after_ms=BUSY_RETRY_MS,
             )
         if why == _USED_UP:
             metrics.RATE_LIMITED.labels("tokens").inc()
             raise RateLimited(
-                f"your {settings.tokens_per_day} tokens of today are used up; there are new ones "
-                f"in {datetime.timedelta(seconds=number // 1000)}, at 00:00 UTC",
+                f"your {settings.tokens_per_day} tokens for today are used up; the limit "
+                f"resets in {datetime.timedelta(seconds=number // 1000)}, at 00:00 UTC",
                 retry_after_ms=number,
             )

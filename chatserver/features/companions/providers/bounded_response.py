@@ -88,7 +88,7 @@ async def stream_response(
                 yield ResponseEnd("late")
                 return
             except ChatError as exc:
-                log.warning("ai.broken", model=ask.model, error=exc.message)
+                log.warning("ai.stream_broken", model=ask.model, error=exc.message)
                 yield ResponseEnd("broken")
                 return
 
@@ -116,7 +116,7 @@ async def _begin(
             wait_s = jittered(backoff_s)
             if not left or clock.monotonic() + wait_s >= until:
                 raise
-            log.info("ai.again", model=ask.model, error=exc.message, left=left)
+            log.info("ai.call_retried", model=ask.model, error=exc.message, left=left)
             await asyncio.sleep(wait_s)
             backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
         except BaseException:
@@ -135,7 +135,7 @@ async def _next(stream: AsyncGenerator[Delta | Finish], wait_s: float) -> Delta 
     except TimeoutError:
         raise _Silent("the model did not answer in time") from None
     except StopAsyncIteration:
-        raise Unavailable("the model's stream ended without an end") from None
+        raise Unavailable("the model's stream ended early") from None
 
 
 class RemainingLength:

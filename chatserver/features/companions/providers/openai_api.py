@@ -73,7 +73,7 @@ class OpenAiApi:
         except (openai.OpenAIError, httpx2.HTTPError, OSError, ValueError) as exc:
             raise translate(exc, self._where) from exc
         if end is None:
-            raise Unavailable(f"{self._where}: the stream was cut off")
+            raise Unavailable(f"{self._where}: the stream was interrupted")
         if usage is None:
             yield Finish(end)
         else:

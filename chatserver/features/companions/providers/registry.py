@@ -55,7 +55,7 @@ class Providers:
 
                 return await self._stack.enter_async_context(open_bedrock(self._settings))
             case _:
-                raise ConfigError([f"there is no provider of models {name}"])
+                raise ConfigError([f"unknown model provider {name}"])
 
 
 @contextlib.asynccontextmanager

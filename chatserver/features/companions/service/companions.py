@@ -51,7 +51,7 @@ class Companions:
         companion = parse_companion_id(f"{PREFIX}{new_id().lower()}" if id_ is None else id_, "id")
         checked = check(wanted)
         if checked.name is None or checked.provider is None or checked.model is None:
-            raise BadRequest("name, provider, model: must be given")
+            raise BadRequest("name, provider, model: are required")
         base = Companion(companion, 0, "", "", checked.provider, "", 8_192, 1_024, 0)
         made = checked.apply(base, self._now_ms())
         _check_together(made)
@@ -70,7 +70,7 @@ class Companions:
         """
         checked = check(wanted)
         if checked == Changes():
-            raise BadRequest("companion: nothing is to be changed")
+            raise BadRequest("companion: no changes given")
         newest = await self._rows.get_newest(companion)
         _check_together(checked.apply(newest, 0))
         return await self._rows.update(companion, checked, self._now_ms(), before)

@@ -98,7 +98,7 @@ class CompanionRows:
             await self._write(companion, "attribute_not_exists(#pk)", {})
         except ConditionFailed:
             if await self._find_version(companion.id, 1) != companion:
-                raise Conflict(f"companion {companion.id}: exists, or did once") from None
+                raise Conflict(f"companion {companion.id}: exists or was deleted") from None
 
     async def update(
         self, companion: CompanionId, changes: Changes, now_ms: int, before: int | None = None
@@ -122,7 +122,7 @@ class CompanionRows:
             if before is not None and newest.version != before:
                 raise Conflict(f"version: the newest is {newest.version}")
             if newest.version >= VERSIONS_MAX:
-                raise BadRequest(f"companion: has {VERSIONS_MAX} versions, as many as one may have")
+                raise BadRequest(f"companion: has {VERSIONS_MAX} versions, the maximum")
             following = changes.apply(newest, now_ms)
             values = {":before": {"N": str(newest.version)}}
             condition = "#version = :before AND attribute_not_exists(#ended)"
@@ -136,7 +136,7 @@ class CompanionRows:
                     return following
             else:
                 return following
-        raise Unavailable(f"companion {companion}: others keep changing it; try again")
+        raise Unavailable(f"companion {companion}: too many concurrent changes; try again")
 
     async def delete(self, companion: CompanionId, now_ms: int) -> None:
         """Mark a companion as deleted; its versions remain. Idempotent. Raises NotFound."""
@@ -178,9 +178,7 @@ class CompanionRows:
         by_partition = {item[DirectoryField.PK]["S"]: item for item in items}
         head, row = by_partition.get(PARTITION), by_partition.get(HEAD_PREFIX + companion)
         if head is None or row is None:
-            raise NotFound(
-                NO_COMPANION if head is None else f"version: there is no version {version}"
-            )
+            raise NotFound(NO_COMPANION if head is None else f"version: no version {version}")
         return decode_version(row, is_deleted=DirectoryField.ENDED in head)
 
     async def list_page(

@@ -179,7 +179,7 @@ class AssistantWorker:
         except LeaseLost:
             return False
         except Unavailable as exc:
-            log.warning("assistant.again", chat=started.chat, error=exc.message)
+            log.warning("assistant.rescheduled", chat=started.chat, error=exc.message)
             await self._postpone(started, min(AGAIN_S * 2 ** min(started.tries, 10), AGAIN_S_MAX))
             return False
         except Exception:
@@ -208,7 +208,7 @@ class AssistantWorker:
         )
 
     async def _postpone(self, started: StartedResponse, wait_s: float) -> None:
-        metrics.TURNS.labels("again").inc()
+        metrics.RESPONSES.labels("again").inc()
         due_ms = await self._now_ms() + int(jittered(wait_s) * 1000)
         await self._pending.postpone(started, due_ms)
 
@@ -224,8 +224,8 @@ class AssistantWorker:
         session = await self._context.catalog.find_session_by_chat(started.chat)
         if session is None:
             if started.tries < UNKNOWN_TRIES_MAX:
-                raise Unavailable("the session is not known, or not yet")
-            log.warning("assistant.no_session", chat=started.chat)
+                raise Unavailable("no such session")
+            log.warning("assistant.session_missing", chat=started.chat)
             return
         if started.seq:
             await self._responder_for(session, started).run()

@@ -81,14 +81,14 @@ COMMIT_S_MAX = 10.0
 TTL_SPARE_S = 60.0
 
 FAILED = {
-    "unavailable": "Sorry, I cannot answer right now. Please try again in a while.",
-    "overloaded": "Sorry, I am asked too much right now. Please try again in a while.",
-    "internal": "Sorry, I cannot answer: I am not set up properly. Whoever runs this server has "
-    "to look at it.",
-    "not_found": "This companion is not there any more.",
+    "unavailable": "Sorry, I can't answer right now. Please try again later.",
+    "overloaded": "Sorry, I'm too busy right now. Please try again later.",
+    "internal": "Sorry, I can't answer: I'm not configured correctly. Please contact the "
+    "administrator.",
+    "not_found": "This companion no longer exists.",
 }
-REFUSED = "I cannot answer that."
-NOTHING = "I have nothing to say to that."
+REFUSED = "I can't answer that."
+NOTHING = "I have no answer to that."
 
 
 class Again(Exception):  # control flow, not an error
@@ -166,7 +166,7 @@ class Responder:
         session = self._session
         place = (session.chat, session.companion, self._ref)
         if await self._context.references.find_digest(*place) is not None:
-            metrics.TURNS.labels("none").inc()
+            metrics.RESPONSES.labels("none").inc()
             return  # answered by a worker that died before recording it
         persona = await self._find_persona()
         if persona is None:
@@ -174,7 +174,7 @@ class Responder:
             return
         loaded = await self._load(persona)
         if loaded is None:
-            metrics.TURNS.labels("none").inc()
+            metrics.RESPONSES.labels("none").inc()
             return
         reserved = loaded.context.tokens + persona.answer_tokens_max
         user, chat = session.user, session.chat
@@ -240,7 +240,7 @@ class Responder:
         if said:
             publisher.append(said)
         failpoint("assistant.after_begin")
-        metrics.TURNS_RUNNING.inc()
+        metrics.RESPONSES_RUNNING.inc()
         try:
             how = await self._stream(persona, context, publisher)
             publisher.flush()
@@ -250,12 +250,12 @@ class Responder:
             publisher.cancel()
             raise
         finally:
-            metrics.TURNS_RUNNING.dec()
+            metrics.RESPONSES_RUNNING.dec()
         failpoint("assistant.after_commit")
         await publisher.end(ai.end, JOIN_S)
-        metrics.TURNS.labels(ai.end).inc()
-        metrics.TURN_TOKENS.labels("in").inc(ai.tokens_in)
-        metrics.TURN_TOKENS.labels("out").inc(ai.tokens_out)
+        metrics.RESPONSES.labels(ai.end).inc()
+        metrics.RESPONSE_TOKENS.labels("in").inc(ai.tokens_in)
+        metrics.RESPONSE_TOKENS.labels("out").inc(ai.tokens_out)
         return ai.tokens_in + ai.tokens_out
 
     async def _find_streamed_text(self) -> str:
@@ -302,7 +302,7 @@ class Responder:
                     publisher.append(piece.text)
                     failpoint("assistant.mid_answer")
         except ChatError as exc:
-            log.warning("assistant.no_answer", companion=persona.id, error=exc.message)
+            log.warning("assistant.response_failed", companion=persona.id, error=exc.message)
             return exc
         raise AssertionError("generation ends with Spoken")
 
@@ -344,7 +344,7 @@ class Responder:
     async def _fail(self, model: str, code: str, words: str) -> None:
         """Commit a message that explains why there is no response."""
         await self._commit(words, frames.Ai(model, "failed", code=code))
-        metrics.TURNS.labels("failed").inc()
+        metrics.RESPONSES.labels("failed").inc()
 
     async def _commit(self, body: str, ai: frames.Ai) -> None:
         """Commit the companion's message under the ref derived from the answered message."""
@@ -353,7 +353,7 @@ class Responder:
         wait_s = 0.1
         for left in reversed(range(COMMIT_TRIES_MAX)):
             if not self._is_held():
-                raise LeaseLost("another worker has the lease")
+                raise LeaseLost("another worker holds the lease")
             try:
                 async with asyncio.timeout(COMMIT_S_MAX):
                     await self._context.messaging.send(Draft(session.companion, frame, ai=ai))
@@ -361,11 +361,11 @@ class Responder:
                 return  # already answered by another worker, with a different text
             except (Forbidden, NotFound) as exc:
                 # The session has ended or the user blocks the companion: drop the response.
-                log.info("assistant.not_wanted", chat=session.chat, why=exc.message)
+                log.info("assistant.response_stopped", chat=session.chat, error=exc.message)
                 return
             except (Unavailable, TimeoutError) as exc:
                 if not left:
-                    raise Unavailable(f"answer: not committed: {exc}") from exc
+                    raise Unavailable(f"response: not committed: {exc}") from exc
                 await asyncio.sleep(jittered(wait_s))
                 wait_s = min(2 * wait_s, 2.0)
             else:

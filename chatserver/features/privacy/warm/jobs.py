@@ -118,13 +118,13 @@ class JobRows:
         if pointer is not None:
             last = await self.find(get_text(pointer, Field.JOB))
             if last is not None and not last.is_finished:
-                raise Conflict("export: one is being made already")
+                raise Conflict("export: one is already running")
             if get_number(pointer, Field.DAY) == day:
                 count = get_number(pointer, Field.EXPORTS)
         if count >= per_day_max:
             wait_ms = ((day + 1) * DAY_S - now) * 1000
             metrics.RATE_LIMITED.labels("exports").inc()
-            raise RateLimited("export: no more of them today", retry_after_ms=wait_ms)
+            raise RateLimited("export: no more exports today", retry_after_ms=wait_ms)
         exports = row_key(user_key(job.user), f"exports#{job.user}")
         exports |= {
             Field.JOB: {"S": job.id},
@@ -154,7 +154,7 @@ class JobRows:
         except ConditionFailed:
             known = await self.find(job.id)  # an earlier attempt, whose response was lost
             if known is None:
-                raise LostRace("export: another request came at the same time") from None
+                raise LostRace("export: changed by a concurrent request; try again") from None
 
     async def create_erasure(self, job: Job) -> str:
         """Store an erasure and turn the user's row into a tombstone; return the job's id.

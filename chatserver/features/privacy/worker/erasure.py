@@ -112,7 +112,7 @@ class Erasure:
             user, self._container.clock.time()
         )
         return [
-            Done(step, DIRECTORY, "name and what the user said of himself", 1),
+            Done(step, DIRECTORY, "profile", 1),
             Done(step, DIRECTORY, "passwords", int(password)),
             Done(step, f"{DIRECTORY}, {REDIS}", "logins ended", devices),
             Done(step, DIRECTORY, "push subscriptions", pushes),
@@ -137,7 +137,12 @@ class Erasure:
                 break
         return [
             Done("chats", f"{DIRECTORY}, {REDIS}", "groups left", groups),
-            Done("chats", f"{DIRECTORY}, {REDIS}", "direct chats closed, kept for others", directs),
+            Done(
+                "chats",
+                f"{DIRECTORY}, {REDIS}",
+                "direct chats closed, kept for the other member",
+                directs,
+            ),
         ]
 
     async def _leave(self, chat: ChatId) -> bool:
@@ -172,10 +177,10 @@ class Erasure:
             if found == 0 and number > 0:
                 chats = await self._rewrite_archive()
                 return [
-                    Done("messages", TIERS, "messages whose text is gone", places),
-                    Done("messages", BUCKET, "chats whose archive has none of it", chats),
+                    Done("messages", TIERS, "messages whose text was deleted", places),
+                    Done("messages", BUCKET, "chats deleted from the archive", chats),
                 ]
-        raise Unavailable("texts of the user keep coming")
+        raise Unavailable("the user's messages keep arriving")
 
     async def _erase_once(self, number: int) -> tuple[int, int]:
         """Delete the texts found; return their number, and the number of all messages found."""
@@ -230,7 +235,7 @@ class Erasure:
             await self._container.get(CompanionContainer).summaries.drop(session.chat)
             await self._rewrite_chat(session.chat)
         return [
-            Done("companions", TIERS, "answers of companions whose text is gone", answers),
+            Done("companions", TIERS, "companion responses whose text was deleted", answers),
             Done("companions", SESSIONS, "sessions with companions", sessions),
         ]
 
@@ -251,7 +256,7 @@ class Erasure:
             failpoint("erasure.in_files")
             if await self._container.get(AttachmentContainer).rows.remove_file(file):
                 return
-        raise Unavailable(f"file {name}: others keep changing it")
+        raise Unavailable(f"file {name}: too many concurrent changes; try again")
 
     async def _remove_exports(self) -> list[Done]:
         names = await self._private.rows.list_names(self._user, EXPORT_PREFIX)
@@ -272,7 +277,7 @@ class Erasure:
         names = await self._private.rows.list_names(self._user, REPORTED_PREFIX)
         for name in names:
             await self._private.rows.blank_report(name, self._user)
-        return [Done("reports", DIRECTORY, "reports, of which the reporter's id stays", len(names))]
+        return [Done("reports", DIRECTORY, "reports; the reporter's id is kept", len(names))]
 
     async def _remove_traces(self) -> list[Done]:
         return [
@@ -286,14 +291,14 @@ class Erasure:
         return {
             "pushes in mailboxes": await traces.remove_mail(user, SETTLE_S, chats),
             "calls of gateways": await traces.remove_calls(user),
-            "events of webhooks, dead letters too": await traces.remove_events(user, chats),
+            "webhook events and dead letters": await traces.remove_events(user, chats),
             "messages that could not be persisted": await traces.remove_dead_letters(user, chats),
             "stored answers": await self._container.idempotent_answers.remove_all(user),
         }
 
     async def _remove_rows(self) -> list[Done]:
         count = await self._private.rows.remove_rows(self._user)
-        return [Done("rows", DIRECTORY, "rows: devices, blocks and what else was left", count)]
+        return [Done("rows", DIRECTORY, "remaining rows: devices, blocks and others", count)]
 
     async def _remove_keys(self) -> list[Done]:
         count = await self._private.redis_data.remove_keys(self._user)
@@ -317,9 +322,9 @@ class Erasure:
                 await self._private.rows.remove_trails(self._user)
                 # Last, because they point to the messages of companions.
                 await self._container.get(CompanionContainer).session_rows.remove_all(self._user)
-                return [Done("check", f"{TIERS}, {DIRECTORY}", "found by another look", 0)]
+                return [Done("check", f"{TIERS}, {DIRECTORY}", "found in a second pass", 0)]
             await wait_until_persisted(self._container)
-        raise Unavailable("something of the user keeps coming back")
+        raise Unavailable("data of the user keeps appearing")
 
 
 def make_erasure_worker(container: StorageContainer, owner: str) -> JobWorker:

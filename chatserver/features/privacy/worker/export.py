@@ -236,7 +236,7 @@ class ExportWorker:
         try:
             await archive.put_pieces(_path_of(file), pieces)
         except ObjectMissing:
-            log.warning("export.file_gone", file=file.id)
+            log.warning("export.file_missing", file=file.id)
 
     async def remove_old(self) -> int:
         """Remove expired ZIPs; return their number. Idempotent."""

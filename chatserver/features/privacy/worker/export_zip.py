@@ -57,9 +57,7 @@ class ExportZip:
 
     def _check(self) -> None:
         if self._file.tell() > self._bytes_max:
-            raise TooLarge(
-                f"it would have more than {self._bytes_max:,} bytes, which is all that is allowed"
-            )
+            raise TooLarge(f"the export would exceed {self._bytes_max:,} bytes")
 
     def close(self) -> None:
         """Stop writing; the ZIP may be incomplete."""

@@ -59,7 +59,7 @@ class ClaimedJob:
         now_ms = self.now_ms()
         changes |= {"until_ms": now_ms + self._hold_ms, "changed_ms": now_ms}
         if not await self._rows.update(self.job, **changes):
-            raise JobLost(f"job {self.job.id}: another worker has it")
+            raise JobLost(f"job {self.job.id}: claimed by another worker")
 
     async def renew_lease(self) -> None:
         """Renew the lease until cancelled. Raises JobLost."""
@@ -70,7 +70,7 @@ class ClaimedJob:
     async def finish(self, **changes: Any) -> None:
         """Store the final state of the job. Raises JobLost."""
         if not await self._rows.finish(self.job, **changes, changed_ms=self.now_ms()):
-            raise JobLost(f"job {self.job.id}: another worker has it, or it is gone")
+            raise JobLost(f"job {self.job.id}: claimed by another worker, or deleted")
 
     async def fail(self, why: str) -> None:
         """Mark the job as failed, with a reason. Raises JobLost."""
@@ -131,8 +131,8 @@ class JobWorker:
         job = claimed.job
         log.info("job.started", kind=job.kind, user=job.user, tries=job.tries)
         if self._tries_max is not None and job.tries > self._tries_max:
-            why = job.why or "it could not be made"
-            await claimed.fail(f"{why}; ask again, or tell who runs this")
+            why = job.why or "the export failed"
+            await claimed.fail(f"{why}; try again, or contact the administrator")
             return
         try:
             async with _lease_renewed(claimed):
@@ -142,16 +142,16 @@ class JobWorker:
                 await claimed.release()
             raise
         except JobLost as exc:
-            log.warning("job.lost", kind=job.kind, user=job.user, why=exc.message)
+            log.warning("job.claim_lost", kind=job.kind, user=job.user, error=exc.message)
         except ClientError as exc:
             if self._tries_max is None:
                 await claimed.postpone(exc.message)
             else:
                 await claimed.fail(exc.message)
-            log.warning("job.failed", kind=job.kind, user=job.user, why=exc.message)
+            log.warning("job.failed", kind=job.kind, user=job.user, error=exc.message)
         except ChatError as exc:
             await claimed.postpone(exc.message)
-            log.warning("job.postponed", kind=job.kind, user=job.user, why=exc.message)
+            log.warning("job.postponed", kind=job.kind, user=job.user, error=exc.message)
         else:
             log.info("job.finished", kind=job.kind, user=job.user)
 
@@ -182,4 +182,4 @@ async def wait_until_persisted(container: StorageContainer) -> None:
                 while not await backlog.is_persisted(entry):  # noqa: ASYNC110  # another process does it
                     await asyncio.sleep(PERSISTED_POLL_S)
     except TimeoutError:
-        raise Unavailable("messages wait to be persisted for too long") from None
+        raise Unavailable("unpersisted messages are too old") from None

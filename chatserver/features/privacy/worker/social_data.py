@@ -52,7 +52,7 @@ class SocialData:
             Done(STEP, TABLE, "followed users and followers", edges),
             Done(STEP, TABLE, "posts", posts),
             Done(STEP, QUEUE, "likes", likes),
-            Done(STEP, TABLE, "lines of the timeline", lines),
+            Done(STEP, TABLE, "timeline rows", lines),
             Done(STEP, TABLE, "profile and counts", rows),
         ]
 

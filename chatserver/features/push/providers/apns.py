@@ -95,7 +95,7 @@ def check_apns(settings: Notify) -> None:
     problems = []
     text = settings.apns_key.get_secret_value()
     if not text:
-        problems.append("notify.apns_key: is missing, but other settings of APNs are there")
+        problems.append("notify.apns_key: is missing, but other APNs settings are set")
     else:
         try:
             load_apns_key(text)
@@ -106,7 +106,7 @@ def check_apns(settings: Notify) -> None:
         ("apns_team_id", settings.apns_team_id),
     ):
         if not value:
-            problems.append(f"notify.{name}: is missing, but other settings of APNs are there")
+            problems.append(f"notify.{name}: is missing, but other APNs settings are set")
         elif _ID.fullmatch(value) is None:
             problems.append(f"notify.{name}: must be 10 capital letters and digits")
     if not settings.apns_topic:
@@ -244,7 +244,7 @@ class Apns:
         }
         encoded = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
         if len(encoded) > PAYLOAD_BYTES_MAX:
-            raise AssertionError("the bounds of the fields keep it below")
+            raise AssertionError("field limits keep the size below the maximum")
         return encoded
 
     def _classify(self, answer: Answer, token: str) -> Verdict:
@@ -275,7 +275,7 @@ class Apns:
         now = self._clock.monotonic()
         if now - self._warned.get(reason, -WARN_S) >= WARN_S:
             self._warned[reason] = now
-            log.warning("push.apns_refuses", reason=reason, status=status, topic=self._topic)
+            log.warning("push.apns_refused", reason=reason, status=status, topic=self._topic)
 
 
 def _read(answer: Answer) -> tuple[str, int | None]:

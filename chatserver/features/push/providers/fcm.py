@@ -171,7 +171,7 @@ class Fcm:
             fields = _fields_of(answer)
             token = fields.get("access_token")
             if not answer.is_ok or not isinstance(token, str):
-                raise Unavailable(f"Google gave no access token: status {answer.status}")
+                raise Unavailable(f"Google returned no access token: status {answer.status}")
             lasts_s = fields.get("expires_in")
             self._token = token
             self._token_until = now + (lasts_s if isinstance(lasts_s, int) else TOKEN_S) - EARLY_S

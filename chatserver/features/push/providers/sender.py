@@ -212,7 +212,7 @@ class PushSender:
                 return None
         except ChatError as exc:
             # The claim may have succeeded, here or in another process: do not send.
-            log.warning("push.not_claimed", user=subscription.user, error=exc.message)
+            log.warning("push.claim_failed", user=subscription.user, error=exc.message)
             return None
         failpoint("notify.after_claim")
         verdict = await provider.send(subscription, notice)
@@ -224,7 +224,7 @@ class PushSender:
         if verdict.outcome is Outcome.SENT:
             return
         log.info(
-            "push.not_sent",
+            "push.send_failed",
             user=subscription.user,
             subscription=subscription.id,
             outcome=verdict.outcome.value,

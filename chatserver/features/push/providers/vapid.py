@@ -48,12 +48,12 @@ def check_vapid_pair(private: str, public: str, subject: str) -> None:
     try:
         derived = _public_of(_load(private))
     except (ValueError, TypeError):
-        problems.append("notify.vapid_private: is not a key; try: chatserver vapid")
+        problems.append("notify.vapid_private: not a key; create one with `chatserver vapid`")
     else:
         if derived != public.rstrip("="):
-            problems.append("notify.vapid_public: does not belong to notify.vapid_private")
+            problems.append("notify.vapid_public: does not match notify.vapid_private")
     if not subject.startswith(("mailto:", "https://")):
-        problems.append("notify.subject: must be mailto:… or https://…, push services ask for it")
+        problems.append("notify.subject: must be mailto:… or https://…; push services require it")
     if problems:
         raise ConfigError(problems)
 

@@ -52,7 +52,7 @@ def check_endpoint(endpoint: str, allowed: Destinations) -> str:
     if url.scheme != "https" and not is_private:
         raise BadRequest("endpoint: must begin with https://")
     if address is not None and not allowed.is_allowed(str(address), url.port or 0):
-        raise BadRequest("endpoint: must be a public address at a port of outbound.ports")
+        raise BadRequest("endpoint: must be a public address with a port in outbound.ports")
     return endpoint
 
 
@@ -67,7 +67,7 @@ def check_keys(p256dh: str, auth: str) -> tuple[str, str]:
         raw = base64.urlsafe_b64decode(point + "=" * (-len(point) % 4))
         ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), raw)
     except ValueError:
-        raise BadRequest("keys.p256dh: is not a point of the curve P-256") from None
+        raise BadRequest("keys.p256dh: not a point on the P-256 curve") from None
     return point, parse_key(auth, "keys.auth", AUTH_BYTES)
 
 
@@ -93,7 +93,7 @@ class WebPush:
         try:
             body = bytes(pusher.encode(notice.encode(), "aes128gcm")["body"])
         except ValueError:
-            return Verdict(Outcome.GONE, reason="its keys are not keys")
+            return Verdict(Outcome.GONE, reason="invalid subscription keys")
         headers = {
             "Authorization": self._signer.authorize(subscription.target),
             "Content-Encoding": "aes128gcm",

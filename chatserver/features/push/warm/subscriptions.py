@@ -85,7 +85,7 @@ class PushSubscriptions:
             except ConditionFailed:
                 continue  # another user just registered the same target
             return
-        raise Unavailable("push subscription: others register it at the same time, try again")
+        raise Unavailable("push subscription: registered concurrently; try again")
 
     def _puts(
         self, subscription: Subscription, owner: UserId | None, now: float
@@ -141,9 +141,9 @@ class PushSubscriptions:
         try:
             removed = (await self._client.call("delete_item", request)).get("Attributes")
         except ConditionFailed:
-            raise NotFound("push subscription: there is none that was registered by then") from None
+            raise NotFound("push subscription: none was registered by `until`") from None
         if not removed:
-            raise NotFound("push subscription: there is none of this id")
+            raise NotFound("push subscription: does not exist")
         try:
             await self._client.call(
                 "delete_item",

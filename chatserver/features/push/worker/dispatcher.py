@@ -170,7 +170,7 @@ class PushDispatcher:
             await self._container.audiences.get(chat)  # loads the chat into Redis
             facts = await self._push_state.find_chat(chat)
         if facts is None:
-            raise NotFound(f"chat {chat}: is not open")
+            raise NotFound(f"chat {chat}: not loaded")
         return facts
 
     async def _list_new(self, due: Due, facts: ChatFacts) -> list[Message]:

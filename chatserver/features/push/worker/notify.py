@@ -171,11 +171,11 @@ async def run_notify(container: StorageContainer, owner: str) -> None:
         try:
             await subscriptions.remove(subscription.user, subscription.id, until_ms=until_ms)
         except ChatError as exc:
-            log.info("notify.not_removed", subscription=subscription.id, error=exc.message)
+            log.info("notify.delete_failed", subscription=subscription.id, error=exc.message)
 
     async with open_providers(settings, container.clock) as providers:
         if not providers:
-            log.info("notify.off")
+            log.info("notify.disabled")
             await asyncio.Event().wait()
         sender = PushSender(
             providers=providers,

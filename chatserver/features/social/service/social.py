@@ -39,7 +39,7 @@ from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.profiles import SocialProfiles
 from chatserver.service.moderation.block_policy import BlockPolicy
 
-NO_POST = "post: there is no such post"
+NO_POST = "post: no such post"
 Start = Mapping[str, str | int]  # start of a page; opaque here
 
 

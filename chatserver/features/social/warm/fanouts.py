@@ -64,7 +64,7 @@ def decode_job(item: Item) -> Job:
         post, kind, author = item[Field.SK]["S"].split("#")
         created_ms = int(item[Field.CREATED]["N"])
     except (KeyError, ValueError) as exc:
-        raise CorruptData(f"directory: {item.get(Field.SK)} is no fan-out") from exc
+        raise CorruptData(f"directory: {item.get(Field.SK)} is not a fan-out") from exc
     place = item[Field.PLACE]["S"] if Field.PLACE in item else None
     return Job(cast(JobKind, kind), PostRef(PostId(post), author), created_ms, place)
 

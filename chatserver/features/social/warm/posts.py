@@ -23,7 +23,7 @@ from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
 from chatserver.warm.schema.tables import SOCIAL
 from chatserver.warm.schema.tables import SocialField as Field
 
-NO_POST = "post: there is no such post"
+NO_POST = "post: no such post"
 
 
 class SocialPosts:
@@ -56,7 +56,7 @@ class SocialPosts:
         except ConditionFailed as exc:
             known = exc.stored[0]
             if known is None or social.decode_post(known) != post:
-                raise Conflict("post: this id is taken") from None
+                raise Conflict("post: this id is already used") from None
 
     async def edit_post(
         self, author: str, id_: PostId, changes: dict[str, str | None], now_ms: int

@@ -162,7 +162,7 @@ def parse_entry(text: str) -> PostRef:
     """Parse a timeline entry from its sort key. Raises CorruptData."""
     parts = text.split("#")
     if len(parts) != 4:
-        raise CorruptData(f"social: {text} is no line of a timeline")
+        raise CorruptData(f"social: {text} is not a timeline row")
     return PostRef(PostId(parts[1]), parts[3])
 
 

@@ -147,7 +147,7 @@ class TimelineWorker:
         ttl = job.created_ms // 1000 + self._settings.days * 86_400
         in_flight_max = WRITES_IN_FLIGHT_MAX
         await self._social.timeline_rows.put_entries(users, job.post_ref, ttl, in_flight_max)
-        metrics.TIMELINE_LINES.inc(len(users))
+        metrics.TIMELINE_ROWS.inc(len(users))
 
     async def _signal_online(self, job: Job, users: Sequence[str]) -> None:
         """Signal followers who are online; best effort."""

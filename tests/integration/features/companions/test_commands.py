@@ -195,7 +195,7 @@ async def test_companion_budget_is_answered_rate_limited(talking: Stack, phone: 
         try:
             ack = await phone.ask_send(chat, f"r-{secrets.token_hex(4)}", "one more")
         except Failed as refused:
-            return refused.code == "rate_limited" and "tokens of today" in refused.message
+            return refused.code == "rate_limited" and "tokens for today" in refused.message
         return False
 
     await eventually(is_settled)

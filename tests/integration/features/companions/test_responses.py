@@ -167,10 +167,10 @@ async def test_assistant_context_is_one_page_of_history(
 
 
 FAULTS = {
-    "refuse": ("refused", "I cannot answer that."),
-    "down": ("failed", "Sorry, I cannot answer right now. Please try again in a while."),
-    "throttle:9": ("failed", "Sorry, I am asked too much right now."),
-    "nonsense": ("failed", "Sorry, I cannot answer: I am not set up properly."),
+    "refuse": ("refused", "I can't answer that."),
+    "down": ("failed", "Sorry, I can't answer right now. Please try again later."),
+    "throttle:9": ("failed", "Sorry, I'm too busy right now."),
+    "nonsense": ("failed", "Sorry, I can't answer: I'm not configured correctly."),
     "dies:3": ("broken", "word1 word2 word3 "),
     "throttle:2": ("done", "You said: hello"),
     "endless": ("length", "word1 word2 "),

@@ -87,4 +87,4 @@ async def test_sessions_are_exported_and_erased_with_what_was_answered(
     assert tables and zoe.user.encode() not in b"".join(content for _, content in tables)
     told = {line["what"]: line["count"] for line in done["steps"]}
     assert told["sessions with companions"] == 2
-    assert told["answers of companions whose text is gone"] == 2
+    assert told["companion responses whose text was deleted"] == 2

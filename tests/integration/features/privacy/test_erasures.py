@@ -169,7 +169,7 @@ async def test_erasure_leaves_nothing_of_a_user_wherever_workers_are_killed(
     assert [each["step"] for each in done["steps"]][-1] == "check"
     counts = {each["what"]: each["count"] for each in done["steps"]}
     # And the one by the socket.
-    assert counts["messages whose text is gone"] == made["said"] + 1
+    assert counts["messages whose text was deleted"] == made["said"] + 1
 
 
 async def test_erased_user_is_let_in_by_nothing_and_by_no_name(

@@ -159,7 +159,7 @@ async def test_half_a_character_is_one_error_and_the_connection_lives(
     error = await error_for(live, msgspec.json.encode(fields).replace(b"HALF", rb"\ud83d"))
 
     assert (error["id"], error["code"], error["temporary"]) == (5, "bad_request", False)
-    assert error["message"].startswith(f"{field}: has half a character")
+    assert error["message"].startswith(f"{field}: contains a lone surrogate")
     await expect_alive(live)
 
 

@@ -196,7 +196,7 @@ async def test_lost_race_at_the_worker_is_temporary_at_the_gateway(hot: HotClien
     """The client learns that the same call may work, and when."""
 
     async def perform(call: Call, queue: CallQueue) -> None:
-        queue.fail(call, LostRace("session: another request changed it at the same moment"))
+        queue.fail(call, LostRace("session: changed by a concurrent request; try again"))
 
     async with open_caller(hot) as caller, open_worker(hot, perform):
         with pytest.raises(Conflict) as caught:

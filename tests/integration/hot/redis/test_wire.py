@@ -279,7 +279,7 @@ async def test_wire_that_meets_something_else_closes(
     await eventually(lambda: answers.by_call)
 
     assert_all_unknown(answers, 1)
-    assert "sent what is not an answer" in str(answers.by_call[1])
+    assert "invalid reply" in str(answers.by_call[1])
 
 
 async def test_wire_answer_that_nobody_asked_for_closes(

@@ -94,9 +94,9 @@ def near(told: float, counted: float) -> bool:
     return counted / FACTOR <= told <= counted * FACTOR
 
 
-def taken(purse: UsageAccumulator) -> dict[tuple[str, str, str], float]:
+def taken(usage: UsageAccumulator) -> dict[tuple[str, str, str], float]:
     """What the account of the process, which `chatserver cost` reports, took since it was asked."""
-    return dict(purse.take().units)
+    return dict(usage.drain().units)
 
 
 @pytest.mark.parametrize("is_group", [False, True], ids=["direct", "group"])
@@ -110,17 +110,17 @@ async def test_plan_says_what_a_run_was_counted_to_take(
         chats = await make_chats(container, *((0, CHATS) if is_group else (CHATS, 0)), members)
         for user in (user for chat in chats for user in chat.users):
             await container.user_loader.load_user(user)
-        purse = container.messages._client.meter.purse
-        purse.take()
+        usage = container.messages._client.meter.usage
+        usage.drain()
 
         await Run(container, chats, MESSAGES, SIZE).talk()
-        persisted, held = taken(purse), await look_at_redis(container)
+        persisted, held = taken(usage), await look_at_redis(container)
         table = tables.settings.table_prefix + "messages"
         items = [await items_of(tables.client, table, chat.chat) for chat in chats]
         marks = await mark_all(container, chats)
-        marked = taken(purse)
+        marked = taken(usage)
         await archive_all(container, chats)
-        archived, objects = taken(purse), await objects_of(store)
+        archived, objects = taken(usage), await objects_of(store)
 
     plan = plan_of(is_group, marks_per_message=marks / messages)
     assert plan["active_chats"] == CHATS

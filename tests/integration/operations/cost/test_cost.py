@@ -72,7 +72,7 @@ class Tap:
 
     def __init__(self, client: DynamoClient) -> None:
         self.units: collections.Counter[tuple[str, str]] = collections.Counter()
-        client.meter.purse.take()  # from here on
+        client.meter.usage.drain()  # from here on
         events = cast(Any, client._sdk.meta.events)
         events.register("after-call.dynamodb", self._note)
 
@@ -151,18 +151,18 @@ async def test_report_has_the_units_that_the_server_counted(
     assert next(each for each in report["tiers"] if each["tier"] == "redis")["bytes"] > 100_000
     # The bucket is not there: that is said, and all else is told.
     assert ran.returncode == 1
-    assert "no bytes of S3" in ran.stderr
+    assert "no S3 sizes" in ran.stderr
     assert "nobody-made-it" in ran.stderr or "NoSuchBucket" in ran.stderr
 
 
 async def test_report_in_words_names_what_is_down(redis_url: str, tables: Tables) -> None:
     """Redis, DynamoDB or both: one sentence each, exit code 1, and the rest of the report."""
     async with open_hot(patient_redis(redis_url)) as hot:
-        purse = UsageAccumulator()
-        purse.spend("persist", "messages", "write", 4.0)
-        purse.spend_on_chats("write", {"d-1": 1.0}, 4.0)
-        purse.count_messages(1)
-        await UsageTotals(hot).add(Part("p", 1, today(), purse.take()))
+        usage = UsageAccumulator()
+        usage.record_units("persist", "messages", "write", 4.0)
+        usage.record_chat_units("write", {"d-1": 1.0}, 4.0)
+        usage.record_messages(1)
+        await UsageTotals(hot).add(Part("p", 1, today(), usage.drain()))
     up = {
         **PATIENT_VARIABLES,
         "CHAT_REDIS_URL": redis_url,
@@ -189,10 +189,10 @@ async def test_report_in_words_names_what_is_down(redis_url: str, tables: Tables
     assert "d-1" in whole.stdout
     assert "messages/sender" in whole.stdout
     assert no_redis.returncode == no_dynamodb.returncode == 1
-    assert "no units and nothing of Redis" in no_redis.stderr
+    assert "no units and no Redis data" in no_redis.stderr
     assert nobody in no_redis.stderr
     assert "messages/sender" in no_redis.stdout
-    assert "no bytes of DynamoDB" in no_dynamodb.stderr
+    assert "no DynamoDB sizes" in no_dynamodb.stderr
     assert "1 message stored" in no_dynamodb.stdout
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "/nowhere.toml" in wrong.stderr
@@ -200,9 +200,9 @@ async def test_report_in_words_names_what_is_down(redis_url: str, tables: Tables
 
 async def test_part_of_an_account_is_added_once(redis_url: str) -> None:
     """Told again, and late, it changes nothing; other processes and days have their own."""
-    purse = UsageAccumulator()
-    purse.spend("persist", "messages", "write", 2.5)
-    spending = purse.take()
+    usage = UsageAccumulator()
+    usage.record_units("persist", "messages", "write", 2.5)
+    spending = usage.drain()
     async with open_hot(patient_redis(redis_url)) as hot:
         account = UsageTotals(hot)
         for process, number in (("a", 1), ("a", 2), ("a", 2), ("a", 1), ("b", 1), ("b", 1)):
@@ -228,12 +228,12 @@ async def test_chats_of_an_account_are_bounded_and_told_within_the_bound(redis_u
     async with open_hot(patient_redis(redis_url)) as hot:
         account = UsageTotals(hot)
         for number in range(1, 6):
-            purse = UsageAccumulator()
+            usage = UsageAccumulator()
             for n in range(900):
-                purse.spend_on_chats("write", {f"small-{number}-{n}": 1.0}, 1.0)
-            purse.spend_on_chats("write", {"great": 1.0, "": 9.0}, 1_000.0)
-            purse.spend("persist", "messages", "write", 1_000.0)
-            await account.add(Part("p", number, day, purse.take()))
+                usage.record_chat_units("write", {f"small-{number}-{n}": 1.0}, 1.0)
+            usage.record_chat_units("write", {"great": 1.0, "": 9.0}, 1_000.0)
+            usage.record_units("persist", "messages", "write", 1_000.0)
+            await account.add(Part("p", number, day, usage.drain()))
         found = await account.get_day(day)
 
     assert len(found.chats["write"]) <= 2 * CHATS_MAX
@@ -360,13 +360,13 @@ async def test_batch_that_is_left_undone_costs_what_was_done(tables: Tables) -> 
     from chatserver.warm.messages.store import MessageRepository
 
     client = tables.client.for_feature("persist")
-    client.meter.purse.take()
+    client.meter.usage.drain()
     tables.faults.leave_unprocessed(3, 0, 4)
     items = batch(*(message(seq) for seq in range(1, 11)))
 
     await MessageRepository(client, tables.settings).put_batch(items, 20)
 
-    spent = client.meter.purse.take()
+    spent = client.meter.usage.drain()
     # Which chats are spread is read, too, from `directory`.
     messages = {key: units for key, units in spent.units.items() if key[1] == "messages"}
     assert messages == {("persist", "messages", "write"): 30.0}

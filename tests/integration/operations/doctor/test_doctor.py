@@ -141,7 +141,7 @@ async def test_tables_are_in_order_or_named(tables: Tables) -> None:
 
     assert named(fine, "problem") == ""
     assert "newest of this release" in named(fine, "ok")
-    assert f"table {name} exists → run `chatserver tables apply`" in named(missing, "problem")
+    assert f"table {name} is missing → run `chatserver tables apply`" in named(missing, "problem")
     assert "CHAT_WARM_ENDPOINT" in named(await check_dynamodb(away), "problem")
 
 
@@ -162,10 +162,10 @@ async def test_bucket_is_in_order_or_named(s3: str) -> None:
         {**settings.model_dump(), "endpoint": f"http://127.0.0.1:{free_port()}"}
     )
 
-    assert "exists → run `chatserver tables apply`" in named(absent, "problem")
-    assert "nobody finished stay" in named(bare, "note")
-    assert "takes, gives and removes objects" in named(made, "ok")
-    assert "nobody finished stay" not in named(made, "note")
+    assert "is missing → run `chatserver tables apply`" in named(absent, "problem")
+    assert "unfinished uploads" in named(bare, "note")
+    assert "can write, read and delete objects" in named(made, "ok")
+    assert "unfinished uploads" not in named(made, "note")
     assert left == []
     assert "CHAT_COLD_ENDPOINT" in named(await check_s3(away), "problem")
 

@@ -188,7 +188,7 @@ async def test_trace_of_a_mid_that_nobody_gave_says_where_it_was_looked_for(said
     anywhere = await said.look()
     there = await said.look(chat=True)
 
-    assert anywhere[0] is None and "no such message in the backlog nor in" in anywhere[1]
+    assert anywhere[0] is None and "no such message in the backlog or in" in anywhere[1]
     assert there[0] is None and said.chat in there[1]
 
 

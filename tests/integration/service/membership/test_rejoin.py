@@ -228,7 +228,7 @@ async def test_muted_member_of_an_open_group_is_still_muted_when_they_join_again
         )
     )
     assert (bool(entry), last["message"]["muted_until"]) == (True, info["muted"][bob.user])
-    with pytest.raises(Failed, match="you may not write"):
+    with pytest.raises(Failed, match="you may not send messages"):
         await bob.say(group, "hello?")
     with redis_client(stack.redis_url) as client:
         head = f"{{p0}}:chat:{group}"
@@ -236,7 +236,7 @@ async def test_muted_member_of_an_open_group_is_still_muted_when_they_join_again
             lambda: client.hget(head, "stored") == client.hget(head, "seq"), what="persisted"
         )
         client.delete(*client.scan_iter(f"*:{group}"))
-    with pytest.raises(Failed, match="you may not write"):
+    with pytest.raises(Failed, match="you may not send messages"):
         await bob.say(group, "hello?")
     await change(alice, "set_role", group, user=bob.user, role="admin")
     await change(alice, "set_role", group, user=bob.user, role="member")

@@ -248,11 +248,11 @@ async def archive(world: World, dice: random.Random) -> Any:
     top = await world.manifests.get_top(chat)
     first = Seq(top.seq + 1)
     segment = Segment(chat, first, Seq(first + 2), Ts(first), Ts(first + 2), 9, 9, "0" * 64, "t")
-    await world.manifests.note(segment)
+    await world.manifests.add_note(segment)
     if dice.random() < 0.7:
         await world.manifests.commit(segment, None, top)
-    await world.manifests.note_trails(USERS[:2], chat, first)
-    await world.manifests.note_late(chat, dice.randint(1, 9))
+    await world.manifests.record_trails(USERS[:2], chat, first)
+    await world.manifests.record_late(chat, dice.randint(1, 9))
     return [
         await world.manifests.list_covering(chat, 1, 99),
         await world.manifests.list_notes(chat),
@@ -264,7 +264,7 @@ async def archive(world: World, dice: random.Random) -> Any:
 
 async def scan_due(world: World, dice: random.Random) -> Any:
     """The one Scan of a worker: whatever it passes over, what it finds is one's own."""
-    await world.manifests.note_due(dice.choice(CHATS), START_TS)
+    await world.manifests.record_due(dice.choice(CHATS), START_TS)
     found: set[str] = set()
     for part in range(2):
         start = None

@@ -200,9 +200,9 @@ async def test_answer_that_is_not_dynamodbs_is_unavailable_and_never_a_write_don
     tables.faults.add("BatchWriteItem", *[reply(NOT_DYNAMODB)] * 50)
     repository = MessageRepository(tables.client, tables.settings)
 
-    with pytest.raises(Unavailable, match="is no DynamoDB"):
+    with pytest.raises(Unavailable, match="is not DynamoDB"):
         await repository.find_head("d-1")
-    with pytest.raises(Unavailable, match="is no DynamoDB"):
+    with pytest.raises(Unavailable, match="is not DynamoDB"):
         await repository.put_batch(batch(message(1)), timeout_s=20)
 
 

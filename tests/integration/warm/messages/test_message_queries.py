@@ -405,7 +405,7 @@ async def test_page_that_somebody_does_not_see_all_of_is_full(
     """What is left out for its reader makes no page short either, nor costs a read of its items."""
     sight = OnlyChats("g-1", "d-2")
 
-    found = await pages(patterns.list_sent, "alice", limit=limit, sight=sight)
+    found = await pages(patterns.list_sent, "alice", limit=limit, view=sight)
 
     wanted = [
         int(row["seq"]["N"])
@@ -425,7 +425,7 @@ async def test_items_of_chats_that_are_not_chosen_are_not_read(
     """The keys in the index tell the chat, before anything is fetched."""
     tables.faults.requests.clear()
 
-    await patterns.list_sent("alice", limit=100, sight=OnlyChats("d-2"))
+    await patterns.list_sent("alice", limit=100, view=OnlyChats("d-2"))
 
     keys = [
         key["chatid"]["S"]

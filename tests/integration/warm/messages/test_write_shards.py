@@ -227,10 +227,10 @@ async def test_dead_letter_is_revived_where_its_tombstone_is(
     dead = message(seq, body="", rev=seq, deleted=True)
     await spread.put_batch([PersistItem(dead, None)], 20)
 
-    assert await changes.revive(PersistItem(message(seq), None))
+    assert await changes.replay(PersistItem(message(seq), None))
 
     assert await spread.list_after("d-1", seq - 1, 1) == [message(seq)]
-    assert not await changes.revive(PersistItem(message(999), None)), "nothing is there"
+    assert not await changes.replay(PersistItem(message(999), None)), "nothing is there"
 
 
 async def test_what_a_user_said_is_found_in_every_stretch(

@@ -122,7 +122,7 @@ class Noting:
     async def find_at(self, chat: str, ts: int) -> None:
         return None
 
-    async def note_late(self, chat: str) -> None:
+    async def record_late(self, chat: str) -> None:
         self.noted.append(chat)
 
 
@@ -158,8 +158,8 @@ async def test_tombstone_that_may_be_archived_is_not_revived(tables: Tables) -> 
     buried = [message(seq, body="", deleted=True, rev=seq) for seq in (2, 3)]
     await messages.put_batch(batch(*buried), 20)
 
-    young = await changes.revive(batch(message(2))[0])
+    young = await changes.replay(batch(message(2))[0])
     clock.now_s += 100_000
-    old = await changes.revive(batch(message(3))[0])
+    old = await changes.replay(batch(message(3))[0])
 
     assert (young, old) == (True, False)

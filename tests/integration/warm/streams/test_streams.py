@@ -271,14 +271,14 @@ async def test_reader_that_slept_past_its_lease_notes_nothing(stage: Stage) -> N
     assert await rows.claim(shard, "r2", now + 1) is None
     new = await rows.claim(shard, "r2", now + LEASE_S + 1)
     assert new is not None
-    await rows.note(new._replace(place="7"), now + LEASE_S + 2)
+    await rows.save(new._replace(place="7"), now + LEASE_S + 2)
 
     with pytest.raises(LeaseLost):
-        await rows.note(old._replace(place="3"), now + LEASE_S + 3)
+        await rows.save(old._replace(place="3"), now + LEASE_S + 3)
 
     known = await rows.list_known(now + LEASE_S + 3)
     assert (known.standings[shard.name].place, known.standings[shard.name].holder) == ("7", "r2")
-    await rows.note(new._replace(place="9"), now, is_done=True)
+    await rows.save(new._replace(place="9"), now, is_done=True)
     assert await rows.claim(shard, "r3", now + DAY_S) is None
 
 
@@ -344,7 +344,7 @@ async def test_lag_is_the_age_of_what_is_not_handled(stage: Stage) -> None:
     await reader._stop(list(reader._tasks))
 
     assert 3500 < metrics.STREAM_LAG._value.get() < 3700
-    assert metrics.STREAM_LOOK._value.get() > stage.clock.time() - 60
+    assert metrics.STREAM_LIST_TIME._value.get() > stage.clock.time() - 60
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -403,7 +403,7 @@ async def test_table_without_a_stream_is_named(stage: Stage) -> None:
     """It is a setting that is missing, not a server that is down."""
     stage.server.table = "another"
 
-    with pytest.raises(ConfigError, match=r"has no stream \(CHAT_WARM_STREAM\)"):
+    with pytest.raises(ConfigError, match=r"Streams are off; set CHAT_WARM_STREAM"):
         await stage.reader().look()
 
 

@@ -261,7 +261,7 @@ async def test_range_is_prolonged_and_never_cut_short(aging: World) -> None:
 
     shorter = await restorer.begin(aging.chat, dataclasses.replace(held, until=held.until - 5))
     longer = await restorer.begin(aging.chat, dataclasses.replace(held, until=held.until + 5))
-    over = await rows.declare_ending(aging.chat, held)  # as it was read before
+    over = await rows.mark_ending(aging.chat, held)  # as it was read before
 
     assert (shorter.until, longer.until) == (held.until, held.until + 5)
     assert (shorter.done, longer.done, over) == (5, 5, False)
@@ -346,7 +346,7 @@ async def test_command_that_is_killed_goes_on_where_it_was(aging: World) -> None
         assert encoded(await aging.walk_up(5)) == encoded(sent), output
 
     assert (plan[0], planned) == (0, [])
-    assert f"{COUNT} entries to bring back" in plan[1] and "48 write units now" in plan[1]
+    assert f"{COUNT} entries to restore" in plan[1] and "48 write units now" in plan[1]
     assert codes == [-9, -9, 0]
     assert await aging.warm_seqs() == [*range(3, COUNT + 1)]
     assert await tiers_of(aging) == {"warm": [*range(3, COUNT + 1)], "cold": [1, 2]}
@@ -359,6 +359,6 @@ async def test_command_refuses_what_makes_no_sense(aging: World) -> None:
         (("c1", "--from", "soon"), 2, "--from: must be a seq, or a time"),
         (("c1", "--for", "ever"), 2, "--for: must be hours or days"),
         (("c#1",), 2, "CHAT: must be 1 to 64 characters"),
-        ((aging.chat,), 1, "nothing of that is in the archive"),
+        ((aging.chat,), 1, "this range is not archived"),
     ):
         assert (await command(aging, "restore", *arguments))[0] == code, words

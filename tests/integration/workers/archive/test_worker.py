@@ -74,7 +74,7 @@ async def test_sweep_brings_late_changes_into_their_segments(aging: World) -> No
     assert await aging.warm_seqs() == []
     assert b"text 3 " not in b"".join((await aging.objects()).values())
     late = {each.chat: each for each in await aging.container.manifests.list_late()}
-    await aging.container.manifests.note_late(aging.chat, 7)
+    await aging.container.manifests.record_late(aging.chat, 7)
     await aging.container.manifests.drop_late(late[aging.chat])
     assert aging.chat in [each.chat for each in await aging.container.manifests.list_late()]
     await worker.sweep()  # of 1970: long settled

@@ -186,8 +186,8 @@ async def test_body_that_ends_early_fails_in_the_application() -> None:
     made = exchange()
 
     async def receive() -> Any:
-        raise BadRequest("body: the connection ended before it was complete")
+        raise BadRequest("body: the connection closed before the body was complete")
 
     made.receive = receive  # type: ignore[method-assign]
-    with pytest.raises(BadRequest, match="ended before"):
+    with pytest.raises(BadRequest, match="closed before"):
         await serve(made, Refused(wait_ms=5))

@@ -106,7 +106,7 @@ class Office:
         return [InboxState(self.whole_epoch, Seq(0), Seq(1), is_known=self.is_loaded)]
 
     async def load_user(self, user: UserId) -> None:
-        raise Unavailable("warm tier: not asked")
+        raise Unavailable("warm tier: call not queued")
 
     async def list_missed(self, user: UserId, after: Seq, limit: int) -> list[Missed]:
         return [each for each in self.missed if each.seq > after]

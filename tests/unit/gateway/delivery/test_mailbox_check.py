@@ -55,7 +55,7 @@ async def test_self_mail_is_trouble_until_it_comes_and_when_it_no_longer_does(
     late = mail.find_problem()
     mail.record_arrival(post.posted[2])
 
-    assert before == by_another == "no echo has arrived in this gateway's mailbox yet"
+    assert before == by_another == "this gateway's mailbox has received no echo yet"
     assert fresh == ""
-    assert late == "echoes do not arrive in this gateway's mailbox; check redis"
+    assert late == "this gateway's mailbox receives no echoes; check Redis"
     assert mail.find_problem() == ""

@@ -75,7 +75,7 @@ class Office:
 
     def submit(self, sender: UserId, frame: frames.Send, on_answer: object, files: object) -> None:
         if self.is_overloaded:
-            raise Overloaded("too many messages wait")
+            raise Overloaded("too many messages are waiting")
         self.committed.append(frame.ref)
         self.in_flight.append(frame)
 
@@ -249,7 +249,7 @@ async def test_send_after_a_refused_one_is_refused_until_that_comes_again() -> N
 
     world.write_new()
     assert [error["code"] for error in errors_of(world)] == ["rate_limited"] * 2
-    assert "repeat 4 first" in errors_of(world)[1]["message"]
+    assert "retry 4 first" in errors_of(world)[1]["message"]
     world.write("4")
     world.write("5")
 

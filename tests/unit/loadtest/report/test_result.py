@@ -110,7 +110,7 @@ def test_verdict_of_a_part_is_never_good() -> None:
     verdict = judge(result, Thresholds())
 
     assert not verdict["is_ok"]
-    assert verdict["broken"] == ["the figures are not whole: a process was killed"]
+    assert verdict["broken"] == ["the results are incomplete: a process was killed"]
 
 
 def test_constants_are_differences_over_what_was_done() -> None:
@@ -170,7 +170,7 @@ def test_page_stands_alone_and_tells_each_chart_in_words_and_numbers() -> None:
         assert set((chart["aria-labelledby"] or "").split()) <= set(ids)
     assert not [tag for tag, _ in page.tags if tag in {"script", "img", "link", "iframe"}]
     assert "http" not in text.replace("http-equiv", "") and "url(" not in text
-    assert "A threshold was broken" in text and "prefers-color-scheme: dark" in text
+    assert "A threshold was exceeded" in text and "prefers-color-scheme: dark" in text
 
 
 def test_page_of_nothing_is_still_a_page() -> None:

@@ -21,7 +21,7 @@ def test_plan_prints_each_tier_with_its_formulas() -> None:
     ran = run("--users", "10m", "--concurrent", "5%")
 
     assert ran.exit_code == 0, ran.output
-    for word in ("Gateways", "Redis", "DynamoDB", "S3", "Network", "All of it", "us-east-1"):
+    for word in ("Gateways", "Redis", "DynamoDB", "S3", "Network", "Total per month", "us-east-1"):
         assert word in ran.output
     assert "users=10m" in ran.output
     assert "connections = users * concurrent * devices" in ran.output
@@ -69,9 +69,9 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     ran = run("--users", "lots", "--concurrent", "120%", "--retention", "5GB")
 
     assert ran.exit_code == 2
-    assert "--users: 'lots' is no number; write it like 200, 2k, 1.5m, 3b" in ran.output
+    assert "--users: 'lots' is not a number; examples: 200, 2k, 1.5m, 3b" in ran.output
     assert "--concurrent: must be 0% to 100%, is 120%" in ran.output
-    assert "--retention: '5GB' is no time; write it like 12h, 90d, 4w, 2y" in ran.output
+    assert "--retention: '5GB' is not a time; examples: 12h, 90d, 4w, 2y" in ran.output
 
 
 @pytest.mark.parametrize("option", ["--prices", "--constants"])

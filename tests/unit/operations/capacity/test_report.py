@@ -167,8 +167,11 @@ def test_ttl_takes_the_removals_from_the_bill() -> None:
     saved = values_of(worker)["write_units_per_s"] - values_of(ttl)["write_units_per_s"]
     assert saved == pytest.approx(units)
     usd = worker.usd_per_month["dynamodb"] - ttl.usd_per_month["dynamodb"]
-    assert any(f"{usd:,.0f} USD a month are for taking out" in each for each in worker.warnings)
-    assert not any("taking out" in each for each in ttl.warnings)
+    assert any(
+        f"{usd:,.0f} USD per month are for deleting archived messages" in each
+        for each in worker.warnings
+    )
+    assert not any("deleting archived" in each for each in ttl.warnings)
 
 
 def test_long_texts_leave_the_item_for_the_bucket() -> None:
@@ -212,7 +215,7 @@ def test_results_of_the_load_tool_lie_over_the_constants(tmp_path: Path) -> None
         (None, "No such file"),
         ("{", "truncated"),
         ('{"constants": {}}', "schema"),
-        ('{"schema": 2, "constants": {}}', "schema 2, known is 1"),
+        ('{"schema": 2, "constants": {}}', "schema 2, expected 1"),
         (
             '{"schema": 1, "constants": {"page_cpu_us": {"value": "a", "unit": "", "how": ""}}}',
             "$.constants",

@@ -39,22 +39,22 @@ class Account:
             raise Unavailable(fault)
 
 
-def spend(purse: UsageAccumulator, units: float = 1.0) -> None:
+def spend(usage: UsageAccumulator, units: float = 1.0) -> None:
     """Spend on something."""
-    purse.spend("persist", "messages", "write", units)
+    usage.record_units("persist", "messages", "write", units)
 
 
 @pytest.mark.parametrize("fault", ["before", "after"])
 async def test_part_whose_answer_is_lost_is_given_again_as_it_was(fault: str) -> None:
     """By its number whoever keeps the account knows it; what came since is another part."""
-    purse, account, clock = UsageAccumulator(), Account([fault]), Clock()
-    accounting = UsageRecorder(purse, account, clock)
-    spend(purse)
+    usage, account, clock = UsageAccumulator(), Account([fault]), Clock()
+    accounting = UsageRecorder(usage, account, clock)
+    spend(usage)
 
     with pytest.raises(Unavailable):
         await accounting.flush()
     clock.later_s = 5.0
-    spend(purse, 2.0)
+    spend(usage, 2.0)
     await accounting.flush()
 
     parts = {part.number: part for part in account.taken}
@@ -77,10 +77,10 @@ async def test_nothing_spent_is_nothing_told() -> None:
 
 async def test_last_seconds_of_a_process_are_accounted_for() -> None:
     """It flushes when it ends; and ends, too, when that fails."""
-    purse, account = UsageAccumulator(), Account()
-    async with record_usage(purse, account, Clock()):
-        spend(purse)
-    async with record_usage(purse, Account(["before"]), Clock()):
-        spend(purse)
+    usage, account = UsageAccumulator(), Account()
+    async with record_usage(usage, account, Clock()):
+        spend(usage)
+    async with record_usage(usage, Account(["before"]), Clock()):
+        spend(usage)
 
     assert [sum(part.spending.units.values()) for part in account.taken] == [1.0]

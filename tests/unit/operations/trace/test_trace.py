@@ -64,7 +64,7 @@ async def test_search_ends_at_its_bound_and_says_how_to_go_on() -> None:
     """No more chats are looked through than allowed."""
     older = Older(chats=300)
 
-    with pytest.raises(NotFound, match=r"100 chats \(the most that --chats-max allows\).*--chat"):
+    with pytest.raises(NotFound, match=r"100 chats \(the maximum of --chats-max\).*--chat"):
         await look_in(older).trace(MidSource().next(), None, None)
 
     assert len(older.asked) == 100

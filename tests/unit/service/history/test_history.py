@@ -392,7 +392,7 @@ def test_history_page_that_needs_a_warm_tier_that_is_down_is_refused(
     fields: dict[str, int | None],
 ) -> None:
     """The tier is named by the error; nothing is served as if it were all (promise P9)."""
-    tier = Tiers(100, range(50, 101), 100, error=Unavailable("the warm tier did not answer"))
+    tier = Tiers(100, range(50, 101), 100, error=Unavailable("the warm tier did not respond"))
 
     with pytest.raises(Unavailable, match="warm tier"):
         read(tier, limit=20, **fields)

@@ -65,21 +65,21 @@ class World:
 
     # the warm tier
 
-    async def _list(self, sight: Any, newest_first: bool) -> Page[Message]:
+    async def _list(self, view: Any, newest_first: bool) -> Page[Message]:
         rows = sorted(self.stored, key=lambda m: m.ts, reverse=newest_first)
-        chosen = await sight.choose({row.chat for row in rows})
+        chosen = await view.choose({row.chat for row in rows})
         self.calls.append("items")
-        found = await sight.see([row for row in rows if row.chat in chosen])
+        found = await view.see([row for row in rows if row.chat in chosen])
         return Page([each for each in found if each is not None], None)
 
     async def list_sent(self, user: str, from_ts: int, to_ts: int, **how: Any) -> Page[Message]:
-        return await self._list(how["sight"], how["newest_first"])
+        return await self._list(how["view"], how["newest_first"])
 
     list_received = list_sent
 
     async def list_chat(self, chat: str, from_ts: int, to_ts: int, **how: Any) -> Page[Message]:
         self.calls.append(f"chat {from_ts}-{to_ts}")
-        return await self._list(how["sight"], how["newest_first"])
+        return await self._list(how["view"], how["newest_first"])
 
     list_active = list_with_files = list_chat
 

@@ -10,21 +10,21 @@ from chatserver.config import Warm
 from chatserver.telemetry.dynamodb_usage import Spending
 from chatserver.warm.archive import manifests
 from chatserver.warm.chats import records
-from chatserver.warm.dynamo.metering import CHAT_MARKS, Meter, ask_for_units
+from chatserver.warm.dynamo.metering import CHAT_PREFIXES, Meter, request_consumed_capacity
 from chatserver.warm.schema.tables import FILES_INDEX, SENDER_INDEX, STATUS_INDEX
 
 MESSAGES, DIRECTORY = "chat_messages", "chat_directory"
 
 
 def spent(operation: str, request: dict[str, Any], units: float, **more: Any) -> Spending:
-    """What is in the purse after one call."""
+    """What is in the usage after one call."""
     meter = Meter(Warm())
     table = request.get("TableName") or next(iter(request.get("RequestItems", {MESSAGES: 0})))
     consumed: Any = {"TableName": table, "CapacityUnits": units}
     if operation.startswith(("batch", "transact")):
         consumed = [consumed]
-    meter.note("persist", operation, request, {"ConsumedCapacity": consumed, **more})
-    return meter.purse.take()
+    meter.record("persist", operation, request, {"ConsumedCapacity": consumed, **more})
+    return meter.usage.drain()
 
 
 def put(chat: str, body: str = "", **more: Any) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def test_query_is_of_the_chat_whose_partition_it_reads(
 def test_marks_of_chats_are_those_of_the_repositories() -> None:
     """Spelled in two places, and the same."""
     keys = (records.chat_key("x"), manifests._partition("x"))
-    assert tuple(key.removesuffix("x") for key in keys) == CHAT_MARKS
+    assert tuple(key.removesuffix("x") for key in keys) == CHAT_PREFIXES
 
 
 def test_transaction_is_divided_among_its_actions_in_the_table() -> None:
@@ -116,25 +116,28 @@ def test_transaction_is_divided_among_its_actions_in_the_table() -> None:
     consumed = [{"TableName": DIRECTORY, "CapacityUnits": 8.0}]
 
     answer = {"ConsumedCapacity": consumed}
-    meter.note("membership", "transact_write_items", {"TransactItems": actions}, answer)
+    meter.record("membership", "transact_write_items", {"TransactItems": actions}, answer)
 
-    found = meter.purse.take()
+    found = meter.usage.drain()
     assert found.chats["write"] == {"a": 2.0, "b": 2.0}
     assert found.messages == 0
 
 
 def test_every_call_about_items_asks_for_its_units_and_no_other() -> None:
     """A caller who asks for more gets that."""
-    assert ask_for_units("query", {"A": 1}) == {"A": 1, "ReturnConsumedCapacity": "TOTAL"}
+    assert request_consumed_capacity("query", {"A": 1}) == {
+        "A": 1,
+        "ReturnConsumedCapacity": "TOTAL",
+    }
     asks = {"ReturnConsumedCapacity": "INDEXES"}
-    assert ask_for_units("put_item", asks) is asks
-    assert ask_for_units("describe_table", {}) == {}
+    assert request_consumed_capacity("put_item", asks) is asks
+    assert request_consumed_capacity("describe_table", {}) == {}
 
 
 def test_server_that_tells_no_units_is_called_all_the_same() -> None:
     """Such as one for development."""
     meter = Meter(Warm())
 
-    meter.note("history", "query", {"TableName": MESSAGES}, {"Items": []})
+    meter.record("history", "query", {"TableName": MESSAGES}, {"Items": []})
 
-    assert meter.purse.take().is_empty
+    assert meter.usage.drain().is_empty
