@@ -55,12 +55,12 @@ docs: .venv/.ready
 	@$(BIN)/python -m chatserver.api.openapi_file >docs/openapi.json
 	@$(BIN)/python -m chatserver.cli.generated_documents settings >docs/settings.md
 	@$(BIN)/python -m chatserver.cli.generated_documents commands >docs/commands.md
-	@$(BIN)/python -m chatserver.warm.schema.documents cloudformation >deploy/dynamodb/cloudformation.json
-	@$(BIN)/python -m chatserver.warm.schema.documents workbench >deploy/dynamodb/nosql-workbench.json
+	@$(BIN)/python -m chatserver.cli.schema_documents cloudformation >deploy/dynamodb/cloudformation.json
+	@$(BIN)/python -m chatserver.cli.schema_documents workbench >deploy/dynamodb/nosql-workbench.json
 	@$(BIN)/python deploy/grafana/render.py >deploy/grafana/dashboard.json
-	@$(BIN)/python -m chatserver.warm.schema.documents terraform >deploy/terraform/tables.json
+	@$(BIN)/python -m chatserver.cli.schema_documents terraform >deploy/terraform/tables.json
 	@for name in processes archive operator; do \
-		$(BIN)/python -m chatserver.warm.schema.documents iam-$$name >deploy/iam/$$name.json; done
+		$(BIN)/python -m chatserver.cli.schema_documents iam-$$name >deploy/iam/$$name.json; done
 
 golden: .venv/.ready .tools/.deploy
 	@$(BIN)/python -m tests.support.deployments

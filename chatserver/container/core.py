@@ -55,6 +55,26 @@ class CoreContainer(abc.ABC):
         self.hot = hot
         self.gateway = gateway
         self._made: dict[Callable[[Self], Any], Any] = {}
+        self.mailbox_writer = MailboxWriter(hot)
+        self.inboxes = Inboxes(hot)
+        self.chat_log = ChatLog(hot)
+        self.hidden_messages = Hidden(hot)
+        self.hot_amendments = Amendments(hot, gateway)
+        self.hot_membership = HotMembership(hot)
+        self.blocks = Blocks(hot)
+        self.key_sets = KeySets(hot)
+        self.revocations = Revocations(hot, settings.auth.token_s_max)
+        self.limits = Limits(hot, settings.limits, self.limit_kinds)
+        self.undelivered_chats = UndeliveredChats(hot, self.mailbox_writer)
+        self.large_chat_subscriptions = LargeChatSubscriptions(
+            hot, gateway, settings.gateway.online_ttl_s
+        )
+        self.presence_states = PresenceStates(
+            hot=hot,
+            gateway=gateway,
+            online_ttl_s=settings.gateway.online_ttl_s,
+            keep_s=LAST_SEEN_TTL_S,
+        )
 
     def get(self, kind: Callable[[Self], T]) -> T:
         """Return the container of a feature, which is created at its first use."""
@@ -107,68 +127,9 @@ class CoreContainer(abc.ABC):
     async def load_user(self, user: UserId) -> None:
         """Load a user's state from the warm tier into Redis. Raises Unavailable."""
 
-    # Redis
-
-    @cached_property
-    def mailbox_writer(self) -> MailboxWriter:
-        return MailboxWriter(self.hot)
-
-    @cached_property
-    def inboxes(self) -> Inboxes:
-        return Inboxes(self.hot)
-
-    @cached_property
-    def chat_log(self) -> ChatLog:
-        return ChatLog(self.hot)
-
-    @cached_property
-    def hidden_messages(self) -> Hidden:
-        return Hidden(self.hot)
-
-    @cached_property
-    def hot_amendments(self) -> Amendments:
-        return Amendments(self.hot, self.gateway)
-
-    @cached_property
-    def hot_membership(self) -> HotMembership:
-        return HotMembership(self.hot)
-
-    @cached_property
-    def blocks(self) -> Blocks:
-        return Blocks(self.hot)
-
-    @cached_property
-    def key_sets(self) -> KeySets:
-        return KeySets(self.hot)
-
-    @cached_property
-    def revocations(self) -> Revocations:
-        return Revocations(self.hot, self.settings.auth.token_s_max)
-
-    @cached_property
-    def limits(self) -> Limits:
-        return Limits(self.hot, self.settings.limits, self.limit_kinds)
-
     @cached_property
     def audiences(self) -> Audiences:
         return Audiences(self.hot, self.load_chat, self.charge)
-
-    @cached_property
-    def undelivered_chats(self) -> UndeliveredChats:
-        return UndeliveredChats(self.hot, self.mailbox_writer)
-
-    @cached_property
-    def large_chat_subscriptions(self) -> LargeChatSubscriptions:
-        return LargeChatSubscriptions(self.hot, self.gateway, self.settings.gateway.online_ttl_s)
-
-    @cached_property
-    def presence_states(self) -> PresenceStates:
-        return PresenceStates(
-            hot=self.hot,
-            gateway=self.gateway,
-            online_ttl_s=self.settings.gateway.online_ttl_s,
-            keep_s=LAST_SEEN_TTL_S,
-        )
 
     # Use cases
 

@@ -45,6 +45,24 @@ class GatewayContainer(CoreContainer):
         super().__init__(settings=settings, clock=clock, hot=hot, gateway=gateway)
         self.warm = WarmCalls(hot, gateway, settings.gateway.rpc_timeout_s)
         self._notifier = make_notifier(self.mailbox_writer, self.warm)
+        self.tokens = Tokens(settings.auth, clock)
+        self.host_keys = KeyRing(
+            settings=settings.auth,
+            cache=self.key_sets,
+            fetch=self.warm.load_keys,
+            activate=self.tokens.use_key_set,
+            clock=clock,
+        )
+        self.authentication = TokenAuthentication(self.tokens, self.revocations, self.host_keys)
+        self.presence = Presence(hot, gateway, settings.gateway.online_ttl_s)
+        self.user_presence = UserPresence(self.presence_states, settings.presence, clock)
+        self.sessions = Sessions(
+            hot=hot,
+            gateway=gateway,
+            sessions_max=settings.gateway.sessions_per_user_max,
+            keep_s=LAST_SEEN_TTL_S,
+        )
+        self.mailbox = Mailbox(hot, gateway, settings.gateway.online_ttl_s)
 
     def _find_provider(self, feature: Feature, port: str) -> str | None:
         return feature.gateway_ports.get(port)
@@ -80,24 +98,6 @@ class GatewayContainer(CoreContainer):
         return self.provided(ports.ANSWER_COMPANION_FRAME)
 
     @cached_property
-    def tokens(self) -> Tokens:
-        return Tokens(self.settings.auth, self.clock)
-
-    @cached_property
-    def host_keys(self) -> KeyRing:
-        return KeyRing(
-            settings=self.settings.auth,
-            cache=self.key_sets,
-            fetch=self.warm.load_keys,
-            activate=self.tokens.use_key_set,
-            clock=self.clock,
-        )
-
-    @cached_property
-    def authentication(self) -> TokenAuthentication:
-        return TokenAuthentication(self.tokens, self.revocations, self.host_keys)
-
-    @cached_property
     def sync(self) -> Sync:
         return Sync(
             inboxes=self.inboxes,
@@ -111,29 +111,6 @@ class GatewayContainer(CoreContainer):
     @cached_property
     def large_chat_log(self) -> ChannelLog:
         return ChannelLog(self.chat_log, self.views, self.clock)
-
-    @cached_property
-    def presence(self) -> Presence:
-        return Presence(self.hot, self.gateway, self.settings.gateway.online_ttl_s)
-
-    @cached_property
-    def user_presence(self) -> UserPresence:
-        return UserPresence(self.presence_states, self.settings.presence, self.clock)
-
-    @cached_property
-    def sessions(self) -> Sessions:
-        return Sessions(
-            hot=self.hot,
-            gateway=self.gateway,
-            sessions_max=self.settings.gateway.sessions_per_user_max,
-            keep_s=LAST_SEEN_TTL_S,
-        )
-
-    @cached_property
-    def mailbox(self) -> Mailbox:
-        # Same TTL as presence: entries of a dead gateway are detected and removed when mail is
-        # posted to it.
-        return Mailbox(self.hot, self.gateway, self.settings.gateway.online_ttl_s)
 
 
 @contextlib.asynccontextmanager

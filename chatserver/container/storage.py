@@ -115,6 +115,26 @@ class StorageContainer(CoreContainer):
         self.outbound = outbound
         # Called at shutdown, while the stores are still connected.
         self.closers: list[Callable[[], Awaitable[None]]] = []
+        self.directory = Directory(dynamodb.for_feature("directory"), settings.warm)
+        self.memberships = Memberships(dynamodb.for_feature("membership"), settings.warm)
+        self.login_rows = LoginRows(dynamodb.for_feature("accounts"), settings.warm)
+        self.holds = Holds(dynamodb.for_feature("moderation"), settings.warm)
+        self.moderation_rows = ModerationRows(dynamodb.for_feature("moderation"), settings.warm)
+        self.body_files = BodyFiles(store)
+        self.item_retention = ItemRetention.by(settings.archive)
+        self.manifests = Manifests(dynamodb.for_feature("archive"), settings.warm)
+        self.restored = RestoredRows(dynamodb.for_feature("archive"), settings.warm)
+        self.segments = SegmentObjects(store, settings.archive)
+        # Otherwise anyone could register the name of an admin who has no account yet.
+        self.reserved_users = frozenset(
+            {*settings.api.demo_users, SYSTEM_USER, *settings.auth.admins}
+        )
+        self.session_ender = SessionEnder(hot, self.mailbox_writer)
+        self.api_keys = make_api_keys(dynamodb, settings, clock)
+        self.block_policy = BlockPolicy(self.moderation_rows, self.blocks)
+        self.hot_chat_loader = HotChatLoader(hot)
+        self.idempotent_answers = Answers(hot)
+        self.busy_chats = BusyChats()
 
     def _find_provider(self, feature: Feature, port: str) -> str | None:
         return feature.ports.get(port)
@@ -152,42 +172,14 @@ class StorageContainer(CoreContainer):
     # DynamoDB and S3
 
     @cached_property
-    def directory(self) -> Directory:
-        return Directory(self.dynamodb.for_feature("directory"), self.settings.warm)
-
-    @cached_property
-    def memberships(self) -> Memberships:
-        return Memberships(self.dynamodb.for_feature("membership"), self.settings.warm)
-
-    @cached_property
-    def login_rows(self) -> LoginRows:
-        return LoginRows(self.dynamodb.for_feature("accounts"), self.settings.warm)
-
-    @cached_property
-    def holds(self) -> Holds:
-        return Holds(self.dynamodb.for_feature("moderation"), self.settings.warm)
-
-    @cached_property
-    def moderation_rows(self) -> ModerationRows:
-        return ModerationRows(self.dynamodb.for_feature("moderation"), self.settings.warm)
-
-    @cached_property
     def write_shards(self) -> ShardList:
         usage = self.dynamodb.for_feature("patterns" if self.role == "api" else "persist")
         return ShardList(usage, self.settings.warm, self.clock)
 
     @cached_property
-    def body_files(self) -> BodyFiles:
-        return BodyFiles(self.store)
-
-    @cached_property
     def long_bodies(self) -> LongBodies:
         usage = self.dynamodb.for_feature("history" if self.role == "api" else "persist")
         return LongBodies(usage, self.settings.warm, self.body_files, self.clock, self.write_shards)
-
-    @cached_property
-    def item_retention(self) -> ItemRetention:
-        return ItemRetention.by(self.settings.archive)
 
     @cached_property
     def messages(self) -> MessageRepository:
@@ -199,18 +191,6 @@ class StorageContainer(CoreContainer):
             self.item_retention,
             self.long_bodies,
         )
-
-    @cached_property
-    def manifests(self) -> Manifests:
-        return Manifests(self.dynamodb.for_feature("archive"), self.settings.warm)
-
-    @cached_property
-    def restored(self) -> RestoredRows:
-        return RestoredRows(self.dynamodb.for_feature("archive"), self.settings.warm)
-
-    @cached_property
-    def segments(self) -> SegmentObjects:
-        return SegmentObjects(self.store, self.settings.archive)
 
     @cached_property
     def archivable(self) -> ArchivableMessages:
@@ -302,17 +282,8 @@ class StorageContainer(CoreContainer):
     # Access
 
     @cached_property
-    def reserved_users(self) -> frozenset[str]:
-        # Otherwise anyone could register the name of an admin who has no account yet.
-        return frozenset({*self.settings.api.demo_users, SYSTEM_USER, *self.settings.auth.admins})
-
-    @cached_property
     def tokens(self) -> Tokens:
         return Tokens(self.settings.auth, self.clock)
-
-    @cached_property
-    def session_ender(self) -> SessionEnder:
-        return SessionEnder(self.hot, self.mailbox_writer)
 
     @cached_property
     def key_fetcher(self) -> KeyFetcher:
@@ -340,10 +311,6 @@ class StorageContainer(CoreContainer):
         return TokenAuthentication(self.tokens, self.revocations, self.host_keys)
 
     @cached_property
-    def api_keys(self) -> ApiKeys:
-        return make_api_keys(self.dynamodb, self.settings, self.clock)
-
-    @cached_property
     def revocation(self) -> Revoking:
         return Revoking(
             accounts=self.login_rows,
@@ -355,10 +322,6 @@ class StorageContainer(CoreContainer):
         )
 
     # Chats and memberships
-
-    @cached_property
-    def block_policy(self) -> BlockPolicy:
-        return BlockPolicy(self.moderation_rows, self.blocks)
 
     @cached_property
     def invitations(self) -> Invitations:
@@ -376,10 +339,6 @@ class StorageContainer(CoreContainer):
             chats_max=chats.per_user_max,
             clock=self.clock,
         )
-
-    @cached_property
-    def hot_chat_loader(self) -> HotChatLoader:
-        return HotChatLoader(self.hot)
 
     @cached_property
     def chat_loader(self) -> ChatLoader:
@@ -522,20 +481,10 @@ class StorageContainer(CoreContainer):
         return Cursors(self.settings.auth.secret)
 
     @cached_property
-    def idempotent_answers(self) -> Answers:
-        return Answers(self.hot)
-
-    @cached_property
     def stored_acks(self) -> StoredWaits:
         stored = StoredWaits(STORED_TIMEOUT_S, STORED_POLL_S)
         self.hot.on_epoch.append(stored.expire_all)
         return stored
-
-    # Workers
-
-    @cached_property
-    def busy_chats(self) -> BusyChats:
-        return BusyChats()
 
 
 def make_api_keys(dynamodb: DynamoClient, settings: Settings, clock: Clock) -> ApiKeys:

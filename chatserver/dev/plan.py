@@ -29,7 +29,7 @@ from chatserver.dev.servers import (
     redis_launch,
 )
 from chatserver.errors import ConfigError
-from chatserver.features.push.providers.vapid import derive_vapid_pair
+from chatserver.features.registry import list_features, load
 
 DEMO_USERS = ("alice", "bob", "carol")
 ADMINS = ("alice",)  # users with access to the admin page
@@ -175,9 +175,15 @@ class Plan:
         whole = {**self.settings(), **(env or {})}
         return Launch(name, argv, port, self.folder, is_ready, whole, stop_s=STOP_S)
 
+    def _feature_settings(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for feature in list_features():
+            if feature.dev_settings:
+                found |= load(feature.dev_settings)(self.secret)
+        return found
+
     def settings(self) -> dict[str, str]:
         """Return the settings shared by all of our processes."""
-        vapid_private, vapid_public = derive_vapid_pair(self.secret)
         return {
             "CHAT_REDIS_URL": f"redis://{HOST}:{self.ports.redis}/0",
             # One machine runs everything: on a busy machine, slow must not count as down.
@@ -194,9 +200,7 @@ class Plan:
             "CHAT_COLD_REGION": REGION,
             "CHAT_COLD_ORIGINS": json.dumps(self.origins),
             "CHAT_AUTH_SECRET": self.secret,
-            "CHAT_NOTIFY_VAPID_PRIVATE": vapid_private,
-            "CHAT_NOTIFY_VAPID_PUBLIC": vapid_public,
-            "CHAT_NOTIFY_SUBJECT": "mailto:dev@localhost",
+            **self._feature_settings(),
             "CHAT_OUTBOUND_ALLOW_PRIVATE": json.dumps(["127.0.0.0/8", "::1"]),
             "CHAT_ARCHIVE_TTL_SWEEP": "true",
             "CHAT_CHATS_INVITATIONS": "never",  # the demo users are contacts already

@@ -7,32 +7,16 @@ after the directory has a record of them, so demo users are created before their
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from typing import Final
 
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
 from chatserver.config import Settings, load_settings
 from chatserver.dev.plan import DEMO_USERS
 from chatserver.domain.clock import Clock, SystemClock
-from chatserver.errors import Conflict
-from chatserver.features.companions.model import Changes
-from chatserver.features.companions.service.companions import Companions
-from chatserver.features.companions.warm.companions import CompanionRows
+from chatserver.features.registry import list_features, load
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
-
-# Needs no AI model or account: it repeats each message word for word.
-COMPANION: Final = (
-    "ai-echo",
-    Changes(
-        name="Echo",
-        prompt="You are Echo. Repeat each message word for word.",
-        provider="scripted",
-        model="echo",
-    ),
-)
 
 
 async def seed(settings: Settings, clock: Clock) -> list[str]:
@@ -43,9 +27,9 @@ async def seed(settings: Settings, clock: Clock) -> list[str]:
         directory = Directory(client, settings.warm)
         for user in DEMO_USERS:
             await directory.put_user_if_absent(user, user.capitalize(), clock.time())
-        # A developer's deletion or change of the companion is kept.
-        with contextlib.suppress(Conflict):
-            await Companions(CompanionRows(client, settings.warm), clock).create(*COMPANION)
+        for feature in list_features():
+            if feature.dev_data:
+                await load(feature.dev_data)(client, settings.warm, clock)
     lines = [f"{one.action} {one.table}: {one.what}" for one in changes if one.action != "kept"]
     async with open_s3(settings.cold) as store:
         found = await apply_bucket(store, settings.cold)

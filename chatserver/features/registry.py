@@ -32,7 +32,9 @@ class Feature:
 
     `requires`: features that this one builds on. `routes`: functions that build HTTP routes from
     the container. `middleware`: a function that wraps the ASGI application. `commands`: import path
-    and help line of each command of `chatserver`.
+    and help line of each command of `chatserver`. `sample_items`: a function that returns example
+    items of a table, for the generated documents. `dev_settings` and `dev_data`: functions for
+    `chatserver dev`, which return settings for a secret, and store what a developer starts with.
 
     `ports` and `gateway_ports` provide dependencies of the core, by the names of the ports
     (`chatserver.container.ports`): import paths of functions that take the container of the API and
@@ -45,6 +47,9 @@ class Feature:
     middleware: str = ""
     workers: Mapping[str, Worker] = dataclasses.field(default_factory=dict)
     commands: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    sample_items: str = ""
+    dev_settings: str = ""
+    dev_data: str = ""
     ports: Mapping[str, str] = dataclasses.field(default_factory=dict)
     gateway_ports: Mapping[str, str] = dataclasses.field(default_factory=dict)
 

@@ -108,6 +108,7 @@ class Stack:
     """The processes and their addresses. `open_stack` creates one."""
 
     def __init__(self, folder: Path, fsync: Fsync, env: dict[str, str]) -> None:
+        self.cli = _CLI  # how the command line is started
         self.folder = folder
         self.secret = secrets.token_hex(32)
         self.redis = Server(redis_launch(folder / "redis", free_port(), appendonly=fsync))
@@ -176,7 +177,7 @@ class Stack:
         self.redis.start()
         self.dynamodb.start()
         tables = Launch(
-            "tables", [*_CLI, "tables", "apply", "--no-bucket"], 0, self.folder, lambda: True
+            "tables", [*self.cli, "tables", "apply", "--no-bucket"], 0, self.folder, lambda: True
         )
         self._run_to_end(tables, CHAT_WARM_CALL_TIMEOUT_S=str(START_S))
 
@@ -195,7 +196,7 @@ class Stack:
         port = port or free_port()
         launch = Launch(
             f"gateway-{next(self._names)}",
-            [*_CLI, "gateway"],
+            [*self.cli, "gateway"],
             port,
             self.folder,
             lambda: answers_http(port, "/readyz"),
@@ -210,7 +211,7 @@ class Stack:
         port = free_port()
         launch = Launch(
             f"gateways-{next(self._names)}",
-            [*_CLI, "gateway", "--processes", str(processes)],
+            [*self.cli, "gateway", "--processes", str(processes)],
             port,
             self.folder,
             lambda: fleet.is_ready,
@@ -232,7 +233,7 @@ class Stack:
         port = free_port()
         launch = Launch(
             f"api-{next(self._names)}",
-            [*_CLI, "api"],
+            [*self.cli, "api"],
             port,
             self.folder,
             lambda: answers_http(port, "/readyz"),
@@ -256,7 +257,7 @@ class Stack:
         name = "-".join(names)
         launch = Launch(
             f"worker-{name}-{next(self._names)}",
-            [*_CLI, "worker", *names],
+            [*self.cli, "worker", *names],
             0,
             self.folder,
             lambda: server.is_ready,

@@ -16,6 +16,7 @@ class ArchiveContainer:
     def __init__(self, core: StorageContainer) -> None:
         self._core = core
         self._client = core.dynamodb.for_feature("archive")
+        self.stream_rows = StreamRows(self._client, core.settings.warm, LEASE_S)
 
     @cached_property
     def archiver(self) -> Archiver:
@@ -42,7 +43,3 @@ class ArchiveContainer:
             core.clock,
             core.settings.persist.write_timeout_s,
         )
-
-    @cached_property
-    def stream_rows(self) -> StreamRows:
-        return StreamRows(self._client, self._core.settings.warm, LEASE_S)

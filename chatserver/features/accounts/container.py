@@ -18,10 +18,7 @@ from chatserver.hot.users.login_attempts import LoginAttempts
 class AccountContainer:
     def __init__(self, core: StorageContainer) -> None:
         self._core = core
-
-    @cached_property
-    def rows(self) -> AccountRows:
-        return AccountRows(self._core.dynamodb.for_feature("accounts"), self._core.settings.warm)
+        self.rows = AccountRows(core.dynamodb.for_feature("accounts"), core.settings.warm)
 
     @cached_property
     def logins(self) -> Logins:

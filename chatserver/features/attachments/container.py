@@ -21,34 +21,16 @@ FILE_READERS: Port[ReadAccess | None] = Port("file_readers", None)
 class AttachmentContainer:
     def __init__(self, core: StorageContainer) -> None:
         self._core = core
-
-    @cached_property
-    def rows(self) -> Attachments:
-        return Attachments(self._core.dynamodb.for_feature("media"), self._core.settings.warm)
-
-    @cached_property
-    def objects(self) -> Files:
-        return Files(self._core.store)
-
-    @cached_property
-    def sendable(self) -> SendableFiles:
-        return SendableFiles(self._core.hot)
-
-    @cached_property
-    def media_jobs(self) -> MediaJobs:
-        return MediaJobs(self._core.hot)
-
-    @cached_property
-    def references(self) -> References:
-        return References(self.rows, self.sendable, self._core.clock)
-
-    @cached_property
-    def resolver(self) -> AttachmentResolver:
-        return AttachmentResolver(
+        self.rows = Attachments(core.dynamodb.for_feature("media"), core.settings.warm)
+        self.objects = Files(core.store)
+        self.sendable = SendableFiles(core.hot)
+        self.media_jobs = MediaJobs(core.hot)
+        self.references = References(self.rows, self.sendable, core.clock)
+        self.resolver = AttachmentResolver(
             files=self.sendable,
             load_file=self.rows.find_file,
-            settings=self._core.settings.attachments,
-            clock=self._core.clock,
+            settings=core.settings.attachments,
+            clock=core.clock,
         )
 
     @cached_property

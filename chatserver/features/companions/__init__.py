@@ -27,6 +27,8 @@ FEATURE = Feature(
             "Create, list, update and delete AI companions.",
         ),
     },
+    sample_items="chatserver.features.companions.sample_items:sample_items",
+    dev_data="chatserver.features.companions.dev_data:create_echo",
     ports={
         "check_companion_send": _SEND,
         "handle_companion_call": "chatserver.features.companions.worker.rpc:companion_calls",

@@ -20,22 +20,10 @@ class CompanionContainer:
     def __init__(self, core: StorageContainer) -> None:
         self._core = core
         self._client = core.dynamodb.for_feature("companions")
-
-    @cached_property
-    def companion_rows(self) -> CompanionRows:
-        return CompanionRows(self._client, self._core.settings.warm)
-
-    @cached_property
-    def session_rows(self) -> SessionRows:
-        return SessionRows(self._client, self._core.settings.warm)
-
-    @cached_property
-    def summaries(self) -> Summaries:
-        return Summaries(self._client, self._core.settings.warm)
-
-    @cached_property
-    def companions(self) -> Companions:
-        return Companions(self.companion_rows, self._core.clock)
+        self.companion_rows = CompanionRows(self._client, core.settings.warm)
+        self.session_rows = SessionRows(self._client, core.settings.warm)
+        self.summaries = Summaries(self._client, core.settings.warm)
+        self.companions = Companions(self.companion_rows, core.clock)
 
     @cached_property
     def catalog(self) -> CompanionCatalog:

@@ -21,31 +21,19 @@ class PrivacyContainer:
     def __init__(self, core: StorageContainer) -> None:
         self._core = core
         self._client = core.dynamodb.for_feature("privacy")
+        self.jobs = JobRows(self._client, core.settings.warm)
+        self.rows = PersonalRows(
+            client=self._client,
+            settings=core.settings.warm,
+            shards=core.write_shards,
+            bodies=core.long_bodies,
+        )
+        self.exports = ExportFiles(core.store)
+        self.redis_data = RedisUserData(core.hot)
 
     @property
     def accounts(self) -> AccountRows:
         return self._core.get(AccountContainer).rows
-
-    @cached_property
-    def jobs(self) -> JobRows:
-        return JobRows(self._client, self._core.settings.warm)
-
-    @cached_property
-    def rows(self) -> PersonalRows:
-        return PersonalRows(
-            client=self._client,
-            settings=self._core.settings.warm,
-            shards=self._core.write_shards,
-            bodies=self._core.long_bodies,
-        )
-
-    @cached_property
-    def exports(self) -> ExportFiles:
-        return ExportFiles(self._core.store)
-
-    @cached_property
-    def redis_data(self) -> RedisUserData:
-        return RedisUserData(self._core.hot)
 
     @cached_property
     def lockout(self) -> Lockout:

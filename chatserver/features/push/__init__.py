@@ -22,5 +22,6 @@ FEATURE = Feature(
             "Create the key pair for browser pushes.",
         ),
     },
+    dev_settings="chatserver.features.push.providers.vapid:make_dev_settings",
     ports={"push_devices": "chatserver.features.push.container:push_devices"},
 )

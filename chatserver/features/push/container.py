@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from chatserver.container.storage import StorageContainer
 from chatserver.features.push.hot import PushState
 from chatserver.features.push.model import SUBSCRIPTIONS_MAX
@@ -13,20 +11,10 @@ from chatserver.features.push.warm.subscriptions import PushSubscriptions
 
 class PushContainer:
     def __init__(self, core: StorageContainer) -> None:
-        self._core = core
-        self._client = core.dynamodb.for_feature("push")
-
-    @cached_property
-    def state(self) -> PushState:
-        return PushState(self._core.hot)
-
-    @cached_property
-    def subscriptions(self) -> PushSubscriptions:
-        return PushSubscriptions(self._client, self._core.settings.warm, SUBSCRIPTIONS_MAX)
-
-    @cached_property
-    def muted_chats(self) -> MutedChats:
-        return MutedChats(self._client, self._core.settings.warm)
+        client = core.dynamodb.for_feature("push")
+        self.state = PushState(core.hot)
+        self.subscriptions = PushSubscriptions(client, core.settings.warm, SUBSCRIPTIONS_MAX)
+        self.muted_chats = MutedChats(client, core.settings.warm)
 
 
 def push_devices(core: StorageContainer) -> PushSubscriptions:

@@ -23,30 +23,12 @@ class SocialContainer:
     def __init__(self, core: StorageContainer) -> None:
         self._core = core
         self._client = core.dynamodb.for_feature("social")
-
-    @cached_property
-    def profiles(self) -> SocialProfiles:
-        return SocialProfiles(self._client, self._core.settings.warm)
-
-    @cached_property
-    def graph(self) -> SocialGraph:
-        return SocialGraph(self._client, self._core.settings.warm)
-
-    @cached_property
-    def posts(self) -> SocialPosts:
-        return SocialPosts(self._client, self._core.settings.warm)
-
-    @cached_property
-    def likes(self) -> SocialLikes:
-        return SocialLikes(self._client, self._core.settings.warm)
-
-    @cached_property
-    def timeline_rows(self) -> SocialTimelines:
-        return SocialTimelines(self._client, self._core.settings.warm)
-
-    @cached_property
-    def fanouts(self) -> Fanouts:
-        return Fanouts(self._client, self._core.settings.warm)
+        self.profiles = SocialProfiles(self._client, core.settings.warm)
+        self.graph = SocialGraph(self._client, core.settings.warm)
+        self.posts = SocialPosts(self._client, core.settings.warm)
+        self.likes = SocialLikes(self._client, core.settings.warm)
+        self.timeline_rows = SocialTimelines(self._client, core.settings.warm)
+        self.fanouts = Fanouts(self._client, core.settings.warm)
 
     @cached_property
     def social(self) -> Social:

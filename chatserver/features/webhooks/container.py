@@ -17,10 +17,7 @@ from chatserver.service.moderation.service import PublishEvent
 class WebhookContainer:
     def __init__(self, core: StorageContainer) -> None:
         self._core = core
-
-    @cached_property
-    def events(self) -> WebhookEvents:
-        return WebhookEvents(self._core.hot, self._core.settings.webhooks)
+        self.events = WebhookEvents(core.hot, core.settings.webhooks)
 
     @cached_property
     def before_send(self) -> BeforeSendCheck | None:

@@ -7,7 +7,7 @@ has no partition key and cannot be limited to a tenant; it is in separate polici
 
 ``ForAllValues`` is also true for an empty set, hence the ``Null`` condition.
 
-``python -m chatserver.warm.schema.documents iam-<name>`` prints the files in ``deploy/iam``.
+``python -m chatserver.cli.schema_documents iam-<name>`` prints the files in ``deploy/iam``.
 """
 
 from __future__ import annotations

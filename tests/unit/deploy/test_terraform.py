@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from chatserver.cli.schema_documents import encode_document
 from chatserver.cold.bucket import _lifecycle
 from chatserver.config import Cold, Warm, load_settings
-from chatserver.warm.schema.documents import encode_document
 from chatserver.warm.schema.iam_policies import POLICIES, policy
 from chatserver.warm.schema.provisioning import creation_of
 from chatserver.warm.schema.tables import TABLES, Table

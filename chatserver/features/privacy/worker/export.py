@@ -34,8 +34,8 @@ from chatserver.features.privacy.worker.jobs import (
     JobWorker,
     wait_until_persisted,
 )
+from chatserver.features.privacy.worker.social_data import SocialData
 from chatserver.features.push.container import PushContainer
-from chatserver.features.social.worker.user_data import SocialData
 from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Message
 from chatserver.telemetry.failpoints import failpoint

@@ -93,3 +93,13 @@ def _public_of(key: ec.EllipticCurvePrivateKey) -> str:
 
 def _encode(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def make_dev_settings(secret: str) -> dict[str, str]:
+    """Return the settings of pushes for `chatserver dev`; the same for the same secret."""
+    private, public = derive_vapid_pair(secret)
+    return {
+        "CHAT_NOTIFY_VAPID_PRIVATE": private,
+        "CHAT_NOTIFY_VAPID_PUBLIC": public,
+        "CHAT_NOTIFY_SUBJECT": "mailto:dev@localhost",
+    }

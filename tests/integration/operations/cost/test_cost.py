@@ -292,7 +292,9 @@ async def test_every_repository_of_a_process_says_what_its_calls_are_for(
     gc.collect()
     before = collections.Counter(clients_without_feature())
     async with (
-        open_container(redis_url, tables.settings) as worker,
+        open_container(
+            redis_url, tables.settings, auth=config.Auth(secret=SecretStr(SECRET))
+        ) as worker,
         opened_api(redis_url, tables.settings) as api,
     ):
         build_everything(worker)

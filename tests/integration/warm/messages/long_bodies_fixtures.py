@@ -38,6 +38,7 @@ async def shelf_world(
                 made = await stack.enter_async_context(
                     open_world(redis_url_of(redis), warm, cold_settings(s3))
                 )
+                assert made.container.long_bodies  # created while the constant has this value
             yield made
     finally:
         redis.stop()

@@ -105,17 +105,6 @@ async def test_item_without_ttl_is_removed_by_the_worker_whoever_dies(
     assert encoded(await world.walk_up()) == encoded(sent)
 
 
-async def test_nothing_is_left_to_ttl_before_it_reads_the_attribute(timed: Timed) -> None:
-    """Until the contract of the migration: nobody would remove it."""
-    world, sent = timed.world, timed.texts(10)
-    await timed.put(*sent)
-
-    visit = await world.archiver(removal="ttl").visit(world.chat)
-
-    assert visit.moved == 10
-    assert await world.warm_seqs() == []
-
-
 async def test_item_of_a_longer_retention_is_removed_by_the_worker(timed: Timed) -> None:
     """Its `ttl` is far off, and somebody wants it out of DynamoDB now."""
     world, sent = timed.world, timed.texts(3)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from chatserver.cli.schema_documents import cloudformation, encode_document, samples, workbench
 from chatserver.config import Warm
 from chatserver.warm.messages.store import decode_item
-from chatserver.warm.schema.documents import cloudformation, encode_document, samples, workbench
 from chatserver.warm.schema.provisioning import creation_of
 from chatserver.warm.schema.tables import MESSAGES, TABLES, MessageField
 

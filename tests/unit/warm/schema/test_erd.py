@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
+from chatserver.cli.schema_documents import samples
 from chatserver.warm.schema import directory_attributes, tables
-from chatserver.warm.schema.documents import samples
 from chatserver.warm.schema.tables import CHAT_SESSION, DIRECTORY, MESSAGES, SOCIAL, TABLES, Table
 
 TEXT = (Path(__file__).parents[4] / "docs" / "data-model.md").read_text(encoding="utf-8")

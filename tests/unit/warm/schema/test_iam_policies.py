@@ -12,9 +12,9 @@ import botocore.session
 import msgspec
 import pytest
 
+from chatserver.cli.schema_documents import encode_document
 from chatserver.warm.dynamo import metering
 from chatserver.warm.schema import iam_policies
-from chatserver.warm.schema.documents import encode_document
 from chatserver.warm.schema.iam_policies import POLICIES, policy
 from chatserver.warm.schema.tables import TABLES
 

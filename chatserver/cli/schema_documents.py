@@ -2,7 +2,7 @@
 
 They are generated from the definitions that `apply_tables` uses and from encoded items.
 
-``python -m chatserver.warm.schema.documents cloudformation`` and ``… workbench`` print the files in
+``python -m chatserver.cli.schema_documents cloudformation`` and ``… workbench`` print the files in
 ``deploy/dynamodb``, ``… terraform`` the input of ``deploy/terraform``, and ``… iam-<name>`` the
 files in ``deploy/iam`` (`chatserver.warm.schema.iam_policies`). Tables created by the template and
 by `chatserver tables apply` are identical, so either may run first.
@@ -19,11 +19,7 @@ import msgspec
 
 import chatserver
 from chatserver.config import Warm
-from chatserver.domain.companion_ids import CompanionId
-from chatserver.domain.ids import ChatId, UserId
-from chatserver.features.companions.model import Companion, CompanionSession
-from chatserver.features.companions.warm.companions import encode_head, encode_version
-from chatserver.features.companions.warm.sessions import encode_session
+from chatserver.features.registry import list_features, load
 from chatserver.protocol.frames import Ai, Attachment, Message
 from chatserver.warm.archive import markers
 from chatserver.warm.chats import legal_holds
@@ -35,7 +31,6 @@ from chatserver.warm.schema import iam_policies
 from chatserver.warm.schema.active_version import newest_record
 from chatserver.warm.schema.provisioning import creation_of, projection_of
 from chatserver.warm.schema.tables import (
-    CHAT_SESSION,
     DIRECTORY,
     MESSAGES,
     SOCIAL,
@@ -244,14 +239,15 @@ def _key_attributes(table: Table, key: Key) -> dict[str, Any]:
 
 def samples(table: Table) -> Iterable[Item]:
     """Return one item of each kind in a table, together covering all attributes."""
+    for feature in list_features():
+        if feature.sample_items:
+            yield from load(feature.sample_items)(table)
     if table is MESSAGES:
-        return _messages()
-    if table is DIRECTORY:
-        return _directory()
-    if table is CHAT_SESSION:
-        return _sessions()
-    assert table is SOCIAL
-    return [_texts((SocialField.PK, SocialField.SK), ("u#alice", "info"))]
+        yield from _messages()
+    elif table is DIRECTORY:
+        yield from _directory()
+    elif table is SOCIAL:
+        yield _texts((SocialField.PK, SocialField.SK), ("u#alice", "info"))
 
 
 def _texts(names: Iterable[str], texts: Iterable[str]) -> Item:
@@ -297,22 +293,10 @@ def _messages() -> Iterable[Item]:
 
 
 _SPOKEN: Final = Ai("echo", "done", 12, 4)
-_ADA: Final = Companion(
-    CompanionId(UserId("ai-ada")), 1, "Ada", "Be kind.", "scripted", "echo", 8192, 1024, _TS // 1000
-)
-
-
-def _sessions() -> Iterable[Item]:
-    user, start, later = UserId("alice"), _TS // 1000, _TS // 1000 + 86_400_000
-    old, active = ChatId("01KAJ4Q7R8M2E5S9T0B3C6D8FH"), ChatId("01KAJ5W3N0TBJ8QW6X1V7ZC2YD")
-    yield encode_session(CompanionSession(user, _ADA.id, active, 1, later))
-    yield encode_session(CompanionSession(user, _ADA.id, old, 1, start, later))
 
 
 def _directory() -> Iterable[Item]:
     created_ms = _TS // 1000
-    yield encode_head(_ADA)
-    yield encode_version(_ADA)
     for user, name in (("alice", "Alice"), ("bob", None)):
         yield User(user, name, created_ms).encode()
     for chat in (

@@ -1,0 +1,31 @@
+"""The companion that a developer finds at the first start of `chatserver dev`."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+from chatserver.config import Warm
+from chatserver.domain.clock import Clock
+from chatserver.errors import Conflict
+from chatserver.features.companions.model import Changes
+from chatserver.features.companions.service.companions import Companions
+from chatserver.features.companions.warm.companions import CompanionRows
+from chatserver.warm.dynamo.client import DynamoClient
+
+# Needs no AI model or account: it repeats each message word for word.
+COMPANION: Final = (
+    "ai-echo",
+    Changes(
+        name="Echo",
+        prompt="You are Echo. Repeat each message word for word.",
+        provider="scripted",
+        model="echo",
+    ),
+)
+
+
+async def create_echo(client: DynamoClient, settings: Warm, clock: Clock) -> None:
+    """Create the companion; a developer's deletion or change of it is kept."""
+    with contextlib.suppress(Conflict):
+        await Companions(CompanionRows(client, settings), clock).create(*COMPANION)

@@ -1,0 +1,33 @@
+"""Example items of companions and sessions, for the generated documents of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from chatserver.domain.companion_ids import CompanionId
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.features.companions.model import Companion, CompanionSession
+from chatserver.features.companions.warm.companions import encode_head, encode_version
+from chatserver.features.companions.warm.sessions import encode_session
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.schema.tables import CHAT_SESSION, DIRECTORY, Table
+
+_MS: Final = 1_795_000_000_000
+_ADA: Final = Companion(
+    CompanionId(UserId("ai-ada")), 1, "Ada", "Be kind.", "scripted", "echo", 8192, 1024, _MS
+)
+
+
+def sample_items(table: Table) -> Iterable[Item]:
+    """Return an item of each kind that companions have in a table."""
+    if table is DIRECTORY:
+        return [encode_head(_ADA), encode_version(_ADA)]
+    if table is not CHAT_SESSION:
+        return []
+    user, old, active = UserId("alice"), "01KAJ4Q7R8M2E5S9T0B3C6D8FH", "01KAJ5W3N0TBJ8QW6X1V7ZC2YD"
+    later = _MS + 86_400_000
+    return [
+        encode_session(CompanionSession(user, _ADA.id, ChatId(active), 1, later)),
+        encode_session(CompanionSession(user, _ADA.id, ChatId(old), 1, _MS, later)),
+    ]

@@ -1,0 +1,108 @@
+"""Each feature can be removed: without its folder and its line, the server starts and chats."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chatserver.features.registry import list_features
+from tests.support.servers.processes import HOST, eventually
+from tests.support.stack import PATIENT, Stack, bring_up, open_stack
+
+ROOT = Path(__file__).parents[3]
+INSTALLED = "chatserver/features/__init__.py"
+# The use cases and what they check; whatever a test imports of a removed feature fails here.
+CORE_TESTS = ("domain/access", "service", "workers")
+# Imports each module of what is left: none of the core needs the feature.
+IMPORT_ALL = """
+import importlib, os, pkgutil, chatserver, workers
+assert chatserver.__file__.startswith(os.getcwd())
+for package in (chatserver, workers):
+    for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(found.name)
+"""
+
+
+def with_dependants(name: str) -> set[str]:
+    """Return a feature and all that build on it."""
+    removed, before = {name}, set[str]()
+    while removed != before:
+        before = set(removed)
+        removed |= {each.name for each in list_features() if removed & set(each.requires)}
+    return removed
+
+
+def copy_without(target: Path, removed: set[str]) -> None:
+    """Copy the source, delete the features' folders, and their lines."""
+    for folder in ("chatserver", "workers", "tests/support", "tests/unit"):
+        shutil.copytree(
+            ROOT / folder, target / folder, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    shutil.copy(ROOT / "tests" / "conftest.py", target / "tests")
+    shutil.copy(ROOT / "pyproject.toml", target)
+    for name in removed:
+        shutil.rmtree(target / "chatserver" / "features" / name)
+    lines = (target / INSTALLED).read_text("utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if line.strip() not in {f'"{name}",' for name in removed}]
+    assert len(kept) == len(lines) - len(removed)
+    (target / INSTALLED).write_text("".join(kept), "utf-8")
+
+
+def run(folder: Path, *args: str) -> None:
+    """Run Python in a copy."""
+    env = {**os.environ, "PYTHONPATH": str(folder)}
+    done = subprocess.run(
+        [sys.executable, "-P", *args],
+        cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Redis and DynamoDB; each test starts its own copy of the product on them."""
+    with open_stack(
+        tmp_path_factory.mktemp("removal"), gateways=0, workers=(), fsync="no", env=PATIENT
+    ) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", [feature.name for feature in list_features()])
+async def test_server_without_a_feature_starts_and_chats(
+    servers: Stack, tmp_path: Path, name: str
+) -> None:
+    """Core tests pass, the processes start, and a message is stored."""
+    copy_without(tmp_path, with_dependants(name))
+    servers.cli = [sys.executable, "-P", "-m", "chatserver.cli.main"]
+    path = {"PYTHONPATH": str(tmp_path)}
+    gateway, api = servers.add_gateway(**path), servers.add_api(**path)
+    worker = servers.add_worker("persist", "rpc", "repair", **path)
+    alice, bob = f"alice-{name}", f"bob-{name}"
+    await servers.add_users([bob])
+
+    run(tmp_path, "-c", IMPORT_ALL)
+    run(tmp_path, "-m", "pytest", "-q", "-n0", *(f"tests/unit/{each}" for each in CORE_TESTS))
+    await asyncio.gather(*map(bring_up, (gateway, api, worker)))
+    async with servers.chat_of(alice, port=gateway.launch.port) as device:
+        opened = await device.ask("open_direct", user=bob)
+        chat = opened["chat"]["chat"]
+        await device.say(chat, "hello")
+
+    async def is_stored() -> bool:
+        return [row.body for row in await servers.read_warm(chat)] == ["hello"]
+
+    await eventually(is_stored)
+    url = f"http://{HOST}:{api.launch.port}/v1/chats/{chat}/messages"
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {servers.token(bob)}"})
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        assert b'"hello"' in answer.read()
+    for server in (gateway, api, worker):
+        server.stop()
