@@ -241,7 +241,7 @@ async def test_command_prints_what_is_wrong_and_what_to_do(aging: World) -> None
 
     assert good[0] == 0 and "nothing is wrong" in good[1]
     assert text[0] == 1
-    assert f"missing: item_missing: chat {aging.chat}, seq 2: no tier has them" in text[1]
+    assert f"missing: item_missing: chat {aging.chat}, seq 2: no tier has these messages" in text[1]
     assert "point-in-time recovery" in text[1] and ": 1 finding\n" in text[1]
     found = [json.loads(line) for line in lines[1].splitlines()]
     assert (found[0]["category"], found[0]["first"], found[0]["last"]) == ("missing", 2, 2)

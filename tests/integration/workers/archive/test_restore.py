@@ -295,7 +295,7 @@ async def test_change_that_is_archived_between_reading_and_putting_is_not_undone
     """A deleted text does not come back by an item of before."""
     sent = await make_archived(aging)
     restorer = restorer_of(aging)
-    put_back, waiting = restorer._aged.put_back, True
+    put_back, waiting = restorer._archivable.put_back, True
 
     async def delete_first(item: PersistItem, until: int) -> float:
         nonlocal waiting
@@ -313,7 +313,7 @@ async def test_change_that_is_archived_between_reading_and_putting_is_not_undone
             assert 3 not in await aging.warm_seqs()
         return await put_back(item, until)
 
-    restorer._aged.put_back = delete_first  # type: ignore[method-assign]  # of this one alone
+    restorer._archivable.put_back = delete_first  # type: ignore[method-assign]  # of this one alone
     until = int(aging.container.clock.time()) + DAY_S
     held = await restorer.begin(
         aging.chat, await restorer.find_range(aging.chat, None, None, until)
