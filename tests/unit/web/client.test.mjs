@@ -107,7 +107,7 @@ test("a rejection with a user-facing reason shows it", async () => {
   for (const text of ["one", "two"]) here.client.send("c1", text);
 
   await here.refuse(here.asked("send")[0], "forbidden", false, "body: no such words");
-  await here.refuse(here.asked("send")[1], "forbidden", false, "chat: you may not write here");
+  await here.refuse(here.asked("send")[1], "forbidden", false, "chat: you may not send messages here");
 
   const [host, muted] = here.store.state.outbox.map((waiting) => waiting.error);
   assert.equal(host, "No such words.");
