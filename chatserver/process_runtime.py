@@ -28,7 +28,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def tune_garbage_collector() -> None:
-    """Collect less often, and exclude all current objects. Call it after startup.
+    """Collect garbage less often, and exempt all objects that exist now. Call it after startup.
 
     Messages create no reference cycles. A full collection of the objects created at startup
     (modules, AWS service models) blocks the event loop for 100 ms.

@@ -58,7 +58,7 @@ def require_redis(settings: Redis) -> None:
             "dev`, or set redis.url (CHAT_REDIS_URL)"
         ) from exc
     if not is_redis:
-        raise Unavailable(f"Redis at {name}: the server there is not Redis")
+        raise Unavailable(f"Redis at {name}: the server at this address is not Redis")
 
 
 def _connect(parts: SplitResult, host: str, port: int, timeout_s: float) -> socket.socket:

@@ -24,7 +24,7 @@ class Section(BaseModel):
         try:
             return json.loads(value)
         except ValueError:
-            raise ValueError('must be a list as JSON has it: ["one", "two"]') from None
+            raise ValueError('must be a JSON list, for example ["one", "two"]') from None
 
 
 def _check_network(text: str) -> str:

@@ -32,7 +32,7 @@ _GOLDEN: Final = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
 
 
 class ShardingPeriod(NamedTuple):
-    """The number of shards from a ts on, up to the next stretch."""
+    """The number of shards that applies from a ts until the next period starts."""
 
     from_ts: int
     shards: int

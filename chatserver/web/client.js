@@ -425,7 +425,7 @@ export class ChatClient {
       return;
     }
     const text = reasonOf(error) ?? words.get(error.code);
-    this.store.dispatch({ type: "failed", ref, text: text ?? `The server rejected it: ${error.message}` });
+    this.store.dispatch({ type: "failed", ref, text: text ?? `The server rejected this: ${error.message}.` });
   }
 
   // ── marks, typing, presence of the window ─────────────────────────────────────────────────────

@@ -39,7 +39,7 @@ export function createSocial({ session, newId }) {
 
 function inWords(status, problem) {
   if (status === 0) return "Can't reach the server. Try again.";
-  if (status === 403) return "You and this user can't see each other.";
+  if (status === 403) return "This user's profile and posts aren't available to you.";
   if (status === 404) return "User or post not found.";
   if (status === 413) return "This is too long.";
   if (status === 429) return "Too many requests. Wait a moment, then try again.";

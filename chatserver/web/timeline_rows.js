@@ -120,7 +120,7 @@ function updateText({ sender, name, body }, me) {
   if (name) return `${who} named the group \u2068${name}\u2069`;
   const slowS = /^\{"slow_s":(\d{1,6})\}$/u.exec(body)?.[1];
   if (slowS === "0") return `${who} turned off slow mode`;
-  if (slowS) return `${who} turned on slow mode: one message every ${slowS} seconds`;
+  if (slowS) return `${who} turned on slow mode: one message every ${durationText(Number(slowS))}`;
   const retentionS = /^\{"retention_s":(\d{1,9})\}$/u.exec(body)?.[1];
   if (retentionS === "0") return `${who} turned off disappearing messages`;
   if (retentionS) return `${who} set new messages to disappear after ${durationText(Number(retentionS))}`;

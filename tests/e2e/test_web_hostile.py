@@ -140,7 +140,7 @@ async def test_web_text_at_the_limit_is_sent_and_one_more_character_is_not(
     await expect(alice.field).to_have_value(longest + "w")
 
     await alice.write(longest)
-    await expect(count).to_have_text("0 left")
+    await expect(count).to_have_text("0 characters left")
     await alice.field.press("Enter")
     await bob.expect_bodies(longest)
 

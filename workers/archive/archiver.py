@@ -182,7 +182,7 @@ class Archiver:
         return len(run)
 
     def _is_ours(self, entry: Message, ttls: Mapping[int, int | None]) -> bool:
-        """Return whether an entry has an item that TTL does not remove soon, or at its expiry."""
+        """Return whether an entry's item has no TTL, or only the TTL of its own expiry."""
         if entry.seq not in ttls:
             return False
         ttl = ttls[entry.seq]

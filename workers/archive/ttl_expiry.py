@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 
 class ExpirySweeper:
-    """Makes passes over the table; one process at a time has the lease."""
+    """Scans the table repeatedly; only the process that holds the lease does."""
 
     def __init__(self, container: StorageContainer, owner: str) -> None:
         self._container = container

@@ -110,7 +110,7 @@ class Writer:
         return written.result()
 
     async def _keep_held(self, said: Sequence[Work]) -> None:
-        """Copy messages of chats under a legal hold that the batch may otherwise lose.
+        """For chats under a legal hold, copy the messages that this batch might otherwise lose.
 
         A text that the same batch changes is never written; an expiring one is deleted by TTL.
         """

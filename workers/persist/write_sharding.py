@@ -135,7 +135,7 @@ class WriteSharding:
             self._windows = self._meter.note(works)
 
     async def move(self) -> None:
-        """Change the shards of chats for which a window has ended, if needed.
+        """Change the number of shards of chats whose measurement window has ended, if needed.
 
         Guarantees:
             At most one change per chat and window, and none while the previous one is not in

@@ -151,7 +151,7 @@ class ScreenChat:
 
 
 def sendable_lines(text: str) -> list[str]:
-    """Return the messages in typed or pasted text: its lines, without control characters."""
+    """Split typed or pasted text into messages: one per line, without control characters."""
     lines = ("".join(c for c in line if c == "\t" or c.isprintable()) for line in text.splitlines())
     return [line[:CHARS_MAX] for line in lines if line.strip()]
 

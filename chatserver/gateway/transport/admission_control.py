@@ -60,6 +60,6 @@ class Admission:
 
 
 def _charge(allowance: Allowance) -> None:
-    """Spend a token, fetching more if needed, so that each of many concurrent failures counts."""
+    """Spend one token; fetch more first if needed. Each concurrent failure costs one."""
     if not allowance.take() and not allowance.wait_ms():
         allowance.ask(lambda: _charge(allowance))

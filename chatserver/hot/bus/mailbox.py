@@ -246,7 +246,7 @@ class MailboxWriter:
 
         self.when_posted(done)
         if not await future:
-            raise Unavailable("redis: gateway mail was lost")
+            raise Unavailable("redis: messages in the gateway's mailbox were lost")
 
     def _posted(self, posting: _Posting, records: list[AnyRecord], reply: Reply) -> None:
         posting.left -= 1

@@ -113,7 +113,7 @@ class LargeChatSubscriptions:
 
 
 def _parse_places(value: bytes) -> list[LargePlace]:
-    """Return the periods in which a chat was large for a user, newest first."""
+    """Return the periods in which the user was a member of the large chat, newest first."""
     places = []
     for place in value.split(b";"):
         told, since, *until = (Seq(int(number)) for number in place.split(b":"))

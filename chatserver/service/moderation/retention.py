@@ -69,7 +69,7 @@ class Retention:
             if role in ("owner", "admin"):
                 frame = frames.UpdateChat(0, chat, ref, retention_s=retention_s)
                 return await self._membership.change(UserId(user), frame)
-        raise Conflict("chat: has no owner or admin on whose behalf to change its settings")
+        raise Conflict("chat: cannot change its settings, because it has no owner or admin")
 
     async def _set_direct(self, chat: ChatId, retention_s: int) -> frames.ChatInfo:
         marker = await self._hot_membership.begin(chat, MARKER_TTL_S)

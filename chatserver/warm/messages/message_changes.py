@@ -101,17 +101,17 @@ class MessageChanges:
         await self._change(chat, ts, change)
 
     async def replay(self, item: PersistItem) -> bool:
-        """Store an entry in place of its tombstone; return False if that is changed or deleted.
+        """Replace a tombstone with its entry; return False if it was changed or deleted meanwhile.
 
         The tombstone is one of an entry that could not be persisted: its `rev` is its own seq. A
         tombstone that may be archived is kept, even if TTL has not removed its item yet.
 
         Guarantees:
-            Idempotent: returns True again. Later changes are never overwritten.
+            Idempotent: a repeated call also returns True. Later changes are never overwritten.
 
         Raises:
             CorruptData: the entry cannot be encoded.
-            Unavailable: the entry may be stored, or not.
+            Unavailable: it is unknown whether the entry was stored.
         """
         (short,) = await self._bodies.offload([encode_item(item)])
         encoded = place_item(await self._rows.layouts(), short)

@@ -342,7 +342,7 @@ class MessageRepository:
     async def list_before(
         self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
     ) -> list[Message]:
-        """Return the run of messages that ends just before seq `before`, in rising seq.
+        """Return consecutive messages that end just before seq `before`, in ascending order.
 
         Without `before`, the run ends with the newest message. `ts_hint` is the probable ts of the
         message at `before`; a correct hint saves a search.

@@ -226,6 +226,6 @@ export function createComposer({ store, client, files, onSent }) {
 }
 
 function countText(left) {
-  if (left >= 0) return `${left} left`;
-  return `${-left} too many`;
+  if (left >= 0) return `${left} characters left`;
+  return `${-left} characters over the limit`;
 }

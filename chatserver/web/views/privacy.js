@@ -116,7 +116,7 @@ function createDeletionDialog({ token, onErased }) {
   const form = h(
     "form",
     { novalidate: true, on: { submit: onSubmit } },
-    h("p", {}, "This can't be undone. It permanently deletes, for everyone:"),
+    h("p", {}, "This can't be undone. The following will be permanently deleted for everyone:"),
     h(
       "ul",
       { class: "deletion-list" },

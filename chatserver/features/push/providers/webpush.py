@@ -72,7 +72,7 @@ def check_keys(p256dh: str, auth: str) -> tuple[str, str]:
 
 
 class WebPush:
-    """Push provider for browsers. A `Provider`."""
+    """Push provider for browsers; implements `Provider`."""
 
     def __init__(
         self, *, outbound: Outbound, signer: VapidSigner, timeout_s: float, ttl_s: int

@@ -23,7 +23,7 @@ FOR_EVER_MS: Final = 2**53  # muted until changed
 
 
 class MutedChats:
-    """Reads and writes until when chats are muted."""
+    """Reads and writes the time at which each chat's mute ends."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._client = client
