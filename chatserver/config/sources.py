@@ -1,4 +1,4 @@
-"""Where settings come from beside the arguments: variables, secret files and a TOML file."""
+"""Sources of settings: environment variables, secret files and a TOML file."""
 
 from __future__ import annotations
 

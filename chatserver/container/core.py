@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class CoreContainer(abc.ABC):
-    """What all server processes share. Subclasses define how the warm tier is reached."""
+    """Dependencies of all server processes. Subclasses define how the warm tier is reached."""
 
     limit_kinds: Collection[Kind] = OF_ADDRESS
 

@@ -28,7 +28,7 @@ class Worker:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """What a feature adds.
+    """The parts that a feature adds to the server.
 
     `requires`: features that this one builds on. `routes`: functions that build HTTP routes from
     the container. `middleware`: a function that wraps the ASGI application. `commands`: import path

@@ -88,7 +88,7 @@ class SessionTasks:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SessionContext:
-    """What the sessions of one gateway share."""
+    """Dependencies that the sessions of one gateway share."""
 
     settings: config.Gateway
     all_settings: config.Settings

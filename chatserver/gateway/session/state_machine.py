@@ -48,7 +48,7 @@ class Stage(enum.Enum):
 
 
 class Event(enum.Enum):
-    """What changes the stage of a session."""
+    """Events that change the stage of a session."""
 
     HELLO = "hello"  # the client sent a `hello` that may be valid
     WELCOME = "welcome"  # `welcome` was sent

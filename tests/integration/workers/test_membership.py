@@ -362,7 +362,7 @@ async def test_change_whose_process_died_is_finished_by_others(
 async def test_join_that_was_not_delivered_is_delivered_by_the_repair_of_its_chat(
     container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What precedes the join counts as read as soon as the chat's deliveries are complete."""
+    """Entries before the join count as read as soon as the chat's deliveries are complete."""
     chat = group.chat
     die_in(container, monkeypatch, "membership.after_redis")
     with pytest.raises(Died):

@@ -21,7 +21,7 @@ SETTINGS = {
     "CHAT_CHATS_BODY_CHARS_MAX": str(LONGEST),
     "CHAT_CHATS_BODY_BYTES_MAX": str(LONGEST),
     "CHAT_GATEWAY_FRAME_BYTES_MAX": str(3 * LONGEST + 8192),
-    # A slow machine is no bucket that is away.
+    # A slow machine does not count as an unavailable bucket.
     "chatserver.warm.messages.long_bodies.BODY_PUT_TIMEOUT_S": "20",
     "CHAT_REDIS_LOG_MAX": "10",
     "CHAT_REDIS_INBOX_MAX": "10",

@@ -1,4 +1,4 @@
-"""What the tests of migrations build with: writers of two releases, and a client that dies."""
+"""Support of the migration tests: writers of two releases, and a client that dies."""
 
 from __future__ import annotations
 

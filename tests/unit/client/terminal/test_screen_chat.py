@@ -18,7 +18,7 @@ from chatserver.client.terminal.screen_chat import CHARS_MAX, ScreenChat, sendab
 
 
 class FakeLink:
-    """A link that records what it is told to send."""
+    """A link that records the messages to send."""
 
     state, note = State.ONLINE, ""
 
