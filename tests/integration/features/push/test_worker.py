@@ -236,7 +236,7 @@ async def test_notify_large_chat_tells_those_who_are_mentioned(
 @pytest.mark.usefixtures("notifier")
 @pytest.mark.parametrize("status", [404, 410])
 async def test_notify_subscription_that_has_ended_is_removed(world: PushWorld, status: int) -> None:
-    """A browser without its subscription is not retried for ever; the user's others get the push."""
+    """A browser without its subscription is not retried; the user's others get the push."""
     direct = await world.direct()
     gone, here = await world.subscribe(world.bob), await world.subscribe(world.bob)
     world.service.answer(gone.path, Reply(status))
