@@ -89,7 +89,7 @@ async def answer(notes: Path) -> None:
         role="worker", settings=settings, clock=SystemClock()
     ) as container:
         desk = assistant.build_context(container, provider)  # type: ignore[arg-type]  # as much as is used
-        running = assistant.Running(settings.companions.responses_max)
+        running = assistant.ResponseSlots(settings.companions.responses_max)
         await assistant.AssistantWorker(
             container=container, context=desk, running=running, partition=0, owner="load"
         ).run()

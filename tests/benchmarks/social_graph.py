@@ -39,12 +39,12 @@ from chatserver.container.storage import StorageContainer, open_storage_containe
 from chatserver.dev.servers import Server, dynamodb_launch, redis_launch
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
-from chatserver.features.social import like_counter, timeline_worker
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import LikeQueue
 from chatserver.features.social.model import Post, PostIds, PostRef
 from chatserver.features.social.warm import rows as social
 from chatserver.features.social.warm.fanouts import SHARDS, shard_of
+from chatserver.features.social.worker import like_counter, timeline_fanout
 from chatserver.features.social.worker.like_counter import run_counters
 from chatserver.features.social.worker.timeline_fanout import TimelineWorker
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
@@ -193,7 +193,7 @@ async def measure_fan_out(
     whole_s = time.monotonic() - began
     found: dict[str, Any] = {
         "followers": followers,
-        "page": timeline_worker.PAGE,
+        "page": timeline_fanout.PAGE,
         "uninterrupted": {
             "seconds": round(whole_s, 2),
             "rows_a_second": round(followers / whole_s),
@@ -202,7 +202,7 @@ async def measure_fan_out(
         },
     }
     post = await _post(container, PostIds(SystemClock()))
-    pages = -(-followers // timeline_worker.PAGE)
+    pages = -(-followers // timeline_fanout.PAGE)
     began = time.monotonic()
     code = await asyncio.to_thread(_run_worker, container, f"timeline.after_page:kill:{pages // 2}")
     died_s = time.monotonic() - began
@@ -211,7 +211,7 @@ async def measure_fan_out(
     shard = shard_of(post.id)
     (job,) = await container.get(SocialContainer).fanouts.list_jobs(shard, 1)
     meter.units.clear()
-    await asyncio.sleep(timeline_worker.LEASE_S)
+    await asyncio.sleep(timeline_fanout.LEASE_S)
     began = time.monotonic()
     await TimelineWorker(container, shard, "second").step()
     rest_s = time.monotonic() - began
@@ -242,7 +242,7 @@ async def _count_lines(
     client: DynamoClient, container: StorageContainer, post: Post, users: Sequence[str]
 ) -> int:
     """Return how many of the users have the post in their timelines."""
-    line = social.line_key(PostRef(post.id, post.author))
+    line = social.entry_key(PostRef(post.id, post.author))
     slots, found = asyncio.Semaphore(8), 0
 
     async def count(some: Sequence[str]) -> None:

@@ -69,8 +69,8 @@ BROKEN_TRIES_MAX = 5  # for failures caused by a bug in this server
 class ResponseSlots:
     """Number of responses in progress in this process, across partitions."""
 
-    def __init__(self, turns_max: int) -> None:
-        self._max = turns_max
+    def __init__(self, responses_max: int) -> None:
+        self._max = responses_max
         self.count = 0
 
     @property
