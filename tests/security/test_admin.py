@@ -43,13 +43,13 @@ async def test_api5_admin_routes_are_shut_to_people_and_to_keys_without_the_scop
     token = (await register(client, new_name("zoe")))["token"]
     routes = await admin_routes(client)
     assert len(routes) >= 12
-    scopes = {rule.rpartition("key with ")[2] for _, _, rule in routes}
+    scopes = {rule.rpartition("key with scope ")[2] for _, _, rule in routes}
     assert scopes <= SCOPES.keys()
     async with open_keys(stack) as made:
         keys = {one: (await made.create("test", SCOPES.keys() - {one}))[1] for one in scopes}
 
     for method, path, rule in routes:
-        wrong = keys[rule.rpartition("key with ")[2]]
+        wrong = keys[rule.rpartition("key with scope ")[2]]
         anonymous = await client.request(method, path)
         user = await client.request(method, path, headers=bearer(token))
         key = await client.request(method, path, headers=bearer(wrong))

@@ -216,7 +216,7 @@ RULES = rules()
 
 def scope_of(operation: str) -> str | None:
     """Return the scope that a key needs; None: it is not for keys."""
-    _, found, scope = RULES[operation].partition("key with ")
+    _, found, scope = RULES[operation].partition("key with scope ")
     return scope if found else None
 
 

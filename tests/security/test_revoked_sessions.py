@@ -87,7 +87,7 @@ async def test_row_01_ended_login_leaves_the_others_alone(
     await revoking.end_logins(UserId(user), ["phone"], "logged out")
 
     assert await ended_with(gone) == UNAUTHENTICATED
-    with pytest.raises(Failed, match="login was ended"):
+    with pytest.raises(Failed, match="this login has ended"):
         await kept.ask("auth", token=phone)
     await kept.ask("auth", token=stack.token_of_login(user, "laptop"))
     await kept.stop()

@@ -68,7 +68,7 @@ async def test_dead_letters_are_listed_and_replayed(
     await dead_letters._replay(settings, {place})
     with pytest.raises(click.ClickException, match="1 of 2 still cannot"):
         await dead_letters._replay(settings, None)
-    with pytest.raises(click.ClickException, match="not there"):
+    with pytest.raises(click.ClickException, match="not found"):
         await dead_letters._replay(settings, {place})
 
     found = await container.messages.list_after(team.chat, 0, 4)

@@ -178,7 +178,7 @@ async def test_update_version_of_a_session_that_is_over_is_conflict(tables: Tabl
     sessions, session = await begin(tables)
     await sessions.delete(session, NOW_MS + 9000)
 
-    with pytest.raises(Conflict, match="no longer active"):
+    with pytest.raises(Conflict, match="this session has ended"):
         await sessions.update_version(session, 7)
 
     (row,) = await tables.scan("chat_session")

@@ -46,7 +46,7 @@ async def test_export_that_would_be_too_large_fails_in_words(container: StorageC
     assert await worker.step()
 
     job = await found(container, id_)
-    assert (job.state, "more than 100 bytes" in job.why) == ("failed", True)
+    assert (job.state, "would exceed 100 bytes" in job.why) == ("failed", True)
     assert not await worker.step()
     assert await ask(container) != id_
 

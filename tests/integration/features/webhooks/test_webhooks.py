@@ -368,7 +368,7 @@ async def test_events_that_fail_are_tried_again_and_then_kept_for_the_operator(
     assert await asyncio.to_thread(dead) == []
     missing = await asyncio.to_thread(run_cli, stack, "replay", *places)
     assert missing.returncode == 1
-    assert "not there" in missing.stderr
+    assert "not found" in missing.stderr
 
 
 async def test_events_wait_while_the_host_is_down(stack: Stack, port: int, plain: Server) -> None:

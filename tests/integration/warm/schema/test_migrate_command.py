@@ -299,7 +299,7 @@ async def test_operator_is_told_what_is_to_be_done_what_it_costs_and_how_far_it_
     plan = await told("plan", "--max-write-units", "10")
     assert plan[0] == "2 thread-index (expand): index `thread`: replies to a message"
     assert plan[3].startswith("50 items, ")
-    assert plan[3].endswith("of them to be written (from a sample of 32)")
+    assert plan[3].endswith("to write (from a sample of 32)")
     assert re.fullmatch(r"about \d+ read units, \d+ write units, \d+ s at 10 a second", plan[4])
     assert "no units: existing items do not change" in plan
     assert (await told("status"))[:2] == [
