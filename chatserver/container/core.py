@@ -82,6 +82,13 @@ class CoreContainer(abc.ABC):
             self._made[kind] = kind(self)
         return cast("T", self._made[kind])
 
+    def create_all(self) -> None:
+        """Create every dependency now: no request waits for an import or finds a wrong setting."""
+        for kind in type(self).__mro__:
+            for name, value in vars(kind).items():
+                if isinstance(value, cached_property):
+                    getattr(self, name)
+
     def provided(self, port: Port[T]) -> T:
         """Return what a feature provides for a port, or the port's default."""
         for feature in list_features():

@@ -125,6 +125,8 @@ async def open_gateway_container(
     """
     check_secret(settings)
     async with open_hot(settings.redis) as hot:
-        yield GatewayContainer(
+        container = GatewayContainer(
             settings=settings, clock=clock, hot=hot, gateway=gateway, make_notifier=make_notifier
         )
+        container.create_all()
+        yield container

@@ -527,6 +527,7 @@ async def open_storage_container(
         )
         stack.push_async_callback(_close, container)
         if role == "api":
+            container.create_all()
             keys = asyncio.create_task(container.host_keys.run(), name="host-keys")
             container.closers.append(functools.partial(_cancel, keys))
         yield container
