@@ -1,4 +1,4 @@
-"""Whether a client's cursor is current, outdated, or from another epoch (promise P4)."""
+"""Validation of a client's cursor: current, outdated, or from another epoch (promise P4)."""
 
 from __future__ import annotations
 

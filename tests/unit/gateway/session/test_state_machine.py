@@ -158,7 +158,7 @@ def test_frames_are_held_while_a_snapshot_is_read_or_a_lookup_is_pending() -> No
 
 
 def test_events_that_arrive_while_a_session_opens_are_read_from_the_inbox() -> None:
-    """What cannot be sent yet is not lost: the session is behind when it goes live."""
+    """Events that cannot be sent yet are not lost: the session catches up when it goes live."""
     state = SessionState()
     state.hello()
     state.welcome(HERE, Seq(4))

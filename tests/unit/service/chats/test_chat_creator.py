@@ -41,7 +41,7 @@ async def test_open_direct_is_the_same_whoever_asks(user: UserId, other: UserId)
 
 
 async def test_open_direct_with_nobody_creates_nothing() -> None:
-    """Who does not exist cannot be written to."""
+    """A chat with a user who does not exist is refused."""
     warm, hot = Warm(), Hot()
 
     with pytest.raises(NotFound, match="carol: there is no such user"):

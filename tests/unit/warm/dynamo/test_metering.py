@@ -17,7 +17,7 @@ MESSAGES, DIRECTORY = "chat_messages", "chat_directory"
 
 
 def spent(operation: str, request: dict[str, Any], units: float, **more: Any) -> Spending:
-    """What is in the usage after one call."""
+    """Return the usage recorded by one call."""
     meter = Meter(Warm())
     table = request.get("TableName") or next(iter(request.get("RequestItems", {MESSAGES: 0})))
     consumed: Any = {"TableName": table, "CapacityUnits": units}

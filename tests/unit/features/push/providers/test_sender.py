@@ -35,7 +35,7 @@ def device(name: str, service: str = "one") -> Subscription:
 
 
 class Services:
-    """Push services that answer what they are told, and whoever else the sender asks."""
+    """A fake push service with scripted responses, and the callbacks of the sender."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []
