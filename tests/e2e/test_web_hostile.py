@@ -135,7 +135,7 @@ async def test_web_text_at_the_limit_is_sent_and_one_more_character_is_not(
     longest = "\U0001f642" * 1000 + "w" * 3000
 
     await alice.write(longest + "w")
-    await expect(count).to_have_text("1 too many")
+    await expect(count).to_have_text("1 character over the limit")
     await alice.field.press("Enter")
     await expect(alice.field).to_have_value(longest + "w")
 

@@ -226,6 +226,6 @@ export function createComposer({ store, client, files, onSent }) {
 }
 
 function countText(left) {
-  if (left >= 0) return `${left} characters left`;
-  return `${-left} characters over the limit`;
+  const characters = `${Math.abs(left)} character${Math.abs(left) === 1 ? "" : "s"}`;
+  return left >= 0 ? `${characters} left` : `${characters} over the limit`;
 }

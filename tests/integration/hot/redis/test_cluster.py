@@ -451,7 +451,7 @@ async def test_settling_on_a_cluster_waits_for_the_mail_of_the_tick(
         settling.settle_soon(chat, Seq(1))
         await eventually(lambda: not postman._postings and not postman._out)
         postman.post(GATEWAY, Nudge("alice", 2))
-        with pytest.raises(Unavailable, match="mail was lost"):
+        with pytest.raises(Unavailable, match="mailbox were lost"):
             await settling.settle([(chat, Seq(1))])
     finally:
         owner.ask("CONFIG", "SET", "min-replicas-to-write", 0)
