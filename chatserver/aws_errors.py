@@ -6,6 +6,7 @@ Error responses are translated by each service's adapter (`chatserver.warm.dynam
 
 from __future__ import annotations
 
+import aiohttp
 from botocore.exceptions import (
     ConnectTimeoutError,
     EndpointConnectionError,
@@ -14,6 +15,13 @@ from botocore.exceptions import (
 )
 
 from chatserver.errors import ChatError, ConfigError, Unavailable
+
+_NOT_CONNECTED = (
+    EndpointConnectionError,
+    ConnectTimeoutError,
+    aiohttp.ClientConnectorError,
+    aiohttp.ConnectionTimeoutError,
+)
 
 
 def translate_silence(exc: Exception, where: str, section: str) -> ChatError:
@@ -29,7 +37,7 @@ def translate_silence(exc: Exception, where: str, section: str) -> ChatError:
                 f"({variable}_ACCESS_KEY, {variable}_SECRET_KEY), or give the process an AWS role"
             ]
         )
-    if isinstance(exc, EndpointConnectionError | ConnectTimeoutError):
+    if isinstance(exc, _NOT_CONNECTED):
         return Unavailable(
             f"{where}: no server there; start one with `chatserver dev`, or set "
             f"{section}.endpoint ({variable}_ENDPOINT)"

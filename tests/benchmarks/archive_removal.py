@@ -54,7 +54,7 @@ class Metered(DynamoClient):
     """A client that requests the consumed capacity of each call."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
-        super().__init__(client._sdk, settings)
+        super().__init__(client._sdk, settings, client._http)
         self.units: collections.Counter[str] = collections.Counter()
         self.calls = 0
 

@@ -95,7 +95,7 @@ async def run(endpoint: str, count: int, reads: int) -> dict[str, Any]:
             f"chat_{shards}": Layout((ShardingPeriod(1, shards),)).encode() for shards in SHARDS[1:]
         }
         await lay_out(plain, settings, **layouts)
-        client = Counting(plain._sdk, settings)
+        client = Counting(plain._sdk, settings, plain._http)
         repository = MessageRepository(client, settings)
         patterns = MessageIndexes(client, settings)
         found: dict[str, Any] = {}

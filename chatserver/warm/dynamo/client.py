@@ -1,8 +1,8 @@
 """DynamoDB client: deadlines, a single retry layer and error translation.
 
-The SDK's own retries and parameter validation are off; validation would cost a third of a call.
-`translate` maps every botocore exception to `chatserver.errors`, so no SDK exception leaves the
-package.
+Item operations are sent by `http_transport`, all others by the SDK, whose own retries and parameter
+validation are off. `translate` maps every botocore exception to `chatserver.errors`, so no SDK
+exception leaves the package.
 
 Each call requests its consumed capacity, which is metered under the client's feature
 (`for_feature`, `chatserver.warm.dynamo.metering`). With a tenant, keys are prefixed here
@@ -33,6 +33,11 @@ from chatserver.aws_errors import translate_silence
 from chatserver.config import Warm
 from chatserver.errors import ChatError, ConfigError, Conflict, CorruptData, Unavailable
 from chatserver.telemetry.dynamodb_usage import Feature
+from chatserver.warm.dynamo.http_transport import (
+    ITEM_OPERATIONS,
+    HttpTransport,
+    open_http_transport,
+)
 from chatserver.warm.dynamo.metering import Failure, Meter, request_consumed_capacity
 from chatserver.warm.dynamo.tenancy import Tenancy
 
@@ -111,8 +116,11 @@ class StreamTrimmed(CorruptData):
 class DynamoClient:
     """DynamoDB client. Returns the response of a call, or raises one of our errors."""
 
-    def __init__(self, sdk: DynamoDBClient, settings: Warm) -> None:
+    def __init__(
+        self, sdk: DynamoDBClient, settings: Warm, http: HttpTransport | None = None
+    ) -> None:
         self._sdk = sdk
+        self._http = http
         self._settings = settings
         self._tenancy = Tenancy(settings) if settings.tenant else None
         self.feature: Feature = "other"
@@ -149,7 +157,11 @@ class DynamoClient:
             sent = self._tenancy.outgoing(operation, request)
         sent = request_consumed_capacity(operation, sent)
         try:
-            answer: dict[str, Any] = await getattr(self._sdk, operation)(**sent)
+            answer: dict[str, Any]
+            if self._http is not None and operation in ITEM_OPERATIONS:
+                answer = await self._http.call(operation, sent)
+            else:
+                answer = await getattr(self._sdk, operation)(**sent)
         except (BotoCoreError, ClientError, aiohttp.ClientError, OSError) as exc:
             error = translate(exc, self.endpoint)
             self.meter.record_failure(self.feature, operation, _failure_of(error))
@@ -220,8 +232,18 @@ async def open_dynamodb(settings: Warm) -> AsyncIterator[DynamoClient]:
     Raises:
         ConfigError: the endpoint is not a URL, or only one of the two keys is set.
     """
-    async with _open(settings, "dynamodb", settings.endpoint) as sdk:
-        yield DynamoClient(sdk, settings)
+    async with contextlib.AsyncExitStack() as stack:
+        opening = _open(settings, "dynamodb", settings.endpoint)
+        session, sdk = await stack.enter_async_context(opening)
+        transport = open_http_transport(
+            session,
+            sdk.meta.endpoint_url,
+            sdk.meta.region_name,
+            connections_max=CONNECTIONS_MAX,
+            connect_timeout_s=min(CONNECT_TIMEOUT_S, settings.call_timeout_s),
+            read_timeout_s=settings.call_timeout_s / 2,
+        )
+        yield DynamoClient(sdk, settings, await stack.enter_async_context(transport))
 
 
 @contextlib.asynccontextmanager
@@ -231,12 +253,14 @@ async def open_dynamodb_streams(settings: Warm) -> AsyncIterator[DynamoClient]:
     Raises as `open_dynamodb`.
     """
     endpoint = settings.streams_endpoint or settings.endpoint
-    async with _open(settings, "dynamodbstreams", endpoint) as sdk:
+    async with _open(settings, "dynamodbstreams", endpoint) as (_, sdk):
         yield DynamoClient(sdk, settings)
 
 
 @contextlib.asynccontextmanager
-async def _open(settings: Warm, service: Any, endpoint: str | None) -> AsyncIterator[Any]:
+async def _open(
+    settings: Warm, service: Any, endpoint: str | None
+) -> AsyncIterator[tuple[aioboto3.Session, Any]]:
     secret = settings.secret_key
     if (settings.access_key is None) != (secret is None):
         raise ConfigError(["warm.access_key, warm.secret_key: set both or neither"])
@@ -265,7 +289,7 @@ async def _open(settings: Warm, service: Any, endpoint: str | None) -> AsyncIter
             raise ConfigError([f"warm.endpoint (CHAT_WARM_ENDPOINT): {exc}"]) from exc
         except BotoCoreError as exc:
             raise translate(exc, endpoint or "AWS") from exc
-        yield sdk
+        yield session, sdk
 
 
 _OF_STREAMS: dict[str, type[ChatError]] = {

@@ -23,7 +23,7 @@ class PacedClient(DynamoClient):
     """DynamoDB client with a capacity limit, shared by all repositories that use it."""
 
     def __init__(self, client: DynamoClient, pace: RateLimiter) -> None:
-        super().__init__(client._sdk, client._settings)
+        super().__init__(client._sdk, client._settings, client._http)
         self.feature, self.meter = client.feature, client.meter
         self._pace = pace
         self.units = 0.0

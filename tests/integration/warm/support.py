@@ -1,7 +1,7 @@
 """What the tests of the warm tier build with: settings, rows, and faults on the wire.
 
-Faults are put between botocore and its HTTP session (its ``before-send`` event), so that the whole
-of our client runs and most calls reach the real server.
+Faults are put between our client and its HTTP connections, so that nearly all of the client runs
+and most calls reach the real server.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from aiobotocore.awsrequest import AioAWSResponse
@@ -20,6 +20,7 @@ from chatserver.config import Warm
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
 from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.http_transport import ITEM_OPERATIONS
 from chatserver.warm.messages.store import PersistItem, encode_item
 from chatserver.warm.schema.tables import MESSAGES
 
@@ -87,9 +88,13 @@ class Faults:
     def __init__(self, client: DynamoClient) -> None:
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self._faults: dict[str, list[Fault]] = {}
-        # The SDK under our client is the one thing that a test may reach past it for.
-        self._events = cast(Any, client._sdk.meta.events)
-        self._events.register("before-send.dynamodb", self._before_send)
+        self._answer_faults: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+        http = client._http
+        assert http is not None
+        self._exchange = http._exchange
+        cast(Any, http)._exchange = self._exchange_with_faults
+        # Operations on tables are sent by the SDK.
+        cast(Any, client._sdk.meta.events).register("before-send.dynamodb", self._before_send)
 
     def add(self, operation: str, *faults: Fault) -> None:
         """Let the next calls of an operation (``"Query"``) meet these faults, one each.
@@ -103,13 +108,14 @@ class Faults:
         """Let the server do the next calls of an operation and cut off its answers."""
         left = times
 
-        def cut(response_dict: dict[str, Any], **_: Any) -> None:
+        def cut(answer: dict[str, Any]) -> dict[str, Any]:
             nonlocal left
             if left:
                 left -= 1
                 raise ConnectionResetError("the answer was lost")
+            return answer
 
-        self._events.register(f"before-parse.dynamodb.{operation}", cut)
+        self._answer_faults[operation] = cut
 
     def leave_unprocessed(self, *taken: int) -> None:
         """Let the next BatchWriteItems write their first so many items and hand back the rest."""
@@ -127,35 +133,55 @@ class Faults:
 
             return fault
 
-        def hand_back(customized_response_dict: dict[str, Any], **_: Any) -> None:
+        def hand_back(answer: dict[str, Any]) -> dict[str, Any]:
             rest = left.pop(asyncio.current_task(), None)
-            if rest:
-                customized_response_dict["UnprocessedItems"] = rest
+            return {**answer, "UnprocessedItems": rest} if rest else answer
 
         self.add("BatchWriteItem", *map(part, taken))
-        self._events.register("before-parse.dynamodb.BatchWriteItem", hand_back)
+        self._answer_faults["BatchWriteItem"] = hand_back
 
     def bodies(self, operation: str) -> list[dict[str, Any]]:
         """Return what was sent by all calls of an operation."""
         return [body for name, body in self.requests if name == operation]
 
-    async def _before_send(self, request: Any, **_: Any) -> AioAWSResponse | None:
-        operation = request.headers["X-Amz-Target"].decode().rpartition(".")[2]
-        body = json.loads(request.body)
-        self.requests.append((operation, json.loads(request.body)))
+    def _meet(self, operation: str, raw: bytes) -> tuple[bytes, Reply | None]:
+        body = json.loads(raw)
+        self.requests.append((operation, json.loads(raw)))
         waiting = self._faults.get(operation)
         if not waiting:
-            return None
+            return raw, None
         reply = waiting.pop(0)(body)
         if isinstance(reply, Exception):
             raise reply
-        request.body = json.dumps(body).encode()
+        return json.dumps(body).encode(), reply
+
+    async def _exchange_with_faults(
+        self, operation: str, raw: bytes
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        name = ITEM_OPERATIONS[operation]
+        raw, reply = self._meet(name, raw)
+        if reply is not None:
+            return reply[0], _headers_of(reply), json.dumps(reply[1]).encode()
+        status, headers, payload = await self._exchange(operation, raw)
+        change = self._answer_faults.get(name)
+        if change is None or status != 200:
+            return status, headers, payload
+        headers = {key.lower(): value for key, value in headers.items()}
+        headers.pop("x-amz-crc32", None)
+        return status, headers, json.dumps(change(json.loads(payload))).encode()
+
+    async def _before_send(self, request: Any, **_: Any) -> AioAWSResponse | None:
+        name = request.headers["X-Amz-Target"].decode().rpartition(".")[2]
+        request.body, reply = self._meet(name, request.body)
         request.headers["Content-Length"] = str(len(request.body))
         if reply is None:
             return None
-        status, answer = reply
-        headers: Any = {} if answer is NOT_DYNAMODB else {"x-amzn-requestid": "injected"}
-        return AioAWSResponse(request.url, status, headers, _Body(json.dumps(answer).encode()))
+        headers: Any = _headers_of(reply)
+        return AioAWSResponse(request.url, reply[0], headers, _Body(json.dumps(reply[1]).encode()))
+
+
+def _headers_of(reply: Reply) -> dict[str, str]:
+    return {} if reply[1] is NOT_DYNAMODB else {"x-amzn-requestid": "injected"}
 
 
 def refuse(code: str, status: int = 400) -> Fault:

@@ -73,12 +73,19 @@ class Tap:
     def __init__(self, client: DynamoClient) -> None:
         self.units: collections.Counter[tuple[str, str]] = collections.Counter()
         client.meter.usage.drain()  # from here on
-        events = cast(Any, client._sdk.meta.events)
-        events.register("after-call.dynamodb", self._note)
+        http = client._http
+        assert http is not None
+        call = http.call
 
-    def _note(self, model: Any, parsed: dict[str, Any], **_: Any) -> None:
-        found = parsed.get("ConsumedCapacity") or ()
-        name = "".join(f"_{c.lower()}" if c.isupper() else c for c in model.name)[1:]
+        async def call_and_note(operation: str, request: dict[str, Any]) -> dict[str, Any]:
+            answer = await call(operation, request)
+            self._note(operation, answer)
+            return answer
+
+        cast(Any, http).call = call_and_note
+
+    def _note(self, name: str, answer: dict[str, Any]) -> None:
+        found = answer.get("ConsumedCapacity") or ()
         for each in [found] if isinstance(found, dict) else found:
             kind = "read" if name in READS else "write"
             table = each["TableName"].partition("_")[2]

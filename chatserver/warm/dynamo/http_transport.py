@@ -1,0 +1,153 @@
+"""Item operations of DynamoDB over pooled HTTP connections.
+
+The SDK builds and parses every request by its service model, which costs three times as much CPU as
+the request itself (`docs/performance.md`). Our requests already have the structure of DynamoDB's
+JSON, so they are encoded as they are and only signed by the SDK. Binary attributes are base64 text
+on the wire; responses leave them so.
+
+Operations on tables, and DynamoDB Streams, use the SDK.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+import msgspec
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.exceptions import ClientError, NoCredentialsError
+from botocore.httpsession import get_cert_path
+from yarl import URL
+
+from chatserver.errors import Unavailable
+
+if TYPE_CHECKING:
+    import ssl
+
+    import aioboto3
+
+ITEM_OPERATIONS: Final = {
+    "batch_get_item": "BatchGetItem",
+    "batch_write_item": "BatchWriteItem",
+    "delete_item": "DeleteItem",
+    "get_item": "GetItem",
+    "put_item": "PutItem",
+    "query": "Query",
+    "scan": "Scan",
+    "transact_get_items": "TransactGetItems",
+    "transact_write_items": "TransactWriteItems",
+    "update_item": "UpdateItem",
+}
+KEEPALIVE_S: Final = 12.0
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+class HttpTransport:
+    """Sends signed requests to one endpoint. Returns responses as the SDK's methods do."""
+
+    def __init__(
+        self, http: aiohttp.ClientSession, credentials: Any, endpoint: str, region: str
+    ) -> None:
+        self._http = http
+        self._credentials = credentials  # aiobotocore's, refreshed when they expire
+        self._text_url = endpoint.rstrip("/") + "/"
+        self._url = URL(self._text_url)
+        self._region = region
+        self._targets = {
+            operation: f"DynamoDB_20120810.{name}" for operation, name in ITEM_OPERATIONS.items()
+        }
+
+    async def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Call one of `ITEM_OPERATIONS`, without retries.
+
+        Raises:
+            ClientError: DynamoDB responded with an error.
+            NoCredentialsError: there are no credentials.
+            aiohttp.ClientError, OSError: there was no response.
+            Unavailable: the response is not DynamoDB's, or was damaged on the way.
+        """
+        status, metadata, payload = await self._exchange(operation, _encode(request))
+        if status != 200:
+            raise _to_client_error(ITEM_OPERATIONS[operation], status, payload)
+        checksum = metadata.get("x-amz-crc32")
+        try:
+            if checksum is not None and int(checksum) != zlib.crc32(payload):
+                raise Unavailable(f"DynamoDB at {self._text_url}: a response has a wrong checksum")
+            answer: dict[str, Any] = _decode(payload)
+        except ValueError as exc:  # of `int` or the decoder
+            raise Unavailable(f"DynamoDB at {self._text_url}: a response is malformed") from exc
+        found = metadata.get("x-amzn-requestid")
+        answer["ResponseMetadata"] = {} if found is None else {"RequestId": found}
+        return answer
+
+    async def _exchange(self, operation: str, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
+        """Send a signed request; return status, headers and body of the response."""
+        if self._credentials is None:
+            raise NoCredentialsError
+        headers = {
+            "Accept-Encoding": "identity",
+            "Content-Type": "application/x-amz-json-1.0",
+            "X-Amz-Target": self._targets[operation],
+        }
+        request = AWSRequest("POST", self._text_url, headers, body)
+        credentials = await self._credentials.get_frozen_credentials()
+        SigV4Auth(credentials, "dynamodb", self._region).add_auth(request)
+        async with self._http.post(
+            self._url, data=body, headers=dict(request.headers), allow_redirects=False
+        ) as response:
+            return response.status, response.headers, await response.read()
+
+
+def _to_client_error(name: str, status: int, payload: bytes) -> ClientError:
+    """Return the SDK's exception for an error response."""
+    try:
+        decoded = _decode(payload)
+    except ValueError:
+        decoded = None
+    answer: dict[str, Any] = decoded if isinstance(decoded, dict) else {}
+    code = str(answer.get("__type", status)).rpartition("#")[2]
+    message = answer.get("message") or answer.get("Message") or ""
+    response: dict[str, Any] = {
+        **answer,
+        "Error": {"Code": code, "Message": message},
+        "ResponseMetadata": {"HTTPStatusCode": status},
+    }
+    return ClientError(response, name)  # type: ignore[arg-type]
+
+
+@contextlib.asynccontextmanager
+async def open_http_transport(
+    session: aioboto3.Session,
+    endpoint: str,
+    region: str,
+    *,
+    connections_max: int,
+    connect_timeout_s: float,
+    read_timeout_s: float,
+) -> AsyncIterator[HttpTransport]:
+    """Open a connection pool with the SDK session's credentials. It connects on the first call."""
+    core = session._session  # aioboto3 has no public access to the settings of its session
+    tls: ssl.SSLContext | bool = True
+    if endpoint.startswith("https:"):
+        import ssl
+
+        tls = ssl.create_default_context(
+            cafile=get_cert_path(core.get_config_variable("ca_bundle") or True)
+        )
+    connector = aiohttp.TCPConnector(limit=connections_max, keepalive_timeout=KEEPALIVE_S, ssl=tls)
+    timeout = aiohttp.ClientTimeout(
+        total=None, sock_connect=connect_timeout_s, sock_read=read_timeout_s
+    )
+    async with aiohttp.ClientSession(
+        connector=connector,
+        timeout=timeout,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=True,  # proxies, as in the SDK
+    ) as http:
+        yield HttpTransport(http, await core.get_credentials(), endpoint, region)
