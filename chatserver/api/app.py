@@ -43,6 +43,7 @@ from chatserver.domain.client_addresses import parse_networks
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import ChatError, ConfigError
 from chatserver.features.registry import list_features, load
+from chatserver.listening_socket import ACCEPTED_IN_TICK_MAX, ListeningSocket
 from chatserver.operations.overview.hot import BacklogStats, ProcessStatsLog
 from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
 from chatserver.operations.overview.routes import operations_routes
@@ -227,6 +228,7 @@ def _uvicorn_config(app: ASGIApp, settings: Api) -> uvicorn.Config:
     make_connection: Any = functools.partial(HttpConnection, limits=limits)
     return uvicorn.Config(
         app,
+        backlog=ACCEPTED_IN_TICK_MAX,
         http=make_connection,
         loop="none",
         lifespan="on",
@@ -247,7 +249,7 @@ def listen(host: str, port: int) -> socket.socket:
         ConfigError: the port is in use, or the address is not local.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = ListeningSocket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

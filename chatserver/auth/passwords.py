@@ -3,9 +3,9 @@
 Each hash takes `auth.argon2_memory_kib` of memory and about 100 ms of a core, so only
 `argon2_at_once_max` run concurrently in a process; the rest wait in a `PasswordQueue`. Guesses,
 which are attempts at an account where unknown devices have tried several times, run one at a time
-in a thread and a queue of their own: they delay no other login. On Linux that thread has a lower
-priority than the event loop. One extra thread serves only known devices, so they never wait for
-hashes of unknown devices.
+in a thread and a queue of their own: they delay no other login. Known devices have threads of their
+own, so they never wait for hashes of unknown devices. On Linux, the threads of unknown devices have
+a lower priority than those of known devices and the event loop, and guesses the lowest.
 
 A login of an unknown user costs the same as one of a known user: the password is checked against a
 hash of random bytes, with the current parameters.
@@ -57,18 +57,26 @@ C = TypeVar("C", bound=StoredPassword)
 PASSWORD_BYTES_MAX = 512
 SALT_BYTES = 16
 HASH_BYTES = 32
+UNKNOWN_DEVICE_NICE = 5
 GUESS_NICE = 15
 KNOWN_DEVICE_SLOTS = 1
 
 
 class _Lane:
-    """A queue and its threads, one for each slot."""
+    """A queue and its threads, for each slot one of either kind; idle threads cost nothing."""
 
     def __init__(self, slots: int, wait_s_max: float, nice: int, reserved: int = 0) -> None:
         self.queue = PasswordQueue(slots, wait_s_max, time.monotonic, reserved)
-        self.threads = ThreadPoolExecutor(
-            slots + reserved, "argon2", initializer=_lower_priority, initargs=(nice,)
-        )
+        self._threads = _open_threads(slots, nice)
+        self._threads_of_known = _open_threads(slots + reserved, 0)
+
+    def threads(self, attempt: LoginAttempt) -> ThreadPoolExecutor:
+        """Return the threads for an attempt."""
+        return self._threads_of_known if attempt.is_known else self._threads
+
+
+def _open_threads(count: int, nice: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, "argon2", initializer=_lower_priority, initargs=(nice,))
 
 
 def _lower_priority(nice: int) -> None:
@@ -92,7 +100,9 @@ class Passwords:
         )
         self._chars_min = settings.passphrase_chars_min
         self._names = {"chatserver", settings.audience.casefold()}
-        self._lane = _Lane(ARGON2_AT_ONCE_MAX, LOGIN_WAIT_S_MAX, 0, KNOWN_DEVICE_SLOTS)
+        self._lane = _Lane(
+            ARGON2_AT_ONCE_MAX, LOGIN_WAIT_S_MAX, UNKNOWN_DEVICE_NICE, KNOWN_DEVICE_SLOTS
+        )
         self._guess_lane = _Lane(1, LOGIN_WAIT_S_MAX, GUESS_NICE)
         self._delay_s = LOGIN_DELAY_S
         self._decoy = _make_decoy(settings)
@@ -187,7 +197,7 @@ class Passwords:
         lane = self._guess_lane if attempt.is_guess else self._lane
         delay_s = self._delay_s if attempt.is_over_budget else 0.0
         async with lane.queue.slot(attempt, delay_s):
-            yield lane.threads
+            yield lane.threads(attempt)
 
 
 async def _run(threads: ThreadPoolExecutor, work: Callable[..., T], *args: str) -> T:

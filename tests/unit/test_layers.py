@@ -53,7 +53,7 @@ def loaded_by(module: str) -> set[str]:
 LAYERS = (
     {"errors"},
     {"domain"},
-    {"protocol", "config", "telemetry", "process_runtime"},
+    {"protocol", "config", "telemetry", "process_runtime", "listening_socket"},
     {"outbound", "aws_errors"},
     {"hot", "warm", "cold", "auth"},
     {"service"},

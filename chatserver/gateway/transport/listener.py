@@ -1,7 +1,7 @@
 """Listening socket: bind, optional port sharing between processes, and close without lost clients.
 
 Processes that share a port (SO_REUSEPORT) each have an accept queue, and the kernel assigns each
-new connection to one of them. Lockout a socket resets the connections in its queue, so `close`
+new connection to one of them. Closing a socket resets the connections in its queue, so `close`
 accepts them all first. Two cases remain: a connection queued between the last accept and the close
 (microseconds), and one in the middle of its TCP handshake (a round trip), unless the kernel
 migrates it to a sibling (Linux 5.14 with ``net.ipv4.tcp_migrate_req=1``). Such a client sees a
@@ -16,10 +16,10 @@ import socket
 from collections.abc import Callable
 
 from chatserver.errors import ConfigError
+from chatserver.listening_socket import ACCEPTED_IN_TICK_MAX, ListeningSocket
 
 SEND_BUFFER_BYTES = 262_144  # otherwise a slow socket buffers megabytes in the kernel
 TCP_USER_TIMEOUT_MS = 20_000
-BACKLOG = 4096
 
 
 class Listener:
@@ -44,7 +44,7 @@ class Listener:
         self._queue.setblocking(False)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            self._make_protocol, sock=self._sock, backlog=BACKLOG
+            self._make_protocol, sock=self._sock, backlog=ACCEPTED_IN_TICK_MAX
         )
 
     async def close(self) -> None:
@@ -77,7 +77,7 @@ def open_socket(host: str, port: int, *, is_shared: bool = False) -> socket.sock
         ConfigError: the address cannot be used; the message has the address and the reason.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock = ListeningSocket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if is_shared:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -11,6 +11,7 @@ Operations on tables, and DynamoDB Streams, use the SDK.
 from __future__ import annotations
 
 import contextlib
+import urllib.request
 import zlib
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -121,6 +122,14 @@ def _to_client_error(name: str, status: int, payload: bytes) -> ClientError:
     return ClientError(response, name)  # type: ignore[arg-type]
 
 
+def _find_proxy(endpoint: str) -> str | None:
+    """Return the proxy that the environment sets for an endpoint, as the SDK finds it."""
+    url = URL(endpoint)
+    if url.host is None or urllib.request.proxy_bypass(url.host):
+        return None
+    return urllib.request.getproxies().get(url.scheme)
+
+
 @contextlib.asynccontextmanager
 async def open_http_transport(
     session: aioboto3.Session,
@@ -148,6 +157,6 @@ async def open_http_transport(
         connector=connector,
         timeout=timeout,
         cookie_jar=aiohttp.DummyCookieJar(),
-        trust_env=True,  # proxies, as in the SDK
+        proxy=_find_proxy(endpoint),
     ) as http:
         yield HttpTransport(http, await core.get_credentials(), endpoint, region)

@@ -11,7 +11,12 @@ import threading
 import pytest
 
 from chatserver.auth.password_queue import SOURCE_MAX
-from chatserver.auth.passwords import GUESS_NICE, Passwords, common_passwords
+from chatserver.auth.passwords import (
+    GUESS_NICE,
+    UNKNOWN_DEVICE_NICE,
+    Passwords,
+    common_passwords,
+)
 from chatserver.config import Auth
 from chatserver.domain.access.login_attempts import LoginAttempt
 from chatserver.domain.ids import UserId
@@ -97,7 +102,11 @@ async def test_guesses_take_no_slot_of_other_logins() -> None:
     assert await asyncio.gather(*guesses) == [False, False]
     if sys.platform == "linux":
         base = os.getpriority(os.PRIO_PROCESS, 0)
-        assert nice == [base, *[max(base, GUESS_NICE)] * 2]
+        assert nice == [max(base, UNKNOWN_DEVICE_NICE), *[max(base, GUESS_NICE)] * 2]
+        nice.clear()
+        known = dataclasses.replace(ATTEMPT, is_known=True)
+        assert await passwords.verify(stored, "correct horse battery", known)
+        assert nice == [base]
 
 
 @pytest.mark.constants({"chatserver.auth.passwords.LOGIN_DELAY_S": 0})

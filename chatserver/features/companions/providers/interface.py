@@ -57,7 +57,7 @@ class Provider(Protocol):
 
         Guarantees:
             A stream that ends without a `Finish` was cut off, and raises.
-            Lockout the generator ends the call.
+            Closing the generator ends the call.
 
         Raises:
             Overloaded: the provider throttles requests or is over capacity.
