@@ -16,7 +16,7 @@ from chatserver.hot.leases import Lease
 from chatserver.protocol.frames import Message
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.chats.legal_holds import Hold
-from workers.rounds import make_rounds
+from workers.periodic_work import make_rounds
 
 log = structlog.get_logger()
 

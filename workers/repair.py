@@ -22,7 +22,7 @@ from chatserver.domain.inboxes import Delivery
 from chatserver.errors import ChatError, NotFound
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.eviction import Eviction
-from chatserver.hot.chats.large_chats import LargeChatSubscriptions
+from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.leases import Lease
 from chatserver.service.messaging.direct_chats import list_with_first_message
 from chatserver.telemetry import metrics

@@ -29,7 +29,7 @@ from chatserver.errors import ChatError, RateLimited, Unavailable
 from chatserver.hot.bus import rpc
 from chatserver.hot.bus.rpc_queue import CallQueue, TakenCall, stopping
 from chatserver.protocol import frames
-from chatserver.service.fair_slots import FairSlots
+from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.telemetry.failpoints import failpoint
 
 log = structlog.get_logger()
@@ -67,13 +67,13 @@ class RpcWorker:
     ) -> None:
         self._container = container
         self._queue = queue or CallQueue(hot=container.hot, consumer=name, clock=container.clock)
-        self._slots = FairSlots(
+        self._slots = FairSemaphore(
             total_max=in_flight_max,
             user_max=CALLS_OF_USER_MAX,
             waiting_max=WAITING_OF_USER_MAX,
             requests="calls",
         )
-        self._bulk_slots = FairSlots(
+        self._bulk_slots = FairSemaphore(
             total_max=BULK_IN_FLIGHT_MAX,
             user_max=1,
             waiting_max=WAITING_OF_USER_MAX,

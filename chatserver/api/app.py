@@ -48,7 +48,7 @@ from chatserver.operations.overview.hot import BacklogStats, ProcessStatsLog
 from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
 from chatserver.operations.overview.routes import operations_routes
 from chatserver.process_runtime import raise_file_limit, tune_garbage_collector
-from chatserver.service.fair_slots import FairSlots
+from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.telemetry.loop_lag import watch_loop_lag
 from chatserver.telemetry.probes import serve_probes
 from chatserver.telemetry.tracing import open_tracing
@@ -107,7 +107,7 @@ def create_litestar(
     check_rules(routes)
     trusted = parse_networks(settings.api.trusted_proxies)
     idempotency = Idempotency(container.idempotent_answers)
-    slots = FairSlots(
+    slots = FairSemaphore(
         total_max=REQUESTS_MAX,
         user_max=REQUESTS_OF_USER_MAX,
         waiting_max=WAITING_OF_USER_MAX,

@@ -11,7 +11,7 @@ from chatserver.domain.access.principals import Principal
 from chatserver.domain.ids import DeviceId, UserId
 from chatserver.errors import Banned
 from chatserver.service.access.api_keys import ApiKeys
-from chatserver.service.access.authentication import TokenAuthentication
+from chatserver.service.access.token_authentication import TokenAuthentication
 
 KEY_PREFIX = "ck_"
 

@@ -30,7 +30,7 @@ from chatserver.domain.access.principals import Principal
 from chatserver.domain.ids import UserId
 from chatserver.domain.jitter import jittered
 from chatserver.errors import BadRequest, ChatError, Conflict, Unavailable
-from chatserver.hot.bus.idempotent_answers import Answer, Answers
+from chatserver.hot.bus.idempotent_responses import Answer, Answers
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"

@@ -37,7 +37,7 @@ from chatserver.hot.users.rate_limits import TOO_MUCH, Limits
 from chatserver.protocol.memory_costs import ANSWER_BYTES, ENTRY_BYTES
 from chatserver.protocol.request_costs import BASE, cost_of_frame, cost_of_route
 from chatserver.service.chats.user_loader import UserLoader
-from chatserver.service.fair_slots import FairSlots
+from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.telemetry import metrics
 
 # Parameter types for handlers.
@@ -249,7 +249,7 @@ async def provide_principal(request: Request[Any, Any, Any]) -> Principal:
     return principal
 
 
-def dependencies(users: UserLoader, slots: FairSlots) -> dict[str, Provide]:
+def dependencies(users: UserLoader, slots: FairSemaphore) -> dict[str, Provide]:
     """Return the dependencies that handlers may declare: `principal` and `actor`.
 
     A request with an `actor` holds one of the `slots` until it is answered. Sends hold none,

@@ -23,7 +23,7 @@ import itertools
 import operator
 from collections.abc import AsyncIterator, Callable, Iterable
 
-from chatserver.domain.access.login_attempts import LoginAttempt
+from chatserver.domain.access.login_attempt import LoginAttempt
 from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError, Overloaded, RateLimited
 

@@ -33,7 +33,7 @@ from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatc
 
 from chatserver.auth.password_queue import PasswordQueue
 from chatserver.config import Auth
-from chatserver.domain.access.login_attempts import LoginAttempt
+from chatserver.domain.access.login_attempt import LoginAttempt
 from chatserver.errors import BadRequest, CorruptData, TooLarge
 
 ARGON2_PASSES = 3

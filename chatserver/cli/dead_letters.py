@@ -90,9 +90,9 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
     from chatserver.warm.dynamo.client import open_dynamodb
     from chatserver.warm.messages.long_bodies import LongBodies
     from chatserver.warm.messages.message_changes import MessageChanges
+    from chatserver.warm.messages.sharded_chats import ShardList
     from chatserver.warm.messages.store import MessageRepository
     from chatserver.warm.messages.ttl import ItemRetention
-    from chatserver.warm.messages.write_shards import ShardList
 
     found, failed = set[str](), 0
     async with (

@@ -15,11 +15,11 @@ from chatserver.domain.ids import ChatId, GatewayId, UserId
 from chatserver.features.registry import Feature, list_features, load
 from chatserver.hot.bus.mailbox import MailboxWriter
 from chatserver.hot.chats.amendments import Amendments, Hidden
-from chatserver.hot.chats.answered_chats import DirectChats
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.direct_contacts import DirectChats
 from chatserver.hot.chats.group_commit import PartitionedCommit
-from chatserver.hot.chats.large_chats import LargeChatSubscriptions
+from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership, MemberCheck, PeriodSource
 from chatserver.hot.chats.undelivered import UndeliveredChats
 from chatserver.hot.key_sets import KeySets

@@ -18,10 +18,10 @@ from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.presence import Presence
-from chatserver.hot.users.session_directory import Sessions
+from chatserver.hot.users.user_sessions import Sessions
 from chatserver.protocol.memory_costs import Charge
-from chatserver.service.access.authentication import TokenAuthentication
 from chatserver.service.access.host_keyring import KeyRing
+from chatserver.service.access.token_authentication import TokenAuthentication
 from chatserver.service.history.large_chat_log import ChannelLog
 from chatserver.service.history.sync import Sync
 from chatserver.service.messaging.device_notifier import DeviceNotifier

@@ -26,10 +26,10 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import SYSTEM_USER, ChatId, GatewayId, UserId, new_id
 from chatserver.domain.membership import GROUP_MEMBERS_MAX
 from chatserver.features.registry import Feature
-from chatserver.hot.bus.idempotent_answers import Answers
+from chatserver.hot.bus.idempotent_responses import Answers
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
-from chatserver.hot.chats.answered_chats import DirectChats
-from chatserver.hot.chats.chat_loader import HotChatLoader
+from chatserver.hot.chats.direct_contacts import DirectChats
+from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.contact_limits import Contacts
@@ -43,16 +43,16 @@ from chatserver.outbound.document_fetch import fetch_document
 from chatserver.outbound.http_client import Outbound, open_outbound
 from chatserver.protocol.memory_costs import Charge, charge_nobody
 from chatserver.service.access.api_keys import ApiKeys
-from chatserver.service.access.authentication import TokenAuthentication
 from chatserver.service.access.host_keyring import KeyFetcher, KeyRing
 from chatserver.service.access.revocation import Revoking
+from chatserver.service.access.token_authentication import TokenAuthentication
 from chatserver.service.chats.chat_creator import ChatCreator
 from chatserver.service.chats.chat_loader import ChatLoader
 from chatserver.service.chats.user_loader import UserLoader
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.message_context import MessageContext
 from chatserver.service.history.message_queries import MessageQueries
-from chatserver.service.history.older_tiers import OlderTiers
+from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.service.membership.former_members import FormerMembers
 from chatserver.service.membership.invitations import PENDING_MAX, FollowGraph, Invitations
 from chatserver.service.membership.propagation import MembershipPropagation
@@ -77,9 +77,9 @@ from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.long_bodies import LongBodies
 from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.messages.store import MessageRepository
 from chatserver.warm.messages.ttl import ItemRetention
-from chatserver.warm.messages.write_shards import ShardList
 from chatserver.warm.schema.active_version import watch_schema
 
 STORED_POLL_S = 0.1  # polling interval: the API has no mailbox

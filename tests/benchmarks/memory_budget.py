@@ -29,7 +29,7 @@ from chatserver.dev.servers import Server, redis_launch
 from chatserver.domain.access.caller import CALLER
 from chatserver.domain.ids import Ref, derived_chat_id, new_id
 from chatserver.domain.text import BODY_CHARS_MAX
-from chatserver.hot.bus.idempotent_answers import Answer, Answers
+from chatserver.hot.bus.idempotent_responses import Answer, Answers
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
 from chatserver.protocol.memory_costs import ANSWER_BYTES, MARK_BYTES

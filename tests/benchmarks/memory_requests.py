@@ -30,9 +30,9 @@ from chatserver.errors import ChatError
 from chatserver.hot.bus.mailbox import MailboxWriter
 from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.audiences import Audiences
-from chatserver.hot.chats.chat_loader import HotChatLoader
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.group_commit import PartitionedCommit
+from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.chats.membership import HotMembership
 from chatserver.hot.chats.undelivered import UndeliveredChats
 from chatserver.hot.redis.client import HotClient

@@ -34,8 +34,8 @@ from chatserver.dev.servers import HOST, redis_launch
 from chatserver.domain.ids import GatewayId, MidSource, Ref, UserId, direct_chat_id
 from chatserver.domain.messages import Audience, PendingDraft, digest_of
 from chatserver.hot.chats.audiences import Audiences
-from chatserver.hot.chats.chat_loader import HotChatLoader
 from chatserver.hot.chats.group_commit import GroupCommit
+from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.single_server import SingleClient

@@ -21,8 +21,8 @@ from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.revocations import Revocations
 from chatserver.outbound.document_fetch import fetch_document
 from chatserver.outbound.http_client import open_outbound
-from chatserver.service.access.authentication import TokenAuthentication
 from chatserver.service.access.host_keyring import KeyFetcher, KeyRing
+from chatserver.service.access.token_authentication import TokenAuthentication
 from tests.security.support.tokens import EC, ED, OURS, KeyServer, jwk, key_set, signed
 
 

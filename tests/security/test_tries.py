@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from chatserver import config
-from chatserver.domain.access.login_attempts import LoginAttempt
+from chatserver.domain.access.login_attempt import LoginAttempt
 from chatserver.domain.ids import UserId
 from chatserver.errors import RateLimited
 from chatserver.hot.redis.factory import open_hot
-from chatserver.hot.users.login_attempts import GUESSES_FREE, LoginAttempts
+from chatserver.hot.users.login_rate_limits import GUESSES_FREE, LoginRateLimits
 from tests.support.servers.processes import eventually
 
 # An attempt comes back within a second, and not so fast that a slow machine never runs out.
@@ -28,7 +28,7 @@ def stranger(user: str, network: str) -> LoginAttempt:
 async def test_entries_of_a_network_are_bounded(redis_url: str) -> None:
     """Whatever names it tries, a network runs out of attempts; another one does not."""
     async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
-        tries = LoginAttempts(hot, LIMITS)
+        tries = LoginRateLimits(hot, LIMITS)
         for _ in range(2):
             await tries.take_entry("4-c00002")
 
@@ -44,7 +44,7 @@ async def test_refusal_is_remembered_without_asking_redis(redis_url: str) -> Non
     """Until the bucket has a token again, or one was put back; a flood costs Redis nothing."""
     limits = LIMITS.model_copy(update={"logins": config.RateLimit(0.01, 3)})
     async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
-        tries = LoginAttempts(hot, limits)
+        tries = LoginRateLimits(hot, limits)
         begun = [await tries.begin(stranger("wes", "n1")) for _ in range(3)]
         for _ in range(2):
             await tries.take_entry("4-c00004")
@@ -66,9 +66,9 @@ async def test_remembered_refusals_are_bounded(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Addresses cost an attacker nothing: the oldest refusal is forgotten, and asked for again."""
-    monkeypatch.setattr("chatserver.hot.users.login_attempts.REFUSALS_MAX", 1)
+    monkeypatch.setattr("chatserver.hot.users.login_rate_limits.REFUSALS_MAX", 1)
     async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
-        tries = LoginAttempts(hot, LIMITS)
+        tries = LoginRateLimits(hot, LIMITS)
         for network in ("4-c00005", "4-c00006"):
             for _ in range(2):
                 await tries.take_entry(network)
@@ -82,7 +82,7 @@ async def test_remembered_refusals_are_bounded(
 async def test_attempts_of_a_source_come_back_with_time(redis_url: str) -> None:
     """No source is locked out for good, and a right password counts for nothing."""
     async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
-        tries = LoginAttempts(hot, LIMITS)
+        tries = LoginRateLimits(hot, LIMITS)
         for _ in range(9):
             await tries.take_back(await tries.begin(stranger("zoe", "n1")))
 
@@ -104,7 +104,9 @@ async def test_attempts_of_a_source_come_back_with_time(redis_url: str) -> None:
 async def test_guesses_of_strangers_delay_strangers_and_no_known_device(redis_url: str) -> None:
     """Past the budget of an account strangers are marked as over it; known devices never are."""
     async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
-        tries = LoginAttempts(hot, LIMITS.model_copy(update={"logins": config.RateLimit(0.001, 3)}))
+        tries = LoginRateLimits(
+            hot, LIMITS.model_copy(update={"logins": config.RateLimit(0.001, 3)})
+        )
         begun = [await tries.begin(stranger("yan", f"n{n}")) for n in range(6)]
         known = await tries.begin(LoginAttempt(UserId("yan"), "device", is_known=True))
         again = await tries.begin(stranger("yan", "n0"))
@@ -118,7 +120,7 @@ async def test_guesses_of_strangers_delay_strangers_and_no_known_device(redis_ur
 async def test_right_password_gives_the_budget_of_the_account_back(redis_url: str) -> None:
     """Owners who log in from many places use nothing up."""
     async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
-        tries = LoginAttempts(hot, LIMITS)
+        tries = LoginRateLimits(hot, LIMITS)
         for n in range(12):
             begun = await tries.begin(stranger("xia", f"n{n}"))
             assert not begun.is_over_budget

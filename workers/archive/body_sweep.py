@@ -17,7 +17,7 @@ from chatserver.hot.chats.backlog import Backlog
 from chatserver.hot.leases import Lease
 from chatserver.telemetry import metrics
 from chatserver.warm.messages.long_bodies import PREFIX, LongBodies, place_of_object
-from workers.rounds import make_rounds
+from workers.periodic_work import make_rounds
 
 log = structlog.get_logger()
 

@@ -40,8 +40,8 @@ from chatserver.warm.chats.directory import Directory
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.messages.long_bodies import LongBodies
+from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.messages.store import PersistItem
-from chatserver.warm.messages.write_shards import ShardList
 
 PAGE: Final = 100
 ROWS_PAGE: Final = 100

@@ -17,7 +17,7 @@ from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.messages.store import decode_item
 from workers.archive import LEASE_S
 from workers.archive.container import ArchiveContainer
-from workers.rounds import make_rounds
+from workers.periodic_work import make_rounds
 
 log = structlog.get_logger()
 

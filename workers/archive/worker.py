@@ -26,7 +26,7 @@ from workers.archive.container import ArchiveContainer
 from workers.archive.stream_reader import run_stream
 from workers.archive.ttl_expiry import run_expiry
 from workers.partitions import keep_running, run_partitions
-from workers.rounds import make_rounds
+from workers.periodic_work import make_rounds
 
 log = structlog.get_logger()
 

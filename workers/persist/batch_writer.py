@@ -4,7 +4,7 @@ A `Piece` is the unit of writing for one chat. The entries of all pieces of one 
 per call, in sequence. If this process and Redis die together, the missing entries of a chat are
 among its last `WRITE_MAX`. Changes to earlier messages follow, so no message has the effect of an
 entry that is not stored. A missing effect is applied when the chat is loaded
-(`chatserver.service.messaging.unapplied_changes`).
+(`chatserver.service.messaging.message_change_recovery`).
 
 A writer is impatient or patient. An impatient writer fails on the first failed write; the caller
 then writes the pieces one by one to find the slow chat. A patient writer retries with growing,

@@ -59,7 +59,7 @@ from workers.partitions import run_partitions
 from workers.persist.batch_effects import Work, tombstone_in_place_of
 from workers.persist.batch_writer import LeaseLost, NotWritten, Piece, Writer, bury
 from workers.persist.chat_queues import CHUNK_MAX, Batch, ChatQueue, ChatQueues, Chunk
-from workers.persist.write_sharding import WriteSharding
+from workers.persist.shard_scaling import WriteSharding
 
 log = structlog.get_logger()
 

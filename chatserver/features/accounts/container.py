@@ -12,7 +12,7 @@ from chatserver.domain.access.reserved_names import RESERVED_NAMES, ReservedName
 from chatserver.features.accounts.service.accounts import Accounts
 from chatserver.features.accounts.service.logins import Logins
 from chatserver.features.accounts.warm import AccountRows
-from chatserver.hot.users.login_attempts import LoginAttempts
+from chatserver.hot.users.login_rate_limits import LoginRateLimits
 
 
 class AccountContainer:
@@ -40,7 +40,7 @@ class AccountContainer:
             passwords=Passwords(auth),
             logins=self.logins,
             revocation=self._core.revocation,
-            attempts=LoginAttempts(self._core.hot, self._core.settings.limits),
+            attempts=LoginRateLimits(self._core.hot, self._core.settings.limits),
             devices=DeviceTokens(auth, self._core.clock),
             settings=auth,
             clock=self._core.clock,

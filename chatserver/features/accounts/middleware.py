@@ -1,9 +1,9 @@
 """Early refusal of logins that are certain to be rate limited, before the framework runs.
 
 A refused login costs the framework more than ten times what it costs here, and guessers do not stop
-when they are refused. `LoginAttempts` keeps the time until which Redis refuses a bucket; a request
-that is sent earlier is answered from memory. Nothing is refused here that the login itself would
-not refuse: a request without a known refusal is passed on unchanged.
+when they are refused. `LoginRateLimits` keeps the time until which Redis refuses a bucket; a
+request that is sent earlier is answered from memory. Nothing is refused here that the login itself
+would not refuse: a request without a known refusal is passed on unchanged.
 
 Whoever tries again before ``retry_after_ms`` gets the answer up to `DELAY_MS_MAX` later, so that a
 guesser sends fewer requests over the same connections. At most `DELAYED_OF_NETWORK_MAX` requests of
@@ -35,7 +35,7 @@ from chatserver.domain.client_addresses import (
 from chatserver.errors import BadRequest, ClientError, RateLimited
 from chatserver.features.accounts.container import AccountContainer
 from chatserver.features.accounts.routes import LOGIN_PATH, PasswordLogin, list_device_tokens
-from chatserver.hot.users.login_attempts import TOO_MANY_LOGINS
+from chatserver.hot.users.login_rate_limits import TOO_MANY_LOGINS
 
 BODY_BYTES_MAX: Final = 8192  # longer bodies are passed on
 DELAY_MS_MAX: Final = 1000

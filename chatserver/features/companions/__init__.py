@@ -31,7 +31,7 @@ FEATURE = Feature(
     dev_data="chatserver.features.companions.dev_data:create_echo",
     ports={
         "check_companion_send": _SEND,
-        "handle_companion_call": "chatserver.features.companions.worker.rpc:companion_calls",
+        "handle_companion_call": "chatserver.features.companions.worker.rpc_handlers:make_handler",
         "record_pending": "chatserver.features.companions.container:record_pending",
         "revive_session": "chatserver.features.companions.container:revive_session",
     },

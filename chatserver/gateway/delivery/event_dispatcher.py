@@ -12,7 +12,7 @@ from chatserver.domain.access.logins import Marks
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, SessionId, UserId
 from chatserver.domain.messages import InboxPositions
 from chatserver.domain.presence import PresenceRecord, State
-from chatserver.gateway.delivery.large_chats import Channels
+from chatserver.gateway.delivery.large_chat_delivery import Channels
 from chatserver.gateway.session.session_context import HotPathCounters
 from chatserver.gateway.session.session_registry import SessionRegistry
 from chatserver.gateway.transport.framing import text_frame, text_header

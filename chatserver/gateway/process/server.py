@@ -36,7 +36,7 @@ from chatserver.domain.ids import GatewayId, UserId, new_id
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError
 from chatserver.gateway.delivery.event_dispatcher import EventDispatcher
-from chatserver.gateway.delivery.large_chats import Channels
+from chatserver.gateway.delivery.large_chat_delivery import Channels
 from chatserver.gateway.delivery.mailbox_check import MailboxCheck
 from chatserver.gateway.process.draining import REASON, poll_until, send_byes
 from chatserver.gateway.session.command_handler import CommandHandler

@@ -22,7 +22,7 @@ from chatserver.domain.inboxes import InboxState
 from chatserver.domain.jitter import jittered
 from chatserver.domain.presence import SessionActivity
 from chatserver.errors import ChatError, NotFound, Unavailable
-from chatserver.gateway.delivery.large_chat import ChannelPlace, Entry, read_transition
+from chatserver.gateway.delivery.large_chat_channel import ChannelPlace, Entry, read_transition
 from chatserver.gateway.session.session_auth import SessionAuth
 from chatserver.gateway.session.session_context import SessionContext
 from chatserver.gateway.session.state_machine import DeviceCursor, SessionState, Stage, Verdict

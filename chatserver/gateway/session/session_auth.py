@@ -7,7 +7,7 @@ from collections.abc import Callable
 from chatserver.domain.access.logins import Claims, Marks, check_marks
 from chatserver.errors import Banned, ChatError, ClientError, Forbidden, Unavailable
 from chatserver.protocol.codes import Close
-from chatserver.service.access.authentication import TokenAuthentication
+from chatserver.service.access.token_authentication import TokenAuthentication
 
 
 def close_code_of(error: ChatError) -> Close:

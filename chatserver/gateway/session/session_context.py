@@ -10,7 +10,7 @@ import structlog
 
 from chatserver import config
 from chatserver.container.gateway import GatewayContainer
-from chatserver.gateway.delivery.large_chats import Channels
+from chatserver.gateway.delivery.large_chat_delivery import Channels
 from chatserver.gateway.session.requests import Requests
 from chatserver.gateway.session.session_auth import TokenExpiry
 from chatserver.gateway.transport.slow_clients import SlowClients

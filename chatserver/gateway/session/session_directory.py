@@ -1,7 +1,7 @@
 """Session directory: registers sessions on this gateway and across all gateways.
 
 A device has one session and a user at most `sessions_per_user_max`, across all gateways. Redis
-decides (`chatserver.hot.users.session_directory`). The gateway of a replaced session is notified by
+decides (`chatserver.hot.users.user_sessions`). The gateway of a replaced session is notified by
 mailbox and closes it with 3004. Registering and removing sessions also updates presence and
 releases the user's rate limits.
 """
@@ -20,7 +20,7 @@ from chatserver.domain.presence import PresenceChange
 from chatserver.gateway.session.session import Session
 from chatserver.gateway.session.session_registry import SessionRegistry
 from chatserver.hot.bus.mailbox import PresenceMail, Replaced
-from chatserver.hot.users.session_directory import Claim
+from chatserver.hot.users.user_sessions import Claim
 from chatserver.protocol.codes import Close
 
 log = structlog.get_logger()

@@ -211,7 +211,7 @@ class CallHead(msgspec.Struct):
     """Header of a call, which workers of other versions can decode, too.
 
     `user`: the user to whose fair share of the worker the call is charged
-    (`chatserver.service.fair_slots`).
+    (`chatserver.service.fair_semaphore`).
     """
 
     id: str

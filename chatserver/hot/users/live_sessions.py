@@ -1,6 +1,6 @@
 """Read-only list of a user's sessions over all gateways.
 
-`chatserver.hot.users.session_directory` writes the data.
+`chatserver.hot.users.user_sessions` writes the data.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ import uvloop
 
 from chatserver import config
 from chatserver.domain.ids import ChatId, UserId
-from chatserver.hot.chats.chat_loader import HotChatLoader
+from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.redis.factory import open_hot
 from chatserver.loadtest import wire
 from chatserver.loadtest.arrival_schedule import Pacer, schedule

@@ -37,9 +37,9 @@ from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
 from chatserver.warm.dynamo.paced_client import PacedClient
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.messages.long_bodies import LongBodies
-from chatserver.warm.messages.write_shards import ShardList
+from chatserver.warm.messages.sharded_chats import ShardList
 from workers.partitions import run_partitions
-from workers.rounds import make_rounds
+from workers.periodic_work import make_rounds
 
 log = structlog.get_logger()
 

@@ -14,11 +14,11 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import DIRECT_PREFIX, ChatId, UserId
 from chatserver.domain.moderation import format_strictness
 from chatserver.errors import NotFound, Unavailable
-from chatserver.hot.chats.chat_loader import HotChatLoader
+from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.service.history.newest_messages import NewestMessages
-from chatserver.service.history.older_tiers import OlderTiers
-from chatserver.service.membership.lost_changes import LostChanges
-from chatserver.service.messaging.unapplied_changes import UnappliedChanges
+from chatserver.service.history.warm_and_cold_log import OlderTiers
+from chatserver.service.membership.membership_recovery import LostChanges
+from chatserver.service.messaging.message_change_recovery import UnappliedChanges
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.messages.message_changes import MessageChanges
 

@@ -18,7 +18,7 @@ from chatserver.domain.text import parse_name
 from chatserver.errors import BadRequest, ChatError, NotFound, Unavailable
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
-from chatserver.hot.chats.large_chats import LargeChatSubscriptions
+from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames

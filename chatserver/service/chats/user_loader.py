@@ -11,7 +11,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.inboxes import ListedChat
 from chatserver.hot.chats.amendments import Hidden
-from chatserver.hot.chats.chat_loader import HotChatLoader
+from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.service.membership.change_records import is_large_in_inboxes
 from chatserver.service.moderation.block_policy import BlockPolicy

@@ -26,8 +26,8 @@ from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import INT_MAX, Message
-from chatserver.service.history.older_tiers import OlderTiers
 from chatserver.service.history.views import View, Views
+from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.dynamo.paging import Page, Token
 from chatserver.warm.messages.chat_files import ChatFiles

@@ -8,9 +8,9 @@ from chatserver.domain.archive_segments import ARCHIVED_KIND
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import Unavailable
-from chatserver.hot.chats.chat_loader import HotChatLoader
+from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.protocol import frames
-from chatserver.service.history.older_tiers import OlderTiers
+from chatserver.service.history.warm_and_cold_log import OlderTiers
 
 log = structlog.get_logger()
 

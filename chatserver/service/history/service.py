@@ -1,7 +1,7 @@
 """History: pages of a chat, from the hot tier and, for older messages, from the warm and cold tier.
 
 A page is contiguous in seq. This is checked, not assumed: entries after a gap are not returned.
-`chatserver.service.history.older_tiers` combines the warm and the cold tier.
+`chatserver.service.history.warm_and_cold_log` combines the warm and the cold tier.
 
 A reader who left and rejoined has several readable periods. A page covers one of them. The page
 before its oldest message ends with the previous period; the page after its newest starts with the

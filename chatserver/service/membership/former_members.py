@@ -17,7 +17,7 @@ from chatserver.domain.membership_periods import FormerMember, Period
 from chatserver.hot.chats.amendments import Hidden
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.protocol import codec
-from chatserver.service.history.older_tiers import OlderTiers
+from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.chats.records import Member
 

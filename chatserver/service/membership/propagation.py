@@ -24,7 +24,7 @@ from chatserver.domain.moderation import format_strictness
 from chatserver.errors import ChatError, NotFound, Unavailable
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.audiences import Audiences
-from chatserver.hot.chats.large_chats import LargeChatSubscriptions
+from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership
 from chatserver.hot.chats.membership_notices import MembershipNotice
 from chatserver.hot.chats.undelivered import UndeliveredChats

@@ -15,7 +15,7 @@ ordered steps, and another process completes an interrupted one::
 4. Members get the entries by the regular fan-out. For members who left, the last entry is the one
    about that. New members get the chat in their list.
 5. The change is deleted from the row, and the marker is removed. Until the entries are stored, the
-   row keeps a copy for `chatserver.service.membership.lost_changes`.
+   row keeps a copy for `chatserver.service.membership.membership_recovery`.
 
 If a process dies between (2) and (3), it has not reported success. The change is in the row, so
 the next change of the chat, a retry of the request, a load of the chat into an empty Redis, or

@@ -45,7 +45,7 @@ from chatserver.domain.text import WIDEST, BodyBounds, parse_body
 from chatserver.errors import BadRequest, ChatError, Conflict, NotFound, Overloaded, Unavailable
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.group_commit import PartitionedCommit
-from chatserver.hot.chats.large_chats import LargeChatSubscriptions
+from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.undelivered import UndeliveredChats
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames

@@ -25,6 +25,7 @@ from chatserver.warm.messages.chat_rows import ChatRows, place_item
 from chatserver.warm.messages.checksums import Verdict, verify
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
 from chatserver.warm.messages.seq_search import TS_MAX
+from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.messages.store import (
     PersistItem,
     decode_each,
@@ -33,7 +34,6 @@ from chatserver.warm.messages.store import (
     encode_item,
 )
 from chatserver.warm.messages.ttl import find_ttl
-from chatserver.warm.messages.write_shards import ShardList
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 

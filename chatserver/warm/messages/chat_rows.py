@@ -21,7 +21,7 @@ from chatserver.domain.write_sharding import Layout, Layouts, Piece, ShardMerge,
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Chunk, PlainRows, Rows, Span, Token
 from chatserver.warm.messages.seq_search import TS_MAX
-from chatserver.warm.messages.write_shards import ShardList
+from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 

@@ -23,9 +23,9 @@ from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.messages.chat_rows import ChatRows, place_item
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
+from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.messages.store import PersistItem, decode_item, decode_items, encode_item
 from chatserver.warm.messages.ttl import FOR_EVER, ItemRetention
-from chatserver.warm.messages.write_shards import ShardList
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 

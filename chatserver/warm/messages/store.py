@@ -57,8 +57,8 @@ from chatserver.warm.messages.chat_rows import ChatRows, place_item
 from chatserver.warm.messages.checksums import checksum_of
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
 from chatserver.warm.messages.seq_search import PROBES_MAX, TS_MAX, Place, Probe, SeqSearch
+from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.messages.ttl import FOR_EVER, ItemRetention
-from chatserver.warm.messages.write_shards import ShardList
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 

@@ -12,7 +12,7 @@ from chatserver.api.idempotency import name_of, short_digest
 from chatserver.config import Redis
 from chatserver.domain.access.principals import Principal
 from chatserver.domain.ids import UserId
-from chatserver.hot.bus.idempotent_answers import Answer, Answers
+from chatserver.hot.bus.idempotent_responses import Answer, Answers
 from chatserver.hot.redis.factory import open_hot
 from tests.integration.api.support import Caller, make_group, problem_of
 from tests.support.rawchat import RawChat

@@ -7,7 +7,7 @@ import contextlib
 from typing import Any
 
 from chatserver import config
-from chatserver.domain.access.login_attempts import LoginAttempt
+from chatserver.domain.access.login_attempt import LoginAttempt
 from chatserver.domain.amendments import Amendment, Outcome
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, DeviceId, GatewayId, Mid, Ref, Seq, SessionId, UserId
@@ -25,7 +25,7 @@ from chatserver.features.push.hot import DueChats, PushState
 from chatserver.features.social.hot import LikeQueue, PostWakeUp
 from chatserver.features.social.model import PostIds
 from chatserver.features.webhooks.hot import EventQueue
-from chatserver.hot.bus.idempotent_answers import Answer, Answers
+from chatserver.hot.bus.idempotent_responses import Answer, Answers
 from chatserver.hot.bus.job_progress import Jobs
 from chatserver.hot.bus.mailbox import Mailbox, MailboxWriter
 from chatserver.hot.bus.rpc_client import WarmCalls
@@ -33,11 +33,11 @@ from chatserver.hot.bus.rpc_queue import CallQueue
 from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.backlog import Backlog, CommitEntry, HideEntry
-from chatserver.hot.chats.chat_loader import HotChatLoader
 from chatserver.hot.chats.eviction import Eviction
 from chatserver.hot.chats.expiry_times import ExpiringMessages
 from chatserver.hot.chats.group_commit import PartitionedCommit
-from chatserver.hot.chats.large_chats import LargeChatSubscriptions
+from chatserver.hot.chats.hot_chat_loader import HotChatLoader
+from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership, MemberCheck
 from chatserver.hot.chats.undelivered import UndeliveredChats
 from chatserver.hot.key_sets import KeySets
@@ -48,12 +48,12 @@ from chatserver.hot.redis.memory import list_memory
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.group_quotas import GroupQuotas
 from chatserver.hot.users.inbox import Inboxes
-from chatserver.hot.users.login_attempts import LoginAttempts
+from chatserver.hot.users.login_rate_limits import LoginRateLimits
 from chatserver.hot.users.presence import Presence
 from chatserver.hot.users.presence_subscriptions import PresenceStates
 from chatserver.hot.users.rate_limits import Limits
 from chatserver.hot.users.revocations import Revocations
-from chatserver.hot.users.session_directory import Claim, Sessions
+from chatserver.hot.users.user_sessions import Claim, Sessions
 from chatserver.operations.audit.hot import AuditResults, Found, Round
 from chatserver.operations.cost.hot import UsageTotals
 from chatserver.operations.overview.hot import MEASURED_MAX, BacklogStats, ProcessStatsLog
@@ -228,7 +228,7 @@ async def use_seen(hot: HotClient, users: list[UserId]) -> None:
     for user in users:
         await limits.find("sends", user).pay("messages")
     await limits.close()
-    await LoginAttempts(hot, config.Limits()).begin(LoginAttempt(users[0], "n1", is_known=False))
+    await LoginRateLimits(hot, config.Limits()).begin(LoginAttempt(users[0], "n1", is_known=False))
 
 
 async def use_inboxes(

@@ -10,7 +10,7 @@ from litestar import Request
 
 from chatserver.api.disconnects import run_while_connected
 from chatserver.auth.password_queue import PasswordQueue
-from chatserver.domain.access.login_attempts import LoginAttempt
+from chatserver.domain.access.login_attempt import LoginAttempt
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, RateLimited
 

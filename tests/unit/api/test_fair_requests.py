@@ -12,7 +12,7 @@ from chatserver.api.problems import EXCEPTION_HANDLERS
 from chatserver.api.security import Actor, dependencies
 from chatserver.domain.access.principals import Principal
 from chatserver.domain.ids import UserId
-from chatserver.service.fair_slots import FairSlots
+from chatserver.service.fair_semaphore import FairSemaphore
 
 
 class Arrivals:
@@ -25,7 +25,7 @@ class Arrivals:
 class World:
     """An API with one slow route for work, and one for sends."""
 
-    def __init__(self, slots: FairSlots) -> None:
+    def __init__(self, slots: FairSemaphore) -> None:
         self.begun: list[str] = []
         self.may_end = asyncio.Event()
 
@@ -71,7 +71,7 @@ class World:
 
 async def test_requests_of_one_user_leave_room_for_others() -> None:
     """Whoever makes many requests at once waits for their own; sends are not counted."""
-    world = World(FairSlots(total_max=10, user_max=2, waiting_max=3, requests="requests"))
+    world = World(FairSemaphore(total_max=10, user_max=2, waiting_max=3, requests="requests"))
     flood = [world.ask("busy") for _ in range(6)]
     await world.until_begun(2)
 
@@ -90,7 +90,7 @@ async def test_requests_of_one_user_leave_room_for_others() -> None:
 
 async def test_requests_that_fail_or_end_give_their_slots_back() -> None:
     """Slots are free again after each answer."""
-    world = World(FairSlots(total_max=1, user_max=1, waiting_max=50, requests="requests"))
+    world = World(FairSemaphore(total_max=1, user_max=1, waiting_max=50, requests="requests"))
     world.may_end.set()
 
     answers = await asyncio.gather(*(world.ask(f"u{n % 3}") for n in range(12)))

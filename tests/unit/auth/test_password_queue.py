@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from chatserver.auth.password_queue import ACCOUNT_MAX, SOURCE_MAX, PasswordQueue
-from chatserver.domain.access.login_attempts import LoginAttempt
+from chatserver.domain.access.login_attempt import LoginAttempt
 from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError, Overloaded, RateLimited
 

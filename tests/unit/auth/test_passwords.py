@@ -18,7 +18,7 @@ from chatserver.auth.passwords import (
     common_passwords,
 )
 from chatserver.config import Auth
-from chatserver.domain.access.login_attempts import LoginAttempt
+from chatserver.domain.access.login_attempt import LoginAttempt
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, RateLimited
 

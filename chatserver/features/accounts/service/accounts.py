@@ -20,7 +20,7 @@ from collections.abc import Collection, Container, Iterable, Mapping
 from chatserver.auth.device_tokens import DeviceTokens
 from chatserver.auth.passwords import Passwords
 from chatserver.config import Auth
-from chatserver.domain.access.login_attempts import LoginAttempt
+from chatserver.domain.access.login_attempt import LoginAttempt
 from chatserver.domain.access.logins import BANNED, Login
 from chatserver.domain.client_addresses import network_of
 from chatserver.domain.clock import Clock
@@ -39,7 +39,7 @@ from chatserver.errors import (
 )
 from chatserver.features.accounts.service.logins import Grant, Logins
 from chatserver.features.accounts.warm import AccountRows, Credential
-from chatserver.hot.users.login_attempts import LoginAttempts
+from chatserver.hot.users.login_rate_limits import LoginRateLimits
 from chatserver.service.access.revocation import Revoking
 from chatserver.warm.chats.records import User
 
@@ -57,7 +57,7 @@ class Accounts:
         passwords: Passwords,
         logins: Logins,
         revocation: Revoking,
-        attempts: LoginAttempts,
+        attempts: LoginRateLimits,
         devices: DeviceTokens,
         settings: Auth,
         clock: Clock,

@@ -37,7 +37,7 @@ from chatserver.features.attachments.model import (
 )
 from chatserver.features.attachments.warm import Attachments
 from chatserver.protocol import codec, frames
-from chatserver.service.fair_slots import FairSlots
+from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.service.history.service import History
 
 WAITING_MAX = 20  # uploads of one user that no message uses yet
@@ -104,7 +104,7 @@ class Uploads:
         self._pages = pages
         self._settings = settings
         self._clock = clock
-        self._checks = FairSlots(
+        self._checks = FairSemaphore(
             total_max=CHECKS_MAX, user_max=1, waiting_max=CHECKS_WAITING_MAX, requests="uploads"
         )
         self._bounds = Bounds(settings.size_bytes_max, WAITING_MAX, settings.waiting_bytes_max)

@@ -23,7 +23,7 @@ from chatserver.hot.chats.backlog import Backlog
 from chatserver.hot.leases import Lease
 from chatserver.telemetry.failpoints import failpoint
 from workers.archive.body_sweep import BodySweeper
-from workers.rounds import make_rounds
+from workers.periodic_work import make_rounds
 
 log = structlog.get_logger()
 

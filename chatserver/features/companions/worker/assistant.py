@@ -44,7 +44,7 @@ from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.amendments import Hidden
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.group_commit import PartitionedCommit
-from chatserver.hot.chats.large_chats import LargeChatSubscriptions
+from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership, MemberCheck
 from chatserver.hot.leases import Lease
 from chatserver.service.history.service import History

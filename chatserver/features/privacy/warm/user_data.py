@@ -21,8 +21,8 @@ from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.messages.chat_rows import ChatRows
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies
+from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.messages.store import decode_items
-from chatserver.warm.messages.write_shards import ShardList
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, SENDER_INDEX, DirectoryField
 from chatserver.warm.schema.tables import MessageField as Field
 

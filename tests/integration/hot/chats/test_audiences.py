@@ -11,7 +11,7 @@ from chatserver.domain.messages import generation_phase
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.chats import audiences as audience
 from chatserver.hot.chats.audiences import Audiences
-from chatserver.hot.chats.chat_loader import HotChatLoader
+from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.wire import pack

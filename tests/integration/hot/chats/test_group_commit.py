@@ -18,9 +18,9 @@ from chatserver.domain.messages import Audience, InboxPositions, PendingDraft, p
 from chatserver.errors import ChatError, Overloaded, Unavailable
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.backlog import Backlog, CommitEntry
-from chatserver.hot.chats.chat_loader import HotChatLoader
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.group_commit import PartitionedCommit
+from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.wire import pack

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chatserver.domain.ids import GatewayId, Seq, UserId
 from chatserver.domain.inboxes import LargePlace
-from chatserver.hot.chats.large_chats import LargeChatSubscriptions
+from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.redis.client import HotClient
 from tests.integration.hot.support import ALICE, BOB, CHAT, EPOCH, Scripts
 

@@ -8,8 +8,8 @@ from chatserver.domain.amendments import Amendment, Outcome
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Mid, Ref, Seq
 from chatserver.hot.chats.amendments import Amendments
 from chatserver.hot.chats.backlog import Backlog
-from chatserver.hot.chats.chat_loader import HotChatLoader
 from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import codec

@@ -8,7 +8,7 @@ from typing import Any
 from chatserver.config import Warm
 from chatserver.domain.write_sharding import Layout, parse_layout
 from chatserver.warm.dynamo.client import DynamoClient, Item
-from chatserver.warm.messages.write_shards import SHARD_REFRESH_S
+from chatserver.warm.messages.sharded_chats import SHARD_REFRESH_S
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES
 
 KEY: Item = {"PK": {"S": "shards"}, "SK": {"S": "shards"}}

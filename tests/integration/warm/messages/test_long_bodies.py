@@ -15,7 +15,7 @@ from chatserver.errors import Unavailable
 from chatserver.features.privacy.warm.user_data import PersonalRows
 from chatserver.protocol.frames import Attachment
 from chatserver.service.history.cold_log import ColdLog
-from chatserver.service.history.older_tiers import OlderTiers
+from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.telemetry import metrics
 from chatserver.warm.messages import long_bodies
 from chatserver.warm.messages.chat_files import ChatFiles

@@ -21,7 +21,7 @@ from chatserver.domain.ids import ChatId
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
 from chatserver.service.history.cold_log import ColdLog
-from chatserver.service.history.older_tiers import OlderTiers
+from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
 from chatserver.warm.messages.store import PersistItem

@@ -252,7 +252,7 @@ async def test_persist_of_one_slow_chat_does_not_stop_the_others(
 
 
 @pytest.mark.constants(
-    {"workers.persist.worker.BATCH_MAX": 2, "workers.persist.write_sharding.SHARD_WINDOW_S": 0.05}
+    {"workers.persist.worker.BATCH_MAX": 2, "workers.persist.shard_scaling.SHARD_WINDOW_S": 0.05}
 )
 async def test_chat_that_is_throttled_is_spread_although_nothing_of_it_is_written(
     container: StorageContainer, gateway: Gateway, tables: Tables, fault_proxy: DynamoProxy

@@ -11,7 +11,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.chat_log import ChatLog
-from chatserver.hot.chats.large_chats import LargeChatSubscriptions
+from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.protocol import frames
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import (

@@ -11,9 +11,9 @@ from chatserver.domain.ids import ChatId, Epoch, Seq, Ts, UserId
 from chatserver.domain.inboxes import LargePlace
 from chatserver.domain.messages import LogEntry
 from chatserver.errors import Unavailable
-from chatserver.gateway.delivery.large_chat import LargeChatTransition
-from chatserver.gateway.delivery.large_chats import Channels
-from chatserver.hot.chats.large_chats import LargeHead
+from chatserver.gateway.delivery.large_chat_channel import LargeChatTransition
+from chatserver.gateway.delivery.large_chat_delivery import Channels
+from chatserver.hot.chats.large_chat_subscriptions import LargeHead
 from chatserver.protocol import codec
 from chatserver.service.history.large_chat_log import ChannelEntry
 

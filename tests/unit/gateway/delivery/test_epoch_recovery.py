@@ -15,7 +15,7 @@ from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.inbox_cursors import Coverage
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import Unavailable
-from chatserver.gateway.delivery.large_chats import Channels
+from chatserver.gateway.delivery.large_chat_delivery import Channels
 from chatserver.gateway.session import session as session_module
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.session import Session

@@ -15,7 +15,7 @@ from chatserver.domain.ids import Epoch, Seq, UserId
 from chatserver.domain.inbox_cursors import Coverage
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import Unavailable
-from chatserver.gateway.delivery.large_chat import Entry
+from chatserver.gateway.delivery.large_chat_channel import Entry
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.session import Session
 from chatserver.gateway.session.session_context import HotPathCounters, SessionTasks

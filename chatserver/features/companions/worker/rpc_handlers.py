@@ -18,7 +18,7 @@ from chatserver.features.companions.frames import describe_companion, describe_s
 from chatserver.hot.bus import rpc
 
 
-def companion_calls(container: StorageContainer) -> storage_ports.HandleCompanionCall:
+def make_handler(container: StorageContainer) -> storage_ports.HandleCompanionCall:
     return functools.partial(handle_companion_call, container)
 
 

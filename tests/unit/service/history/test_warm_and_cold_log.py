@@ -16,7 +16,7 @@ from chatserver.domain.ids import Seq, Ts
 from chatserver.errors import Unavailable
 from chatserver.protocol.frames import Message
 from chatserver.service.history.cold_log import apply_late_changes
-from chatserver.service.history.older_tiers import RESTORED_CACHED_S, OlderTiers
+from chatserver.service.history.warm_and_cold_log import RESTORED_CACHED_S, OlderTiers
 
 CHAT = "c1"
 

@@ -153,7 +153,7 @@ async def test_entries_are_found_below_the_newest_messages(
     """More was stored since than a load reads."""
     chat = group.chat
     monkeypatch.setattr("chatserver.service.history.newest_messages.RECENT_MESSAGES", 2)
-    monkeypatch.setattr("chatserver.service.membership.lost_changes._PAGE", 3)
+    monkeypatch.setattr("chatserver.service.membership.membership_recovery._PAGE", 3)
     await change_three_times(container, chat)
     await Gateway(container.hot).send(await container.audiences.get_fresh(chat), *"abcdefg")
     await persist(container)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from chatserver.domain.ids import ChatId, Epoch, epoch_began_ms
 from chatserver.protocol import frames
 from chatserver.protocol.entry_rules import AMENDING, apply_entry, tombstone_of
-from chatserver.service.history.older_tiers import OlderTiers
+from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.messages.message_changes import MessageChanges
 
 CLOCKS_APART_S_MAX = 3600  # maximum clock lead of an earlier Redis

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership_changes import MembershipChange
-from chatserver.hot.chats.chat_loader import HotChatLoader
+from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.protocol import frames
-from chatserver.service.history.older_tiers import OlderTiers
+from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.service.membership.change_records import find_change_to_load, find_unstored
 from chatserver.warm.chats.records import Chat
 

@@ -17,7 +17,7 @@ import math
 import time
 
 from chatserver import config
-from chatserver.domain.access.login_attempts import LoginAttempt
+from chatserver.domain.access.login_attempt import LoginAttempt
 from chatserver.errors import RateLimited, Unavailable
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, load_script
@@ -58,7 +58,7 @@ class _Refusals:
         return RateLimited(TOO_MANY_LOGINS, retry_after_ms=wait_ms)
 
 
-class LoginAttempts:
+class LoginRateLimits:
     """The login attempt buckets."""
 
     def __init__(self, hot: HotClient, settings: config.Limits) -> None:

@@ -12,7 +12,10 @@ from chatserver.domain.ids import ChatId, Epoch
 from chatserver.errors import Unavailable
 from chatserver.protocol.entry_rules import apply_entry, tombstone_of
 from chatserver.protocol.frames import Message
-from chatserver.service.messaging.unapplied_changes import CLOCKS_APART_S_MAX, UnappliedChanges
+from chatserver.service.messaging.message_change_recovery import (
+    CLOCKS_APART_S_MAX,
+    UnappliedChanges,
+)
 
 CHAT = ChatId("g-1")
 LOST_S = 1_800_000_000  # when the epoch began

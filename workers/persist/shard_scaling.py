@@ -20,7 +20,7 @@ from chatserver.domain.write_sharding import is_shards
 from chatserver.errors import ChatError
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.telemetry import metrics
-from chatserver.warm.messages.write_shards import ShardList
+from chatserver.warm.messages.sharded_chats import ShardList
 from workers.persist.batch_effects import Work
 
 log = structlog.get_logger()

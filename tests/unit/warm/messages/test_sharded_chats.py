@@ -20,12 +20,12 @@ from chatserver.config import Warm
 from chatserver.domain.write_sharding import STRETCHES_KEPT, STRETCHES_MAX, Layout, ShardingPeriod
 from chatserver.errors import CorruptData
 from chatserver.warm.dynamo.client import ConditionFailed, Item
-from chatserver.warm.messages import write_shards
-from chatserver.warm.messages.write_shards import LEAD, SLACK, ShardList
+from chatserver.warm.messages import sharded_chats
+from chatserver.warm.messages.sharded_chats import LEAD, SLACK, ShardList
 from tests.support.constants import constants
 
 FOR_S = 1.0
-REFRESH = "chatserver.warm.messages.write_shards.SHARD_REFRESH_S"
+REFRESH = "chatserver.warm.messages.sharded_chats.SHARD_REFRESH_S"
 pytestmark = pytest.mark.constants({REFRESH: FOR_S})
 US = 1_000_000
 STEPS = 700
@@ -327,7 +327,7 @@ async def test_full_list_takes_no_more_chats(monkeypatch: pytest.MonkeyPatch) ->
     row, time = Row(), Time()
     shards = list_of(row, time)
     await shards.get()
-    monkeypatch.setattr(write_shards, "TEXT_MAX", 100)
+    monkeypatch.setattr(sharded_chats, "TEXT_MAX", 100)
 
     async def now() -> int:
         return int(time.time() * US)

@@ -18,7 +18,7 @@ from chatserver.telemetry import metrics
 RETRY_MS = 1_000
 
 
-class FairSlots:
+class FairSemaphore:
     """At most `total_max` slots are held, and `user_max` per user; `waiting_max` per user may wait.
 
     `requests` is their name in error messages. `all_waiting_max` bounds the waiting requests of

@@ -26,7 +26,7 @@ import structlog
 
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.errors import ChatError, NotFound
-from chatserver.gateway.delivery.large_chat import (
+from chatserver.gateway.delivery.large_chat_channel import (
     Channel,
     ChannelPlace,
     Entry,
@@ -35,7 +35,7 @@ from chatserver.gateway.delivery.large_chat import (
     leaver_of,
 )
 from chatserver.gateway.transport.framing import text_frame
-from chatserver.hot.chats.large_chats import LargeChatSubscriptions, LargeHead
+from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions, LargeHead
 from chatserver.protocol import codec, frames
 from chatserver.service.history.large_chat_log import ChannelEntry, ChannelLog
 

@@ -8,13 +8,13 @@ import random
 import pytest
 
 from chatserver.errors import RateLimited
-from chatserver.service.fair_slots import FairSlots
+from chatserver.service.fair_semaphore import FairSemaphore
 
 
 class Work:
     """Work that goes on until it is let go; remembers the order in which it began."""
 
-    def __init__(self, slots: FairSlots) -> None:
+    def __init__(self, slots: FairSemaphore) -> None:
         self._slots = slots
         self.begun: list[str] = []
         self.ends: list[asyncio.Event] = []
@@ -38,7 +38,7 @@ async def settle() -> None:
 
 async def test_hold_of_a_user_with_much_work_lets_others_in_at_once() -> None:
     """Of ten slots one user has at most three, however much they ask for."""
-    work = Work(FairSlots(total_max=10, user_max=3, waiting_max=100, requests="calls"))
+    work = Work(FairSemaphore(total_max=10, user_max=3, waiting_max=100, requests="calls"))
     tasks = work.start("busy", 50)
     await settle()
     assert work.begun == ["busy"] * 3
@@ -54,7 +54,7 @@ async def test_hold_of_a_user_with_much_work_lets_others_in_at_once() -> None:
 
 async def test_hold_with_all_slots_taken_serves_users_in_turn() -> None:
     """A free slot goes to the next user, not to the next request."""
-    work = Work(FairSlots(total_max=1, user_max=1, waiting_max=100, requests="calls"))
+    work = Work(FairSemaphore(total_max=1, user_max=1, waiting_max=100, requests="calls"))
     tasks = work.start("a", 10) + work.start("b", 2) + work.start("c", 1)
     await settle()
     for number in range(6):
@@ -69,7 +69,7 @@ async def test_hold_with_all_slots_taken_serves_users_in_turn() -> None:
 
 async def test_hold_beyond_the_waiting_bound_is_rate_limited_for_that_user_only() -> None:
     """A user with too many waiting requests gets a retry time; other users still wait."""
-    work = Work(FairSlots(total_max=1, user_max=1, waiting_max=2, requests="calls"))
+    work = Work(FairSemaphore(total_max=1, user_max=1, waiting_max=2, requests="calls"))
     tasks = work.start("a", 3)
     await settle()
 
@@ -89,7 +89,7 @@ async def test_hold_cancelled_anywhere_gives_its_slot_back() -> None:
     """After any mix of ends and cancellations all slots are free again."""
     dice = random.Random(7)
     for _ in range(50):
-        slots = FairSlots(total_max=3, user_max=2, waiting_max=100, requests="calls")
+        slots = FairSemaphore(total_max=3, user_max=2, waiting_max=100, requests="calls")
         work = Work(slots)
         tasks = [task for user in "abc" for task in work.start(user, 6)]
         while not all(task.done() for task in tasks):

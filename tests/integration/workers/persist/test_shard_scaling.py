@@ -47,9 +47,9 @@ SHARDS = {
     "shards_max": 4,
 }
 SHARD_TIMES = {
-    "workers.persist.write_sharding.SHARD_WINDOW_S": 0.2,
-    "workers.persist.write_sharding.SHARD_CALM_S": 0.3,
-    "chatserver.warm.messages.write_shards.SHARD_REFRESH_S": REFRESH_S,
+    "workers.persist.shard_scaling.SHARD_WINDOW_S": 0.2,
+    "workers.persist.shard_scaling.SHARD_CALM_S": 0.3,
+    "chatserver.warm.messages.sharded_chats.SHARD_REFRESH_S": REFRESH_S,
 }
 pytestmark = pytest.mark.constants(SHARD_TIMES)
 ENV = {f"CHAT_WARM_{name.upper()}": str(value) for name, value in SHARDS.items()} | {

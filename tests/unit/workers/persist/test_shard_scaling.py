@@ -6,21 +6,21 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
+from chatserver.domain.shard_scaling import Layout, Layouts, ShardingPeriod, is_shards
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatserver.config import Warm
 from chatserver.domain.ids import GatewayId, Seq, Ts
-from chatserver.domain.write_sharding import Layout, Layouts, ShardingPeriod, is_shards
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.backlog import CommittedMessage
 from chatserver.protocol.frames import Message
 from chatserver.warm.messages.store import PersistItem
-from workers.persist import write_sharding
+from workers.persist import shard_scaling
 from workers.persist.batch_effects import Work
-from workers.persist.write_sharding import LoadMeter, WriteSharding, units_of, wanted_shards
+from workers.persist.shard_scaling import LoadMeter, WriteSharding, units_of, wanted_shards
 
-pytestmark = pytest.mark.constants({"workers.persist.write_sharding.SHARD_CALM_S": 60.0})
+pytestmark = pytest.mark.constants({"workers.persist.shard_scaling.SHARD_CALM_S": 60.0})
 
 US = 1_000_000
 MAX = 500
@@ -73,7 +73,7 @@ def test_silence_counts() -> None:
 
 def test_meter_forgets_who_was_silent_for_longest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its memory is bounded, and a busy chat stays in it whatever else is said."""
-    monkeypatch.setattr(write_sharding, "METERED_MAX", 20)
+    monkeypatch.setattr(shard_scaling, "METERED_MAX", 20)
     meter = LoadMeter(10)
     windows = []
 
