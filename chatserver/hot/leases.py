@@ -63,6 +63,10 @@ class Lease:
         """
         return self.left_s() > self._ttl_s * 2 / 3 or await self.claim()
 
+    def forget(self) -> None:
+        """Treat the lease as not held, because Redis lost it."""
+        self._until = 0.0
+
     @contextlib.asynccontextmanager
     async def given_back(self) -> AsyncIterator[None]:
         """Release the lease on exit if it is held; if that fails, it expires."""

@@ -59,10 +59,10 @@ class DueChats:
         self._backlog = hot.keys.backlog(self._partition)
 
     async def get_checkpoint(self) -> str:
-        """Return the last backlog entry read for pushes; initially the last persisted one."""
+        """Return the last backlog entry read for pushes; initially one before all that are left."""
         key = self._hot.keys.checkpoint(self._partition)
-        told, done = await self._hot.call("HMGET", key, "told", "id")
-        return bytes(told or done or b"0-0").decode()
+        told = await self._hot.call("HGET", key, "told")
+        return bytes(told or b"0-0").decode()
 
     async def list_after(self, entry_id: str, limit: int) -> list[BacklogEntry]:
         """Return the remaining entries after `entry_id`, oldest first."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 
 import structlog
 
@@ -68,7 +69,7 @@ class NotifyWorker:
         )
         self._chats = DueChats(container.hot, self._lease)
         self._dispatches: set[asyncio.Task[None]] = set()
-        self._recorded_at = 0.0
+        self._recorded_at = -math.inf
 
     async def run(self) -> None:
         """Read the backlog and dispatch pushes until cancelled; release the lease on exit.
@@ -76,9 +77,15 @@ class NotifyWorker:
         Raises:
             Unavailable: Redis became unavailable; start the worker again.
         """
+        hot, epoch = self._container.hot, ""
         async with self._lease.given_back():
             try:
                 while True:
+                    if (current := hot.epoch_of(self._lease.partition)) != epoch:
+                        # Redis lost the lease and the checkpoint. Until both exist again, persisted
+                        # entries are trimmed although their pushes are not recorded.
+                        epoch, self._recorded_at = current, -math.inf
+                        self._lease.forget()
                     if await self._lease.hold():
                         await self.read_backlog()
                         await self.dispatch_due()

@@ -13,7 +13,7 @@ import pytest
 from chatserver.config import Warm
 from chatserver.domain.ids import Seq, UserId
 from chatserver.domain.presence import State
-from chatserver.errors import NotFound
+from chatserver.errors import NotFound, Unavailable
 from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import PushState
 from chatserver.features.push.warm.muted_chats import FOR_EVER_MS
@@ -130,6 +130,24 @@ async def test_notify_message_read_before_the_second_look_is_not_pushed(world: P
     await world.all_told()
 
     assert browser.taken == []
+
+
+@pytest.mark.constants({"chatserver.features.push.worker.notify.LEASE_S": 600.0})
+@pytest.mark.usefixtures("notifier")
+async def test_notify_scan_begins_again_at_once_after_redis_lost_its_data(world: PushWorld) -> None:
+    """Without its position in Redis, entries would be trimmed before their pushes are recorded."""
+    checkpoint = world.hot.keys.checkpoint(0)
+
+    async def has_position() -> bool:
+        try:
+            return bool(await world.hot.call("HEXISTS", checkpoint, "told"))
+        except Unavailable:  # while the client connects again
+            return False
+
+    await eventually(has_position, what="a position")
+    await world.hot.call("FLUSHALL")
+
+    await eventually(has_position, what="a position after the loss")
 
 
 @pytest.mark.usefixtures("notifier")
