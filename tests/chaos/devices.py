@@ -411,9 +411,10 @@ class RawDevice:
         names = (now, self.user, self.name)
         match frame:
             case {"type": "event", "message": entry, "chat": chat}:
-                return [Told(*names, chat, msgspec.convert(entry, Shown))]
+                shown = msgspec.convert(entry, Shown)
+                return [Told(*names, chat, shown, event=frame.get("seq", 0))]
             case {"type": "event" | "signal", "chat": chat, "kind": what}:
-                return [Heard(*names, chat, what)]
+                return [Heard(*names, chat, what, frame.get("seq", 0))]
             case {"type": "too_long"} | {"type": "reset"}:
                 return [StartedOver(*names, frame["type"] == "reset")]
             case {"type": "stored", "chat": chat, "upto": upto}:

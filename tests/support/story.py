@@ -86,6 +86,7 @@ class Told(msgspec.Struct, frozen=True, tag="told"):
     chat: str
     entry: Shown
     is_read: bool = False
+    event: int = 0  # seq of the inbox event, for devices at the protocol level
 
 
 class Heard(msgspec.Struct, frozen=True, tag="heard"):
@@ -96,6 +97,7 @@ class Heard(msgspec.Struct, frozen=True, tag="heard"):
     device: str
     chat: str
     what: str
+    event: int = 0
 
 
 class Skipped(msgspec.Struct, frozen=True, tag="skipped"):
