@@ -122,7 +122,7 @@ def _to_client_error(name: str, status: int, payload: bytes) -> ClientError:
     return ClientError(response, name)  # type: ignore[arg-type]
 
 
-def _find_proxy(endpoint: str) -> str | None:
+def find_proxy(endpoint: str) -> str | None:
     """Return the proxy that the environment sets for an endpoint, as the SDK finds it."""
     url = URL(endpoint)
     if url.host is None or urllib.request.proxy_bypass(url.host):
@@ -157,6 +157,6 @@ async def open_http_transport(
         connector=connector,
         timeout=timeout,
         cookie_jar=aiohttp.DummyCookieJar(),
-        proxy=_find_proxy(endpoint),
+        proxy=find_proxy(endpoint),
     ) as http:
         yield HttpTransport(http, await core.get_credentials(), endpoint, region)

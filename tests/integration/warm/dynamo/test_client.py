@@ -13,6 +13,7 @@ from aiohttp import ClientPayloadError
 
 from chatserver.errors import ConfigError, Conflict, CorruptData, Unavailable
 from chatserver.warm.dynamo.client import ATTEMPTS_MAX, RETRY_WAIT_S, TableMissing, open_dynamodb
+from chatserver.warm.dynamo.http_transport import find_proxy
 from chatserver.warm.messages.store import MessageRepository
 from tests.integration.warm.support import (
     NOT_DYNAMODB,
@@ -29,6 +30,15 @@ from tests.support.servers.processes import free_port
 pytest_plugins = ["tests.integration.warm.fixtures"]
 
 LIST: dict[str, Any] = {"Limit": 1}
+# One by the SDK, one by our own transport.
+either = pytest.mark.parametrize(
+    ("operation", "request_of"),
+    [
+        ("list_tables", LIST),
+        ("get_item", {"TableName": "t", "Key": {"pk": {"S": "a"}, "sk": {"S": "a"}}}),
+    ],
+    ids=["sdk", "transport"],
+)
 
 
 @contextlib.asynccontextmanager
@@ -50,20 +60,24 @@ async def listening(answer: bytes | None) -> AsyncIterator[str]:
         is_over.set()
 
 
+@either
 async def test_call_to_a_port_where_nobody_listens_names_it_and_how_to_start_one(
-    no_backoff: None,
+    no_backoff: None, operation: str, request_of: dict[str, Any]
 ) -> None:
     """A missing server is named with the address tried."""
     endpoint = f"http://127.0.0.1:{free_port()}"
     async with open_dynamodb(settings_for(endpoint)) as client:
         with pytest.raises(Unavailable) as caught:
-            await client.call("list_tables", LIST)
+            await client.call(operation, request_of)
 
     assert endpoint in caught.value.message
     assert "chatserver dev" in caught.value.message
 
 
-async def test_call_to_a_server_that_never_answers_ends_at_the_deadline() -> None:
+@either
+async def test_call_to_a_server_that_never_answers_ends_at_the_deadline(
+    operation: str, request_of: dict[str, Any]
+) -> None:
     """Never a hang: the deadline covers all tries together."""
     async with (
         listening(None) as endpoint,
@@ -71,7 +85,7 @@ async def test_call_to_a_server_that_never_answers_ends_at_the_deadline() -> Non
     ):
         started = asyncio.get_running_loop().time()
         with pytest.raises(Unavailable, match=endpoint):
-            await client.call("list_tables", LIST)
+            await client.call(operation, request_of)
         took_s = asyncio.get_running_loop().time() - started
 
     assert took_s < 20  # the tries alone would take longer than any deadline
@@ -86,11 +100,49 @@ async def test_call_to_a_server_that_never_answers_ends_at_the_deadline() -> Non
     ],
     ids=["closed", "cut short", "not http"],
 )
-async def test_call_whose_answer_is_torn_is_unavailable(answer: bytes, no_backoff: None) -> None:
+@either
+async def test_call_whose_answer_is_torn_is_unavailable(
+    answer: bytes, no_backoff: None, operation: str, request_of: dict[str, Any]
+) -> None:
     """A torn answer is the third outcome, not a wrong one."""
     async with listening(answer) as endpoint, open_dynamodb(settings_for(endpoint)) as client:
         with pytest.raises(Unavailable, match=endpoint):
-            await client.call("list_tables", LIST)
+            await client.call(operation, request_of)
+
+
+PAGE = b"<html>Service Unavailable</html>"
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (b"HTTP/1.1 200 OK\r\nx-amz-crc32: 1\r\nContent-Length: 2\r\n\r\n{}", "checksum"),
+        (b"HTTP/1.1 200 OK\r\nx-amz-crc32: x\r\nContent-Length: 2\r\n\r\n{}", "malformed"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[}", "malformed"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "is not DynamoDB"),
+        (b"HTTP/1.1 503 X\r\nContent-Length: %d\r\n\r\n%b" % (len(PAGE), PAGE), "503"),
+    ],
+    ids=["damaged", "no checksum", "no json", "no request id", "a proxy's page"],
+)
+async def test_response_that_is_damaged_or_not_dynamodbs_is_unavailable(
+    answer: bytes, error: str, no_backoff: None
+) -> None:
+    """A response is only used if it is complete and from DynamoDB."""
+    async with listening(answer) as endpoint, open_dynamodb(settings_for(endpoint)) as client:
+        with pytest.raises(Unavailable, match=error):
+            await client.call("scan", {"TableName": "t"})
+
+
+async def test_proxy_of_the_environment_is_used_except_for_excluded_hosts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the SDK: HTTP_PROXY and NO_PROXY decide."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.9:3128")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+    assert find_proxy("http://dynamodb.example:8000") == "http://127.0.0.9:3128"
+    assert find_proxy("https://dynamodb.example") is None
+    assert find_proxy("http://127.0.0.1:8000") is None
 
 
 @pytest.mark.parametrize(
