@@ -1,0 +1,83 @@
+"""ensure_epoch.lua: a Redis that lost data starts a new epoch, greater than all before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ulid import ULID
+
+from tests.unit.hot.scripts.script_runner import ScriptRunner
+
+SUFFIX = "0123456789ABCDEF"
+
+
+def ensure(
+    scripts: ScriptRunner,
+    replid: str,
+    *,
+    came_from: str = "",
+    partitions: int = 1,
+    suffix: str = SUFFIX,
+) -> tuple[str, int]:
+    """Return the epoch and the partition count."""
+    reply: Any = scripts.run(
+        "ensure_epoch",
+        {"epoch": scripts.keys.epoch(0)},
+        {"replid": replid, "came_from": came_from, "suffix": suffix, "partitions": partitions},
+    )
+    return reply[0], reply[1]
+
+
+def test_ensure_epoch_creates_a_ulid_of_redis_time(scripts: ScriptRunner) -> None:
+    """The first epoch has the time of Redis and the given random part."""
+    epoch, partitions = ensure(scripts, "r1")
+
+    assert ULID.from_str(epoch).milliseconds == scripts.clock.now_ms
+    assert epoch.endswith(SUFFIX)
+    assert partitions == 1
+
+
+def test_ensure_epoch_of_the_same_redis_returns_it(scripts: ScriptRunner) -> None:
+    """All processes get one epoch, whatever random part they offer."""
+    first = ensure(scripts, "r1")
+    scripts.clock.advance_ms(1000)
+
+    assert ensure(scripts, "r1", suffix="F" * 16) == first
+
+
+def test_ensure_epoch_of_another_redis_is_greater(scripts: ScriptRunner) -> None:
+    """A replica that was promoted may have lost data: it starts a new epoch."""
+    first, _ = ensure(scripts, "r1", suffix="Z" * 16)
+
+    second, _ = ensure(scripts, "r2", suffix="0" * 16)
+
+    assert second > first
+    assert ensure(scripts, "r2")[0] == second
+
+
+def test_ensure_epoch_is_greater_if_the_clock_was_set_back(scripts: ScriptRunner) -> None:
+    """Epochs rise even if the new Redis is behind the old one."""
+    first, _ = ensure(scripts, "r1", suffix="Z" * 16)
+    scripts.clock.advance_ms(-3_600_000)
+
+    second, _ = ensure(scripts, "r2", suffix="0" * 16)
+
+    assert second > first
+    assert ULID.from_str(second).milliseconds == ULID.from_str(first).milliseconds + 1
+
+
+def test_ensure_epoch_moved_without_loss_keeps_it(scripts: ScriptRunner) -> None:
+    """A partition that moved to another Redis with all its data stays in its epoch."""
+    first, _ = ensure(scripts, "r1")
+
+    assert ensure(scripts, "r2", came_from="r1")[0] == first
+    assert ensure(scripts, "r2")[0] == first
+    assert ensure(scripts, "r4", came_from="r3")[0] > first
+
+
+def test_ensure_epoch_with_another_partition_count_changes_nothing(scripts: ScriptRunner) -> None:
+    """A process with a wrong setting finds the count that the data has."""
+    first, _ = ensure(scripts, "r1", partitions=4)
+
+    assert ensure(scripts, "r2", partitions=8) == (first, 4)
+    assert scripts.redis.hget(scripts.keys.epoch(0), "replid") == "r1"

@@ -1,0 +1,305 @@
+"""revoke_tokens.lua, register_sessions.lua and the presence scripts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chatserver.domain.ids import UserId
+from tests.unit.hot.scripts.script_runner import ScriptRunner
+
+ALICE = UserId("alice")
+TOKEN_TTL_S = 900
+ALIVE_MS = 10_000
+TTL_MS = 60_000
+
+
+def revoke(scripts: ScriptRunner, *, before: int = 0, banned: str = "", logins: str = "") -> None:
+    """Write revocation marks of Alice."""
+    scripts.run(
+        "revoke_tokens",
+        {"revoked": scripts.keys.revoked(ALICE)},
+        {"before": before, "banned": banned, "ttl_s": TOKEN_TTL_S, "logins": logins},
+    )
+
+
+def revoked(scripts: ScriptRunner) -> dict[str, str]:
+    """Return the revocation marks."""
+    marks: dict[str, str] = scripts.redis.hgetall(scripts.keys.revoked(ALICE))
+    return marks
+
+
+def extend(scripts: ScriptRunner, gateway: str) -> int:
+    """Extend the expiry of a gateway."""
+    reply: int = scripts.run(
+        "extend_gateway",
+        {"gateways": scripts.keys.gateways(0)},
+        {"gateway": gateway, "ttl_ms": ALIVE_MS},
+    )
+    return reply
+
+
+def register(
+    scripts: ScriptRunner,
+    session: str,
+    device: str,
+    *,
+    gateway: str = "gw1",
+    started: str | int = 0,
+    sessions_max: int = 10,
+) -> tuple[str, list[tuple[str, str]]]:
+    """Register a session of Alice; return its start and the replaced sessions."""
+    start, count, *replaced = scripts.run(
+        "register_sessions",
+        {"gateways": scripts.keys.gateways(0)},
+        {"gateway": gateway, "sessions_max": sessions_max, "ttl_ms": TTL_MS},
+        [
+            {
+                "seen": scripts.keys.seen(ALICE),
+                "session": session,
+                "device": device,
+                "started": started,
+            }
+        ],
+    )
+    pairs = list(zip(replaced[::2], replaced[1::2], strict=True))
+    assert count == len(pairs)
+    return start, pairs
+
+
+def publish(scripts: ScriptRunner, gateway: str, state: str, ago_ms: int = 0) -> dict[str, Any]:
+    """Publish Alice's presence on a gateway."""
+    changed, after, last, version, subscribed = scripts.run(
+        "publish_presence",
+        {"gateways": scripts.keys.gateways(0)},
+        {"gateway": gateway, "alive_ms": ALIVE_MS, "ttl_ms": TTL_MS},
+        [
+            {
+                "seen": scripts.keys.seen(ALICE),
+                "watched": scripts.keys.watched(ALICE),
+                "state": state,
+                "ago_ms": ago_ms,
+            }
+        ],
+    )
+    return {
+        "changed": changed,
+        "state": after,
+        "last_ms_ago": scripts.clock.now_ms - int(last),
+        "version": int(version),
+        "gateways": subscribed,
+    }
+
+
+def subscribe(scripts: ScriptRunner, gateway: str, ttl_ms: int = TTL_MS) -> list[str]:
+    """Subscribe a gateway to Alice's presence."""
+    reply: list[str] = scripts.run(
+        "subscribe_presence",
+        {"gateways": scripts.keys.gateways(0)},
+        {"gateway": gateway, "alive_ms": ALIVE_MS, "ttl_ms": ttl_ms},
+        [{"seen": scripts.keys.seen(ALICE), "watched": scripts.keys.watched(ALICE)}],
+    )
+    return reply
+
+
+def set_online(scripts: ScriptRunner, gateway: str, ttl_ms: int = TTL_MS) -> list[int]:
+    """Mark Alice as online on a gateway."""
+    reply: list[int] = scripts.run(
+        "set_online",
+        {"seqs": scripts.keys.seqs(0), "where": scripts.keys.where(0)},
+        {"epoch": "E1", "gateway": gateway, "ttl_ms": ttl_ms},
+        [
+            {
+                "box": scripts.keys.box(ALICE),
+                "online": scripts.keys.online(ALICE),
+                "inbox": scripts.keys.inbox(ALICE),
+                "user": ALICE,
+            }
+        ],
+    )
+    return reply
+
+
+def online_at(scripts: ScriptRunner) -> str | None:
+    """Return the gateways of Alice, as the commit reads them."""
+    gateways: str | None = scripts.redis.hget(scripts.keys.where(0), ALICE)
+    return gateways
+
+
+def test_revoke_tokens_time_never_moves_back(scripts: ScriptRunner) -> None:
+    """A late call does not make revoked tokens valid again."""
+    for before in (100, 90, 0):
+        revoke(scripts, before=before)
+    assert revoked(scripts) == {"before": "100"}
+
+    revoke(scripts, before=1000)
+    assert revoked(scripts) == {"before": "1000"}
+
+
+def test_revoke_tokens_marks_expire_with_the_tokens(scripts: ScriptRunner) -> None:
+    """After the lifetime of a token no revoked token is left."""
+    revoke(scripts, before=100, logins="l1,l2")
+    assert revoked(scripts) == {"before": "100", "s:l1": "1", "s:l2": "1"}
+
+    scripts.clock.advance_ms(TOKEN_TTL_S * 1000)
+    assert revoked(scripts)
+
+    scripts.clock.advance_ms(1)
+    assert revoked(scripts) == {}
+
+
+def test_revoke_tokens_ban_stays_until_it_ends(scripts: ScriptRunner) -> None:
+    """A ban has no expiry, also after other marks; when it ends, the marks expire."""
+    revoke(scripts, banned="1")
+    revoke(scripts, logins="l1")
+    assert scripts.redis.ttl(scripts.keys.revoked(ALICE)) == -1
+
+    revoke(scripts, banned="0")
+    assert revoked(scripts) == {"s:l1": "1"}
+    assert scripts.redis.ttl(scripts.keys.revoked(ALICE)) == TOKEN_TTL_S
+
+
+def test_register_sessions_newer_session_replaces_that_of_its_device(
+    scripts: ScriptRunner,
+) -> None:
+    """A device has one session, on whichever gateway; other devices keep theirs."""
+    extend(scripts, "gw1")
+    register(scripts, "s1", "phone")
+    register(scripts, "s2", "laptop")
+
+    _, replaced = register(scripts, "s3", "phone", gateway="gw2")
+
+    assert replaced == [("s1", "gw1")]
+
+
+def test_register_sessions_in_the_same_millisecond_start_one_after_the_other(
+    scripts: ScriptRunner,
+) -> None:
+    """The later session wins even if the clock stands still or was set back."""
+    first, _ = register(scripts, "s9", "phone")
+    scripts.clock.advance_ms(-1000)
+
+    second, replaced = register(scripts, "s1", "phone")
+
+    assert int(second) == int(first) + 1
+    assert replaced == [("s9", "gw1")]
+
+
+def test_register_sessions_again_keeps_the_start_of_a_session(scripts: ScriptRunner) -> None:
+    """An older session that registers again is reported as replaced itself."""
+    started, _ = register(scripts, "s1", "phone")
+    scripts.clock.advance_ms(5)
+    register(scripts, "s2", "phone")
+
+    assert register(scripts, "s1", "phone", started=started) == (started, [("s1", "gw1")])
+    assert scripts.redis.hkeys(scripts.keys.seen(ALICE)) == ["s:s2"]
+
+
+def test_register_sessions_over_the_limit_replaces_the_oldest(scripts: ScriptRunner) -> None:
+    """The newest sessions of a user stay."""
+    for number in (1, 2, 3):
+        _, replaced = register(scripts, f"s{number}", f"d{number}", sessions_max=2)
+        scripts.clock.advance_ms(1)
+
+    assert replaced == [("s1", "gw1")]
+    assert set(scripts.redis.hkeys(scripts.keys.seen(ALICE))) == {"s:s2", "s:s3"}
+
+
+def test_register_sessions_ignores_sessions_of_an_expired_gateway(scripts: ScriptRunner) -> None:
+    """A gateway that is down has no sessions; no mail is sent to it."""
+    extend(scripts, "gw1")
+    register(scripts, "s1", "phone")
+    scripts.clock.advance_ms(ALIVE_MS)
+
+    _, replaced = register(scripts, "s2", "phone", gateway="gw2")
+
+    assert replaced == []
+    assert scripts.redis.hkeys(scripts.keys.seen(ALICE)) == ["s:s2"]
+
+
+def test_extend_gateway_reports_an_expiry(scripts: ScriptRunner) -> None:
+    """A late gateway gets 0: other processes may have treated it as down."""
+    assert extend(scripts, "gw1") == 0
+    scripts.clock.advance_ms(ALIVE_MS - 1)
+    assert extend(scripts, "gw1") == 1
+    scripts.clock.advance_ms(ALIVE_MS)
+    assert extend(scripts, "gw1") == 0
+
+
+def test_publish_presence_is_the_highest_state_of_all_gateways(scripts: ScriptRunner) -> None:
+    """A user who leaves one gateway stays online on another, and nobody is notified."""
+    extend(scripts, "gw1")
+    extend(scripts, "gw2")
+    first = publish(scripts, "gw1", "online")
+    second = publish(scripts, "gw2", "away")
+    third = publish(scripts, "gw1", "offline")
+
+    assert [(each["changed"], each["state"]) for each in (first, second, third)] == [
+        (1, "online"),
+        (0, "online"),
+        (1, "away"),
+    ]
+    assert first["version"] == second["version"] < third["version"]
+
+
+def test_publish_presence_ignores_an_expired_gateway(scripts: ScriptRunner) -> None:
+    """Users of a gateway that is down are offline, last seen when it was alive."""
+    extend(scripts, "gw1")
+    publish(scripts, "gw1", "online")
+    scripts.clock.advance_ms(ALIVE_MS + 5_000)
+    extend(scripts, "gw2")
+
+    reply = publish(scripts, "gw2", "offline", ago_ms=60_000)
+
+    assert (reply["changed"], reply["state"], reply["last_ms_ago"]) == (0, "offline", 15_000)
+
+
+def test_publish_presence_returns_subscribed_gateways_until_they_expire(
+    scripts: ScriptRunner,
+) -> None:
+    """Only gateways that renewed their subscription are notified."""
+    subscribe(scripts, "gw8", ttl_ms=1_000)
+    subscribe(scripts, "gw9", ttl_ms=1_001)
+
+    assert publish(scripts, "gw1", "online")["gateways"] == "gw8,gw9"
+    scripts.clock.advance_ms(1_000)
+    assert publish(scripts, "gw1", "online")["gateways"] == "gw9"
+
+
+def test_subscribe_presence_returns_the_state(scripts: ScriptRunner) -> None:
+    """A subscriber starts with the state, and sees the expiry of the user's gateway."""
+    extend(scripts, "gw1")
+    published = publish(scripts, "gw1", "online")
+    online = subscribe(scripts, "gw9")
+    scripts.clock.advance_ms(ALIVE_MS)
+    offline = subscribe(scripts, "gw9", ttl_ms=0)
+
+    last = version = str(published["version"])
+    assert online == ["online", last, version]
+    assert offline == ["offline", last, version]
+    assert scripts.redis.exists(scripts.keys.watched(ALICE)) == 0
+
+
+def test_set_online_lists_gateways_until_they_expire(scripts: ScriptRunner) -> None:
+    """The commit finds exactly the gateways where the user is online."""
+    set_online(scripts, "gw1", ttl_ms=1_000)
+    set_online(scripts, "gw2")
+    both = online_at(scripts)
+    scripts.clock.advance_ms(1_000)
+    set_online(scripts, "gw2")
+    one = online_at(scripts)
+    set_online(scripts, "gw2", ttl_ms=0)
+
+    assert (both, one, online_at(scripts)) == ("gw1,gw2", "gw2", None)
+
+
+def test_set_online_returns_the_state_of_the_inbox(scripts: ScriptRunner) -> None:
+    """Newest seq, oldest entry, and whether the user was loaded in this epoch."""
+    empty = set_online(scripts, "gw1")
+    scripts.redis.hset(scripts.keys.seqs(0), ALICE, 9)
+    scripts.redis.xadd(scripts.keys.inbox(ALICE), {"c1": "1"}, id="4-0")
+    scripts.redis.hset(scripts.keys.box(ALICE), "known", "E0")
+    other_epoch = set_online(scripts, "gw1")
+    scripts.redis.hset(scripts.keys.box(ALICE), "known", "E1")
+
+    assert (empty, other_epoch) == ([0, 1, 0], [9, 4, 0])
+    assert set_online(scripts, "gw1") == [9, 4, 1]
