@@ -39,7 +39,7 @@ def translate_silence(exc: Exception, where: str, section: str) -> ChatError:
         )
     if isinstance(exc, _NOT_CONNECTED):
         return Unavailable(
-            f"{where}: no server there; start one with `chatserver dev`, or set "
+            f"{where}: no server at this address; start one with `chatserver dev`, or set "
             f"{section}.endpoint ({variable}_ENDPOINT)"
         )
     return Unavailable(f"{where}: {type(exc).__name__}: {exc}")

@@ -1,4 +1,4 @@
-"""Runs one worker per partition, and restarts each one separately when it fails."""
+"""Runs one worker per partition. A failed worker is restarted without affecting the others."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def read_token(headers: Sequence[str]) -> str:
         Unauthenticated: the header is missing, malformed or repeated.
     """
     if len(headers) != 1:
-        raise Unauthenticated("Authorization: is required once, as `Bearer TOKEN`")
+        raise Unauthenticated("Authorization: exactly one is required, as `Bearer TOKEN`")
     scheme, _, token = headers[0].partition(" ")
     if scheme.lower() != SCHEME or not token.strip():
         raise Unauthenticated("Authorization: must be `Bearer TOKEN`")

@@ -109,7 +109,7 @@ def parse_object(data: bytes, what: str) -> dict[str, Any]:
     try:
         value = json.loads(data, object_pairs_hook=_without_repeats, parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        refuse(f"has a {what} part that is not JSON with each name once")
+        refuse(f"has a {what} part that is not JSON or has a duplicate name")
     if not isinstance(value, dict):
         refuse(f"has a {what} part that is not a JSON object")
     return value
@@ -129,7 +129,7 @@ def _no_constant(name: str) -> NoReturn:
 def _text(claims: dict[str, Any], name: str) -> str:
     value = claims[name]
     if not isinstance(value, str):
-        refuse(f"has a {name} that is not text")
+        refuse(f"has a {name} that is not a string")
     return value
 
 

@@ -125,7 +125,7 @@ class Passwords:
         folded = text.casefold()
         core = folded.strip("0123456789!?. ")
         if core in (user.casefold(), *self._names) or len(set(text)) == 1:
-            raise BadRequest("password: too easy to guess")
+            raise BadRequest("password: too easy to guess; choose another one")
         if not common_passwords().isdisjoint((folded, core)):
             raise BadRequest("password: too common; choose another one")
         return text

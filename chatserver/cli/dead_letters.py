@@ -50,7 +50,7 @@ def replay(places: tuple[str, ...], is_all: bool) -> None:
     stays a dead letter.
     """
     if bool(places) == is_all:
-        raise click.UsageError("give PLACES or --all")
+        raise click.UsageError("specify PLACES or --all")
     settings = prepare("dead-letters")
     require_redis(settings.redis)
     run(_replay(settings, None if is_all else set(places)))

@@ -93,7 +93,7 @@ def parse_bound(text: str | None, name: str, *, is_end: bool = False) -> Bound |
         at = datetime.datetime.fromisoformat(text)
     except ValueError:
         raise BadRequest(
-            f"{name}: must be a seq or a time such as 2024-05-31T12:00:00, is {text!r}"
+            f"{name}: must be a seq or a time such as 2024-05-31T12:00:00; got {text!r}"
         ) from None
     if at.tzinfo is None:
         at = at.replace(tzinfo=datetime.UTC)
@@ -107,7 +107,7 @@ def parse_lasting(text: str) -> int:
     """Parse a duration of at least an hour; return seconds. Raises BadRequest."""
     found = re.fullmatch(r"([1-9][0-9]{0,4})([hd])", text)
     if found is None:
-        raise BadRequest(f"--for: must be hours or days, such as 12h or 7d, is {text!r}")
+        raise BadRequest(f"--for: must be hours or days, such as 12h or 7d; got {text!r}")
     return int(found[1]) * _UNITS[found[2]]
 
 

@@ -1,4 +1,4 @@
-"""One chat as a device sees it: info, members, message log and read markers.
+"""State of one chat on a device: info, members, message log and read markers.
 
 Pure. `take_*` methods apply input; most return the events to deliver to the application.
 """

@@ -217,7 +217,10 @@ class ChatClient(Calls):
                 raise Lost(0, "the gateway does not respond to hello") from None
             known = self._state.user
             if known and welcome["user"] != known:
-                raise Conflict(f"the store is {known}'s, the token {welcome['user']}'s")
+                raise Conflict(
+                    f"the store belongs to {known}, but the token is for {welcome['user']}; use "
+                    "the same user for both"
+                )
             await self._talk(socket, welcome, token)
 
     async def _get_token(self) -> str:

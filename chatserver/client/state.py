@@ -260,7 +260,9 @@ class ClientState:
             Overloaded: too many subscriptions.
         """
         if len(self._watched.keys() | set(users)) > self.bounds.watched_max:
-            raise Overloaded(f"at most {self.bounds.watched_max} presence subscriptions")
+            raise Overloaded(
+                f"at most {self.bounds.watched_max} presence subscriptions are allowed"
+            )
         self._watched.update(dict.fromkeys(users))
         self.notify({"type": "watch", "users": users})
 

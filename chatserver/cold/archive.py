@@ -79,7 +79,7 @@ class SegmentObjects:
             except ObjectMissing as exc:
                 raise CorruptData(f"{segment.key}: missing from the bucket") from exc
             except TooLarge as exc:
-                raise CorruptData(f"{segment.key}: larger than the manifest says") from exc
+                raise CorruptData(f"{segment.key}: larger than the size in the manifest") from exc
             entries = await asyncio.to_thread(decode_segment, segment, data)
         metrics.SEGMENT_READS.labels("s3").inc()
         size = segment.raw_bytes + ENTRY_BYTES * len(entries)

@@ -60,8 +60,8 @@ def encode_segment(entries: Sequence[Message], tag: str = "") -> tuple[Segment, 
     raw = b"\n".join(lines)
     if len(entries) > ENTRIES_MAX or len(raw) > RAW_BYTES_MAX:
         raise CorruptData(
-            f"segment: {len(entries)} entries of {len(raw)} bytes are more than "
-            f"{ENTRIES_MAX} of {RAW_BYTES_MAX}"
+            f"segment: {len(entries)} entries of {len(raw)} bytes exceed the maximum of "
+            f"{ENTRIES_MAX} entries or {RAW_BYTES_MAX} bytes"
         )
     data = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress(raw)
     segment = Segment(

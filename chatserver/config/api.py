@@ -62,16 +62,16 @@ class Auth(Section):
         ]
         if self.host_algorithm is None:
             if sources:
-                raise ValueError(f"{sources[0]} needs host_algorithm")
+                raise ValueError(f"{sources[0]} requires host_algorithm")
             return self
         if self.local_accounts:
             # Otherwise a user could register the name of one of the host application's users.
-            raise ValueError("host_algorithm needs local_accounts = false: both name users")
+            raise ValueError("host_algorithm requires local_accounts = false")
         takes_secret = self.host_algorithm == "HS256"
         if len(sources) != 1 or (sources == ["host_secret"]) != takes_secret:
             raise ValueError(
-                "host_algorithm HS256 needs host_secret, the others host_public_keys or "
-                "host_jwks_url; and nothing else"
+                "host_algorithm HS256 requires host_secret only; any other algorithm requires "
+                "exactly one of host_public_keys and host_jwks_url"
             )
         return self
 
@@ -108,7 +108,7 @@ class Api(Section):
     @model_validator(mode="after")
     def _check_demo_users(self) -> Self:
         if self.demo_users and self.trusted_proxies:
-            raise ValueError("demo_users log in without a password: not behind trusted_proxies")
+            raise ValueError("demo_users log in without a password: trusted_proxies must be empty")
         if self.demo_users and not is_loopback(self.host):
             raise ValueError(
                 "demo_users log in without a password: host must be a loopback address"

@@ -1,4 +1,4 @@
-"""Loading the settings of a process, and the report of everything that is wrong with them."""
+"""Loading and validation of the settings of a process; all problems are reported together."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Redis(Section):
     @model_validator(mode="after")
     def _check_sentinels(self) -> Self:
         if self.sentinels and (self.cluster or self.url.startswith("unix:")):
-            raise ValueError("sentinels name the one server; a cluster or a unix: url has none")
+            raise ValueError("sentinels cannot be combined with cluster or with a unix: url")
         return self
 
 

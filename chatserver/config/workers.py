@@ -55,7 +55,7 @@ class Archive(Section):
     def _check_bounds(self) -> Self:
         latest_s = self.wait_s + 2 * self.sweep_interval_s
         if self.removal == "ttl" and self.retention_s and self.ttl_margin_s <= latest_s:
-            raise ValueError("ttl_margin_s: must be more than wait_s and two sweep_interval_s")
+            raise ValueError("ttl_margin_s: must be more than wait_s + 2 * sweep_interval_s")
         if self.segment_entries_min > self.segment_entries_max:
             raise ValueError("segment_entries_min: must be at most segment_entries_max")
         return self

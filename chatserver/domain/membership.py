@@ -102,7 +102,7 @@ class Group:
         if role is None:
             raise NotFound(NOT_A_MEMBER)
         if self.kind != "group":
-            raise BadRequest(f"chat: members and settings of a {self.kind} chat cannot change")
+            raise BadRequest(f"chat: members and settings of a {self.kind} chat cannot be changed")
         return role
 
     def require_manager(self, actor: UserId) -> Role:
@@ -185,10 +185,12 @@ def _judge(group: Group, actor: UserId, user: UserId) -> Role | None:
     """Return the role of a user that the actor may remove, mute or ban; None: not a member."""
     role = group.require_manager(actor)
     if user == actor:
-        raise BadRequest("user: must be another user; to leave, use leave")
+        raise BadRequest("user: must be another user; to leave the chat, use `leave`")
     target = group.roles.get(user)
     if target == "owner" or (target == "admin" and role != "owner"):
-        raise Forbidden("user: only the owner may do this to an admin, and no one to the owner")
+        raise Forbidden(
+            "user: only the owner may do this to an admin, and nobody may do it to the owner"
+        )
     return target
 
 

@@ -65,7 +65,7 @@ def parse_quantity(text: str, kind: Kind, field: str, least: float, most: float)
         )
     value = float(found[1].replace(",", "").replace("_", "")) * unit
     if not least <= value <= most:
-        raise BadRequest(f"{field}: must be {show(least, kind)} to {show(most, kind)}, is {text}")
+        raise BadRequest(f"{field}: must be {show(least, kind)} to {show(most, kind)}; got {text}")
     return value
 
 

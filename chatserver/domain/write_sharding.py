@@ -94,17 +94,17 @@ def parse_layout(text: str) -> Layout:
     """Parse a layout.
 
     Raises:
-        CorruptData: the text is not a layout.
+        CorruptData: the text is not a shard layout.
     """
     try:
         pairs = [pair.split(":") for pair in text.split(",")]
         stretches = tuple(ShardingPeriod(int(from_ts), int(shards)) for from_ts, shards in pairs)
     except ValueError as exc:
-        raise CorruptData(f"shards: {text!r} is not a layout") from exc
+        raise CorruptData(f"shards: {text!r} is not a shard layout") from exc
     is_rising = all(a.from_ts < b.from_ts for a, b in itertools.pairwise(stretches))
     are_shards = all(is_shards(stretch.shards) for stretch in stretches)
     if not (is_rising and are_shards and stretches[0].from_ts > 0):
-        raise CorruptData(f"shards: {text!r} is not a layout")
+        raise CorruptData(f"shards: {text!r} is not a shard layout")
     return Layout(stretches)
 
 

@@ -1,4 +1,4 @@
-"""Fetching of small documents, complete or not at all."""
+"""Fetching of small documents. A partial response is an error."""
 
 from __future__ import annotations
 

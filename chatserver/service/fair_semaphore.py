@@ -19,7 +19,7 @@ RETRY_MS = 1_000
 
 
 class FairSemaphore:
-    """At most `total_max` slots are held, and `user_max` per user; `waiting_max` per user may wait.
+    """Semaphore of `total_max` slots, at most `user_max` per user; `waiting_max` per user may wait.
 
     `requests` is their name in error messages. `all_waiting_max` bounds the waiting requests of
     all users, so that no request waits longer than its caller does.

@@ -11,7 +11,10 @@ const WORDS = new Map([
   ["current: wrong password", "Your current password is incorrect."],
   ["password: wrong password", "The password is incorrect."],
   ["export: one is already running", "An export is already in progress."],
-  ["export: no more exports today", "Daily export limit reached. Try again tomorrow."],
+  [
+    "export: the daily limit is reached; try again tomorrow",
+    "Daily export limit reached. Try again tomorrow.",
+  ],
 ]);
 
 /** `expect`: error statuses that resolve to null. */

@@ -75,7 +75,7 @@ class MakeRun(DevRun):
 
     def command(self, *options: str) -> list[str]:
         """Return the README's first command, told where everything is."""
-        first, *_ = section("Sixty seconds to two people chatting").commands
+        first, *_ = section("Two people chatting in sixty seconds").commands
         make, *goals = shlex.split(first)
         assert (make, goals) == ("make", ["run"])
         made = ["--old-file=.venv/.ready", "--old-file=.tools/.ready"]  # so they are not made anew

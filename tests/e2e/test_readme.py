@@ -82,7 +82,7 @@ async def test_readme_first_command_runs_everything_and_says_where_to_click(
     said = newcomer.text()
 
     defaults = {one.name: one.default for one in dev_command.params}
-    words = section("Sixty seconds to two people chatting").text
+    words = section("Two people chatting in sixty seconds").text
     assert f"<http://127.0.0.1:{defaults['port']}/>" in words
     assert str(defaults["data"]) == ".dev"
     assert newcomer.page_url in said
@@ -92,7 +92,7 @@ async def test_readme_first_command_runs_everything_and_says_where_to_click(
 
 async def test_readme_terminal_chat_connects(newcomer: MakeRun) -> None:
     """The command of the first section, with a line typed into it."""
-    (command,) = section("Sixty seconds to two people chatting").commands[1:]
+    (command,) = section("Two people chatting in sixty seconds").commands[1:]
     *program, as_, user, with_, peer = shlex.split(command)
     assert (*program, as_, with_) == (".venv/bin/chatserver", "chat", "--as", "--with")
 
@@ -132,7 +132,7 @@ async def test_readme_load_tool_writes_a_report_that_opens_in_the_browser(
     newcomer: MakeRun, browser: Browser
 ) -> None:
     """No message is lost, repeated or out of order, and the page says so."""
-    step = step_of_the_hour("Load it")
+    step = step_of_the_hour("Run a load test")
     (command,) = step.commands
 
     await newcomer.shell(f"{command.strip()} --url {newcomer.gateway_url}")
@@ -191,7 +191,7 @@ async def texts_of(person: Person, texts: set[str]) -> list[str]:
 
 async def test_readme_audit_finds_nothing_wrong(newcomer: MakeRun) -> None:
     """The settings of the run are read as the README says, and the tiers agree."""
-    step = step_of_the_hour("Ask what is stored")
+    step = step_of_the_hour("Check what is stored")
     (commands,) = step.commands
 
     said = await newcomer.shell(commands)

@@ -1,4 +1,4 @@
-"""Archiver: moves a chat's oldest entries, and later changes, from the warm tier into segments.
+"""Archiver: moves a chat's oldest entries, and later changes of them, into archive segments.
 
 ::
 
@@ -198,7 +198,7 @@ class Archiver:
         return last if last.raw_bytes < SEGMENT_BYTES_MAX // 2 else None
 
     def _fit(self, run: Sequence[Message], room: int, small: Segment | None) -> list[Message]:
-        """Return as many entries as a segment may have."""
+        """Return the leading entries that fit into one segment."""
         left = SEGMENT_BYTES_MAX - (small.raw_bytes if small else 0)
         fitting: list[Message] = []
         for entry in run[:room]:

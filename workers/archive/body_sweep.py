@@ -81,7 +81,7 @@ class BodySweeper:
         return count
 
     async def _may_go(self, key: str) -> bool:
-        """Return whether the item that referenced an object cannot come back.
+        """Return whether no item can reference the object again.
 
         If TTL removed the item before it was archived, the Stream reader restores it
         (`workers.archive.ttl_removals`), and it references the object again.
@@ -95,7 +95,7 @@ class BodySweeper:
         return await self._container.manifests.find_at(chat, ts) is not None
 
     async def _find_horizon(self) -> float:
-        """Return a time before which the items of all objects are written, too."""
+        """Return a time before which every body object's item is written, too."""
         oldest = self._container.clock.time()
         for partition in range(self._container.hot.keys.partitions):
             entry = await Backlog(self._container.hot, partition).find_oldest_ms()

@@ -120,7 +120,8 @@ class Restorer:
         return Restored(Seq(first), Seq(last), first_ts, last_ts, until, done=first - 1)
 
     async def _find_at_or_after(self, chat: ChatId, bound: Bound) -> int:
-        """Return the seq of the first archived entry at or after a time, or the seq after all."""
+        """Return the first archived seq at or after a time; if there is none, the last one plus
+        1."""
         after = 0
         async for row in self._iter_rows(chat, 1):
             if row.last_ts >= bound.value:

@@ -218,7 +218,7 @@ class _Reading:
             raise ConfigError([f"{exc.message}: the shard has expired"]) from exc
 
     async def _open_after_trim(self) -> str:
-        """Return an iterator at the oldest record. The last one read may only have aged out."""
+        """Return an iterator at the oldest record. Report if unread records may have expired."""
         self._check_age()
         return await self._reader._streams.open_iterator(self._shard, None)
 

@@ -178,7 +178,7 @@ class RemovalHandler:
         metrics.STREAM_REMOVALS.labels("returned").inc(count)
 
     async def _catch_up(self, chat: str, returned: Sequence[Message]) -> None:
-        """Apply changes from the time the items were missing: to them, and from them to others."""
+        """Apply missed changes: those of the restored messages, and those that they make."""
         since: dict[int, list[Message]] = {}
         for entry in await self.archivable.list_amending(chat, min(each.ts for each in returned)):
             since.setdefault(entry.target or 0, []).append(entry)

@@ -56,7 +56,7 @@ class BatchEffects:
 
 
 def fold(works: Sequence[Work], together: int) -> BatchEffects:
-    """Apply the changes among `works`, which are in commit order; `together` are one write.
+    """Apply the changes among `works`, which are in commit order; up to `together` form one write.
 
     Guarantees:
         The stored messages do not depend on how the backlog is divided into batches.

@@ -237,7 +237,7 @@ class Writer:
         tombstone = None if work.why else tombstone_in_place_of(work.committed)
         try:
             if tombstone is None:
-                raise CorruptData("no part of it can be stored")
+                raise CorruptData("no part of the entry can be stored")
             await self._put([PersistItem(tombstone, None)])
         except CorruptData as exc:
             place = work.committed

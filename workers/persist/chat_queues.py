@@ -137,7 +137,7 @@ class ChatQueues:
         self._signal()
 
     async def take(self) -> list[ChatQueue]:
-        """Wait for the next chats in line; together they form one write.
+        """Wait for the next queued chats; together they form one write.
 
         Guarantees:
             The caller has them exclusively until it calls `put_back` for each.
@@ -208,7 +208,7 @@ class ChatQueues:
         return Chunk(queue, piece, source, batches)
 
     def put_back(self, queue: ChatQueue) -> None:
-        """Return a chat after writing: it goes to the end of its line, or leaves."""
+        """Return a chat after writing: requeue it at the end, or remove it if nothing is left."""
         if not queue.items:
             del self._queues[queue.chat]
             return

@@ -85,7 +85,7 @@ class LoadMeter:
 
 
 def units_of(work: Work) -> int:
-    """Return the approximate write units that an entry takes of its chat's partition.
+    """Return the approximate write units that an entry consumes in its chat's partition.
 
     A change writes its own item and the one that it changes.
     """
@@ -96,8 +96,8 @@ def units_of(work: Work) -> int:
 def wanted_shards(rate: float, shards: int, writes_max: int, shards_max: int) -> int:
     """Return the target number of shards for a chat with `shards` and `rate` units per second.
 
-    Up if a shard exceeds `writes_max`; down if half as many shards would be at most half loaded. In
-    between the number stays, so that a varying rate does not cause repeated changes.
+    Up if a shard exceeds `writes_max`; down if half as many shards would be at most half loaded.
+    Otherwise the number is unchanged, so that a varying rate does not cause repeated changes.
     """
     if rate > shards * writes_max:
         return _enough(rate / writes_max, shards_max)
@@ -126,7 +126,7 @@ class WriteSharding:
         self._calm_from: dict[ChatId, int] = {}  # sharded chats only: start (ts) of the low load
 
     def note(self, works: Iterable[Work]) -> None:
-        """Add the requested writes of a batch. Call `move` after it, or its windows are lost.
+        """Add the requested writes of a batch. Then call `move`; otherwise ended windows are lost.
 
         Requested rather than completed writes: a throttled chat is written late, and must be
         sharded.

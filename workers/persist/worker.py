@@ -310,7 +310,7 @@ class PersistWorker:
     async def _finish(
         self, queues: ChatQueues, chunks: Sequence[Chunk], works: Sequence[Work]
     ) -> None:
-        """Settle the stored entries, and allow their chats to be scheduled again."""
+        """Publish the stored entries, and allow their chats to be scheduled again."""
         failpoint("persist.after_write")
         await self._settle(chunks, works, [batch for chunk in chunks for batch in chunk.batches])
         for chunk in chunks:

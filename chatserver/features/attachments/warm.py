@@ -85,8 +85,9 @@ class Attachments:
             if exc.stored[0] is None:
                 metrics.RATE_LIMITED.labels("attachments").inc()
                 raise RateLimited(
-                    f"attachments: {bounds.waiting_max} files or {bounds.waiting_bytes_max} bytes "
-                    "are not sent yet; send them, or wait until they are deleted",
+                    f"attachments: at most {bounds.waiting_max} unsent files or "
+                    f"{bounds.waiting_bytes_max} bytes are allowed; send some, or wait until they "
+                    "are deleted",
                     retry_after_ms=60_000,
                 ) from None
             known = decode_file(exc.stored[0])

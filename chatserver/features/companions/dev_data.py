@@ -1,4 +1,4 @@
-"""The companion that a developer finds at the first start of `chatserver dev`."""
+"""Example companion, created at the first start of `chatserver dev`."""
 
 from __future__ import annotations
 

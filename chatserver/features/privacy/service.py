@@ -28,7 +28,7 @@ EXPORTS_PER_DAY_MAX = 3  # of one user
 FRESH_S = 300  # a user without a password erases themselves with a token this new
 LINK_S = 300  # lifetime of a link to an export
 
-NO_EXPORT = "export: you have none, or it has expired"
+NO_EXPORT = "export: does not exist or has expired"
 
 
 class Lockout:

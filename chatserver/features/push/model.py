@@ -129,7 +129,9 @@ def parse_apns_token(token: str) -> str:
     """Validate an APNs token and return it in lower case. Raises BadRequest."""
     shortest, longest = APNS_BYTES_MIN, APNS_BYTES_MAX
     if len(token) % 2 or _HEX.fullmatch(token) is None:
-        raise BadRequest(f"token: of APNs must be {shortest} to {longest} bytes in hexadecimal")
+        raise BadRequest(
+            f"token: an APNs token must be {shortest} to {longest} bytes in hexadecimal"
+        )
     return token.lower()
 
 

@@ -36,7 +36,7 @@ def list_dead(limit: int) -> None:
 def replay(places: tuple[str, ...], is_all: bool) -> None:
     """Queue the dead letters at PLACES (as printed by `list`) for delivery again."""
     if bool(places) == is_all:
-        raise click.UsageError("give PLACES or --all")
+        raise click.UsageError("specify PLACES or --all")
     settings = prepare("webhooks")
     require_redis(settings.redis)
     run(_replay(settings, None if is_all else set(places)))

@@ -155,7 +155,7 @@ class EventQueue:
         """Queue a dead letter again with its attempts reset."""
         entry = dead.place.partition(":")[2]
         if not entry:
-            raise BadRequest("a dead letter is named <partition>:<entry>")
+            raise BadRequest("place: must be <partition>:<entry>")
         await self._hot.transaction(
             ("XADD", self._key, "*", "n", 0, "e", dead.event), ("XDEL", self._dead, entry)
         )

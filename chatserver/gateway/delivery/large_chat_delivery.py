@@ -192,7 +192,7 @@ class Channels:
         return ChannelPlace(self._channel_of(chat, head), head.seq, head.joined)
 
     def list_places(self, session: Subscriber) -> list[frames.LargeChat]:
-        """Return the large chats of a session and the last seq sent to it in each."""
+        """Return the large chats of a session, each with the last seq sent to it."""
         chats = self._channels_by_session.get(session, {}).items()
         places = ((chat, channel.position_of(session)) for chat, channel in chats)
         return [frames.LargeChat(chat, place) for chat, place in places if place is not None]

@@ -23,7 +23,7 @@ LATE_S: Final = 6.0  # without an echo: three were lost, or Redis is that slow
 
 
 class MailboxCheck:
-    """Sends echo records to its own mailbox and records when one arrives."""
+    """Sends echo records to the gateway's own mailbox, and records the time of the last arrival."""
 
     def __init__(self, mailbox: Mailbox, clock: Clock) -> None:
         self._mailbox = mailbox

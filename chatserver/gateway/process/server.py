@@ -394,7 +394,7 @@ class GatewayServer:
             due, overdue = self._wheel.advance()
             for connection in overdue:
                 log.info("connection.pong_missed", peer=connection.peer)
-                connection.close(Close.NO_PONG, "no pong in time")
+                connection.close(Close.NO_PONG, "no pong received in time")
             for connection in due:
                 connection.ping()
 

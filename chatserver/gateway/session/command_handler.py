@@ -230,7 +230,7 @@ class CommandHandler:
             self.received(payload, number)
 
     def _close_without_hello(self) -> None:
-        self.session.bye(Close.UNAUTHENTICATED, "no hello in time")
+        self.session.bye(Close.UNAUTHENTICATED, "no hello received in time")
 
     # frames
 

@@ -59,7 +59,7 @@ class HotPathCounters:
 
 
 class SessionTasks:
-    """Tasks of sessions. They end with the server, which cancels those that are still running."""
+    """Tasks of sessions. At shutdown, the server cancels those that are still running."""
 
     def __init__(self) -> None:
         self.running: set[asyncio.Task[None]] = set()

@@ -197,7 +197,7 @@ class Connection(asyncio.Protocol):
         self._after_receive()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Notify the receiver and the host, once."""
+        """Notify the receiver and the host that the connection has ended, exactly once."""
         if self.phase is Phase.CLOSED:
             return
         self.phase = Phase.CLOSED
@@ -265,7 +265,9 @@ class Connection(asyncio.Protocol):
             self.cancel_deadline()
             self._write_library()
             if ws.subprotocol is None:
-                self.close(Close.BAD_PROTOCOL, f"offer the subprotocol {SUBPROTOCOL}")
+                self.close(
+                    Close.BAD_PROTOCOL, f"the client must offer the subprotocol {SUBPROTOCOL}"
+                )
             else:
                 self._is_packed = ws.subprotocol == PACKED_SUBPROTOCOL
                 self._receiver = self._host.opened(self)
@@ -312,7 +314,7 @@ class Connection(asyncio.Protocol):
             self._fragments_decoder = None
             if self._is_text is self._is_packed:
                 wanted = "binary" if self._is_packed else "text"
-                self.close(Close.BAD_PROTOCOL, f"{self._ws.subprotocol} needs {wanted} frames")
+                self.close(Close.BAD_PROTOCOL, f"{self._ws.subprotocol} requires {wanted} frames")
             elif self._is_packed:
                 self._packed_message(payload)
             else:

@@ -157,7 +157,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class _Posting:
-    """The entries of one flush: number without a reply, whether any was lost, and callbacks."""
+    """State of one flush: entries without a reply, whether any was lost, and callbacks."""
 
     __slots__ = ("is_lost", "left", "waiting")
 
@@ -303,7 +303,7 @@ class Mailbox:
         await self._hot.call("UNLINK", self._key)
 
     async def iter_records(self) -> AsyncIterator[list[AnyRecord] | None]:
-        """Yield arriving records; None when records may have been lost.
+        """Yield records as they arrive; yield None when records may have been lost.
 
         Guarantees:
             Endless: waits until Redis recovers from failures.

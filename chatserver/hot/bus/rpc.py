@@ -312,7 +312,7 @@ def find_author(payload: bytes) -> str | None:
 
 
 def payer_of(operation: AnyOperation) -> str:
-    """Return the user or chat to whose share of the worker an operation is charged.
+    """Return the user or chat to be charged for an operation's share of the worker.
 
     That is the user whose request is being processed; else the user or the chat of the operation.
     """

@@ -39,8 +39,8 @@ class Amendments:
         """Commit an amendment, or return the reason for its refusal.
 
         `base` is the target's JSON from the warm tier, read after the chat's head was `asked`; it
-        is used only if the hot tier has nothing newer. With `author` the entry deletes a message of
-        this user, whose data is being erased: the sender need not be a member.
+        is used only if the hot tier has no newer version. With `author` the entry deletes a message
+        of this user, whose data is being erased: the sender need not be a member.
 
         Guarantees:
             Atomic: membership, role and the target's state are checked together with the commit.
@@ -138,7 +138,9 @@ class Hidden:
             },
         )
         if code == _HIDES_TOO_MANY:
-            raise TooLarge(f"seq: at most {HIDDEN_MAX} messages of a chat can be deleted for you")
+            raise TooLarge(
+                f"seq: you can delete at most {HIDDEN_MAX} messages of a chat for yourself"
+            )
         if code == _FULL:
             raise Overloaded(_BACKLOG_FULL)
         return Hide(code)

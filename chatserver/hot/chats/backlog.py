@@ -55,7 +55,7 @@ class CommitEntry:
 
     @property
     def size(self) -> int:
-        """Number by which it counts in `waiting`."""
+        """Amount that it adds to `waiting`."""
         return len(self.messages)
 
 

@@ -62,8 +62,8 @@ class ChatLog:
     async def find_newest_ts(self, chat: ChatId) -> Ts | None:
         """Return an upper bound for the ts of all entries committed so far.
 
-        A ts is the time of Redis, or follows the one before. None: the chat is not loaded, so its
-        next ts may be anything.
+        A ts is the Redis time, or just above the previous ts if that is later. None: the chat is
+        not loaded, so its next ts is unknown.
         """
         keys = self._hot.keys
         epoch = self.epoch_of(chat)
@@ -144,7 +144,8 @@ class ChatLog:
     async def list_overlay(self, chat: ChatId, seqs: Sequence[int]) -> dict[int, bytes]:
         """Return the JSON of changed entries among `seqs`; logs and lower tiers may be outdated.
 
-        A bare number is the `rev` of an entry without text whose entry is only in the warm tier.
+        A bare number instead of JSON is the `rev` of an entry without text; the entry itself is
+        only in the warm tier.
 
         Guarantees:
             Cost: one Redis call. Read before the warm tier, it omits no change that was acked
@@ -159,7 +160,7 @@ class ChatLog:
         """Read a range of the log, of the epoch that we know or an earlier one.
 
         Raises:
-            Unavailable: Redis is in a later epoch, of which sessions here have no `reset` yet.
+            Unavailable: Redis is in a later epoch, and sessions here have not received its `reset`.
         """
         keys = self._hot.keys
         gate, reply = await self._hot.snapshot(

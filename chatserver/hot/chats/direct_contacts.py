@@ -1,4 +1,4 @@
-"""Answered direct chats: the contacts of a user who have written to the user.
+"""Answered direct chats: contacts of a user who have written to that user.
 
 Data: field ``s:<user>`` of ``{pN}:chat:<chat>``, the seq of the user's newest message, written by
 the commit. Loading a chat restores it for the senders of its newest messages.

@@ -93,10 +93,10 @@ class GroupCommit:
         """Queue a draft for the next call.
 
         Guarantees:
-            Order: with all other drafts of its chat; a call processes its chats one after the
-            other.
-            If a chat is not loaded, all its drafts in this queue are returned together: another
-            process may load it at any moment, and a later draft must not be committed first.
+            Order: drafts of a chat are committed in the order of `submit`; a call processes its
+            chats one after the other. If a chat is not loaded, all its drafts in this queue are
+            returned together: another process may load it at any moment, and a later draft must not
+            be committed first.
             Answer: exactly one method of `draft.owner` is called, later.
 
         Raises:

@@ -76,11 +76,11 @@ class HotChatLoader:
         `members` maps to (role, joined seq); `head` is the newest (seq, ts) of the warm tier, and
         `newest` its last messages. `epoch` is the one in which all this was read: data read before
         Redis lost the chat may miss a change that Redis had (promise P7). `large` is the version
-        with which it became a large chat, 0 if it is none. `strictness` is the write policy stored
-        after the version in the `gate` field; `muted` maps muted users to the end of the mute
-        (`chatserver.domain.moderation`). `changes` are not in Redis yet and are applied with the
-        load. `places` maps versions of other changes to their first seqs, where some tier has the
-        entries.
+        with which it became a large chat, 0 if it is not large. `strictness` is the write policy
+        stored after the version in the `gate` field; `muted` maps muted users to the end of the
+        mute (`chatserver.domain.moderation`). `changes` are not in Redis yet and are applied with
+        the load. `places` maps versions of other changes to their first seqs, where some tier has
+        the entries.
 
         Guarantees:
             Order: seq and ts continue above all values that either tier has assigned (promise P3).
@@ -165,11 +165,11 @@ class HotChatLoader:
         return replies[0]
 
     async def find_changes(self, chat: ChatId) -> dict[int, ChangePlace]:
-        """Return the places of the entries of a chat's last changes in Redis, loaded or not."""
+        """Return the positions of a chat's last changes in Redis, even if it is not loaded."""
         return parse_changed(await self._hot.call("HGET", self._hot.keys.chat(chat), "changed"))
 
     async def get_seq(self, chat: ChatId) -> Seq:
-        """Return the newest seq of a chat in Redis, loaded or not; 0 if Redis has none."""
+        """Return the newest seq that Redis has of a chat, even an unloaded one; 0 if none."""
         return Seq(int(await self._hot.call("HGET", self._hot.keys.chat(chat), "seq") or 0))
 
     async def note_unfinished(self, chat: ChatId) -> None:

@@ -84,12 +84,13 @@ class LargeChatSubscriptions:
         return [heads[chat] for chat in chats]
 
     async def list_gateways(self, chat: ChatId) -> list[GatewayId]:
-        """Return the gateways with sessions of the chat, dead ones of the last `ttl_s` included."""
+        """Return the gateways with sessions of the chat, even if they died less than `ttl_s`
+        ago."""
         names = await self._hot.call("ZRANGE", self._hot.keys.watchers(chat), 0, -1)
         return [GatewayId(name.decode()) for name in names]
 
     async def list_large(self, user: UserId) -> dict[ChatId, LargePlace]:
-        """Return the user's large chats, former ones included."""
+        """Return the user's large chats, including former ones."""
         reply = await self._hot.call("HGETALL", self._hot.keys.large(user))
         return {
             ChatId(name.decode()): _parse_places(value)[0]

@@ -1,4 +1,4 @@
-"""Fan-out completion: removes settled chats from ``{pN}:undelivered``.
+"""Fan-out completion: removes completely delivered chats from ``{pN}:undelivered``.
 
 Fan-out is finished when every inbox has the entries and every gateway has been notified. The
 removal runs after all mail sent before, so that a process that dies between the two leaves the chat
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 
 class UndeliveredChats:
-    """Settles chats: removes finished ones from the list, batched per event-loop tick."""
+    """Removes completely delivered chats from the list, batched per event-loop tick."""
 
     def __init__(self, hot: HotClient, mailbox_writer: MailboxWriter) -> None:
         self._hot = hot
@@ -32,9 +32,9 @@ class UndeliveredChats:
         self._soon: dict[ChatId, Seq] = {}
 
     def settle_soon(self, chat: ChatId, upto: Seq) -> None:
-        """Settle at the end of this tick, after the mail sent in it.
+        """Remove the chat at the end of this tick, after the mail sent in it.
 
-        A failure is only logged: `workers.repair` then finds the chat and settles it.
+        A failure is only logged: `workers.repair` then finds and removes the chat.
         """
         if not self._soon:
             loop = asyncio.get_running_loop()
@@ -58,7 +58,7 @@ class UndeliveredChats:
             self._hot.send(_log_failure, "EVALSHA", script.sha, len(keys), *keys, *args)
 
     async def settle(self, done: Sequence[tuple[ChatId, Seq]]) -> None:
-        """Settle after the mail has been sent. A chat with newer commits stays listed.
+        """Remove chats after the mail has been sent. A chat with newer commits stays listed.
 
         Raises:
             Unavailable: Redis does not answer, or mail was lost; `workers.repair` finds the chat.

@@ -341,7 +341,7 @@ class HotClient(abc.ABC):
         return client
 
     async def _learn_epoch(self, wire: Wire, partition: int, life: str, came_from: str) -> Epoch:
-        """Return the epoch of a partition; a new one if its server may have gone back in time.
+        """Return the epoch of a partition; a new one if its server may have lost recent writes.
 
         `came_from`: the replication id under which the partition was served before, if it moved
         from there without data loss.

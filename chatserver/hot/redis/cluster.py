@@ -55,7 +55,10 @@ class ClusterClient(HotClient):
         super().__init__(settings)
         if self.address.path is not None or self.address.database:
             raise ConfigError(
-                ["redis.url (CHAT_REDIS_URL): a cluster needs host and port, and has database 0"]
+                [
+                    "redis.url (CHAT_REDIS_URL): a cluster requires a host and a port, and allows "
+                    "only database 0"
+                ]
             )
         self._nodes: dict[str, Node] = {}
         self._known: list[Address] = []  # every node ever seen, replicas included
@@ -422,9 +425,9 @@ class ClusterClient(HotClient):
 
         Two conditions hold then. First, the source node is still a healthy master, both in its own
         view and in the view of the slot's new node, and has the replication id under which the
-        slot's epoch was written: so it never went back in time. Second, the first view of the new
+        slot's epoch was written: so it lost no writes. Second, the first view of the new
         node with its current replication id shows no part of the slot, or the epoch was written
-        there under that id: so the new node has not gone back either. Without this proof, the
+        there under that id: so the new node has lost no writes either. Without this proof, the
         partition gets another epoch.
         """
         source_id, life = self._signed.get(slot, ("", ""))

@@ -33,7 +33,7 @@ class Address:
         try:
             self._parsed: dict[str, Any] = dict(parse_url(url))
             if urllib.parse.urlsplit(url).port == 0:  # redis-py treats port 0 as unset
-                raise ValueError("port 0 is not an address")
+                raise ValueError("port must not be 0")
         except ValueError as exc:
             raise ConfigError([f"redis.url (CHAT_REDIS_URL): {exc}"]) from None
         self.url = url
@@ -182,5 +182,5 @@ def parse_info(text: bytes) -> dict[str, str]:
 
 
 async def read_life(wire: Wire) -> str:
-    """Return the replication id; it changes when the server may have gone back in time."""
+    """Return the replication id; it changes when the server may have lost recent writes."""
     return parse_info(await call_on(wire, "INFO", "replication"))["master_replid"]

@@ -59,7 +59,7 @@ class Script:
 
 def _check(script: str, what: str, expected: tuple[str, ...], given: Mapping[str, Value]) -> None:
     if given.keys() != set(expected):
-        raise TypeError(f"{script}.lua takes {what}s {expected}, got {tuple(given)}")
+        raise TypeError(f"{script}.lua: expected {what} names {expected}, got {tuple(given)}")
 
 
 @functools.cache

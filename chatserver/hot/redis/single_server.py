@@ -74,7 +74,7 @@ class SingleClient(HotClient):
                 raise ConfigError(
                     [
                         f"redis.cluster (CHAT_REDIS_CLUSTER): is off, but {self.name} is a node "
-                        "of a Redis Cluster"
+                        "of a Redis Cluster; turn it on"
                     ]
                 )
             await prepare(wire, self.settings)

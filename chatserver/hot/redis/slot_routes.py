@@ -199,7 +199,7 @@ class Route:
     # controlled by the client
 
     def hold(self) -> None:
-        """Hold calls until `settle`: the node of the slot may have gone back in time."""
+        """Hold calls until `settle`: the node of the slot may have lost recent writes."""
         self.is_settled = False
         self._hold()
 

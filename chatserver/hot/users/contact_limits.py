@@ -14,7 +14,7 @@ DAY_S = 86_400
 
 
 class Contacts:
-    """Takes new contacts from the bucket, `per_day` for each user."""
+    """Limits new contacts with a token bucket: `per_day` for each user."""
 
     def __init__(self, hot: HotClient, per_day: int) -> None:
         self._hot = hot

@@ -46,7 +46,8 @@ class Inboxes:
         """Return the entries above `after`, oldest first.
 
         Raises:
-            Unavailable: Redis is in another epoch, whose `reset` the user's sessions do not have.
+            Unavailable: Redis is in another epoch, and the user's sessions have not received its
+            `reset`.
         """
         partition = self._keys.partition_of(user)
         epoch = self._hot.epoch_of(partition)

@@ -97,7 +97,7 @@ class LoginRateLimits:
         """Count an attempt; return it with the attempts used by its source and the account.
 
         Guarantees:
-            A known device is refused for its own wrong guesses only.
+            A known device is refused only because of its own wrong guesses.
 
         Raises:
             RateLimited: this source has guessed too often for this account.

@@ -117,7 +117,7 @@ class PresenceStates:
         await self._watch(users, 0)
 
     async def look(self, users: Sequence[UserId]) -> dict[UserId, PresenceRecord]:
-        """Return the presence of users without a subscription.
+        """Return the presence of users without subscribing to it.
 
         Raises:
             Unavailable: Redis does not answer.

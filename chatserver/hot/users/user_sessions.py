@@ -36,7 +36,7 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Claimed:
-    """Start of the session on the Redis clock, and each replaced (session, gateway)."""
+    """Start of the session by the Redis clock, and the replaced sessions as (session, gateway)."""
 
     started_ms: int
     replaced: tuple[tuple[SessionId, GatewayId], ...]

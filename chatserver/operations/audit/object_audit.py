@@ -1,4 +1,4 @@
-"""Detection of orphaned archive objects: objects that no row names. Removes nothing.
+"""Detection of orphaned archive objects, to which no row refers. Removes nothing.
 
 Every object gets an intent record in `directory` before it is written, and its row is removed only
 after the object. An object with neither a segment row nor an intent record, and older than `age_s`,

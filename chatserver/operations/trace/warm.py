@@ -108,7 +108,9 @@ class WarmTrace:
                 return rows[0]
             if after is None:
                 return None
-        raise Unavailable(f"chat {partition}: more than {ROWS_MAX} entries of that time")
+        raise Unavailable(
+            f"chat {partition}: the message's time range has more than {ROWS_MAX} entries"
+        )
 
     async def find_archived(self, chat: ChatId, mid: Mid, from_ts: int, to_ts: int) -> Found | None:
         """Return the message if a segment that overlaps ``[from_ts, to_ts]`` contains it.
@@ -124,7 +126,9 @@ class WarmTrace:
                     place = Seq(entry.seq), Ts(entry.ts)
                     return Found(chat, *place, entry.sender, entry.kind, "cold")
         if len(segments) > SEGMENTS_MAX:
-            raise Unavailable(f"chat {chat}: {len(segments)} segments of that time")
+            raise Unavailable(
+                f"chat {chat}: the message's time range has more than {SEGMENTS_MAX} segments"
+            )
         return None
 
     # state

@@ -40,7 +40,7 @@ class ApiKeys:
             BadRequest: the key has no scope, or an unknown one.
         """
         if not scopes or not set(scopes) <= set(SCOPES):
-            raise BadRequest(f"scopes: must be among {', '.join(SCOPES)}")
+            raise BadRequest(f"scopes: must be one or more of {', '.join(SCOPES)}")
         key, secret = new_id().lower(), new_secret()
         await self._rows.create(
             KeyRow(

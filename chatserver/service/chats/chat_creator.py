@@ -104,7 +104,7 @@ class ChatCreator:
             Forbidden: a member blocks the creator, or the other way round.
         """
         if len(members) + 1 > self._members_max:
-            raise BadRequest(f"members: must be at most {self._members_max}, you included")
+            raise BadRequest(f"members: must be at most {self._members_max}, including you")
         _require_known(members, await self._directory.find_known(members))
         await self._block_policy.require_unblocked(user, members)
         chat = derived_chat_id(user, ref)

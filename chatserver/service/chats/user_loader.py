@@ -87,7 +87,7 @@ class UserLoader:
     async def _list_memberships(
         self, user: UserId, part: Part, rows_max: int | None = None
     ) -> list[Membership]:
-        """Return a user's chats and memberships, at most `rows_max`; None means all."""
+        """Return a user's chats and memberships: at most `rows_max`, or all if it is None."""
         rows: list[Membership] = []
         start = None
         while rows_max is None or len(rows) < rows_max:

@@ -38,7 +38,7 @@ class UserMessages:
         self._cold = cold
 
     async def iter_entries(self, user: str) -> AsyncIterator[list[Message]]:
-        """Yield all entries that the user sent, page by page, each in its current state.
+        """Yield all entries that the user sent, page by page, each in its current version.
 
         First the warm tier, through an index that lags behind, then the archive, one segment per
         page. Only entries that move to the archive meanwhile are yielded twice.

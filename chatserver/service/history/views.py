@@ -120,7 +120,7 @@ class Views:
         return View(overlay, hidden.get(chat, frozenset()), span)
 
     async def find_span(self, reader: UserId, chat: ChatId, entries: Iterable[LogEntry]) -> Reader:
-        """Return the read access of `reader`, as far as changes among `entries` need it.
+        """Return the read access of `reader` that is needed for the changes among `entries`.
 
         Former members may read nothing. Earlier periods are left out if they cannot be read now: a
         change of an old message must not delay new ones.

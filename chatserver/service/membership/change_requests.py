@@ -46,7 +46,9 @@ def parse_settings(frame: frames.AnyChange) -> dict[str, str | int]:
     if frame.retention_s is not None:
         settings["retention_s"] = frame.retention_s
     if not settings:
-        raise BadRequest("give at least one of name, joining, history, slow_s, retention_s")
+        raise BadRequest(
+            "at least one of name, joining, history, slow_s and retention_s is required"
+        )
     return settings
 
 

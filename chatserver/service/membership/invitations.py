@@ -147,7 +147,8 @@ class Invitations:
             wait_ms = await self._contacts.take(user)
             if wait_ms:
                 raise RateLimited(
-                    "too many new direct chats with strangers today (chats.new_contacts_per_day)",
+                    "too many new direct chats with strangers (chats.new_contacts_per_day); "
+                    "try again later",
                     retry_after_ms=wait_ms,
                 )
 

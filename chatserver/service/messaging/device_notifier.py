@@ -17,7 +17,7 @@ class DeviceNotifier(Protocol):
 
     Guarantees:
         Best effort: a lost event is found by the next nudge, or when the client reconnects. A lost
-        signal is not repeated.
+        signal is not sent again.
         Never blocks: calls return before anything is sent.
     """
 

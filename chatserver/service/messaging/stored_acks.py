@@ -29,7 +29,7 @@ STORED_TIMEOUT_S = 6.0  # how long an ack of a send to be stored waits for Dynam
 
 
 class StoredWaits:
-    """Reports when a message is in the warm tier, or that the timeout has passed.
+    """Runs a callback when a message is in the warm tier, or after a timeout.
 
     Bounded: at most `WAITS_MAX` sends wait.
     """

@@ -49,7 +49,7 @@ class Retention:
         self._clock = clock
 
     async def set_retention(self, chat: ChatId, retention_s: int, ref: Ref) -> frames.ChatInfo:
-        """Set the retention of a chat for messages sent from now on; 0 keeps them forever.
+        """Set the retention of messages sent to a chat from now on; 0 keeps them forever.
 
         In a group, the change is made on behalf of an owner or admin, so members see it like any
         other change.
@@ -69,7 +69,7 @@ class Retention:
             if role in ("owner", "admin"):
                 frame = frames.UpdateChat(0, chat, ref, retention_s=retention_s)
                 return await self._membership.change(UserId(user), frame)
-        raise Conflict("chat: cannot change its settings, because it has no owner or admin")
+        raise Conflict("chat: its settings cannot be changed without an owner or admin")
 
     async def _set_direct(self, chat: ChatId, retention_s: int) -> frames.ChatInfo:
         marker = await self._hot_membership.begin(chat, MARKER_TTL_S)

@@ -101,7 +101,7 @@ class Moderation:
         await self._publish_block("user.blocked", user, other)
 
     async def unblock(self, user: UserId, other: UserId) -> None:
-        """End the user's own block; a block by the other user stays. Idempotent."""
+        """Remove the user's own block; a block by the other user remains. Idempotent."""
         if user == other:
             raise BadRequest("user: you cannot block yourself")
         await self._rows.delete_block(user, other)

@@ -400,4 +400,4 @@ def _number(item: Item, name: str) -> int:
     try:
         return int(item[name]["N"])
     except (KeyError, ValueError) as exc:
-        raise CorruptData(f"directory: an archive row has no number {name}") from exc
+        raise CorruptData(f"directory: an archive row lacks the integer {name}") from exc

@@ -1,4 +1,4 @@
-"""Markers: items that stand for expired and lost messages.
+"""Markers: items in place of expired and lost messages.
 
 Owns the partitions ``<chat>#gone`` of table `messages`; ids contain no ``#``, so no chat has such
 an id. A message that expires gets its marker when it is stored. An entry that was lost with Redis

@@ -1,4 +1,4 @@
-"""Legal holds: chats under a hold, and copies of message versions that would be lost.
+"""Legal holds: chats under a hold, and copies of message versions that would otherwise be lost.
 
 | record | table       | partition      | sort     | attributes                            |
 |--------|-------------|----------------|----------|---------------------------------------|

@@ -152,7 +152,7 @@ class Chat:
         """Return the chat of an item. Raises CorruptData."""
         kind = _text(item, Field.KIND)
         if kind not in {"direct", "group", "companion"}:
-            raise CorruptData(f"directory: chat {item.get(Field.PK)} has kind {kind!r}")
+            raise CorruptData(f"directory: chat {item.get(Field.PK)} has the unknown kind {kind!r}")
         return cls(
             chat=_id_of(item, Field.PK, "c#"),
             kind=cast(ChatKind, kind),
@@ -225,7 +225,9 @@ class Member:
         """Return the member of an item. Raises CorruptData."""
         role = _text(item, Field.ROLE)
         if role not in {"owner", "admin", "member"}:
-            raise CorruptData(f"directory: member {item.get(Field.SK)} has role {role!r}")
+            raise CorruptData(
+                f"directory: member {item.get(Field.SK)} has the unknown role {role!r}"
+            )
         return cls(
             chat=_id_of(item, Field.PK, "c#"),
             user=_id_of(item, Field.SK, MEMBER_PREFIX),
@@ -291,7 +293,7 @@ def _periods_of(item: Item) -> Periods:
     try:
         return parse_periods(_text(item, Field.PERIODS)) if Field.PERIODS in item else ()
     except ValueError as exc:
-        raise CorruptData(f"directory: {_where(item)} has no periods") from exc
+        raise CorruptData(f"directory: {_where(item)} has malformed periods") from exc
 
 
 def with_unlisted(chat: Chat, members: list[Member]) -> list[Member]:
@@ -305,7 +307,7 @@ def _text(item: Item, name: str) -> str:
     try:
         text: str = item[name]["S"]
     except KeyError as exc:
-        raise CorruptData(f"directory: {_where(item)} has no text {name}") from exc
+        raise CorruptData(f"directory: {_where(item)} lacks the string {name}") from exc
     return text
 
 
@@ -321,13 +323,13 @@ def _number(item: Item, name: str) -> int:
     try:
         return int(item[name]["N"])
     except (KeyError, ValueError) as exc:
-        raise CorruptData(f"directory: {_where(item)} has no whole number {name}") from exc
+        raise CorruptData(f"directory: {_where(item)} lacks the integer {name}") from exc
 
 
 def _id_of(item: Item, name: str, prefix: str) -> str:
     text = _text(item, name)
     if not text.startswith(prefix):
-        raise CorruptData(f"directory: {_where(item)} is not a row of {prefix}")
+        raise CorruptData(f"directory: {_where(item)}: {name} does not begin with {prefix}")
     return text.removeprefix(prefix)
 
 

@@ -11,7 +11,7 @@ def get_text(item: Item, name: str) -> str:
     """Return an attribute of type S. Raises CorruptData."""
     text = find_text(item, name)
     if text is None:
-        raise CorruptData(f"directory: {_where(item)} has no text {name}")
+        raise CorruptData(f"directory: {_where(item)} lacks the string {name}")
     return text
 
 
@@ -25,7 +25,7 @@ def get_number(item: Item, name: str) -> int:
     """Return an integer attribute. Raises CorruptData."""
     number = find_number(item, name)
     if number is None:
-        raise CorruptData(f"directory: {_where(item)} has no whole number {name}")
+        raise CorruptData(f"directory: {_where(item)} lacks the integer {name}")
     return number
 
 
@@ -36,7 +36,7 @@ def find_number(item: Item, name: str) -> int | None:
     try:
         return int(item[name]["N"])
     except (KeyError, ValueError) as exc:
-        raise CorruptData(f"directory: {_where(item)} has no whole number {name}") from exc
+        raise CorruptData(f"directory: {_where(item)} lacks the integer {name}") from exc
 
 
 def _where(item: Item) -> str:

@@ -1,4 +1,4 @@
-"""TTL of items in table `messages`: attribute `ttl`, which DynamoDB's TTL reads.
+"""TTL of items in table `messages`: the attribute `ttl`, from which DynamoDB expires items.
 
     an item whose message expires (`expires_at`)  ttl = expires_at: the body has no other copy
     any other, if TTL removes by age              ttl = ts + retention + margin

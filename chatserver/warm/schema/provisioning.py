@@ -103,11 +103,11 @@ def _differences(table: Table, name: str, description: dict[str, Any]) -> list[s
     def compare(where: str, key: Key, schema: list[dict[str, str]]) -> None:
         wanted = key_schema_of(key)
         if sorted(schema, key=str) != sorted(wanted, key=str):
-            problems.append(f"table {name}{where}: its keys are {schema}, ours {wanted}")
+            problems.append(f"table {name}{where}: its keys are {schema}, expected {wanted}")
             return
         problems.extend(
             f"table {name}{where}: {attribute} is of type {types.get(attribute)}, "
-            f"ours {table.type_of(attribute)}"
+            f"expected {table.type_of(attribute)}"
             for attribute in key.names
             if types.get(attribute) != table.type_of(attribute)
         )
@@ -151,7 +151,7 @@ async def _expiry_problems(client: DynamoClient, table: Table, name: str) -> lis
     attribute = state.get("AttributeName")
     is_ours = attribute in (table.expiry, table.expiry_before)
     if state["TimeToLiveStatus"] in {"ENABLED", "ENABLING"} and not is_ours:
-        return [f"table {name}: TTL reads {attribute}, ours {table.expiry}"]
+        return [f"table {name}: TTL reads {attribute}, expected {table.expiry}"]
     return []
 
 

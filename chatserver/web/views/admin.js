@@ -252,10 +252,10 @@ function createDashboard() {
     shownText = text;
     const point = lastPoint(metrics);
     const today = slow.cost?.days[0] ?? null;
-    tiles[0].set(units.count(point?.sessions), `on ${units.counted(point?.connections, "socket")}`);
+    tiles[0].set(units.count(point?.sessions), units.counted(point?.connections, "open socket"));
     tiles[1].set(units.perSecond(point?.sends_per_s), `${units.perSecond(point?.refused_per_s)} rejected`);
-    tiles[2].set(units.millis(point?.delivery_p99_ms), "p99 of events");
-    tiles[3].set(units.count(point?.backlog), `oldest ${units.seconds(point?.backlog_age_s)}`);
+    tiles[2].set(units.millis(point?.delivery_p99_ms), "99th percentile");
+    tiles[3].set(units.count(point?.backlog), `oldest message: ${units.seconds(point?.backlog_age_s)}`);
     tiles[4].set(
       today?.usd === null ? units.count(sumOf(today, "write_units")) : units.dollars(today?.usd),
       today?.usd === null ? "write units (provisioned capacity)" : `${units.counted(today?.messages, "message")} stored`,

@@ -41,9 +41,9 @@ const CLOSES = {
   1001: "going away",
   1006: "connection lost",
   3000: "shutdown",
-  3001: "slow",
+  3001: "slow client",
   3002: "overloaded",
-  3003: "no pong",
+  3003: "ping timeout",
   3004: "replaced",
   3500: "unauthenticated",
 };
@@ -159,7 +159,7 @@ function auditParts(audit, now) {
   }
   const facts = [
     ["Last run", units.ago(audit.newest_ms, now)],
-    ["Partitions", `${audit.audited} of ${audit.partitions}, oldest ${units.ago(audit.oldest_ms, now)}`],
+    ["Partitions", `${audit.audited} of ${audit.partitions} audited, the oldest ${units.ago(audit.oldest_ms, now)}`],
     ["Checked", `${units.counted(audit.chats, "chat")}, ${units.counted(audit.entries, "entry", "entries")}`],
     ["Could not be checked", units.counted(audit.failed, "chat")],
     ["Findings", units.count(audit.findings)],

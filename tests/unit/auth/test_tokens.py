@@ -134,7 +134,7 @@ def test_subject_that_is_no_id_is_refused(name: str, value: str) -> None:
 @pytest.mark.parametrize("value", [7, None, ["alice"], {"x": 1}, True])
 def test_subject_that_is_not_text_is_refused(value: object) -> None:
     """Types are checked before use."""
-    assert refusal(signed(claims(sub=value))) == "token: has a sub that is not text"
+    assert refusal(signed(claims(sub=value))) == "token: has a sub that is not a string"
 
 
 @pytest.mark.parametrize("aud", ["other", ["chatserver", "other"], [], None, "chatserver "])

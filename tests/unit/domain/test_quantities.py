@@ -56,8 +56,8 @@ def test_quantity_is_read_with_its_unit(text: str, kind: Kind, value: float) -> 
         ("", "days", "examples: 12h"),
         ("1.2.3", "number", "examples:"),
         ("9" * 400, "number", "must be"),
-        ("120%", "share", "must be 0% to 100%, is 120%"),
-        ("2t", "number", "must be 0 to 1t, is 2t"),
+        ("120%", "share", "must be 0% to 100%; got 120%"),
+        ("2t", "number", "must be 0 to 1t; got 2t"),
     ],
 )
 def test_what_is_no_quantity_is_refused_by_its_field(text: str, kind: Kind, why: str) -> None:

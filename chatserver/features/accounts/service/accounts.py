@@ -164,7 +164,9 @@ class Accounts:
         """
         await self.get_profile(user)
         if parse_user_name(user) != user:
-            raise BadRequest("user: has upper-case letters, so it cannot log in with a password")
+            raise BadRequest(
+                "user: contains uppercase letters, so this user cannot log in with a password"
+            )
         text = self._passwords.parse(password, user)
         hash_ = await self._passwords.hash(text, LoginAttempt(user, "host", is_known=True))
         await self._rows.set_hash(user, hash_, self._now_ms())

@@ -62,7 +62,9 @@ def decode_version(item: Item, *, is_deleted: bool) -> Companion:
     """Decode a version item. Raises CorruptData."""
     provider = get_text(item, Field.PROVIDER)
     if provider not in get_args(Provider):
-        raise CorruptData(f"directory: {item.get(DirectoryField.PK)} has provider {provider!r}")
+        raise CorruptData(
+            f"directory: {item.get(DirectoryField.PK)} has the unknown provider {provider!r}"
+        )
     return Companion(
         id=CompanionId(UserId(get_text(item, DirectoryField.PK).removeprefix(HEAD_PREFIX))),
         version=get_number(item, Field.VERSION),
@@ -98,7 +100,7 @@ class CompanionRows:
             await self._write(companion, "attribute_not_exists(#pk)", {})
         except ConditionFailed:
             if await self._find_version(companion.id, 1) != companion:
-                raise Conflict(f"companion {companion.id}: exists or was deleted") from None
+                raise Conflict(f"companion {companion.id}: already exists or was deleted") from None
 
     async def update(
         self, companion: CompanionId, changes: Changes, now_ms: int, before: int | None = None
@@ -120,7 +122,7 @@ class CompanionRows:
         for _ in range(TRIES_MAX):
             newest = await self.get_newest(companion)
             if before is not None and newest.version != before:
-                raise Conflict(f"version: the newest is {newest.version}")
+                raise Conflict(f"version: is outdated; the newest is {newest.version}")
             if newest.version >= VERSIONS_MAX:
                 raise BadRequest(f"companion: has {VERSIONS_MAX} versions, the maximum")
             following = changes.apply(newest, now_ms)

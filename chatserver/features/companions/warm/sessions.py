@@ -75,7 +75,7 @@ def decode_session(item: Item) -> CompanionSession:
         name = sort.removeprefix(ACTIVE_PREFIX)
     deleted = find_number(item, Field.DELETED)
     if bool(is_old) == (deleted is None) or "#" in name:
-        raise CorruptData(f"chat_session: {item.get(Field.PK)} has a row {sort!r}")
+        raise CorruptData(f"chat_session: {item.get(Field.PK)} has the malformed row {sort!r}")
     return CompanionSession(
         user=UserId(get_text(item, Field.PK)),
         companion=CompanionId(UserId(name)),

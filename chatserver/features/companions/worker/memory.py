@@ -216,7 +216,7 @@ class SessionMemory:
                     how = piece
         text = cut_to_tokens(clean_body(text, bounds).strip(), tokens_max)
         if how.end not in ("done", "length") or not text:
-            raise ChatError(f"the model ended a summary with {how.end}")
+            raise ChatError(f"the model did not complete a summary: it ended with {how.end}")
         tokens_in = how.tokens_in or estimate_tokens(ask.system) + estimate_tokens(question)
         return text, tokens_in + (how.tokens_out or estimate_tokens(text))
 

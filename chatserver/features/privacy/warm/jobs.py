@@ -124,7 +124,9 @@ class JobRows:
         if count >= per_day_max:
             wait_ms = ((day + 1) * DAY_S - now) * 1000
             metrics.RATE_LIMITED.labels("exports").inc()
-            raise RateLimited("export: no more exports today", retry_after_ms=wait_ms)
+            raise RateLimited(
+                "export: the daily limit is reached; try again tomorrow", retry_after_ms=wait_ms
+            )
         exports = row_key(user_key(job.user), f"exports#{job.user}")
         exports |= {
             Field.JOB: {"S": job.id},

@@ -180,7 +180,7 @@ class Erasure:
                     Done("messages", TIERS, "messages whose text was deleted", places),
                     Done("messages", BUCKET, "chats deleted from the archive", chats),
                 ]
-        raise Unavailable("the user's messages keep arriving")
+        raise Unavailable("every pass found new messages of the user")
 
     async def _erase_once(self, number: int) -> tuple[int, int]:
         """Delete the texts found; return their number, and the number of all messages found."""
@@ -324,7 +324,7 @@ class Erasure:
                 await self._container.get(CompanionContainer).session_rows.remove_all(self._user)
                 return [Done("check", f"{TIERS}, {DIRECTORY}", "found in a second pass", 0)]
             await wait_until_persisted(self._container)
-        raise Unavailable("data of the user keeps appearing")
+        raise Unavailable("every pass found new data of the user")
 
 
 def make_erasure_worker(container: StorageContainer, owner: str) -> JobWorker:

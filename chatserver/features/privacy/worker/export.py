@@ -50,24 +50,25 @@ DAY_S = 86_400
 CHATS_PAGE = 100
 BLOCKS_PAGE = 1_000
 README = """\
-This is a copy of what you have here.
+This ZIP file contains a copy of your data on this server.
 
-profile.json     your account: name, what you say of yourself, whom you block, what you reported,
-                 and where you want to be notified
-devices.jsonl    where you are logged in with a password; one line each
-chats.jsonl      the chats that you are in, your role, and how far you have read them
-messages.jsonl   what you sent, in all chats, as it is now; what you deleted has no text any more,
-                 and what has expired is not there
-sessions.jsonl   your sessions with AI companions, each with its chat, and, if there is one, with
-                 the summary of the messages `first` to `upto` by which the companion remembers it
-answers.jsonl    what companions said to you there
-following.jsonl  whom you follow, and followers.jsonl who follows you
-posts.jsonl      what you posted
-likes.jsonl      which posts you like, and whose they are
-attachments/     your files, named for their ids; attachments.jsonl says what each is
+profile.json     your account: name, description of yourself, blocked users, reports you made, and
+                 push notification settings
+devices.jsonl    devices on which you are logged in with a password
+chats.jsonl      your chats, your role in each, and how far you have read them
+messages.jsonl   messages that you sent, in all chats, in their current version; deleted messages
+                 have no text, and expired messages are omitted
+sessions.jsonl   your sessions with AI companions, each with its chat and, if there is one, the
+                 summary of messages `first` to `upto` that the companion uses as its memory
+answers.jsonl    responses of companions in these sessions
+following.jsonl  users whom you follow
+followers.jsonl  users who follow you
+posts.jsonl      your posts
+likes.jsonl      posts that you like, and their authors
+attachments/     your files, named by their ids; attachments.jsonl describes each file
 
-Times are in milliseconds since 1970 (UTC), `ts` in microseconds. Files that end in .jsonl have one
-JSON object in each line. What others wrote is theirs, and not in here.
+Times are in milliseconds since 1970 (UTC); `ts` is in microseconds. Files that end in .jsonl have
+one JSON object per line. Messages and posts of other users are not included.
 """
 
 

@@ -182,4 +182,6 @@ async def wait_until_persisted(container: StorageContainer) -> None:
                 while not await backlog.is_persisted(entry):  # noqa: ASYNC110  # another process does it
                     await asyncio.sleep(PERSISTED_POLL_S)
     except TimeoutError:
-        raise Unavailable("unpersisted messages are too old") from None
+        raise Unavailable(
+            "earlier messages were not stored in time; check `worker persist`"
+        ) from None

@@ -141,7 +141,7 @@ class PushSubscriptions:
         try:
             removed = (await self._client.call("delete_item", request)).get("Attributes")
         except ConditionFailed:
-            raise NotFound("push subscription: none was registered by `until`") from None
+            raise NotFound("push subscription: does not exist, or is newer than `until`") from None
         if not removed:
             raise NotFound("push subscription: does not exist")
         try:
@@ -196,7 +196,9 @@ def _decode(row: Item, user: UserId) -> Subscription:
     try:
         kind = row[Field.KIND]["S"]
         if kind not in get_args(Kind):
-            raise CorruptData(f"directory: a push subscription of {user} has kind {kind!r}")
+            raise CorruptData(
+                f"directory: a push subscription of {user} has the unknown kind {kind!r}"
+            )
         return Subscription(
             id=row[Key.SK]["S"].removeprefix(_PREFIX),
             user=user,

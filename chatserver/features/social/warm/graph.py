@@ -75,7 +75,7 @@ class SocialGraph:
             if any(exc.stored[_BLOCKS]):
                 raise Forbidden(f"{other}: you cannot interact with this user") from None
             if exc.stored[_COUNT] is not None:
-                raise Conflict(f"following: at most {FOLLOWING_MAX:,} users") from None
+                raise Conflict(f"following: at most {FOLLOWING_MAX:,} users are allowed") from None
             raise
         return True
 

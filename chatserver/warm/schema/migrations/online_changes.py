@@ -1,4 +1,4 @@
-"""Online changes of a table in use: a new index, and the attribute that TTL reads.
+"""Online changes of a table: creation of an index, and change of the TTL attribute.
 
 DynamoDB backfills an index from the items that have its key, while the table is read and written as
 before. AWS takes minutes at least, and hours for a large table, and creates one index per table at
@@ -65,7 +65,7 @@ def has_index(description: dict[str, Any], index: Index) -> bool:
     keys, ours = found["KeySchema"], key_schema_of(index.key)
     if sorted(keys, key=str) != sorted(ours, key=str):
         where = f"table {description['TableName']}, index {index.name}"
-        raise ConfigError([f"{where}: its keys are {keys}, ours {ours}"])
+        raise ConfigError([f"{where}: its keys are {keys}, expected {ours}"])
     return True
 
 

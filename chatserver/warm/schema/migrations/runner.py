@@ -130,7 +130,7 @@ class MigrationRunner:
                 )
                 return
         raise Conflict(
-            f"{pending.title} comes first: run `chatserver migrate up` without --contract"
+            f"{pending.title} must run first: run `chatserver migrate up` without --contract"
         )
 
     async def _run(self, migration: Migration, state: SchemaState, token: int) -> SchemaState:
@@ -195,7 +195,7 @@ class MigrationRunner:
         if state.oldest < migration.oldest:
             if older := await self._list_older(migration):
                 raise Conflict(
-                    f"{migration.title}: processes of older releases are running, replace them "
+                    f"{migration.title}: processes of older releases are running; replace them "
                     f"first: {_names_of(older)}"
                 )
             await self._schema.raise_state(SchemaState(state.version, migration.oldest))

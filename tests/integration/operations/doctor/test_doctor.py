@@ -164,7 +164,7 @@ async def test_bucket_is_in_order_or_named(s3: str) -> None:
 
     assert "is missing → run `chatserver tables apply`" in named(absent, "problem")
     assert "unfinished uploads" in named(bare, "note")
-    assert "can write, read and delete objects" in named(made, "ok")
+    assert "can be written, read and deleted" in named(made, "ok")
     assert "unfinished uploads" not in named(made, "note")
     assert left == []
     assert "CHAT_COLD_ENDPOINT" in named(await check_s3(away), "problem")

@@ -219,7 +219,7 @@ async def test_migrations_under_an_old_and_a_new_worker_while_clients_chat_and_u
 
         code, said = await run(start, *up, "--contract")
         assert code == 1
-        assert "processes of older releases are running, replace them first: worker-" in said
+        assert "processes of older releases are running; replace them first: worker-" in said
         old.send_signal(signal.SIGTERM)
         assert await old.wait() == 0
         await eventually(lambda: holds(container, 0), 120)

@@ -185,7 +185,7 @@ async def test_plan_tells_the_units_that_up_then_takes(tables: Tables) -> None:
 async def test_contract_waits_for_a_run_of_its_own_and_for_older_processes(tables: Tables) -> None:
     """It is refused while one is there, by its name; then that schema is refused."""
     clock, settings, client = JumpClock(), tables.settings, tables.client
-    with pytest.raises(Conflict, match="2 thread-index comes first"):
+    with pytest.raises(Conflict, match="2 thread-index must run first"):
         await up(tables, CONTRACT)
     version, lines = await up(tables)
     assert version == 3

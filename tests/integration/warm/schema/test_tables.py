@@ -107,7 +107,7 @@ async def test_tables_with_other_keys_are_refused_all_at_once_and_nothing_is_mad
         await apply_tables(bare.client, bare.settings, poll_s=0.01)
 
     text = "\n".join(caught.value.problems)
-    assert "messages: ts is of type S, ours N" in text
+    assert "messages: ts is of type S, expected N" in text
     for index in ("sender", "receiver", "status"):
         assert f"messages, index {index}: does not exist" in text
     assert "social: its keys are" in text
@@ -121,7 +121,9 @@ async def test_table_whose_ttl_reads_another_attribute_is_refused(tables: Tables
     state = {"TimeToLiveDescription": {"TimeToLiveStatus": "ENABLED", "AttributeName": "created"}}
     tables.faults.add("DescribeTimeToLive", lambda _: None, reply(state))
 
-    with pytest.raises(ConfigError, match=r"table \w+: TTL reads created, ours (ttl|expires_at)"):
+    with pytest.raises(
+        ConfigError, match=r"table \w+: TTL reads created, expected (ttl|expires_at)"
+    ):
         await apply_tables(tables.client, tables.settings)
 
 

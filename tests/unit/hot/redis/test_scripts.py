@@ -53,7 +53,7 @@ def test_bind_returns_keys_and_arguments_in_the_script_s_order() -> None:
 )
 def test_bind_with_wrong_names_is_refused(keys: dict[str, str], args: dict[str, str | int]) -> None:
     """A caller and a script that have grown apart never meet in Redis."""
-    with pytest.raises(TypeError, match=r"lease\.lua takes"):
+    with pytest.raises(TypeError, match=r"lease\.lua: expected"):
         load_script("acquire_lease").bind(keys, args)
 
 
@@ -64,7 +64,7 @@ def test_bind_with_wrong_item_is_refused() -> None:
     }  # fmt: skip
     short: dict[str, Value] = {"chat_id": "c", "read": 0}
 
-    with pytest.raises(TypeError, match=r"load_user\.lua takes items"):
+    with pytest.raises(TypeError, match=r"load_user\.lua: expected item names"):
         keys: dict[str, Value] = {"box": "k", "large": "l", "epoch": "e"}
         load_script("load_user").bind(keys, {"epoch": "E1"}, [item, short])
 

@@ -70,7 +70,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 
     assert ran.exit_code == 2
     assert "--users: 'lots' is not a number; examples: 200, 2k, 1.5m, 3b" in ran.output
-    assert "--concurrent: must be 0% to 100%, is 120%" in ran.output
+    assert "--concurrent: must be 0% to 100%; got 120%" in ran.output
     assert "--retention: '5GB' is not a time; examples: 12h, 90d, 4w, 2y" in ran.output
 
 
