@@ -19,7 +19,7 @@ from chatserver.service.messaging.service import Messaging
 
 T = TypeVar("T")
 
-NO_COMPANIONS = "companions: this server has none"
+NO_COMPANIONS = "companions: not available on this server"
 
 CompanionFrame = frames.StopTurn | frames.JoinTurn | frames.AnySessionRequest
 CheckEdit = Callable[[UserId, frames.Edit], Awaitable[frames.Edit]]

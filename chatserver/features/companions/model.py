@@ -32,7 +32,7 @@ _TIME_CHARS = 10  # timestamp part of a ULID
 
 NO_COMPANION: Final = "companion: no such companion"
 NO_SESSION: Final = "session: you have no session with this companion"
-NO_SUCH_CHAT: Final = "chat: not one of your sessions"
+NO_SUCH_CHAT: Final = "chat: is not one of your companion sessions"
 OVER: Final = "chat: this session has ended"
 CHANGED: Final = "session: changed by a concurrent request; try again"
 

@@ -70,7 +70,7 @@ class Companions:
         """
         checked = check(wanted)
         if checked == Changes():
-            raise BadRequest("companion: no changes given")
+            raise BadRequest("companion: at least one change is required")
         newest = await self._rows.get_newest(companion)
         _check_together(checked.apply(newest, 0))
         return await self._rows.update(companion, checked, self._now_ms(), before)
