@@ -147,7 +147,7 @@ class GatewayProcesses:
         self._stop.set()
 
     def renew_soon(self) -> None:
-        """Request a replacement of all processes. During one, another is queued."""
+        """Request a replacement of all processes; a request during one is queued."""
         self._is_renewal_wanted.set()
 
     async def run(self) -> None:

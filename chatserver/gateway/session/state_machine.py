@@ -150,8 +150,7 @@ class SessionState:
         return self._apply(Event.SNAPSHOT) and self._move_to(epoch, seq)
 
     def go_live(self, head: Seq) -> bool:
-        """`head`: the inbox head when the position was determined; `notice` recorded later
-        events."""
+        """`head`: the inbox head when the position was set; `notice` recorded later events."""
         if not self._apply(Event.GO_LIVE):
             return False
         self.cursor.head = max(self.cursor.seq, head, self.seen_head)

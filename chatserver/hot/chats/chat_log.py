@@ -5,7 +5,7 @@ entries. Entries without their text leave it and become tombstones in ``{pN}:ove
 read here inserts them again. ``{pN}:asides:<chat>`` has the seqs of the newest 500 entries that
 never count as unread: those that are not messages, and deleted messages.
 
-Invariant: the entries are in order. Gaps are possible only where Redis went back in time, so a
+Invariant: the entries are in order. Gaps are possible only where Redis lost recent writes, so a
 reader checks that its result is contiguous.
 """
 

@@ -2,8 +2,8 @@
 
 `chatserver.hot.redis.single_server` keeps one connection to a server,
 `chatserver.hot.redis.cluster` one to each master of a cluster. Both read the epochs before they
-allow calls. A server that was replaced or restarted from disk gets a new epoch, because its data
-may have gone back in time (promises P1, P5). A server whose data was deleted at runtime keeps its
+allow calls. A server that was replaced or restarted from disk gets a new epoch, because it
+may have lost recent writes (promises P1, P5). A server whose data was deleted at runtime keeps its
 replication id, so each process also checks periodically that the epochs still exist, and creates
 missing ones again.
 """

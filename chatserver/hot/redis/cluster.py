@@ -8,7 +8,7 @@
 
 The epoch of a partition is stored with the replication id (`life`) of the node that wrote it last.
 A promoted or restarted node has another replication id, so its partitions get another epoch: it may
-have gone back in time. A slot that was migrated normally also changes its node, but loses nothing.
+have lost recent writes. A slot that was migrated normally also changes its node, but loses nothing.
 Its epoch stays if this process can prove that; see `ClusterClient._proven_origin`. Decision record
 0004.
 """

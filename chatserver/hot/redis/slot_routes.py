@@ -47,7 +47,7 @@ class Node:
         self.wire: Wire | None = None
         self.life = ""
         # The first view with this replication id, and the slots whose epochs were written here
-        # since. Other slots arrived later and never went back in time.
+        # since. Other slots arrived later and lost no writes.
         self.first_view: View | None = None
         self.signed: set[int] = set()
         self.keeper: asyncio.Task[None] | None = None
