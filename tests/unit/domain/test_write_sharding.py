@@ -125,7 +125,7 @@ def test_layout_comes_back_as_it_was_written(layout: Layout) -> None:
 )
 def test_text_that_is_no_layout_is_refused(text: str) -> None:
     """Rather than to look for a chat where it is not."""
-    with pytest.raises(CorruptData, match="not a layout"):
+    with pytest.raises(CorruptData, match="not a shard layout"):
         parse_layout(text)
 
 

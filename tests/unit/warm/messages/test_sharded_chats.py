@@ -346,5 +346,5 @@ async def test_row_that_makes_no_sense_stops_who_reads_it() -> None:
     row.item = {**row.item, "chats": {"M": {"c": {"S": "5:3"}}}}
 
     time.now_s += 10
-    with pytest.raises(CorruptData, match="not a layout"):
+    with pytest.raises(CorruptData, match="not a shard layout"):
         await shards.get()
