@@ -81,7 +81,7 @@ def test_token_of_the_host_application_is_taken(algorithm: str) -> None:
         ({"sub": "a\u0000"}, "wrong sub"),
         ({"sub": ""}, "wrong sub"),
         ({"sub": "a" * 65}, "wrong sub"),
-        ({"sub": 7}, "not text"),
+        ({"sub": 7}, "not a string"),
     ],
     ids=str,
 )

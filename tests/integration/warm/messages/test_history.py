@@ -328,5 +328,5 @@ async def test_rows_whose_time_does_not_rise_with_seq_are_reported(
     rows[149] = message(900, ts=rows[149].ts)
     await repository.put_batch(batch(*rows), timeout_s=20)
 
-    with pytest.raises(CorruptData, match="does not rise"):
+    with pytest.raises(CorruptData, match="is out of order"):
         await repository.list_before("d-1", 951, 10, rows[149].ts + 1)

@@ -148,5 +148,5 @@ def test_search_where_time_does_not_rise_with_seq_is_corrupt_data() -> None:
     places[500] = Place(3, places[500].ts)
     known = [places[400], places[500]]
 
-    with pytest.raises(CorruptData, match="does not rise"):
+    with pytest.raises(CorruptData, match="is out of order"):
         search(Rows(places), 450, known)
