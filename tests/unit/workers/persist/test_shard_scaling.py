@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
-from chatserver.domain.shard_scaling import Layout, Layouts, ShardingPeriod, is_shards
+from chatserver.domain.write_sharding import Layout, Layouts, ShardingPeriod, is_shards
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
