@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
-from chatserver.domain.write_sharding import Layout, Layouts, ShardingPeriod, is_shards
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatserver.config import Warm
 from chatserver.domain.ids import GatewayId, Seq, Ts
+from chatserver.domain.write_sharding import Layout, Layouts, ShardingPeriod, is_shards
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.backlog import CommittedMessage
 from chatserver.protocol.frames import Message
