@@ -159,7 +159,7 @@ async def test_progressive_jpeg_of_many_scans_is_refused_by_its_markers(store: F
 async def test_image_beyond_its_cpu_time_is_too_slow(store: FileWorld) -> None:
     """The limit ends the child, and the caller learns that it was time and not the image."""
     out = io.BytesIO()
-    Image.new("L", (14_000, 14_000), 128).save(out, "PNG", compress_level=1)
+    Image.new("L", (24_000, 24_000), 128).save(out, "PNG", compress_level=1)
     careless = store.settings.attachments.model_copy(update={"thumb_memory_bytes_max": 4 << 30})
 
     with constants({MEDIA + "IMAGE_PIXELS_MAX": 10**9}), pytest.raises(TooSlow):
