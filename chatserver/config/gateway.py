@@ -64,7 +64,9 @@ class Gateway(Section):
 class Presence(Section):
     """Presence of users."""
 
-    away_after_s: float = Field(300.0, gt=0, description="Idle time after which a device is away")
+    away_after_s: float = Field(
+        300.0, gt=0, description="A device that is idle for longer counts as away"
+    )
     offline_grace_s: float = Field(
         10.0, ge=0, le=300, description="A device that reconnects in time stays online"
     )

@@ -48,7 +48,7 @@ _ANSWERS: dict[str, dict[str, Any]] = {
 }
 
 
-def _request() -> dict[str, Any]:
+def make_batch() -> dict[str, Any]:
     items = [
         encode_item(
             PersistItem(
@@ -77,7 +77,7 @@ def _client(answer: dict[str, Any], tenant: str) -> DynamoClient:
 
 async def measure(answer: str, tenant: str, calls: int) -> float:
     """Return microseconds a call."""
-    client, request = _client(_ANSWERS[answer], tenant), _request()
+    client, request = _client(_ANSWERS[answer], tenant), make_batch()
     raw = json.dumps(_ANSWERS[answer])
     began = time.perf_counter()
     for _ in range(calls):

@@ -22,8 +22,8 @@ _ANSWERS = {
 }
 # ReturnConsumedCapacity of a request, and the answer of a table with three indexes.
 _UNITS = {
-    b'"ReturnConsumedCapacity": "TOTAL"': (b'{"TableName":"chat_messages","CapacityUnits":100.0}'),
-    b'"ReturnConsumedCapacity": "INDEXES"': (
+    b'"ReturnConsumedCapacity":"TOTAL"': (b'{"TableName":"chat_messages","CapacityUnits":100.0}'),
+    b'"ReturnConsumedCapacity":"INDEXES"': (
         b'{"TableName":"chat_messages","CapacityUnits":100.0,"Table":{"CapacityUnits":25.0},'
         b'"GlobalSecondaryIndexes":{"receiver":{"CapacityUnits":25.0},"sender":'
         b'{"CapacityUnits":25.0},"status":{"CapacityUnits":25.0}}}'

@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import copy
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import aioboto3
 import aiohttp
@@ -259,7 +259,7 @@ async def open_dynamodb_streams(settings: Warm) -> AsyncIterator[DynamoClient]:
 
 @contextlib.asynccontextmanager
 async def _open(
-    settings: Warm, service: Any, endpoint: str | None
+    settings: Warm, service: Literal["dynamodb", "dynamodbstreams"], endpoint: str | None
 ) -> AsyncIterator[tuple[aioboto3.Session, Any]]:
     secret = settings.secret_key
     if (settings.access_key is None) != (secret is None):

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from aiobotocore.awsrequest import AioAWSResponse
+from botocore.awsrequest import AWSPreparedRequest
+from botocore.compat import HTTPHeaders
 from pydantic import SecretStr
 
 from chatserver.config import Warm
@@ -170,13 +172,13 @@ class Faults:
         headers.pop("x-amz-crc32", None)
         return status, headers, json.dumps(change(json.loads(payload))).encode()
 
-    async def _before_send(self, request: Any, **_: Any) -> AioAWSResponse | None:
+    async def _before_send(self, request: AWSPreparedRequest, **_: Any) -> AioAWSResponse | None:
         name = request.headers["X-Amz-Target"].decode().rpartition(".")[2]
         request.body, reply = self._meet(name, request.body)
         request.headers["Content-Length"] = str(len(request.body))
         if reply is None:
             return None
-        headers: Any = _headers_of(reply)
+        headers = HTTPHeaders.from_dict(_headers_of(reply))
         return AioAWSResponse(request.url, reply[0], headers, _Body(json.dumps(reply[1]).encode()))
 
 

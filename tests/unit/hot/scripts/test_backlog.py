@@ -117,7 +117,7 @@ def test_move_checkpoint_keeps_entries_not_scanned_for_pushes(scripts: ScriptRun
 def test_move_checkpoint_behind_the_scan_keeps_entries_not_persisted(
     scripts: ScriptRunner,
 ) -> None:
-    """What was scanned for pushes, but not persisted, stays."""
+    """Entries that were scanned for pushes but are not persisted yet are kept."""
     fill(scripts)
     scan(scripts, ENTRIES[4])
 

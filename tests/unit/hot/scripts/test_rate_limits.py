@@ -83,7 +83,7 @@ def test_take_tokens_bucket_holds_no_more_than_a_burst(scripts: ScriptRunner) ->
 
 
 def test_take_tokens_owed_ones_take_the_bucket_below_zero(scripts: ScriptRunner) -> None:
-    """What was used already is paid before the next token."""
+    """Cost that is already owed delays the next token."""
     assert take(scripts, 0, owed=BURST + 2) == [0, 1500]
 
     scripts.clock.advance_ms(1499)
