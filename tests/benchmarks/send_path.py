@@ -152,7 +152,9 @@ class Pair:
         for name in ("sends", "requests", "memory"):
             allowance = container.limits.find(cast(Any, name), user)
             allowance.tokens = 1 << 60
-            setattr(handler, "_others_allowed" if name == "requests" else f"_{name}_allowed", allowance)
+            setattr(
+                handler, "_others_allowed" if name == "requests" else f"_{name}_allowed", allowance
+            )
         server.registry.add(user, session)
         session.state.hello()
         session.state.welcome(EPOCH, Seq(1))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import collections
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 import structlog
@@ -31,6 +32,7 @@ from chatserver.errors import (
     Unavailable,
     UnknownKey,
 )
+from chatserver.gateway.delivery.large_chat_channel import Entry
 from chatserver.gateway.session.requests import Request
 from chatserver.gateway.session.send_order import SendOrder
 from chatserver.gateway.session.session import Session
@@ -390,9 +392,11 @@ class CommandHandler:
             if not self.session.is_live:
                 return
             self._register(claims, frame)
-            state, _ = await asyncio.gather(
+            # Any: compiled code would insist on the tuple of the type hints; `gather` returns a list.
+            both: Any = asyncio.gather(
                 self.session.announce(), self._directory.claim([self.session])
             )
+            state: InboxState = (await both)[0]
             if self._state.stage is not Stage.OPENING:
                 return
             await self._welcome(state, frame)
@@ -408,10 +412,11 @@ class CommandHandler:
         coverage, start = find_start(frame.cursor, state)
         is_known = frame.cursor is not None and coverage is Coverage.CURRENT
         known = frame.large if is_known else None
-        entry, _ = await asyncio.gather(
+        both: Any = asyncio.gather(
             self._context.channels.open_for(self.session.user, start, known),
             self.session.auth.check(),
         )
+        entry: Entry = (await both)[0]
         self._send_frame(
             make_welcome(
                 self.session.id, self.session.user, state, entry.large, self._context.all_settings

@@ -72,7 +72,7 @@ TRANSITIONS = {
 } | {(stage, Event.CLOSE): Stage.CLOSED for stage in Stage}
 
 
-class ForbiddenTransition(RuntimeError):
+class ForbiddenTransition(Exception):
     """An event in a stage that does not allow it: a bug in the shell around the state machine."""
 
 

@@ -10,15 +10,12 @@ from __future__ import annotations
 import asyncio
 import codecs
 import enum
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import cast
 
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 from websockets.protocol import State as WebSocketState
-from websockets.server import ServerProtocol
-from websockets.typing import Subprotocol
 
 from chatserver.gateway.transport.framing import (
     NeedMore,
@@ -28,6 +25,7 @@ from chatserver.gateway.transport.framing import (
     text_frame,
     unmask,
 )
+from chatserver.gateway.transport.handshake import create_protocol
 from chatserver.gateway.transport.interfaces import Host, Receiver
 from chatserver.protocol import msgpack
 from chatserver.protocol.codes import Close
@@ -46,18 +44,7 @@ GATEWAY_HEADER = "Chat-Gateway"  # identifies the process when several share a p
 WRITE_HIGH_WATER = 65_536
 INVALID_DATA, MESSAGE_TOO_BIG, POLICY = 1007, 1009, 1008
 
-# The library logs each connection; here, sessions and metrics record them.
-_quiet = logging.getLogger("chatserver.websockets")
-_quiet.setLevel(logging.CRITICAL)
 _new_utf8_decoder = codecs.getincrementaldecoder("utf-8")
-
-
-def _select_subprotocol(_: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
-    """Return the first supported subprotocol.
-
-    Without one, the socket opens and is closed at once with a reason.
-    """
-    return next((name for name in offered if name in (SUBPROTOCOL, PACKED_SUBPROTOCOL)), None)
 
 
 class Phase(enum.Enum):
@@ -100,12 +87,7 @@ class Connection(asyncio.Protocol):
         settings = host.settings
         self._host = host
         self._loop = asyncio.get_running_loop()
-        self._ws = ServerProtocol(
-            origins=None,  # checked by the host against its settings
-            select_subprotocol=_select_subprotocol,
-            max_size=settings.frame_bytes_max,
-            logger=_quiet,
-        )
+        self._ws = create_protocol(settings.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._receiver: Receiver | None = None
         self._buffer = b""

@@ -23,6 +23,7 @@ from typing import Any, cast
 import hiredis
 
 from chatserver.errors import Unavailable
+from chatserver.hot.redis.packed_call import Packed
 
 Reply = Any  # bytes, int, None, list of replies, hiredis.ReplyError, or Unavailable
 OnReply = Callable[[Reply], None]
@@ -30,17 +31,6 @@ OnReply = Callable[[Reply], None]
 _MISSING = object()
 _KEYLESS = frozenset({"PING", "ECHO", "TIME", "INFO", "CONFIG", "CLIENT", "CLUSTER", "SCRIPT"})
 _WATCHES = 4  # watchdog ticks within the timeout of a call
-
-
-def pack(*values: bytes) -> bytes:
-    """Return values in the encoding of a `Packed` call."""
-    return b"".join([b"$%d\r\n%b\r\n" % (len(value), value) for value in values])
-
-
-class Packed(bytes):
-    """A complete call in the Redis protocol, sent unchanged; `key` is one of its keys."""
-
-    key: str
 
 
 def key_in(args: Sequence[str | bytes | int]) -> str | bytes | None:

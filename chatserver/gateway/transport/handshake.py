@@ -1,0 +1,33 @@
+"""WebSocket handshake: the protocol object of `websockets` for one connection."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+
+from chatserver.protocol.frames import PACKED_SUBPROTOCOL, SUBPROTOCOL
+
+# The library logs each connection; here, sessions and metrics record them.
+_quiet = logging.getLogger("chatserver.websockets")
+_quiet.setLevel(logging.CRITICAL)
+
+
+def create_protocol(frame_bytes_max: int) -> ServerProtocol:
+    """Return the protocol of a new connection; the host checks the `Origin` header."""
+    return ServerProtocol(
+        origins=None,
+        select_subprotocol=_select_subprotocol,
+        max_size=frame_bytes_max,
+        logger=_quiet,
+    )
+
+
+def _select_subprotocol(_: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+    """Return the first supported subprotocol.
+
+    Without one, the socket opens and is closed at once with a reason.
+    """
+    return next((name for name in offered if name in (SUBPROTOCOL, PACKED_SUBPROTOCOL)), None)
