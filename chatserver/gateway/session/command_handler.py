@@ -392,7 +392,7 @@ class CommandHandler:
             if not self.session.is_live:
                 return
             self._register(claims, frame)
-            # Any: compiled code would insist on the tuple of the type hints; `gather` returns a list.
+            # Any: compiled code would require the tuple of the type hints; this is a list.
             both: Any = asyncio.gather(
                 self.session.announce(), self._directory.claim([self.session])
             )

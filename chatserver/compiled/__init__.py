@@ -1,0 +1,70 @@
+"""Compiled hot modules, and the import hook that prefers them to their sources.
+
+A build compiles the modules of the send path with mypyc (`deploy/build_hook.py`) and writes them to
+this folder, together with `manifest.json`: the interpreter and the hash of each source. They are
+used only if all of that matches, so an edited source is never hidden by an older compiled module.
+Without them, or with `CHAT_PURE_PYTHON=1`, the same sources run in the interpreter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+FOLDER = Path(__file__).parent
+ROOT = FOLDER.parent.parent
+MANIFEST = FOLDER / "manifest.json"
+PURE_PYTHON = "CHAT_PURE_PYTHON"
+RUNTIME = "chatserver__mypyc"  # the library that all compiled modules share
+
+
+class CompiledFinder(importlib.abc.MetaPathFinder):
+    """Finds the compiled modules."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._files = {name: FOLDER / f"{name}.so" for name in (*names, RUNTIME)}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        file = self._files.get(fullname)
+        return None if file is None else importlib.util.spec_from_file_location(fullname, file)
+
+
+def source_of(name: str) -> Path:
+    """Return the source file of a module."""
+    return ROOT.joinpath(*name.split(".")).with_suffix(".py")
+
+
+def hash_source(name: str) -> str:
+    """Return the hash of a module's source, as in the manifest."""
+    return hashlib.sha256(source_of(name).read_bytes()).hexdigest()
+
+
+def is_active() -> bool:
+    """Return whether this process runs the compiled modules."""
+    return any(isinstance(finder, CompiledFinder) for finder in sys.meta_path)
+
+
+def install() -> None:
+    """Prefer the compiled modules if they match this interpreter and the sources."""
+    if os.environ.get(PURE_PYTHON) == "1" or is_active():
+        return
+    try:
+        manifest = json.loads(MANIFEST.read_bytes())
+        sources: dict[str, str] = manifest["sources"]
+        is_current = manifest["interpreter"] == sys.implementation.cache_tag and all(
+            hash_source(name) == known for name, known in sources.items()
+        )
+    except (OSError, ValueError, KeyError):
+        return
+    if is_current:
+        sys.meta_path.insert(0, CompiledFinder(list(sources)))
