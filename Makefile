@@ -3,6 +3,7 @@
 # make check  ruff, mypy, import-linter and the unit tests, on all cores
 # make soak   the chaos tests for longer, SOAK_S seconds each, and with other seeds (docs/testing.md)
 # make schedules  seeded fault schedules, judged (ARGS="--seeds 200 --jobs 2"; docs/testing.md)
+# make compiled  the send path, compiled (run and test do it, too)
 # make lint   the checks alone
 # make golden write what deploy/ renders to again, which the tests compare with
 # make docs   write the generated documents again: protocol, HTTP API, tables, settings, commands
@@ -21,13 +22,13 @@ SETUP := deploy/dev/setup.sh
 LOCK := --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --no-header --quiet
 
-.PHONY: run test check soak schedules lint docs golden tools lock clean
+.PHONY: run test compiled check soak schedules lint docs golden tools lock clean
 
-run: .venv/.ready .tools/.ready
+run: .venv/.ready .tools/.ready compiled
 	@exec $(BIN)/chatserver dev --stop-with-parent $(ARGS)
 
 # The tests run even if a check failed, and their summary is the last thing printed.
-test: .venv/.ready .tools/.ready .tools/.browser .tools/.clocks .tools/.deploy
+test: compiled .tools/.ready .tools/.browser .tools/.clocks .tools/.deploy
 	@status=0; \
 	$(MAKE) lint || { status=1; echo "make test: a check failed, see above"; }; \
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS) || status=1; \
@@ -36,11 +37,11 @@ test: .venv/.ready .tools/.ready .tools/.browser .tools/.clocks .tools/.deploy
 check: .venv/.ready .tools/.ready lint
 	@$(BIN)/pytest -n $(JOBS) tests/unit $(PYTEST_ARGS)
 
-soak: .venv/.ready .tools/.ready .tools/.clocks
+soak: compiled .tools/.ready .tools/.clocks
 	@CHAOS_SECONDS=$(SOAK_S) HYPOTHESIS_PROFILE=soak $(BIN)/pytest tests/chaos tests/unit/client \
 		-o timeout=$$(( $(SOAK_S) * 5 + 300 )) $(PYTEST_ARGS)
 
-schedules: .venv/.ready .tools/.ready .tools/.clocks
+schedules: compiled .tools/.ready .tools/.clocks
 	@$(BIN)/python -m tests.chaos.schedules $(ARGS)
 
 lint: .venv/.ready
@@ -72,6 +73,10 @@ tools:
 .venv/.ready: requirements.lock pyproject.toml $(SETUP)
 	@sh $(SETUP) venv
 	@touch $@
+
+# The modules of the send path, compiled; a machine without a C compiler runs their sources.
+compiled: .venv/.ready
+	@$(BIN)/python deploy/build_hook.py
 
 .tools/.ready: deploy/dev/package-lock.json deploy/dev/ministack.lock $(SETUP) | .venv/.ready
 	@sh $(SETUP) servers

@@ -7,6 +7,7 @@ compiler nothing is compiled, and the server runs the same sources in the interp
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -24,7 +25,8 @@ except ImportError:  # a checkout compiles without hatchling
     BuildHookInterface = object  # type: ignore[assignment,misc]
 
 ROOT = Path(__file__).parent.parent
-FOLDER = "chatserver/compiled"
+FOLDER = ROOT / "chatserver" / "compiled"
+MANIFEST = FOLDER / "manifest.json"  # checked by `chatserver.compiled`
 GROUP = "chatserver"  # names the shared library: chatserver__mypyc
 OPTIMIZATION = "3"
 MYPY_OPTIONS = ["--config-file=", "--follow-imports=silent", "--ignore-missing-imports"]
@@ -35,11 +37,10 @@ class CompileHook(BuildHookInterface):  # type: ignore[misc,type-arg]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, unless the wheel is an editable one or there is no C compiler."""
-        if version == "editable" or not find_compiler():
+        if version == "editable" or not compile_checkout():
             return
-        self._folder = tempfile.TemporaryDirectory()
-        compile_modules(Path(self._folder.name))
-        build_data["force_include"][self._folder.name] = FOLDER
+        for file in (*FOLDER.glob("*.so"), MANIFEST):
+            build_data["force_include"][str(file)] = str(file.relative_to(ROOT))
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 
@@ -60,26 +61,8 @@ def list_modules() -> list[str]:
     return modules
 
 
-def compile_modules(target: Path) -> None:
-    """Compile the modules into `target`, with the manifest that `chatserver.compiled` checks."""
-    modules = list_modules()
-    with tempfile.TemporaryDirectory() as build:
-        # A process of its own: setuptools takes its options from the command line.
-        subprocess.run(
-            [sys.executable, __file__, "--extensions", build, *modules], cwd=ROOT, check=True
-        )
-        target.mkdir(exist_ok=True)
-        suffix = sysconfig.get_config_var("EXT_SUFFIX")
-        for file in Path(build, "lib").rglob(f"*{suffix}"):
-            name = ".".join(file.relative_to(Path(build, "lib")).parts).removesuffix(suffix)
-            shutil.copyfile(file, target / f"{name}.so")
-    (target / "manifest.json").write_text(json.dumps(build_manifest(modules), indent=1))
-
-
 def build_manifest(modules: list[str]) -> dict[str, Any]:
     """Return the interpreter and the hash of each source."""
-    import hashlib
-
     hashes = {
         module.removesuffix(".py").replace("/", "."): hashlib.sha256(
             (ROOT / module).read_bytes()
@@ -109,19 +92,28 @@ def build_extensions(build: str, modules: list[str]) -> None:
     command.run()
 
 
-def compile_checkout() -> None:
-    """Compile the modules of this checkout, if they have changed."""
-    folder, modules = ROOT / FOLDER, list_modules()
-    manifest = folder / "manifest.json"
-    if manifest.exists() and json.loads(manifest.read_text()) == build_manifest(modules):
-        return
+def compile_checkout() -> bool:
+    """Compile the modules of this checkout if they have changed; False without a C compiler."""
+    modules = list_modules()
+    manifest = build_manifest(modules)
+    if MANIFEST.exists() and json.loads(MANIFEST.read_text()) == manifest:
+        return True
     if not find_compiler():
         print("no C compiler or Python headers: the server runs uncompiled, at half the speed")
-        return
-    print(f"compiling {len(modules)} modules with mypyc")
-    for old in folder.glob("*.so"):
-        old.unlink()
-    compile_modules(folder)
+        return False
+    print(f"compiling {len(modules)} modules of the send path with mypyc")
+    for old in (*FOLDER.glob("*.so"), MANIFEST):
+        old.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as build:
+        # A process of its own: mypyc and setuptools print, and must not end a build.
+        command = [sys.executable, __file__, "--extensions", build, *modules]
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        suffix = sysconfig.get_config_var("EXT_SUFFIX")
+        for file in Path(build, "lib").rglob(f"*{suffix}"):
+            name = ".".join(file.relative_to(Path(build, "lib")).parts).removesuffix(suffix)
+            shutil.copyfile(file, FOLDER / f"{name}.so")
+    MANIFEST.write_text(json.dumps(manifest, indent=1) + "\n")
+    return True
 
 
 if __name__ == "__main__":

@@ -9,6 +9,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.support import pure_python
+
+# isort: split
 from chatserver.operations.cost import recorder
 from tests.support.constants import constants
 from tests.support.servers.processes import (
@@ -21,6 +24,8 @@ from tests.support.servers.processes import (
 )
 
 __all__ = ["dynamodb", "redis_server", "redis_url", "s3", "start_dynamodb", "start_redis"]
+
+pure_python.leave_to_children()
 
 # The same examples in each run, so that what fails is the change's doing; `make soak` takes others.
 # A property says what is true, not how fast: an example that the machine held up has broken none.

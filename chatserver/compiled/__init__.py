@@ -3,7 +3,7 @@
 A build compiles the modules of the send path with mypyc (`deploy/build_hook.py`) and writes them to
 this folder, together with `manifest.json`: the interpreter and the hash of each source. They are
 used only if all of that matches, so an edited source is never hidden by an older compiled module.
-Without them, or with `CHAT_PURE_PYTHON=1`, the same sources run in the interpreter.
+Without them, or with `CHATSERVER_PURE_PYTHON=1`, the same sources run in the interpreter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from types import ModuleType
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parent.parent
 MANIFEST = FOLDER / "manifest.json"
-PURE_PYTHON = "CHAT_PURE_PYTHON"
+PURE_PYTHON = "CHATSERVER_PURE_PYTHON"
 RUNTIME = "chatserver__mypyc"  # the library that all compiled modules share
 
 

@@ -179,7 +179,7 @@ class CoreContainer(abc.ABC):
 
     @cached_property
     def messaging(self) -> Messaging:
-        return self.provided(ports.MESSAGING)(
+        return Messaging(
             commits=PartitionedCommit(self.hot, self.gateway),
             audiences=self.audiences,
             inboxes=self.inboxes,
@@ -190,6 +190,7 @@ class CoreContainer(abc.ABC):
             clock=self.clock,
             body_bounds=self.settings.chats.body_bounds,
             charge=self.charge,
+            send_interceptor=self.provided(ports.SEND_INTERCEPTOR),
         )
 
     @cached_property

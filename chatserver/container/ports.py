@@ -15,7 +15,7 @@ import msgspec
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import BadRequest
 from chatserver.protocol import frames
-from chatserver.service.messaging.service import Messaging
+from chatserver.service.messaging.service import SendInterceptor
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ async def ignore(*_: object) -> None:
 
 
 # Every process that accepts messages.
-MESSAGING: Port[Callable[..., Messaging]] = Port("messaging", Messaging)
+SEND_INTERCEPTOR: Port[SendInterceptor | None] = Port("send_interceptor", None)
 CHECK_EDIT: Port[CheckEdit | None] = Port("check_edit", None)
 CHECK_COMPANION_SEND: Port[CheckSend] = Port("check_companion_send", ignore)
 RESOLVE_FILES: Port[ResolveFiles] = Port("resolve_files", _refuse_files)

@@ -1,10 +1,11 @@
-"""CPU of the gateway's Python code for one message: from the bytes of a `send` to those of its push.
+"""CPU of the gateway's code for one message, from the bytes of the `send` to those of the push.
 
 Real classes from the connection to the script call. Sockets, the event loop and Redis are replaced
 by the least that works, so nothing but Python is measured. Each tick receives 1, 4 or 16 messages
 of as many direct chats, whose two users are on this gateway.
 
     python -m tests.benchmarks.send_path [--ticks 2000] [--profile]
+    CHATSERVER_PURE_PYTHON=1 python -m tests.benchmarks.send_path
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
+import click
 from pydantic import SecretStr
 from websockets.protocol import State
 from websockets.speedups import apply_mask
@@ -241,9 +243,11 @@ def main() -> None:
     parser.add_argument("--ticks", type=int, default=2000)
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
-    print("messages in a tick   µs of CPU per message")
+    click.echo("messages in a tick   µs of CPU per message")
     for count in TICK_SIZES:
-        print(f"{count:18d}   {measure(count, options.ticks // count + 50, options.profile):.1f}")
+        click.echo(
+            f"{count:18d}   {measure(count, options.ticks // count + 50, options.profile):.1f}"
+        )
 
 
 if __name__ == "__main__":

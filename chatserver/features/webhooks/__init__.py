@@ -21,13 +21,13 @@ FEATURE = Feature(
         ),
     },
     ports={
-        "messaging": "chatserver.features.webhooks.container:messaging",
+        "send_interceptor": "chatserver.features.webhooks.container:send_interceptor",
         "check_edit": "chatserver.features.webhooks.container:check_edit",
         "publish_event": "chatserver.features.webhooks.container:publish_event",
         "publish_entries": "chatserver.features.webhooks.container:publish_entries",
     },
     gateway_ports={
-        "messaging": "chatserver.features.webhooks.gateway_container:messaging",
+        "send_interceptor": "chatserver.features.webhooks.gateway_container:send_interceptor",
         "check_edit": "chatserver.features.webhooks.gateway_container:check_edit",
     },
 )

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import functools
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 import structlog
@@ -143,27 +142,31 @@ def _check(verdict: messages.Verdict, bounds: BodyBounds) -> None:
 class _UncheckedMessage:
     """A message that waits for its verdict, and then for earlier messages."""
 
-    __slots__ = ("attachments", "frame", "on_answer", "outcome")
+    __slots__ = ("attachments", "frame", "messaging", "on_answer", "outcome")
 
     def __init__(
-        self, frame: frames.Send, on_answer: OnAnswer, attachments: Sequence[frames.Attachment]
+        self,
+        messaging: Messaging,
+        frame: frames.Send,
+        on_answer: OnAnswer,
+        attachments: Sequence[frames.Attachment],
     ) -> None:
+        self.messaging = messaging
         self.frame = frame
         self.on_answer = on_answer
         self.attachments = attachments
         self.outcome: str | ChatError | None = None
 
 
-class CheckedMessaging(Messaging):
-    """Message sending with a before-send check.
+class BeforeSendQueue:
+    """Messages that wait for their verdict; a `SendInterceptor`.
 
-    Bound: at most `BEFORE_SEND_IN_FLIGHT_MAX` messages wait for a verdict or for earlier messages.
+    Bound: at most `in_flight_max` messages wait for a verdict or for earlier messages.
     """
 
     def __init__(
-        self, before_send: BeforeSendCheck, in_flight_max: int, *args: Any, **kwargs: Any
+        self, before_send: BeforeSendCheck, in_flight_max: int = BEFORE_SEND_IN_FLIGHT_MAX
     ) -> None:
-        super().__init__(*args, **kwargs)
         self._before_send = before_send
         self._in_flight_max = in_flight_max
         self._lines: dict[tuple[ChatId, UserId], collections.deque[_UncheckedMessage]] = {}
@@ -171,33 +174,24 @@ class CheckedMessaging(Messaging):
 
     def submit(
         self,
+        messaging: Messaging,
         sender: UserId,
         frame: frames.Send,
         on_answer: OnAnswer,
-        attachments: Sequence[frames.Attachment] = (),
-        original_body: str | None = None,
-        ai: frames.Ai | None = None,
-        *,
-        is_system: bool = False,
+        attachments: Sequence[frames.Attachment],
     ) -> None:
-        """Accept a message; see `Messaging.submit`.
-
-        Messages from a model or from the host application are not checked.
-        """
-        if ai is not None or is_system:
-            super().submit(
-                sender, frame, on_answer, attachments, original_body, ai, is_system=is_system
-            )
-            return
+        """Check a message; see `SendInterceptor.submit`."""
         if frame.body or not attachments:
-            frame = msgspec.structs.replace(frame, body=parse_body(frame.body, self.body_bounds))
+            frame = msgspec.structs.replace(
+                frame, body=parse_body(frame.body, messaging.body_bounds)
+            )
         if self._in_flight >= self._in_flight_max:
             raise Overloaded("too many messages are being checked; slow down", retry_after_ms=500)
         self._in_flight += 1
-        waiting = _UncheckedMessage(frame, on_answer, attachments)
+        waiting = _UncheckedMessage(messaging, frame, on_answer, attachments)
         line = self._lines.setdefault((ChatId(frame.chat), sender), collections.deque())
         line.append(waiting)
-        self._spawn(self._check_and_send(sender, waiting), "before-send")
+        messaging.spawn(self._check_and_send(sender, waiting), "before-send")
 
     async def _check_and_send(self, sender: UserId, waiting: _UncheckedMessage) -> None:
         frame = waiting.frame
@@ -226,42 +220,39 @@ class CheckedMessaging(Messaging):
         while line and line[0].outcome is not None:
             waiting = line.popleft()
             self._in_flight -= 1
-            self._send_checked(place[1], waiting)
+            self._send_interceptored(place[1], waiting)
         if not line:
             del self._lines[place]
 
-    def _send_checked(self, sender: UserId, waiting: _UncheckedMessage) -> None:
+    def _send_interceptored(self, sender: UserId, waiting: _UncheckedMessage) -> None:
         frame, outcome = waiting.frame, waiting.outcome
         if isinstance(outcome, str):
             original = None if outcome == frame.body else frame.body
             changed = msgspec.structs.replace(frame, body=outcome)
             try:
-                super().submit(sender, changed, waiting.on_answer, waiting.attachments, original)
+                waiting.messaging.accept(
+                    sender, changed, waiting.on_answer, waiting.attachments, original
+                )
             except ChatError as exc:
                 outcome = exc
         if isinstance(outcome, ChatError):
             if isinstance(outcome, ClientError):
                 log.info("before_send.refused", chat=frame.chat, sender=sender)
-            waiting.on_answer.refused(self._stub(sender, frame, waiting.on_answer), outcome)
-
-    def _stub(self, sender: UserId, frame: frames.Send, on_answer: OnAnswer) -> PendingDraft:
-        """Return a placeholder draft for a message that was refused."""
-        return PendingDraft(
-            ChatId(frame.chat),
-            sender,
-            Ref(frame.ref),
-            Mid(""),
-            "",
-            b"",
-            frame.id,
-            frame.durability == "stored",
-            self,
-            on_answer,
-        )
+            waiting.on_answer.refused(_make_stub(sender, waiting), outcome)
 
 
-def make_messaging(before_send: BeforeSendCheck | None) -> Callable[..., Messaging]:
-    """Return the class of the messaging service; with `before_send`, messages are checked first."""
-    if before_send is None:
-        return Messaging
-    return functools.partial(CheckedMessaging, before_send, BEFORE_SEND_IN_FLIGHT_MAX)
+def _make_stub(sender: UserId, waiting: _UncheckedMessage) -> PendingDraft:
+    """Return a placeholder draft for a message that was refused."""
+    frame = waiting.frame
+    return PendingDraft(
+        ChatId(frame.chat),
+        sender,
+        Ref(frame.ref),
+        Mid(""),
+        "",
+        b"",
+        frame.id,
+        frame.durability == "stored",
+        waiting.messaging,
+        waiting.on_answer,
+    )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 
 from chatserver.container import ports, storage_ports
 from chatserver.container.storage import StorageContainer
-from chatserver.features.webhooks.before_send import BeforeSendCheck, make_messaging
+from chatserver.features.webhooks.before_send import BeforeSendCheck, BeforeSendQueue
 from chatserver.features.webhooks.client import Webhook
 from chatserver.features.webhooks.hot import WebhookEvents
-from chatserver.service.messaging.service import Messaging
+from chatserver.service.messaging.service import SendInterceptor
 from chatserver.service.moderation.service import PublishEvent
 
 
@@ -41,8 +40,9 @@ class WebhookContainer:
         )
 
 
-def messaging(core: StorageContainer) -> Callable[..., Messaging]:
-    return make_messaging(core.get(WebhookContainer).before_send)
+def send_interceptor(core: StorageContainer) -> SendInterceptor | None:
+    before_send = core.get(WebhookContainer).before_send
+    return None if before_send is None else BeforeSendQueue(before_send)
 
 
 def check_edit(core: StorageContainer) -> ports.CheckEdit | None:

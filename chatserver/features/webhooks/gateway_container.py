@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from chatserver.container import ports
 from chatserver.container.gateway import GatewayContainer
-from chatserver.features.webhooks.before_send import BeforeSendCheck, make_messaging
-from chatserver.service.messaging.service import Messaging
+from chatserver.features.webhooks.before_send import BeforeSendCheck, BeforeSendQueue
+from chatserver.service.messaging.service import SendInterceptor
 
 
 def make_before_send(core: GatewayContainer) -> BeforeSendCheck | None:
@@ -22,8 +20,9 @@ def make_before_send(core: GatewayContainer) -> BeforeSendCheck | None:
     )
 
 
-def messaging(core: GatewayContainer) -> Callable[..., Messaging]:
-    return make_messaging(core.get(make_before_send))
+def send_interceptor(core: GatewayContainer) -> SendInterceptor | None:
+    before_send = core.get(make_before_send)
+    return None if before_send is None else BeforeSendQueue(before_send)
 
 
 def check_edit(core: GatewayContainer) -> ports.CheckEdit | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import uvloop
 from websockets.http11 import Request
@@ -21,16 +21,6 @@ from websockets.server import ServerProtocol
 from chatserver import config
 from chatserver.domain.ids import DeviceId, GatewayId, UserId
 from chatserver.gateway.transport.connection import Connection
-
-
-class EchoConnection(Connection):
-    """A connection whose binary messages skip msgpack."""
-
-    __slots__ = ()
-
-    def _packed_message(self, payload: bytes) -> None:
-        self._ws.send_binary(payload)
-        self._write_library()
 
 
 class EchoReceiver:
@@ -89,11 +79,17 @@ class EchoHost:
 
 
 @contextlib.asynccontextmanager
-async def open_echo(settings: config.Gateway, port: int = 0) -> AsyncIterator[int]:
+async def open_echo(
+    settings: config.Gateway,
+    port: int = 0,
+    make_connection: Callable[[EchoHost], Connection] = Connection,
+) -> AsyncIterator[int]:
     """Serve on loopback until the block ends; yield the port."""
     host = EchoHost(settings)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: EchoConnection(host), "127.0.0.1", port, backlog=1024)
+    server = await loop.create_server(
+        lambda: make_connection(host), "127.0.0.1", port, backlog=1024
+    )
     try:
         yield server.sockets[0].getsockname()[1]
     finally:

@@ -23,7 +23,7 @@ import math
 import operator
 import time
 from collections.abc import Coroutine, Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 import structlog
 
@@ -94,6 +94,27 @@ class _Outcome:
             self.ack.set_exception(error)
 
 
+class SendInterceptor(Protocol):
+    """Decides on messages before they are accepted, such as the before-send webhook."""
+
+    def submit(
+        self,
+        messaging: Messaging,
+        sender: UserId,
+        frame: frames.Send,
+        on_answer: OnAnswer,
+        attachments: Sequence[frames.Attachment],
+    ) -> None:
+        """Check a message; then pass it to `Messaging.accept`, or refuse it.
+
+        Guarantees:
+            Order: messages of a sender to a chat are passed on in the order of the calls.
+
+        Raises:
+            BadRequest, TooLarge, Overloaded: as `Messaging.submit`.
+        """
+
+
 class Messaging:
     """Send use case. One instance per process."""
 
@@ -110,8 +131,10 @@ class Messaging:
         clock: Clock | None = None,
         body_bounds: BodyBounds = WIDEST,
         charge: Charge = charge_nobody,
+        send_interceptor: SendInterceptor | None = None,
     ) -> None:
         self._charge = charge
+        self._send_interceptor = send_interceptor
         self.body_bounds = body_bounds
         self._expires_s_max = expires_s_max
         self._clock = clock or SystemClock()
@@ -164,18 +187,37 @@ class Messaging:
         frame: frames.Send,
         on_answer: OnAnswer,
         attachments: Sequence[frames.Attachment] = (),
+        ai: frames.Ai | None = None,
+        *,
+        is_system: bool = False,
+    ) -> None:
+        """Check and accept a message; `on_answer` is called exactly once, later.
+
+        See `send` and `Draft`. Messages of a model or of the host application are not checked.
+
+        Raises:
+            BadRequest, TooLarge: the body or the requested lifetime is not allowed.
+            Overloaded: too many messages are waiting; the message was not accepted.
+        """
+        if self._send_interceptor is None or ai is not None or is_system:
+            self.accept(sender, frame, on_answer, attachments, ai=ai, is_system=is_system)
+        else:
+            self._send_interceptor.submit(self, sender, frame, on_answer, attachments)
+
+    def accept(
+        self,
+        sender: UserId,
+        frame: frames.Send,
+        on_answer: OnAnswer,
+        attachments: Sequence[frames.Attachment] = (),
         original_body: str | None = None,
         ai: frames.Ai | None = None,
         *,
         is_system: bool = False,
     ) -> None:
-        """Accept a message; `on_answer` is called exactly once, later. See `send` and `Draft`.
+        """Accept a checked message; see `submit`.
 
-        `original_body` is the sender's body if a webhook replaced it.
-
-        Raises:
-            BadRequest, TooLarge: the body or the requested lifetime is not allowed.
-            Overloaded: too many messages are waiting; the message was not accepted.
+        `original_body` is the sender's body if the check replaced it.
         """
         body = parse_body(frame.body, self.body_bounds) if frame.body or not attachments else ""
         began_ns = 0 if self._tracer is None else time.time_ns()
@@ -261,7 +303,7 @@ class Messaging:
         if len(waiting) == 1:
             # Messages of the host application count against no user.
             payer = "" if draft.is_system else draft.sender
-            self._spawn(self._load(draft.chat, payer), f"load-{draft.chat}")
+            self.spawn(self._load(draft.chat, payer), f"load-{draft.chat}")
 
     async def _load(self, chat: ChatId, payer: str) -> None:
         CALLER.set(payer)
@@ -354,7 +396,7 @@ class Messaging:
             pending.append(seq)
             return
         self._fan_outs[chat] = collections.deque([seq])
-        self._spawn(self._fan_out(chat), f"fan-out-{chat}")
+        self.spawn(self._fan_out(chat), f"fan-out-{chat}")
 
     def known(self, draft: PendingDraft, place: bytes) -> None:
         """Send the ack again if the message is the same; else refuse it."""
@@ -422,7 +464,8 @@ class Messaging:
         place: dict[str, Id] = {"chat": draft.chat, "seq": seq, "members": members}
         self._tracer.record_span(draft.mid, "fan_out", from_ns, time.time_ns(), **place)
 
-    def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
+    def spawn(self, work: Coroutine[object, object, None], name: str) -> None:
+        """Run a task that `drain` waits for."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

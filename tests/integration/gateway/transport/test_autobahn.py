@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from chatserver import config
+from chatserver.gateway.transport.connection import Connection
 from chatserver.loadtest.bench.echo_server import open_echo
 from chatserver.protocol.frames import PACKED_SUBPROTOCOL, SUBPROTOCOL
 from tests.support.autobahn_cases import CASES, GROUP_SIZES, MESSAGE_BYTES_MAX, NORMAL, Case
@@ -23,12 +24,22 @@ KNOWN_FAILURES = {
 FAILURES_MAX = 1
 
 
+class EchoConnection(Connection):
+    """A connection whose binary messages skip msgpack."""
+
+    __slots__ = ()
+
+    def _packed_message(self, payload: bytes) -> None:
+        self._ws.send_binary(payload)
+        self._write_library()
+
+
 @pytest.fixture
 async def echo_port() -> AsyncIterator[int]:
     """An echo with room for the largest cases."""
     settings = config.Gateway(frame_bytes_max=MESSAGE_BYTES_MAX)
     with constants({"chatserver.gateway.transport.connection.FRAGMENTS_MAX": 10_000}):
-        async with open_echo(settings) as port:
+        async with open_echo(settings, make_connection=EchoConnection) as port:
             yield port
 
 

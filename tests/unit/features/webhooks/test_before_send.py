@@ -13,9 +13,10 @@ from chatserver.config import Webhooks
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.domain.messages import PendingDraft
 from chatserver.errors import ChatError, Forbidden, Overloaded, Unavailable
-from chatserver.features.webhooks.before_send import BeforeSendCheck, CheckedMessaging
+from chatserver.features.webhooks.before_send import BeforeSendCheck, BeforeSendQueue
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as messages
+from chatserver.service.messaging.service import Messaging
 
 ALICE, CHAT = UserId("alice"), ChatId("c1")
 
@@ -79,7 +80,7 @@ class Commits:
         self._sent.append((draft.ref, text, draft.made or None))
 
 
-class Recorder(CheckedMessaging):
+class Recorder(Messaging):
     """Sending that ends where messages would be committed, to chats that are all one audience."""
 
     retention_s = 0
@@ -89,8 +90,7 @@ class Recorder(CheckedMessaging):
         self.sent: list[tuple[str, str, str | None]] = []
         fake: Any = self
         super().__init__(
-            before_send,
-            in_flight_max,
+            send_interceptor=BeforeSendQueue(before_send, in_flight_max),
             commits=Commits(self.sent),
             audiences=fake,
             inboxes=fake,

@@ -1,0 +1,21 @@
+"""Runs the sources of hot modules in this process, and their compiled form in processes it starts.
+
+Tests replace parts of hot modules, which compiled code does not allow. Import this module before
+`chatserver`. If CHATSERVER_PURE_PYTHON is set outside, the started processes run the sources, too.
+"""
+
+from __future__ import annotations
+
+import os
+
+_NAME = "CHATSERVER_PURE_PYTHON"
+_outside = os.environ.get(_NAME)
+os.environ[_NAME] = "1"
+
+
+def leave_to_children() -> None:
+    """Restore the variable, once `chatserver` is imported."""
+    if _outside is None:
+        del os.environ[_NAME]
+    else:
+        os.environ[_NAME] = _outside
