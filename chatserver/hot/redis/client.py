@@ -348,7 +348,11 @@ class HotClient(abc.ABC):
         """
         script = load_script("ensure_epoch")
         keys, args = script.bind(
-            {"epoch": self.keys.epoch(partition)},
+            {
+                "epoch": self.keys.epoch(partition),
+                "seqs": self.keys.seqs(partition),
+                "where": self.keys.where(partition),
+            },
             {
                 "replid": life,
                 "came_from": came_from,

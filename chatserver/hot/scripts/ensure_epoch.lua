@@ -5,7 +5,12 @@
 -- An epoch is a ULID, and a later one is greater: its time is that of this Redis, or just after
 -- that of the previous epoch. Process clocks are not used, because they may differ.
 --
+-- A new partition's hashes of users get a long field, which no user has. It makes Redis store them as
+-- hash tables from the start: as listpacks of up to 512 entries, each lookup would scan them.
+--
 -- key epoch       hash    epoch, replid, partitions
+-- key seqs        hash    user to newest inbox seq
+-- key where       hash    user to gateways, comma separated
 -- arg replid      string  replication id of this Redis
 -- arg came_from   string  replication id from which the partition moved without loss, or empty
 -- arg suffix      string  random part of a new epoch
@@ -13,6 +18,7 @@
 --
 -- returns {epoch, partitions}
 local call, sub, floor = redis.call, string.sub, math.floor
+local LONG_FIELD = '-- longer than hash-max-listpack-value, which is 64 bytes by default --'
 local DIGITS = '0123456789ABCDEFGHJKMNPQRSTVWXYZ'
 
 -- milliseconds since 1970 in the first ten characters of a ULID; 0 if it is none
@@ -47,5 +53,7 @@ else
   local ms = time[1] * 1000 + floor(time[2] / 1000)
   epoch = format_time(math.max(ms, time_of(had[1] or '') + 1)) .. ARGV[3]
 end
+call('HSET', KEYS[2], LONG_FIELD, '')
+call('HSET', KEYS[3], LONG_FIELD, '')
 call('HSET', KEYS[1], 'epoch', epoch, 'replid', ARGV[1], 'partitions', ARGV[4])
 return {epoch, tonumber(ARGV[4])}

@@ -19,7 +19,11 @@ def learn(
     """Ask for the epoch as a process that just connected; a new one ends with `number`."""
     epoch, count = scripts.run(
         "ensure_epoch",
-        {"epoch": scripts.keys.epoch(0)},
+        {
+            "epoch": scripts.keys.epoch(0),
+            "seqs": scripts.keys.seqs(0),
+            "where": scripts.keys.where(0),
+        },
         {
             "replid": replid,
             "came_from": came_from,
@@ -95,3 +99,12 @@ def test_epoch_of_a_partition_that_was_lost_on_the_way_is_made(scripts: Scripts)
     epoch, _ = learn(scripts, "r2", 2, came_from="r1")
 
     assert epoch.endswith("2")
+
+
+def test_hashes_of_users_are_hash_tables_from_the_start(scripts: Scripts) -> None:
+    """As listpacks, Redis would scan hundreds of users for each message."""
+    learn(scripts, "r1", 1)
+
+    for key in (scripts.keys.seqs(0), scripts.keys.where(0)):
+        scripts.redis.hset(key, "alice", "1")
+        assert scripts.redis.object("encoding", key) == b"hashtable"

@@ -22,7 +22,11 @@ def ensure(
     """Return the epoch and the partition count."""
     reply: Any = scripts.run(
         "ensure_epoch",
-        {"epoch": scripts.keys.epoch(0)},
+        {
+            "epoch": scripts.keys.epoch(0),
+            "seqs": scripts.keys.seqs(0),
+            "where": scripts.keys.where(0),
+        },
         {"replid": replid, "came_from": came_from, "suffix": suffix, "partitions": partitions},
     )
     return reply[0], reply[1]
