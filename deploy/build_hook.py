@@ -107,7 +107,9 @@ def compile_checkout() -> bool:
     with tempfile.TemporaryDirectory() as build:
         # A process of its own: mypyc and setuptools print, and must not end a build.
         command = [sys.executable, __file__, "--extensions", build, *modules]
-        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"cannot compile the send path:\n{done.stdout}{done.stderr}")
         suffix = sysconfig.get_config_var("EXT_SUFFIX")
         for file in Path(build, "lib").rglob(f"*{suffix}"):
             name = ".".join(file.relative_to(Path(build, "lib")).parts).removesuffix(suffix)

@@ -21,7 +21,7 @@ from chatserver.protocol import frames
 _decoder = msgspec.json.Decoder(frames.AnyClientFrame)
 _encoder = msgspec.json.Encoder()
 _message_decoder = msgspec.json.Decoder(frames.Message)
-_HALF = re.compile("[\ud800-\udfff]")
+_HALF = re.compile(r"[\ud800-\udfff]")
 PATH_CHARS_MAX = 100
 encode = _encoder.encode
 

@@ -48,9 +48,9 @@ CURSOR_CHARS_MAX = 1024  # in a signed page cursor
 INT_MAX = 2**53 - 1
 
 # Entries of a chat that are not messages.
-ENTRY_KINDS = ("edit", "delete", "reaction", "member", "update")
+ENTRY_KINDS: tuple[str, ...] = ("edit", "delete", "reaction", "member", "update")
 # Kinds that no message may use: entry kinds, and kinds of placeholders for missing entries.
-RESERVED_KINDS = (*ENTRY_KINDS, ARCHIVED_KIND, LOST_KIND)
+RESERVED_KINDS: tuple[str, ...] = (*ENTRY_KINDS, ARCHIVED_KIND, LOST_KIND)
 KIND_PATTERN = rf"^(?!(?:{'|'.join(RESERVED_KINDS)})(?![\s\S]))[a-z][a-z0-9_.-]{{0,31}}(?![\s\S])"
 
 Id = Annotated[str, Meta(pattern=ID_PATTERN)]

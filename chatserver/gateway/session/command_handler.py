@@ -131,8 +131,8 @@ class CommandHandler:
                 memory, cost = cost_of(frame, len(payload)), cost_of_frame(frame)
                 if self._is_allowed(self._others_allowed, payload, number, memory, cost):
                     self._handle(frame)
-        except codec.NotJson as exc:
-            self.session.bye(Close.BAD_PROTOCOL, exc.message)
+        except codec.NotJson as invalid:
+            self.session.bye(Close.BAD_PROTOCOL, invalid.message)
         except ChatError as exc:
             if self._state.stage is Stage.NEW:
                 self._refuse_hello(Close.BAD_PROTOCOL, exc.message)
