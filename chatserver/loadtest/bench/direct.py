@@ -1,11 +1,12 @@
-"""Direct messages: rate, latency at half of that rate, and CPU cost.
+"""Direct messages: maximum rate, latency at half of it, and CPU cost.
 
 One gateway process and Redis share one core; the load generator has another. Each run starts new
-servers and measures, in this order: memory of idle sessions, the closed-loop rate of messages acked
-and delivered, latencies of an open loop at half of that rate, and the rate of the gateway's
-connection class with an echo application on the same core. Every message is checked for loss,
-duplication and order. With `--with-persist` a second rate is measured while the persist worker
-runs. Figures never fail the command: exit code 1 means that a message was lost or wrong.
+servers and measures, in this order: memory of idle sessions; the highest rate of single messages
+in an open loop; latencies at half of that rate; the closed-loop rate with `--window` messages in
+flight in each pair; and the rate of the gateway's connection class with an echo application on the
+same core. Every message is checked for loss, duplication and order. With `--with-persist` a second
+rate is measured while the persist worker runs. Figures never fail the command: exit code 1 means
+that a message was lost or wrong.
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ import uvloop
 from chatserver.dev.servers import Server
 from chatserver.loadtest.bench import direct_report, server_stack
 from chatserver.loadtest.bench.cpu_usage import Cores, wait_for_idle_cores
-from chatserver.loadtest.bench.direct_pairs import Pair, closed_loop, open_loop, open_pairs
+from chatserver.loadtest.bench.direct_pairs import (
+    Pair,
+    closed_loop,
+    find_open_maximum,
+    open_loop,
+    open_pairs,
+)
 from chatserver.loadtest.bench.echo import measure_echo
 from chatserver.loadtest.bench.idle_sessions import measure_idle_sessions
 from chatserver.loadtest.bench.run_options import (
@@ -45,7 +52,7 @@ PERSIST_START_S = 30
 @click.option("--frame-bytes", default=200, show_default=True, help="JSON size of one `send`.")
 @click.option("--idle-sessions", default=2000, show_default=True, help="0: not measured.")
 @click.option(
-    "--open-rate", type=float, help="Rate of the open loop; default: half of the closed loop."
+    "--open-rate", type=float, help="Rate of the open loop; default: half of its maximum."
 )
 @click.option(
     "--appendfsync",
@@ -136,12 +143,14 @@ async def _measure_loops(
     result: dict[str, Any],
 ) -> None:
     warmup_s, seconds = options["warmup"], options["seconds"]
+    maximum = await find_open_maximum(pairs, cores, warmup_s / 4, seconds / 4, seed=number)
+    result["open_maximum_per_second"] = maximum
+    rate = options["open_rate"] or maximum / 2
+    result["open"] = await open_loop(pairs, cores, rate, warmup_s, seconds, seed=number)
     direct_report.reset_redis_stats(stack)
     closed = await closed_loop(pairs, cores, options["window"], warmup_s, seconds)
     result["closed"] = closed
     result["redis_commands"] = direct_report.redis_commands(stack)
-    rate = options["open_rate"] or closed["per_second"] / 2
-    result["open"] = await open_loop(pairs, cores, rate, warmup_s, seconds, seed=number)
 
 
 async def _with_persist(

