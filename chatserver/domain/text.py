@@ -60,7 +60,8 @@ def parse_body(text: str, bounds: BodyBounds = WIDEST, field: str = "body") -> s
         raise TooLarge(f"{field}: must be at most {bounds.chars_max} characters")
     if not text:
         raise BadRequest(f"{field}: must not be empty")
-    if _ASCII_PLAIN.fullmatch(text) is not None and len(text) <= bounds.bytes_max:
+    is_plain = text.isascii() and (text.isprintable() or _ASCII_PLAIN.fullmatch(text) is not None)
+    if is_plain and len(text) <= bounds.bytes_max:
         return text
     return _parse_wide(text, field, bounds.chars_max, bounds.bytes_max)
 

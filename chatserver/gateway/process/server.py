@@ -223,7 +223,7 @@ class GatewayServer:
     def flush_soon(self, connection: Connection) -> None:
         """Schedule one flush for all frames queued on the connection in this tick."""
         if not self._unflushed:
-            asyncio.get_running_loop().call_soon(self._flush)
+            connection.loop.call_soon(self._flush)
         self._unflushed.append(connection)
 
     def _flush(self) -> None:

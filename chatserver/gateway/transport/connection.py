@@ -68,7 +68,6 @@ class Connection(asyncio.Protocol):
         "_is_packed",
         "_is_paused",
         "_is_text",
-        "_loop",
         "_out",
         "_out_bytes",
         "_receiver",
@@ -77,6 +76,7 @@ class Connection(asyncio.Protocol):
         "_transport",
         "_ws",
         "close_code",
+        "loop",
         "peer",
         "phase",
         "pinged_at",
@@ -86,7 +86,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, host: Host[Connection]) -> None:
         settings = host.settings
         self._host = host
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._ws = create_protocol(settings.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._receiver: Receiver | None = None
@@ -199,7 +199,7 @@ class Connection(asyncio.Protocol):
         self._is_paused = True
         self._host.slow.add(self)
         timeout_s = SLOW_TIMEOUT_S
-        self._slow_timer = self._loop.call_later(timeout_s, self._drop_slow)
+        self._slow_timer = self.loop.call_later(timeout_s, self._drop_slow)
 
     def resume_writing(self) -> None:
         """Flush the queue once the buffers have room again."""
@@ -273,7 +273,7 @@ class Connection(asyncio.Protocol):
 
         `_control_due` is the time up to which the peer's allowance is used; each frame advances it.
         """
-        now = self._loop.time()
+        now = self.loop.time()
         share_s = 1 / CONTROL_FRAMES_PER_S
         self._control_due = max(self._control_due, now) + share_s
         if self._control_due - now > CONTROL_BURST_S + share_s / 2:
@@ -397,7 +397,7 @@ class Connection(asyncio.Protocol):
         """
         while self.phase is Phase.OPEN and self._is_paused:
             if self.room_waiter is None:
-                self.room_waiter = self._loop.create_future()
+                self.room_waiter = self.loop.create_future()
             await asyncio.shield(self.room_waiter)
 
     def _wake_waiter(self) -> None:
@@ -409,7 +409,7 @@ class Connection(asyncio.Protocol):
         """Send a ping; `pinged_at` is set until the pong arrives."""
         if self.phase is Phase.OPEN:
             if self.pinged_at is None:
-                self.pinged_at = self._loop.time()
+                self.pinged_at = self.loop.time()
             self._ws.send_ping(b"")
             self._write_library()
 
@@ -473,7 +473,7 @@ class Connection(asyncio.Protocol):
     def start_deadline(self, seconds: float, action: Callable[[], None]) -> None:
         """Run `action` unless `cancel_deadline` comes first."""
         self.cancel_deadline()
-        self._timer = self._loop.call_later(seconds, action)
+        self._timer = self.loop.call_later(seconds, action)
 
     def cancel_deadline(self) -> None:
         if self._timer is not None:

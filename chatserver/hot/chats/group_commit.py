@@ -29,7 +29,7 @@ from chatserver.errors import BadRequest, CorruptData, Overloaded, RateLimited, 
 from chatserver.hot.chats.backlog import AWAITED
 from chatserver.hot.chats.expiry_times import ExpiringMessages
 from chatserver.hot.redis.client import HotClient
-from chatserver.hot.redis.packed_call import Packed, pack
+from chatserver.hot.redis.packed_call import Packed, pack, pack_count
 from chatserver.hot.redis.replies import translate_reply_error
 from chatserver.hot.redis.scripts import load_script
 from chatserver.hot.redis.wire import Reply
@@ -62,6 +62,7 @@ class GroupCommit:
         self._queue: collections.deque[Submission] = collections.deque()
         self._queue_max = QUEUE_MAX
         self._batch_max = BATCH_MAX
+        self._loop = asyncio.get_running_loop()
         self._in_flight = 0
         self._since = 0.0  # latest possible arrival of the oldest queued draft (monotonic, s)
         self._is_scheduled = False
@@ -70,6 +71,7 @@ class GroupCommit:
         self._script = load_script("accept")
         self._tracer = tracer()
         self._backlog = hot.keys.backlog(partition)
+        self._epoch, self._epoch_packed = Epoch(""), b""  # of the last call
         keys = (
             self._backlog,
             hot.keys.checkpoint(partition),
@@ -115,7 +117,7 @@ class GroupCommit:
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._is_scheduled = False
@@ -172,8 +174,10 @@ class GroupCommit:
 
     def _pack(self, epoch: Epoch, chats: dict[ChatId, list[Submission]], asked: int) -> Packed:
         """Return the call as bytes; the arguments of an audience are already packed."""
+        if epoch != self._epoch:
+            self._epoch, self._epoch_packed = epoch, pack(epoch.encode())
         keys, keys_count = [self._keys], self._keys_count
-        args = [pack(epoch.encode()), self._limits, pack(b"%d" % asked)]
+        args = [self._epoch_packed, self._limits, pack_count(asked)]
         args_count = self._args_count
         for submissions in chats.values():
             # Drafts of a chat in one tick may have audiences of two versions. Use the newest, which
@@ -181,8 +185,7 @@ class GroupCommit:
             audience = submissions[-1][1]
             keys.append(audience.keys_packed)
             args.append(audience.args_packed)
-            count = b"%d" % len(submissions)
-            args.append(b"$%d\r\n%b\r\n" % (len(count), count))
+            args.append(pack_count(len(submissions)))
             keys_count += audience.keys_count
             args_count += 5 + 5 * len(submissions)
             for draft, _ in submissions:
@@ -207,7 +210,7 @@ class GroupCommit:
             % (
                 3 + keys_count + args_count,
                 self._name,
-                pack(b"%d" % keys_count),
+                pack_count(keys_count),
                 b"".join(keys),
                 b"".join(args),
             )

@@ -8,6 +8,14 @@ def pack(*values: bytes) -> bytes:
     return b"".join([b"$%d\r\n%b\r\n" % (len(value), value) for value in values])
 
 
+_COUNTS = [pack(b"%d" % count) for count in range(1024)]
+
+
+def pack_count(count: int) -> bytes:
+    """Return a number in the encoding of a `Packed` call."""
+    return _COUNTS[count] if count < len(_COUNTS) else pack(b"%d" % count)
+
+
 class Packed(bytes):
     """A complete call in the Redis protocol; `key` is one of its keys."""
 
