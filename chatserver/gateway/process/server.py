@@ -27,6 +27,7 @@ import structlog
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
+from chatserver import compiled
 from chatserver.config import Settings
 from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.client_addresses import is_in, parse_networks, subject_of
@@ -374,7 +375,13 @@ class GatewayServer:
             asyncio.create_task(self._stored_waits.run(self._container.chat_log), name="stored"),
             asyncio.create_task(watch_loop_lag(SystemClock()), name="loop-lag"),
         ]
-        log.info("gateway.ready", gateway=self.gateway, port=self.port, pid=os.getpid())
+        log.info(
+            "gateway.ready",
+            gateway=self.gateway,
+            port=self.port,
+            pid=os.getpid(),
+            compiled=compiled.is_active(),
+        )
         on_ready()
         try:
             await stop.wait()
