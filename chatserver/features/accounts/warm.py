@@ -1,4 +1,4 @@
-"""DynamoDB rows of accounts: password hashes, in table `directory`; see `LoginRows` for logins.
+"""DynamoDB rows of accounts: password hashes in table `directory`. `LoginRows` stores the logins.
 
 | record       | `PK`       | `SK`          | attributes     |
 |--------------|------------|---------------|----------------|
@@ -62,8 +62,7 @@ class AccountRows(LoginRows):
         """Create a user, with a password and a login if they are given.
 
         Guarantees:
-            Atomic. If the response to a write was lost, a retry recognizes the write by the seed of
-            its login, if it has one.
+            Atomic. If a response was lost, the retry finds its own login by the seed and succeeds.
 
         Raises:
             Conflict: a user of this name exists.
@@ -121,7 +120,7 @@ class AccountRows(LoginRows):
                 await self._client.call("transact_write_items", request)
                 break
             except ConditionFailed:
-                # The user predates profile rows; raises NotFound if the user does not exist.
+                # The user has no profile row yet. Raises NotFound if the user does not exist.
                 await self._profiles.make_info(user)
         else:
             raise Unavailable(f"user {user}: too many concurrent profile changes; try again")
@@ -153,7 +152,7 @@ class AccountRows(LoginRows):
             "Item": Credential(user, hash_, now_ms).encode(),
             "ConditionExpression": "#hash IN (:old, :new)",
             "ExpressionAttributeNames": {"#hash": Field.HASH},
-            # Also the new one: an earlier attempt, whose response was lost, may have written it.
+            # Includes the new hash: an attempt whose response was lost may have written it.
             "ExpressionAttributeValues": {":old": {"S": instead_of}, ":new": {"S": hash_}},
         }
         try:
