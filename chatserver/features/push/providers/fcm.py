@@ -1,7 +1,7 @@
 """FCM (HTTP v1): applications on Android, and on iOS through FCM's connection to APNs.
 
 The service account's key is exchanged for an access token, valid for an hour. Messages are
-encrypted in transit only: Google can read the preview. `notify.preview` omits it.
+encrypted in transit only, so Google can read the preview unless `notify.preview` is off.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ServiceAccount:
 
 
 class Fcm:
-    """Push provider for applications. A `Provider`."""
+    """Push provider for applications; implements `Provider`."""
 
     def __init__(
         self,
