@@ -139,7 +139,7 @@ class EventDeliverer:
         return jittered(self._pause_s)
 
     async def _deliver_lane(self, lane: Sequence[PendingEvent]) -> bool:
-        """Deliver a lane's events sequentially; return whether the endpoint ever responded.
+        """Deliver a lane's events sequentially; return whether the endpoint is up.
 
         After a failure the rest of the lane waits for the next step.
         """
