@@ -96,7 +96,7 @@ class SocialPosts:
         return before, dataclasses.replace(before, edited_ms=now_ms, **changes)  # type: ignore[arg-type]
 
     async def delete_post(self, author: str, id_: PostId, now_ms: int) -> bool:
-        """Delete a post, decrement the count and create the like removal job; False if absent.
+        """Delete a post, decrement the count and create the like removal job; False if not found.
 
         Guarantees:
             Atomic; a repeat changes nothing. One transaction of four rows.
