@@ -11,8 +11,8 @@ ended ones grouped by companion, by time, because a chat id is a ULID.
 
 The transaction that ends a session also marks the chat's item (table `directory`) as read-only.
 
-Invariant: a user has at most one active session with a companion, and every session that was active
-once and no longer is has its ended item.
+Invariant: a user has at most one active session with a companion, and every session that is no
+longer active has its ended item.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def decode_session(item: Item) -> CompanionSession:
         name = sort.removeprefix(ACTIVE_PREFIX)
     deleted = find_number(item, Field.DELETED)
     if bool(is_old) == (deleted is None) or "#" in name:
-        raise CorruptData(f"chat_session: {item.get(Field.PK)} has the malformed row {sort!r}")
+        raise CorruptData(f"table chat_session: {item.get(Field.PK)}: invalid row {sort!r}")
     return CompanionSession(
         user=UserId(get_text(item, Field.PK)),
         companion=CompanionId(UserId(name)),
@@ -139,8 +139,7 @@ class SessionRows:
         """End the session that was read as `active`; return it as stored.
 
         Guarantees:
-            Atomic: the active item is deleted, the ended item is written, the chat becomes
-            read-only.
+            Atomic: the active item is replaced by the ended item, and the chat becomes read-only.
             Idempotent: an identical repeat succeeds.
 
         Raises:
@@ -242,7 +241,7 @@ class SessionRows:
     async def list_all(
         self, user: UserId, *, limit: int, start: Token | None = None
     ) -> Page[CompanionSession]:
-        """Return a page of a user's sessions: active ones first, then by companion and time.
+        """Return a page of a user's sessions: active ones first, each group by companion and time.
 
         Guarantees:
             Consistent. Cost: one Query.
@@ -290,7 +289,7 @@ class SessionRows:
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
-            # If a reply was lost, this very item exists; with another time it is another request's.
+            # If a reply was lost, an equal item exists. With another time, it is another request's.
             kept = await self.find_old(old.user, old.companion, old.chat)
             if kept != old:
                 raise LostRace(CHANGED) from None
@@ -352,7 +351,7 @@ def _while_chat_is(chat: ChatId) -> dict[str, Any]:
 
 
 def _while_as_read(active: CompanionSession) -> dict[str, Any]:
-    """Return the same condition, extended to the version that was read."""
+    """Return the same condition, extended by the version that was read."""
     condition = _while_chat_is(active.chat)
     condition["ConditionExpression"] += " AND #kept = :kept"
     condition["ExpressionAttributeNames"]["#kept"] = Field.VERSION

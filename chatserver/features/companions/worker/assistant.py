@@ -11,7 +11,7 @@ different sessions concurrently and those of one session sequentially. Messages 
 response wait; the next response answers all of them and refers to the last one.
 
 Crash-safe at any point: a session stays pending in Redis until its response is committed, and the
-message's reference prevents a second commit. Devices see the response restart with a new turn id.
+message's reference prevents a second commit. Devices see the response restart with a new id.
 """
 
 from __future__ import annotations
