@@ -39,7 +39,7 @@ class Credential:
 
     def encode(self) -> Item:
         """Return the row."""
-        # SK repeats the user: a constant would put all rows in one partition of index `by_member`.
+        # SK repeats the user; otherwise index `by_member` would have one partition for all rows.
         item = records.row_key(records.user_key(self.user), f"cred#{self.user}")
         item[Field.HASH] = {"S": self.hash}
         item[Field.CHANGED] = {"N": str(self.changed_ms)}
@@ -92,7 +92,7 @@ class AccountRows(LoginRows):
                 raise Conflict("user: this name is already taken") from None
 
     async def list_users(self, users: Collection[str]) -> list[User]:
-        """Return the users that exist, sorted by id. Consistent; one call for up to 100."""
+        """Return the existing users among `users`, sorted by id. Consistent; one call per 100."""
         keys = [records.row_key(records.user_key(user), records.user_key(user)) for user in users]
         rows = await get_items(self._client, self._table, keys)
         return sorted(map(User.decode, rows), key=lambda user: user.user)

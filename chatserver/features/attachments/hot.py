@@ -174,7 +174,7 @@ class JobReader:
             )
         )
         if not claimed:
-            # It was trimmed from the stream, or another worker claimed it first.
+            # The job was trimmed from the stream, or another worker claimed it first.
             if not await self._hot.call("XRANGE", self._key, entry, entry):
                 await self._hot.call("XACK", self._key, _GROUP, entry)
             return None

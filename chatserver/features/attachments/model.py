@@ -40,7 +40,7 @@ _JOINER = "\u200d"  # used within emoji
 
 # Image types that get thumbnails.
 RASTER_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
-# Types that downloads keep; any other type is served as `OCTETS`.
+# Types that are served as declared; any other type is served as `OCTETS`.
 _PLAIN_TYPES = RASTER_TYPES | {
     "application/pdf",
     "application/zip",

@@ -142,7 +142,7 @@ class Attachments:
     # removal
 
     async def list_due(self, shard: int, before: int, limit: int) -> list[Due]:
-        """Return files of a shard that are due before a time, oldest first."""
+        """Return up to `limit` files of a shard that are due before `before`, oldest first."""
         request = {
             "TableName": self._table,
             "KeyConditionExpression": "#pk = :pk AND #sk < :before",

@@ -22,9 +22,9 @@ PAGE_MAX: Final = 500
 
 
 class RedisUserData:
-    """Deletes data of a user. Methods are idempotent; `remove_…` return the number of deletions.
+    """Deletes data of a user. All methods are idempotent; most return the number of deletions.
 
-    `chats`: the user's companion sessions; messages from companions are deleted there, too.
+    `chats`: the user's companion sessions, in which messages from others are deleted, too.
     """
 
     def __init__(self, hot: HotClient) -> None:

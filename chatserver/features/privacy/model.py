@@ -51,5 +51,5 @@ class Job:
 
 
 def new_job_id() -> str:
-    """Return an unguessable id: whoever has a receipt's id may read it."""
+    """Return an unguessable id: anyone who has a receipt's id may read the receipt."""
     return secrets.token_hex(24)

@@ -239,7 +239,7 @@ class PushState:
         `is_retry`: the caller has claimed this push before, and it was certainly not sent.
 
         Guarantees:
-            Across all workers, one call within `CLAIM_TTL_S` returns True, retries excepted.
+            Across all workers, only one call within `CLAIM_TTL_S` returns True, except retries.
             Returns False for a message that the user has read.
         """
         keys = self._hot.keys

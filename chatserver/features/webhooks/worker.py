@@ -195,7 +195,7 @@ def split_lanes(waiting: Sequence[PendingEvent], count: int) -> list[list[Pendin
 
 
 def _subject_of(event: bytes) -> bytes:
-    """Return the subject of an event: its id without the last part, the position in the subject."""
+    """Return the subject of an event: its id without the last part, which is a position."""
     start = event.find(b'"id":"') + 6
     return event[start : event.find(b'"', start)].rpartition(b".")[0]
 

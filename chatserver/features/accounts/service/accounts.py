@@ -266,7 +266,7 @@ class Accounts:
         Raises:
             Forbidden: `current` is not the password.
             BadRequest, TooLarge: the new password is not allowed.
-            NotFound: the user has no password here.
+            NotFound: the user has no password on this server.
             Conflict: a concurrent request changed the password.
             RateLimited: too many attempts.
             Unavailable: the password may have changed, but other logins may be active; retry.
@@ -286,7 +286,7 @@ class Accounts:
         await self._revocation.end_all(user, "the password was changed", but=login)
 
     async def check_password(self, user: UserId, password: str | None) -> bool:
-        """Return whether the user has a password here; if so, `password` must match it.
+        """Return whether the user has a password; if so, `password` must match it.
 
         Raises:
             Forbidden: `password` does not match.
@@ -311,7 +311,7 @@ class Accounts:
         return record
 
     async def list_profiles(self, users: Collection[UserId]) -> list[User]:
-        """Return the records of the users that exist, sorted by id."""
+        """Return the records of the existing users among `users`, sorted by id."""
         records = await self._rows.list_users(users)
         return [record for record in records if record.erased_ms is None]
 

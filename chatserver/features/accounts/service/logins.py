@@ -130,7 +130,7 @@ class Logins:
         return again
 
     async def find_previous(self, user: UserId, name: str | None, key: str) -> Grant | None:
-        """Return the tokens that `key` created; None if there are none.
+        """Return the tokens of the login that was created with `key`; None if there is none.
 
         The caller must have checked the password.
 

@@ -78,7 +78,7 @@ class Sweeper:
         return count
 
     async def _find_horizon(self) -> int:
-        """Return a time; files that were due before it may be deleted."""
+        """Return the cutoff time: files that are due before it may be deleted."""
         oldest = self._container.clock.time()
         for partition in range(self._container.hot.keys.partitions):
             entry = await Backlog(self._container.hot, partition).find_oldest_ms()

@@ -77,7 +77,7 @@ _decode = msgspec.json.Decoder(_Head).decode
 
 
 def find_pending(entry: BacklogEntry) -> Iterator[PendingMessage]:
-    """Yield the pending work in a backlog entry; usually none, at low cost."""
+    """Yield the pending work in a backlog entry; most entries have none."""
     if not isinstance(entry, CommitEntry):
         return
     for message in entry.messages:

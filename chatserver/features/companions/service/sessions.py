@@ -121,16 +121,16 @@ class CompanionSessions:
     async def delete(
         self, user: UserId, companion: CompanionId, chat: ChatId | None = None
     ) -> CompanionSession:
-        """End the active session with a companion; with `chat`, only if it is that one.
+        """End the active session with a companion; with `chat`, only if it is in this chat.
 
         Guarantees:
-            After the return no message is committed in its chat; existing messages stay readable.
+            After this returns, no message is committed in its chat; messages stay readable.
             Idempotent if `chat` is given.
 
         Raises:
             NotFound: there is no active session, or `chat` is not a session of this user and
             companion.
-            Conflict: another request ended it at the same moment.
+            Conflict: a concurrent request ended it.
         """
         for number in range(TRIES_MAX):
             active = await self._rows.find_active(user, companion)
@@ -165,7 +165,7 @@ class CompanionSessions:
 
         Raises:
             NotFound: there is no active session, or the companion was deleted.
-            Conflict: another request ended it at the same moment.
+            Conflict: a concurrent request ended it.
         """
         persona = await self._companions.get_newest(companion)
         for number in range(TRIES_MAX):

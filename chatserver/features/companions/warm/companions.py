@@ -91,7 +91,7 @@ class CompanionRows:
         """Write a new companion, at version 1.
 
         Guarantees:
-            Idempotent: a repeat with identical fields, creation time included, succeeds.
+            Idempotent: a retry with identical fields, creation time included, succeeds.
 
         Raises:
             Conflict: the id is or was in use.

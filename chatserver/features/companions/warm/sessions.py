@@ -101,7 +101,7 @@ class SessionRows:
         """Start a session.
 
         Guarantees:
-            Idempotent: a repeat with the same chat succeeds.
+            Idempotent: a retry with the same chat succeeds.
 
         Raises:
             Conflict: there is an active session; the error contains its chat.
@@ -140,7 +140,7 @@ class SessionRows:
 
         Guarantees:
             Atomic: the active item is replaced by the ended item, and the chat becomes read-only.
-            Idempotent: an identical repeat succeeds.
+            Idempotent: an identical retry succeeds.
 
         Raises:
             Conflict: the session is no longer active, or it has no chat yet.
@@ -158,7 +158,7 @@ class SessionRows:
 
         Guarantees:
             Atomic, as `delete`; there is exactly one active session at any moment.
-            Idempotent: an identical repeat succeeds.
+            Idempotent: an identical retry succeeds.
 
         Raises:
             Conflict: the session is no longer active, or it has no chat yet.

@@ -124,7 +124,7 @@ class SessionMemory:
         `said` is the newest page of the session.
 
         Guarantees:
-            Never raises if a model or a tier fails; nothing has changed in that case.
+            If a model or a tier fails, nothing is raised and the summary does not change.
             Bounded by `SUMMARY_S_MAX`, `PAGES_MAX` and the user's remaining tokens.
         """
         messages_max = self._settings.companions.context_messages_max

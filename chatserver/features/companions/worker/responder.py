@@ -167,7 +167,7 @@ class Responder:
         place = (session.chat, session.companion, self._ref)
         if await self._context.references.find_digest(*place) is not None:
             metrics.RESPONSES.labels("none").inc()
-            return  # answered by a worker that died before recording it
+            return  # another worker answered, and died before recording it
         persona = await self._find_persona()
         if persona is None:
             await self._fail("", "not_found", FAILED["not_found"])
@@ -266,7 +266,7 @@ class Responder:
     async def _stream(
         self, persona: Companion, context: Context, publisher: ResponsePublisher
     ) -> ResponseEnd | ChatError | None:
-        """Return how the stream ended or why it did not start; None if the user stopped it."""
+        """Return the outcome of the stream, or its error; None if the user stopped it."""
         if self._started.is_stopped:
             return None
         generation = asyncio.create_task(

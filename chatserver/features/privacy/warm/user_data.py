@@ -137,7 +137,7 @@ class PersonalRows:
     # messages
 
     async def iter_entries(self, user: str) -> AsyncIterator[list[Message]]:
-        """Yield all entries that the user sent, oldest first, including expired ones, by page.
+        """Yield pages of all entries that the user sent, oldest first, including expired ones.
 
         The index provides the keys; the entries are read consistently from the table.
         """

@@ -163,8 +163,8 @@ class Erasure:
     async def _erase_messages(self) -> list[Done]:
         """Delete the user's messages until no more are found.
 
-        The index of senders is eventually consistent, so a scan `SETTLE_S` after the first must
-        find none.
+        The index of senders is eventually consistent, so the last scan starts at least `SETTLE_S`
+        after the first.
         """
         began = self._container.clock.monotonic()
         await wait_until_persisted(self._container)
@@ -183,7 +183,7 @@ class Erasure:
         raise Unavailable("every pass found new messages of the user")
 
     async def _erase_once(self, number: int) -> tuple[int, int]:
-        """Delete the texts found; return their number, and the number of all messages found."""
+        """Delete the texts found; return their number, and the number of messages found."""
         found = total = 0
         async for page in self._private.user_messages.iter_entries(self._user):
             for entry in page:
@@ -194,7 +194,7 @@ class Erasure:
                 found += 1
                 is_gone = await self._private.eraser.erase(self._user, entry)
                 if not is_gone and number > 1:
-                    # It is only in DynamoDB: no pending change will delete it.
+                    # The message is only in DynamoDB, where no pending change will delete it.
                     rev = max(entry.rev, entry.seq) + 1
                     await self._container.message_changes.blank(entry.chat, entry.ts, rev)
                 failpoint("erasure.in_messages")
@@ -320,7 +320,7 @@ class Erasure:
             if found == 0:
                 await self._rewrite_archive()
                 await self._private.rows.remove_trails(self._user)
-                # Last, because they point to the messages of companions.
+                # Delete the sessions last, because they point to the companions' messages.
                 await self._container.get(CompanionContainer).session_rows.remove_all(self._user)
                 return [Done("check", f"{TIERS}, {DIRECTORY}", "found in a second pass", 0)]
             await wait_until_persisted(self._container)

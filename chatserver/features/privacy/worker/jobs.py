@@ -89,7 +89,7 @@ class ClaimedJob:
 
 
 class JobWorker:
-    """Runs jobs of one kind, one at a time. `tries_max` None: unlimited tries."""
+    """Runs jobs of one kind, one at a time. `tries_max` is None for unlimited attempts."""
 
     def __init__(
         self,

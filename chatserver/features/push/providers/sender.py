@@ -7,8 +7,8 @@
                   └────────── backoff, Retry-After ──────┘ (at most `ATTEMPTS_MAX`, `GIVE_UP_S`)
 
 Each service has a lane with a limit on concurrent calls, a limit on waiting pushes, and a circuit
-breaker. The circuit opens after `FAILURES_MAX` consecutive failures and closes after some seconds,
-longer each time. A push whose lane is full is dropped and counted; other lanes are not affected.
+breaker. The circuit opens after `FAILURES_MAX` consecutive failures, first for `OPEN_S`, then twice
+as long each time. A push whose lane is full is dropped; other lanes are not affected.
 
 At most once: a push is claimed in Redis before the first attempt, and retried only if it was
 certainly not accepted. Pushes that a crashed process had claimed are lost.

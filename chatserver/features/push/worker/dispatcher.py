@@ -1,4 +1,4 @@
-"""Push dispatch: decides which members of a chat get a push, and what it contains.
+"""Push dispatch: the recipients and the content of a chat's pushes.
 
 ::
 

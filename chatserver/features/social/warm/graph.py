@@ -2,7 +2,7 @@
 
 A follow is one transaction that writes four items, both edges and both counts. Its conditions are
 that no edge exists and that neither user blocks the other (items of `directory`, checked but not
-written). A repeat therefore changes nothing, and counts always equal the numbers of edges. After a
+written). A retry therefore changes nothing, and counts always equal the numbers of edges. After a
 block has removed the existing edges, no new edge can appear.
 
 Cost: 12 write units to follow (four items and two checks, doubled as in all transactions), 8 to
@@ -43,7 +43,7 @@ class SocialGraph:
         """Make `user` follow `other`; False if the edge exists already.
 
         Guarantees:
-            Atomic, also under concurrency. A repeat changes nothing.
+            Atomic, even under concurrency. A retry changes nothing.
             Cost: one transaction, 12 write units.
 
         Raises:

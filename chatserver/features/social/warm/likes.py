@@ -56,7 +56,7 @@ class SocialLikes:
         """Add a user's like to a post; False if it exists already.
 
         Guarantees:
-            Atomic; a repeat changes nothing. Cost: a transaction of two items that no other user
+            Atomic; a retry changes nothing. Cost: a transaction of two items that no other user
             writes.
         """
         edge = self._edge(user, post_ref.post) | {Field.AT: {"N": str(now_ms)}}
