@@ -40,17 +40,14 @@ class UploadForm(NamedTuple):
 
 
 def upload_key(file: File) -> str:
-    """Return the key of a file's upload."""
     return f"{UPLOADS_PREFIX}{file.id}"
 
 
 def content_key(file: File) -> str:
-    """Return the key of a file's content."""
     return f"attachments/{file.chat}/{file.id}"
 
 
 def thumb_key(file: File) -> str:
-    """Return the key of a file's thumbnail."""
     return f"thumbs/{file.chat}/{file.id}"
 
 
@@ -123,7 +120,6 @@ class Files:
         return self._store.iter_content(content_key(file))
 
     async def put_thumb(self, file: File, content: bytes) -> None:
-        """Store a thumbnail."""
         await self._store.call(
             "put_object", Key=thumb_key(file), Body=content, ContentType=THUMB_TYPE
         )

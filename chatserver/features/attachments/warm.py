@@ -217,7 +217,6 @@ def shard_of(file: str) -> int:
 
 
 def file_key(file: str) -> Item:
-    """Return the key of a file's row."""
     return row_key(f"file#{file}", f"file#{file}")
 
 
@@ -242,7 +241,6 @@ def _if_at(rev: int) -> dict[str, Any]:
 
 
 def encode_file(file: File) -> Item:
-    """Return the row of a file."""
     texts = {
         Field.OWNER: file.owner,
         Field.CHAT: file.chat,

@@ -87,7 +87,6 @@ class PostIds:
         self._newest = 0
 
     def next(self) -> PostId:
-        """Return the next id."""
         now_ms = int(self._clock.time() * 1000)
         if now_ms > self._newest >> _RANDOM_BITS:
             # The highest random bit stays 0, so that increments do not overflow into the timestamp.

@@ -73,14 +73,12 @@ class Picture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def page_of_people(container: StorageContainer, place: str, found: FollowPage) -> Page[Follower]:
-    """Encode a page of users."""
     items = [Follower(each.user, each.name, each.since_ms) for each in found.items]
     following = None if found.next is None else container.cursors.seal(place, dict(found.next))
     return Page(items, following)
 
 
 def link_of(link: Link) -> FileLink:
-    """Encode a file link."""
     return FileLink(link.url, link.expires_s, attachment_of(link.file), link.file.is_processed)
 
 

@@ -39,7 +39,6 @@ class OpenAiApi:
         self._bound = "max_completion_tokens" if is_home else "max_tokens"
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._sdk.close()
 
     async def stream(self, ask: Ask) -> AsyncGenerator[Delta | Finish]:

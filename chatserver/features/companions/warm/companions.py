@@ -36,7 +36,6 @@ TRIES_MAX: Final = 8
 
 
 def encode_version(companion: Companion) -> Item:
-    """Return the item of a version."""
     item = _version_key(companion.id, companion.version)
     item[Field.NAME] = {"S": companion.name}
     item[Field.VERSION] = {"N": str(companion.version)}

@@ -41,17 +41,14 @@ OLD: Final = "#OLD#"
 
 
 def active_key(companion: str) -> str:
-    """Return the sort key of the active session."""
     return f"{ACTIVE_PREFIX}{companion}"
 
 
 def old_key(companion: str, chat: str) -> str:
-    """Return the sort key of an ended session."""
     return f"{companion}{OLD}{chat}"
 
 
 def encode_session(session: CompanionSession) -> Item:
-    """Return the item of a session."""
     is_old = session.delete_time is not None
     sort = old_key(session.companion, session.chat) if is_old else active_key(session.companion)
     item: Item = {

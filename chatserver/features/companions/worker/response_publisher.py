@@ -57,7 +57,6 @@ class ResponsePublisher:
 
     @property
     def text(self) -> str:
-        """Text of the response so far."""
         return "".join(self._streamed)
 
     async def start(self, ttl_s: float) -> None:
@@ -117,7 +116,6 @@ class ResponsePublisher:
         self._signal("", how)
 
     def cancel(self) -> None:
-        """Cancel the pending flush."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -26,7 +26,6 @@ class ExportZip:
         self._bytes_max = bytes_max
 
     async def put_text(self, name: str, content: bytes) -> None:
-        """Write a whole file."""
         await asyncio.to_thread(self._zip.writestr, name, content)
         self._check()
 

@@ -51,7 +51,6 @@ class ClaimedJob:
         self._hold_ms = int(LEASE_S * 1000)
 
     def now_ms(self) -> int:
-        """Return the current time."""
         return int(self._container.clock.time() * 1000)
 
     async def update(self, **changes: Any) -> None:

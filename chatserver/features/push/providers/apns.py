@@ -193,7 +193,6 @@ class Apns:
         self._warned: dict[str, float] = {}
 
     def lane_of(self, subscription: Subscription) -> str:
-        """Return the host of APNs."""
         return self._lane
 
     async def send(self, subscription: Subscription, notice: Notice) -> Verdict:

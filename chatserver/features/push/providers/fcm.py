@@ -85,7 +85,6 @@ class Fcm:
         self._token_lock = asyncio.Lock()
 
     def lane_of(self, subscription: Subscription) -> str:
-        """Return the host of FCM."""
         return urlsplit(self._url).netloc
 
     async def send(self, subscription: Subscription, notice: Notice) -> Verdict:
@@ -109,7 +108,6 @@ class Fcm:
         return self._classify(answer)
 
     def message_of(self, subscription: Subscription, notice: Notice) -> dict[str, Any]:
-        """Return the FCM message of a notice."""
         android: dict[str, Any] = {"tag": notice.chat}
         aps: dict[str, Any] = {"sound": "default", "thread-id": notice.chat}
         if notice.badge is not None:

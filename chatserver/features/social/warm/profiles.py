@@ -134,7 +134,6 @@ class SocialProfiles:
 
 
 def encode_info(info: Info) -> Item:
-    """Return the row of a profile."""
     item = social.row_key(social.user_key(info.user), social.INFO)
     for name, text in (
         (Field.NAME, info.name),

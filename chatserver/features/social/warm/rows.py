@@ -50,47 +50,38 @@ def user_key(user: str) -> str:
 
 
 def follower_key(user: str) -> str:
-    """Return the partition key of a user's followers."""
     return f"{_USER}{user}#follower"
 
 
 def following_key(user: str) -> str:
-    """Return the partition key of the users that a user follows."""
     return f"{_USER}{user}#following"
 
 
 def posts_key(user: str) -> str:
-    """Return the partition key of a user's posts."""
     return f"{_USER}{user}#post"
 
 
 def post_key(post: PostId) -> str:
-    """Return the sort key of a post."""
     return f"{_POST}{post}"
 
 
 def likelist_key(post: PostId) -> str:
-    """Return the partition key of a post's likes."""
     return f"{_POST}{post}#likelist"
 
 
 def likecount_key(post: PostId) -> str:
-    """Return the partition key of a post's like count."""
     return f"{_POST}{post}#likecount"
 
 
 def timeline_key(user: str) -> str:
-    """Return the partition key of a user's timeline."""
     return f"{_USER}{user}#timeline"
 
 
 def entry_key(post_ref: PostRef) -> str:
-    """Return the sort key of a timeline entry."""
     return f"{_POST}{post_ref.post}#{_USER}{post_ref.author}"
 
 
 def row_key(partition: str, sort: str) -> Item:
-    """Return the key of a row."""
     return {Field.PK: {"S": partition}, Field.SK: {"S": sort}}
 
 
@@ -98,7 +89,6 @@ def row_key(partition: str, sort: str) -> Item:
 
 
 def encode_post(post: Post) -> Item:
-    """Return the row of a post."""
     item = row_key(posts_key(post.author), post_key(post.id))
     item[Field.CONTENT] = {"S": post.content}
     item[Field.CREATED] = {"N": str(post.created_ms)}
@@ -125,7 +115,6 @@ def decode_post(item: Item) -> Post:
 
 
 def decode_info(item: Item) -> Info:
-    """Decode a profile."""
     return Info(
         user=item[Field.PK]["S"].removeprefix(_USER),
         name=_find_text(item, Field.NAME),
@@ -135,7 +124,6 @@ def decode_info(item: Item) -> Info:
 
 
 def decode_counts(item: Item) -> Counts:
-    """Decode a count row."""
     return Counts(
         followers=_number(item, Field.FOLLOWERS),
         following=_number(item, Field.FOLLOWING),
@@ -144,12 +132,10 @@ def decode_counts(item: Item) -> Counts:
 
 
 def decode_edge(item: Item) -> GraphEdge:
-    """Decode a follow edge."""
     return GraphEdge(item[Field.SK]["S"].removeprefix(_USER), _number(item, Field.SINCE))
 
 
 def decode_like(item: Item) -> GraphEdge:
-    """Decode a like edge."""
     return GraphEdge(item[Field.SK]["S"].removeprefix(_USER), _number(item, Field.AT))
 
 
