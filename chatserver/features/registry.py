@@ -1,8 +1,8 @@
-"""Registration of features: what each adds to the server, and which are installed.
+"""Feature registry: the installed features and their extensions of the server.
 
-A feature is a package `chatserver.features.<name>` with a constant ``FEATURE``. It names what it
-adds by import path ("module:attribute"), so that a process loads only what it runs: a gateway loads
-no HTTP routes, and `chatserver --help` loads no feature code.
+A feature is a package `chatserver.features.<name>` with a constant ``FEATURE``. The constant lists
+the extensions by import path ("module:attribute"), so a process loads only the code that it runs:
+a gateway loads no HTTP routes, and `chatserver --help` loads no feature code.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class Worker:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """The parts that a feature adds to the server.
+    """A feature's extensions of the server, as import paths of functions.
 
     `requires`: features that this one builds on. `routes`: functions that build HTTP routes from
     the container. `middleware`: a function that wraps the ASGI application. `commands`: import path
-    and help line of each command of `chatserver`. `sample_items`: a function that returns example
-    items of a table, for the generated documents. `dev_settings` and `dev_data`: functions for
-    `chatserver dev`, which return settings for a secret, and store what a developer starts with.
+    and help line of each `chatserver` command. `sample_items`: a function that returns example
+    items of a table, for the generated documents. `dev_settings` and `dev_data` are used by
+    `chatserver dev`: the first derives settings from a secret, the second creates example data.
 
-    `ports` and `gateway_ports` provide dependencies of the core, by the names of the ports
-    (`chatserver.container.ports`): import paths of functions that take the container of the API and
-    the workers, or that of a gateway.
+    `ports` and `gateway_ports` implement dependencies of the core, by port name
+    (`chatserver.container.ports`). Their functions take the container of the API and the workers,
+    or the container of a gateway.
     """
 
     name: str
@@ -63,6 +63,6 @@ def list_features() -> tuple[Feature, ...]:
 
 
 def load(path: str) -> Any:
-    """Import the attribute that a path "module:attribute" names."""
+    """Import and return the attribute at a path "module:attribute"."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)

@@ -8,6 +8,11 @@ const TIMEOUT_MS = 10_000;
 /** Server error details and their texts for users. */
 const WORDS = new Map([
   ["user name or password is wrong", "Wrong username or password."],
+  ["user: this name is already taken", "This username is already taken."],
+  [
+    "password: was changed by another request",
+    "Your password was just changed elsewhere. Try again.",
+  ],
   ["current: wrong password", "Your current password is incorrect."],
   ["password: wrong password", "The password is incorrect."],
   ["export: one is already running", "An export is already in progress."],
@@ -50,7 +55,6 @@ function explain(problem, status) {
     const seconds = Math.max(1, Math.ceil((problem?.retry_after_ms ?? 1000) / 1000));
     return `Too many attempts. Try again in ${seconds} s.`;
   }
-  if (problem?.code === "conflict") return "This username is already taken.";
   const detail = String(problem?.detail ?? `status ${status}`);
   return `${detail.charAt(0).toUpperCase()}${detail.slice(1)}.`;
 }

@@ -2,7 +2,7 @@
 
 import { Connection } from "./connection.js";
 import { cleanBody } from "./format.js";
-import { CHANGE_ERRORS, LOAD_ERRORS, SEND_ERRORS, reasonOf } from "./error_messages.js";
+import { LOAD_ERRORS, entryError } from "./error_messages.js";
 import { seenWith } from "./state/messages.js";
 import { frameOf, nextRetry, newEntry, sendable, unstoredByChat } from "./state/outbox.js";
 
@@ -412,20 +412,19 @@ export class ChatClient {
       this.store.dispatch({ type: "ack", frame: answer });
       this.#loadMissing();
     } catch (error) {
-      this.#sendFailed(ref, error, entry.change ? CHANGE_ERRORS : SEND_ERRORS);
+      this.#sendFailed(entry, error);
     }
     this.#flush();
   }
 
-  #sendFailed(ref, error, words) {
+  #sendFailed({ ref, change }, error) {
     if (error.code === "disconnected") return; // `disconnected` puts it back in the queue
     if (error.isTemporary && !(error.retryAfterMs > RETRY_AFTER_MS_MAX)) {
       const retryAt = this.env.now() + Math.max(error.retryAfterMs || 0, RETRY_MS);
       this.store.dispatch({ type: "delayed", ref, retryAt });
       return;
     }
-    const text = reasonOf(error) ?? words.get(error.code);
-    this.store.dispatch({ type: "failed", ref, text: text ?? `The server rejected this: ${error.message}.` });
+    this.store.dispatch({ type: "failed", ref, text: entryError(error, change) });
   }
 
   // ── marks, typing, presence of the window ─────────────────────────────────────────────────────

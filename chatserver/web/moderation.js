@@ -87,7 +87,9 @@ export function createModeration({ session }) {
 
 function inWords(status) {
   if (status === 403) return "You don't have permission to do this.";
-  if (status === 404) return "This no longer exists. Close this window and try again.";
+  if (status === 404) {
+    return "Not found. It may have been deleted. Close this dialog and open it again to refresh.";
+  }
   if (status === 413) return "This is too long.";
   if (status === 429) return "Too many requests. Wait a moment, then try again.";
   return "Something went wrong. Try again.";

@@ -7,7 +7,7 @@ import { dayLabel, dayOf, fullTime, oneLine, plural } from "./format.js";
 import { applyEntry, countReactions, isAmending, isMessage } from "./state/changes.js";
 import { shownText } from "./state/expiry.js";
 import { findMessage } from "./state/messages.js";
-import { messageEntries } from "./state/outbox.js";
+import { isUnconfirmed, messageEntries } from "./state/outbox.js";
 import { findResponse } from "./state/ai_responses.js";
 import { chatTitle, entryMark, markOf, readersOf, typingUsers } from "./selectors.js";
 
@@ -149,7 +149,8 @@ function memberText({ sender, user, role = "", muted_until: until, banned }, me,
   if (role === "admin") return isSelf ? `${who} became an admin` : `${who} made ${whom} an admin`;
   if (isSelf) return `${who} joined`;
   const wasMore = before === "admin" || before === "owner";
-  return wasMore ? `${who} made ${whom} a member` : `${who} added ${whom}`;
+  if (!wasMore) return `${who} added ${whom}`;
+  return `${who} changed ${user === me ? "your" : `${user}’s`} role to member`;
 }
 
 /** A message with its pending changes applied. */
@@ -192,7 +193,7 @@ function messageItem(chat, stored, { me }, changes) {
     reactions: reactionsOf(message, me),
     mark: own ? (isChanging ? "sending" : markOf(chat, message.seq, me)) : null,
     readers: own && isGroup ? readersOf(chat, message.seq, me).join(" ") : "",
-    error: failed === undefined ? null : `Not changed. ${failed.error}`,
+    error: failed === undefined ? null : errorText("Not changed.", failed.error),
     troubleRef: failed?.ref ?? null,
     ref: message.ref,
     ...quoteOf(chat, message.reply_to ?? null, me),
@@ -239,11 +240,15 @@ function entryItem(chat, entry, me) {
     reactions: "",
     mark: entryMark(entry),
     readers: "",
-    error: entry.error === null ? null : `Not sent. ${entry.error}`,
+    error: entry.error === null ? null : errorText("Not sent.", entry.error),
     troubleRef: entry.ref,
     ref: entry.ref,
     ...quoteOf(chat, entry.replyTo, me),
   };
+}
+
+function errorText(outcome, error) {
+  return isUnconfirmed(error) ? error : `${outcome} ${error}`;
 }
 
 function quoteOf(chat, seq, me) {

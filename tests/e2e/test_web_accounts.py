@@ -31,7 +31,7 @@ async def enter(person: Person, url: str, *, is_new: bool) -> None:
 
 async def open_account(page: Page) -> None:
     """Open the dialog of the account."""
-    await page.get_by_role("button", name=re.compile("^You are")).click()
+    await page.get_by_role("button", name=re.compile("^Account menu")).click()
     await page.get_by_role("button", name="Account and devices").click()
     await expect(page.get_by_role("heading", name="Devices", exact=True)).to_be_visible()
 

@@ -28,7 +28,7 @@ _WIDE_PARTS = """() => [...document.querySelectorAll("#admin .card, #admin .chat
 async def open_operations(person: Person) -> Page:
     """Go there by the menu, and wait for the first figures."""
     page = person.page
-    await page.get_by_role("button", name="You are").click()
+    await page.get_by_role("button", name="Account menu").click()
     await page.get_by_role("button", name="Operations").click(timeout=DEADLINE_MS)
     await expect(page.get_by_role("heading", name="Operations")).to_be_focused()
     await expect(chart(page, "Connections")).to_be_visible(timeout=DEADLINE_MS)
@@ -104,7 +104,7 @@ async def test_admin_page_says_what_is_wrong_and_comes_back(web: WebStack, arriv
     )
     async with zoe.page.expect_response("**/v1/me"):
         await zoe.page.goto(web.url)
-        await zoe.page.get_by_role("button", name="You are").click()
+        await zoe.page.get_by_role("button", name="Account menu").click()
     await expect(zoe.page.get_by_role("button", name="Operations")).to_be_hidden()
     await admin.check_is_clean(had_outage=True)
     await zoe.check_is_clean(had_outage=True)  # a refusal is a line in the console

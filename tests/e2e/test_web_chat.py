@@ -114,7 +114,7 @@ async def test_web_unknown_user_is_named_and_the_dialog_stays(
 
     for wrong, words in {
         "nobody-at-all": "User “nobody-at-all” not found. Check the spelling",
-        "not a name": "Usernames have 1 to 64 letters",
+        "not a name": "Usernames must be 1 to 64 characters",
         ann: "That's you.",
     }.items():
         await name.fill(wrong)

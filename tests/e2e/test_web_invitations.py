@@ -27,7 +27,7 @@ async def test_web_invitation_is_accepted_and_another_declined(
             assert made.json()["invited"] == [ann], made.text
 
     await expect(page.locator(".me-button.has-news")).to_have_attribute("title", "2 invitations")
-    await page.get_by_role("button", name=f"You are {ann}").click()
+    await page.get_by_role("button", name=f"logged in as {ann}").click()
     await page.get_by_role("button", name="Invitations (2)").click()
     dialog = page.get_by_role("dialog", name="Invitations")
     await expect(dialog.get_by_role("listitem")).to_have_count(2)

@@ -17,7 +17,7 @@ from chatserver.features.accounts.container import AccountContainer
 
 
 class Me(msgspec.Struct, frozen=True):
-    """The calling user. `name`, if set, and `about` are visible to users who share a chat.
+    """The calling user. `name` and `about` are in the public profile.
 
     `is_admin`: the user operates this installation and may see its statistics.
     """

@@ -1,13 +1,13 @@
-"""Early refusal of logins that are certain to be rate limited, before the framework runs.
+"""Early refusal of rate-limited logins, before the HTTP framework runs.
 
-A refused login costs the framework more than ten times what it costs here, and guessers do not stop
-when they are refused. `LoginRateLimits` keeps the time until which Redis refuses a bucket; a
-request that is sent earlier is answered from memory. Nothing is refused here that the login itself
-would not refuse: a request without a known refusal is passed on unchanged.
+A refusal here costs less than a tenth of one by the framework, and password guessers continue after
+refusals. `LoginRateLimits` caches the time until which Redis refuses a login; a request before that
+time is refused from memory. The login handler would refuse each of these requests, too. All other
+requests are passed on unchanged.
 
-Whoever tries again before ``retry_after_ms`` gets the answer up to `DELAY_MS_MAX` later, so that a
-guesser sends fewer requests over the same connections. At most `DELAYED_OF_NETWORK_MAX` requests of
-a network and an eighth of the process's connections wait; further ones are answered at once.
+A client that retries before ``retry_after_ms`` gets the refusal up to `DELAY_MS_MAX` later, so a
+guesser sends fewer requests per connection. At most `DELAYED_OF_NETWORK_MAX` requests per network,
+and an eighth of the process's connections, are delayed; further ones are refused at once.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _decode = msgspec.json.Decoder(PasswordLogin).decode
 
 
 class LoginCheck(Protocol):
-    """Refusals of logins that this process knows of."""
+    """Lookup of cached login refusals."""
 
     def check_refused(self, user_name: str, address: str, device_tokens: Iterable[str]) -> None:
-        """Raise RateLimited if Redis has refused such a login, until a time still to come."""
+        """Raise RateLimited if a cached refusal applies to this login."""
 
 
 class EarlyRefusals:
-    """ASGI middleware that answers logins which are certain to be refused."""
+    """ASGI middleware that refuses logins for which a refusal is cached."""
 
     def __init__(
         self, app: ASGIApp, logins: LoginCheck, trusted: Sequence[Network], delayed_max: int
@@ -75,7 +75,7 @@ class EarlyRefusals:
         try:
             body = await _read_body(scope, receive)
         except BadRequest as exc:
-            await self._app(scope, _fail(exc), send)  # logs it
+            await self._app(scope, _fail(exc), send)  # the framework logs the error
             return
         if body is None:
             await self._app(scope, receive, send)
@@ -96,18 +96,18 @@ class EarlyRefusals:
             await self._app(scope, _replay(body, receive), send)
 
     def _find_wait(self, request: Request[Any, Any, Any], body: bytes, address: str) -> int:
-        """Return for how many ms a login is certain to be refused; 0 if that is not known."""
+        """Return how long (ms) the login stays refused; 0 if no refusal is cached."""
         try:
             login = _decode(body)
             self._logins.check_refused(login.user, address, list_device_tokens(login, request))
         except RateLimited as exc:
             return exc.retry_after_ms or 0
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ClientError):
-            return 0  # the framework or the handler refuses it for another reason
+            return 0  # the framework or the handler rejects the invalid request
         return 0
 
     async def _delay(self, wait_ms: int, network: str, receive: Receive) -> int | None:
-        """Wait before a refusal; return for how many ms, or None if the client disconnected."""
+        """Delay a refusal; return the delay in ms, or None if the client disconnected."""
         delayed, delay_ms = self._delayed, min(wait_ms, DELAY_MS_MAX)
         if delayed[network] >= DELAYED_OF_NETWORK_MAX or delayed.total() >= self._delayed_max:
             return 0
@@ -126,7 +126,7 @@ class EarlyRefusals:
 
 
 async def _read_body(scope: Scope, receive: Receive) -> bytes | None:
-    """Return the body of a request; None, with nothing read, if it is long or of unknown length."""
+    """Return the request body; None, without reading it, if it is too long or lacks a length."""
     lengths = [value for name, value in scope["headers"] if name == b"content-length"]
     if len(lengths) != 1 or not lengths[0].isdigit() or int(lengths[0]) > BODY_BYTES_MAX:
         return None
@@ -141,7 +141,7 @@ async def _read_body(scope: Scope, receive: Receive) -> bytes | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that yields the body that was read, then continues with `receive`."""
+    """Return a receive function that first returns `body`, then calls `receive`."""
     first: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_again() -> Any:
@@ -151,7 +151,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 def _fail(error: BadRequest) -> Receive:
-    """Return a `receive` that raises the error with which reading the body ended."""
+    """Return a receive function that raises `error`."""
 
     async def receive_again() -> Any:
         raise error
@@ -176,7 +176,7 @@ async def _refuse(scope: Scope, send: Send, wait_ms: int) -> None:
 
 
 def refuse_logins_early(app: ASGIApp, container: StorageContainer) -> ASGIApp:
-    """Add the middleware, if users log in with passwords here."""
+    """Wrap the application in the middleware if local accounts are enabled."""
     settings = container.settings
     if not settings.auth.local_accounts:
         return app

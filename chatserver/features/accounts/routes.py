@@ -1,10 +1,10 @@
 """HTTP routes of accounts: registration, login, token refresh, logout, devices and passwords.
 
-The login of demo users exists only in `chatserver dev`. It issues a token to any caller. It
-therefore accepts only direct connections from this machine, to a server that listens on loopback
-(`Settings` rejects demo users otherwise). It also checks `Host` and `Origin` against DNS rebinding,
-in which a page of another site reaches a loopback port by a name that resolves to it. Such a
-request has that name as its `Host`, and its own `Origin`.
+The demo login exists only in `chatserver dev` and issues a token to any caller. It therefore
+accepts only direct connections from this machine, and `Settings` rejects demo users unless the
+server listens on loopback. It also checks `Host` and `Origin` to prevent DNS rebinding: a page of
+another site may reach a loopback port by a DNS name that resolves to 127.0.0.1, but its requests
+have that name as `Host` and that site as `Origin`.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PasswordLogin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Name and password; `device` is the name of this device in the list of devices.
 
-    `device_token`: returned to this device by an earlier login or by the registration. With it,
-    wrong guesses by others do not slow this login down. Browsers store it as a cookie.
+    `device_token`: the token that this device received from an earlier login or the registration.
+    With it, wrong guesses by others do not slow this login down. Browsers store it as a cookie.
     """
 
     user: UserName
@@ -65,7 +65,7 @@ class PasswordLogin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Refresh(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The refresh token; if omitted, that of the cookie."""
+    """The refresh token; if omitted, the cookie is used."""
 
     refresh_token: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
 
@@ -74,8 +74,8 @@ class Granted(msgspec.Struct, frozen=True, omit_defaults=True):
     """An access token, its user and its expiry time (seconds since 1970, and from now).
 
     `device` identifies this login in the list of devices. `refresh_token` is valid for one use.
-    Keep `device_token` after the login ends and send it with the next login from this device; a
-    refresh returns none. Both are absent if they were set as cookies.
+    Keep `device_token` after the login ends, and send it with the next login from this device; a
+    refresh does not return it. Both tokens are absent if they were set as cookies.
     """
 
     user: str
@@ -122,7 +122,7 @@ def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
                 kept.append(cookies.device_cookie(grant.device_token, known, auth))
         return Response(granted, status_code=status, cookies=kept)
 
-    # No `creates`: responses contain tokens, which are never stored. A retry finds its login.
+    # Not `creates`, which would store responses with tokens. A retry finds its login instead.
     @post("/v1/auth/register", opt={"rule": ANYONE, "takes_key": True})
     async def register(
         data: JSONBody[Registration], request: Request[Any, Any, Any]
@@ -177,13 +177,13 @@ def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 
 def list_device_tokens(login: PasswordLogin, request: Request[Any, Any, Any]) -> list[str]:
-    """Return the device tokens of a login. Raises Forbidden as `_known_devices`."""
+    """Return the device tokens sent with a login. Raises Forbidden like `_known_devices`."""
     known = _known_devices(request, is_browser=login.cookie)
     return known if login.device_token is None else [login.device_token, *known]
 
 
 def _known_devices(request: Request[Any, Any, Any], *, is_browser: bool) -> list[str]:
-    """Return a browser's device tokens. Raises Forbidden if another origin may be calling."""
+    """Return a browser's device tokens. Raises Forbidden if the request may be cross-origin."""
     if not is_browser:
         return []
     cookies.check_same_origin(request)
@@ -197,7 +197,7 @@ def _logout_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def log_out(request: Request[Any, Any, Any], data: JSONBody[Refresh]) -> Response[None]:
         """End this login, identified by its access token, refresh token or cookie.
 
-        The response is the same if these are no longer valid.
+        The response is the same if the login has already ended.
         """
         if data.refresh_token is not None:
             await logins.log_out_by_refresh(data.refresh_token)
@@ -321,7 +321,7 @@ class DemoToken(msgspec.Struct, frozen=True):
 
 
 def demo_login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return ``POST /v1/dev/login``, if there are demo users."""
+    """Return the route ``POST /v1/dev/login``; none if there are no demo users."""
     users, tokens = frozenset(container.settings.api.demo_users), container.tokens
     if not users:
         return []
@@ -355,10 +355,10 @@ def check_is_direct(peer: str, headers: Mapping[str, str]) -> None:
 
 
 def check_is_local(host: str, origin: str | None) -> None:
-    """Reject a request that neither this server's page nor a local program made.
+    """Reject a request that a page of another site may have sent.
 
     Raises:
-        Forbidden: `Host` is not a name of this machine, or `Origin` is not that of the page.
+        Forbidden: `Host` is not a loopback name, or `Origin` is not this server.
     """
     if urlsplit(f"//{host}").hostname not in _LOOPBACK:
         raise Forbidden("host: demo login works only on 127.0.0.1 and localhost")

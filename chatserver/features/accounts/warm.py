@@ -1,4 +1,4 @@
-"""DynamoDB rows of accounts: password hashes, in table `directory`; see `LoginRows` for logins.
+"""DynamoDB rows of accounts: password hashes in table `directory`. `LoginRows` stores the logins.
 
 | record       | `PK`       | `SK`          | attributes     |
 |--------------|------------|---------------|----------------|
@@ -39,7 +39,7 @@ class Credential:
 
     def encode(self) -> Item:
         """Return the row."""
-        # SK repeats the user: a constant would put all rows in one partition of index `by_member`.
+        # SK repeats the user; otherwise index `by_member` would have one partition for all rows.
         item = records.row_key(records.user_key(self.user), f"cred#{self.user}")
         item[Field.HASH] = {"S": self.hash}
         item[Field.CHANGED] = {"N": str(self.changed_ms)}
@@ -62,8 +62,7 @@ class AccountRows(LoginRows):
         """Create a user, with a password and a login if they are given.
 
         Guarantees:
-            Atomic. If the response to a write was lost, a retry recognizes the write by the seed of
-            its login, if it has one.
+            Atomic. If a response was lost, the retry finds its own login by the seed and succeeds.
 
         Raises:
             Conflict: a user of this name exists.
@@ -93,7 +92,7 @@ class AccountRows(LoginRows):
                 raise Conflict("user: this name is already taken") from None
 
     async def list_users(self, users: Collection[str]) -> list[User]:
-        """Return the users that exist, sorted by id. Consistent; one call for up to 100."""
+        """Return the existing users among `users`, sorted by id. Consistent; one call per 100."""
         keys = [records.row_key(records.user_key(user), records.user_key(user)) for user in users]
         rows = await get_items(self._client, self._table, keys)
         return sorted(map(User.decode, rows), key=lambda user: user.user)
@@ -121,7 +120,7 @@ class AccountRows(LoginRows):
                 await self._client.call("transact_write_items", request)
                 break
             except ConditionFailed:
-                # The user predates profile rows; raises NotFound if the user does not exist.
+                # The user has no profile row yet. Raises NotFound if the user does not exist.
                 await self._profiles.make_info(user)
         else:
             raise Unavailable(f"user {user}: too many concurrent profile changes; try again")
@@ -153,7 +152,7 @@ class AccountRows(LoginRows):
             "Item": Credential(user, hash_, now_ms).encode(),
             "ConditionExpression": "#hash IN (:old, :new)",
             "ExpressionAttributeNames": {"#hash": Field.HASH},
-            # Also the new one: an earlier attempt, whose response was lost, may have written it.
+            # Includes the new hash: an attempt whose response was lost may have written it.
             "ExpressionAttributeValues": {":old": {"S": instead_of}, ":new": {"S": hash_}},
         }
         try:

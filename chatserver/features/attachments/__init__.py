@@ -1,8 +1,8 @@
 """File attachments: upload to S3, validation, thumbnails and download.
 
-Start with `model` (rules) and `service` (use cases). `warm`, `hot` and `cold` hold the data in
-DynamoDB, Redis and S3. `media_worker` makes thumbnails; `sweep_worker` removes files without
-messages.
+Start with `model` (rules) and `service.uploads` (use cases). `warm`, `hot` and `cold` hold the data
+in DynamoDB, Redis and S3. `worker.media` creates thumbnails; `worker.sweep` deletes files that no
+message references.
 """
 
 from chatserver.features.registry import Feature, Worker

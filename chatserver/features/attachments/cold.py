@@ -1,11 +1,11 @@
 """S3 objects of files.
 
-    uploads/<id>             the upload before validation: not readable, expires by itself
+    uploads/<id>             the upload before validation: not readable, expires automatically
     attachments/<chat>/<id>  the same content after validation
     thumbs/<chat>/<id>       its thumbnail, encoded by the server
 
-The server makes all keys, from ids that it generated. A client can write only to ``uploads/``: a
-second upload, while its form is valid, does not change the file that others read.
+The server builds all keys from its own ids. A client can write only to ``uploads/``, so a second
+upload with the same form does not change the file that others read.
 """
 
 from __future__ import annotations
@@ -40,17 +40,14 @@ class UploadForm(NamedTuple):
 
 
 def upload_key(file: File) -> str:
-    """Return the key of a file's upload."""
     return f"{UPLOADS_PREFIX}{file.id}"
 
 
 def content_key(file: File) -> str:
-    """Return the key of a file's content."""
     return f"attachments/{file.chat}/{file.id}"
 
 
 def thumb_key(file: File) -> str:
-    """Return the key of a file's thumbnail."""
     return f"thumbs/{file.chat}/{file.id}"
 
 
@@ -61,7 +58,7 @@ class Files:
         self._store = store
 
     async def sign_upload(self, file: File, lifetime_s: int) -> UploadForm:
-        """Return a form that accepts this file only: its size, type and checksum."""
+        """Return a form that accepts only content of this file's size, type and checksum."""
         fields = {
             "Content-Type": file.type,
             "x-amz-checksum-algorithm": "SHA256",
@@ -72,15 +69,15 @@ class Files:
         )
 
     async def accept(self, file: File) -> None:
-        """Validate an upload, and copy it if it is the announced file.
+        """Validate an upload and copy it to the key that readers use.
 
         Guarantees:
             The copy is the validated content, even if the client uploads again meanwhile.
             Idempotent.
 
         Raises:
-            Conflict: nothing was uploaded yet, or it changed during validation.
-            BadRequest: it has another size or checksum, or is not of its type.
+            Conflict: there is no upload yet, or it changed during validation.
+            BadRequest: the size, checksum or type differs from the announced one.
         """
         key = upload_key(file)
         try:
@@ -123,7 +120,6 @@ class Files:
         return self._store.iter_content(content_key(file))
 
     async def put_thumb(self, file: File, content: bytes) -> None:
-        """Store a thumbnail."""
         await self._store.call(
             "put_object", Key=thumb_key(file), Body=content, ContentType=THUMB_TYPE
         )
@@ -134,7 +130,7 @@ class Files:
             await self._store.call("delete_object", Key=key)
 
     async def sign_link(self, file: File, lifetime_s: int) -> str:
-        """Return a URL from which a browser saves the file under its name."""
+        """Return a URL from which a browser downloads the file under its name."""
         answer = {
             "content-type": served_type(file.type),
             "content-disposition": disposition_of(file.name),
@@ -143,7 +139,7 @@ class Files:
         return await self._store.sign_link(content_key(file), answer, lifetime_s)
 
     async def sign_thumb_link(self, file: File, lifetime_s: int) -> str:
-        """Return a URL of the thumbnail, the only object that is shown inline."""
+        """Return a URL of the thumbnail, the only object that browsers show inline."""
         answer = {
             "content-type": THUMB_TYPE,
             "content-disposition": "inline",

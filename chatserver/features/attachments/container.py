@@ -14,7 +14,7 @@ from chatserver.features.attachments.service.sendable import AttachmentResolver
 from chatserver.features.attachments.service.uploads import ReadAccess, Uploads
 from chatserver.features.attachments.warm import Attachments
 
-# Who may read a file and upload to its chat. Without it: the members of the chat.
+# Access to files and uploads. The default grants it to the members of the file's chat.
 FILE_READERS: Port[ReadAccess | None] = Port("file_readers", None)
 
 

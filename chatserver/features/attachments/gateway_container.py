@@ -1,4 +1,4 @@
-"""Dependencies of attachments in a gateway: file ids in a message become attachments."""
+"""Dependencies of attachments in a gateway, which resolves the file ids in messages."""
 
 from __future__ import annotations
 

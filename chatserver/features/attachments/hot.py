@@ -1,10 +1,10 @@
 """Redis data of attachments: copies of sendable files, and the queue of the media worker.
 
 Data: ``{pN}:file:<file>`` (string, msgpack, expires when the upload may no longer be sent): a copy
-of the directory's row, only while no message references the upload. If it is missing, the directory
-has to be read. ``{media}:jobs`` and ``{media}:slow-jobs`` (streams, bounded): ids of images, read
-by one consumer group of all `media` workers. An entry is acknowledged and deleted when its job is
-finished. Images that take long are moved to the second stream.
+of the row in table `directory`, kept while no message references the upload. If it is missing, read
+the row. ``{media}:jobs`` and ``{media}:slow-jobs`` (streams, bounded): ids of images, read by one
+consumer group of all `media` workers. An entry is acknowledged and deleted when its job is
+finished. Slow images are moved to the second stream.
 """
 
 from __future__ import annotations
@@ -50,11 +50,10 @@ class SendableFiles:
         return [None if data is None else decode_file(data) for data in found]
 
     async def put(self, file: File, now_s: float, *, is_update: bool) -> None:
-        """Store the copy of a file that may be sent; other files are not stored.
+        """Store a copy of a file if the file may be sent.
 
-        `is_update`: the file has just changed. Otherwise it may be older than the existing copy and
-        does not replace it. If a changed file may no longer be sent, its copy is deleted; the
-        directory has its current state.
+        `is_update`: the file has just changed. Its copy is replaced, or deleted if the file may no
+        longer be sent. Otherwise an existing copy is kept, because it may be newer.
         """
         if file.phase != "ready" or file.seqs or file.due is None or file.due <= now_s:
             if is_update:
@@ -65,13 +64,13 @@ class SendableFiles:
         await self._hot.write("SET", key, encode_file(file), "EXAT", file.due, *mode)
 
     async def drop(self, files: Iterable[str]) -> None:
-        """Delete copies, so that gateways read the directory. Idempotent."""
+        """Delete copies, so that gateways read table `directory` instead. Idempotent."""
         keys = [self._hot.keys.file(file) for file in files]
         await asyncio.gather(*(self._hot.call("DEL", key) for key in keys))
 
 
 class RemoteFiles:
-    """The directory's files, read by an rpc worker."""
+    """Files in table `directory`, read through an RPC worker."""
 
     def __init__(self, calls: WarmCalls) -> None:
         self._calls = calls
@@ -83,7 +82,7 @@ class RemoteFiles:
 
 
 class Job(NamedTuple):
-    """An image to process; `tries` includes this one. `key`: the stream of the job."""
+    """An image to process. `tries` includes the current attempt; `key` is the job's stream."""
 
     entry: str
     file: str
@@ -92,7 +91,7 @@ class Job(NamedTuple):
 
 
 class MediaJobs:
-    """Images to process, in two lanes."""
+    """Queue of images to process, with a fast and a slow lane."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
@@ -105,7 +104,7 @@ class MediaJobs:
         await self._add(self._hot.keys.media_jobs(), file)
 
     async def defer(self, job: Job) -> None:
-        """Move a job to the slow lane. A crash in between leaves it in both, which is harmless."""
+        """Move a job to the slow lane. After a crash, both lanes may have it, which is harmless."""
         await self._add(self._hot.keys.slow_media_jobs(), job.file)
         await self.finish(job)
 
@@ -125,7 +124,7 @@ class MediaJobs:
 
 
 class JobReader:
-    """Claims jobs: new ones, and those of workers that crashed."""
+    """Claims new jobs, and the jobs of crashed workers."""
 
     def __init__(self, *, hot: HotClient, key: str, consumer: str, lease_s: float) -> None:
         self._hot = hot
@@ -153,7 +152,7 @@ class JobReader:
             No other worker gets the job for `lease_s`; after that, another one may claim it.
 
         Raises:
-            Unavailable: Redis is unavailable; start again.
+            Unavailable: Redis is unavailable; open a new reader.
         """
         try:
             return await self._claim_abandoned() or await self._claim_new(wait_ms)
@@ -175,7 +174,7 @@ class JobReader:
             )
         )
         if not claimed:
-            # It was trimmed from the stream, or another worker claimed it first.
+            # The job was trimmed from the stream, or another worker claimed it first.
             if not await self._hot.call("XRANGE", self._key, entry, entry):
                 await self._hot.call("XACK", self._key, _GROUP, entry)
             return None

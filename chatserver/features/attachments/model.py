@@ -1,8 +1,8 @@
 """Attachment rules: file names, media types, sizes and permission to send. No I/O.
 
-A file has one owner and one chat. It is uploaded (`waiting`), validated (`ready`), and then its
-owner may send it to its chat. `seqs` are the messages that reference it. A file that no message
-references, or whose messages are all gone, is removed at `due`.
+A file has one owner and one chat. It is `waiting` until its upload is validated, then `ready`: its
+owner may send it to its chat. `seqs` are the messages that reference it. `due` is its deletion
+time; it is set while no message references the file, and if all these messages expire.
 
 The declared type of a file is never trusted: it only determines how the file is offered for
 download. Only images that the server has encoded are shown inline.
@@ -40,7 +40,7 @@ _JOINER = "\u200d"  # used within emoji
 
 # Image types that get thumbnails.
 RASTER_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
-# Types declared to browsers on download; any other type is declared as octets.
+# Types that are served as declared; any other type is served as `OCTETS`.
 _PLAIN_TYPES = RASTER_TYPES | {
     "application/pdf",
     "application/zip",
@@ -68,7 +68,7 @@ _SIGNED_TYPES = RASTER_TYPES | {"application/pdf"}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class File:
-    """A file that is uploaded or announced."""
+    """An announced or uploaded file."""
 
     id: str
     owner: UserId
@@ -78,7 +78,7 @@ class File:
     size: int
     sha256: str  # hex
     created: int  # seconds since 1970
-    due: int | None  # seconds since 1970: time of removal
+    due: int | None  # deletion time, seconds since 1970
     phase: Phase = "waiting"
     seqs: frozenset[int] = frozenset()
     width: int | None = None
@@ -89,11 +89,11 @@ class File:
 
     @property
     def is_unreferenced(self) -> bool:
-        """True while no message references it; it then counts against its owner's limits."""
+        """True while no message references the file; it then counts against its owner's limits."""
         return not self.seqs
 
     def is_same_request(self, other: File) -> bool:
-        """Return whether both files were requested with the same fields."""
+        """Return whether both files were announced with the same fields."""
         names = ("id", "owner", "chat", "name", "type", "size", "sha256")
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
@@ -111,9 +111,8 @@ def parse_file_name(text: str) -> str:
     """Return the display name of a file, stripped and NFC-normalized.
 
     Raises:
-        BadRequest: it is empty, only dots, or has a separator, a control character or a direction
-            mark.
-        TooLarge: it has more than 120 characters or 255 bytes.
+        BadRequest: the name is empty, consists of dots, or contains a forbidden character.
+        TooLarge: the name has more than 120 characters or 255 bytes.
     """
     text = text.strip()
     # Normalization may shorten the text; its cost is quadratic in runs of combining marks.
@@ -137,7 +136,7 @@ def parse_type(text: str) -> str:
     """Return a media type in lower case, without parameters.
 
     Raises:
-        BadRequest: it is not a media type.
+        BadRequest: `text` is not a media type.
     """
     text = text.partition(";")[0].strip().lower()
     if len(text) > TYPE_CHARS_MAX or _TYPE.fullmatch(text) is None:
@@ -177,14 +176,14 @@ def check_content(type_: str, head: bytes) -> None:
     """Check the declared type of a file against its first bytes.
 
     Raises:
-        BadRequest: it is declared as an image or a PDF, and is not one.
+        BadRequest: the file is declared as an image or a PDF, but is not one.
     """
     if type_ in _SIGNED_TYPES and sniff(head) != type_:
         raise BadRequest(f"content: is not {type_}")
 
 
 def served_type(type_: str) -> str:
-    """Return the media type declared on download, never one that a browser would run."""
+    """Return the media type for downloads, which is never one that a browser would execute."""
     return type_ if type_ in _PLAIN_TYPES else OCTETS
 
 
@@ -199,8 +198,8 @@ def check_sendable(file: File | None, sender: UserId, chat: ChatId, now_s: float
     """Return the file if `sender` may send it to `chat` now.
 
     Raises:
-        NotFound: it no longer exists, or belongs to another user or chat.
-        Conflict: it is not uploaded yet.
+        NotFound: the file no longer exists, or belongs to another user or chat.
+        Conflict: the file is not uploaded yet.
     """
     if file is None or file.owner != sender or file.chat != chat:
         raise NotFound(NO_SUCH_FILE)
@@ -212,10 +211,10 @@ def check_sendable(file: File | None, sender: UserId, chat: ChatId, now_s: float
 
 
 def with_message(file: File, seq: int, expires_at: int | None) -> File:
-    """Return the file with a reference from message `seq`, which expires at `expires_at`, if set.
+    """Return the file with a reference from message `seq`.
 
-    A file is kept as long as its longest-lived message; with more than `SEQS_MAX` messages,
-    indefinitely.
+    `expires_at`: expiry of the message, if any. The file is due when its last message expires. With
+    more than `SEQS_MAX` messages, deleting them no longer makes it due.
     """
     if seq in file.seqs:
         return file
@@ -228,7 +227,7 @@ def with_message(file: File, seq: int, expires_at: int | None) -> File:
 
 
 def without_message(file: File, seq: int, now_s: float) -> File:
-    """Return the file without the reference from message `seq`; without any, it is due now."""
+    """Return the file without the reference from message `seq`; after the last, it is due now."""
     if seq not in file.seqs:
         return file
     left = file.seqs - {seq}

@@ -4,8 +4,8 @@
 2. The client posts the form with the file directly to S3.
 3. ``POST /v1/attachments/{id}/complete`` validates the upload; then its id may be sent.
 
-The API transfers no content. Downloads are redirected to S3, with a URL that is valid for minutes
-and is issued after the check that the user may see the message.
+File content does not pass through the API. Downloads are redirected to a signed S3 URL, which is
+valid for minutes and is issued only to users who may see the message.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WaitMs = Annotated[
 
 
 class NewAttachment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file to be uploaded. `sha256` is that of its content, in hexadecimal digits."""
+    """A file to upload. `sha256` is the checksum of its content, in hexadecimal digits."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
     size: Annotated[int, msgspec.Meta(ge=1, le=frames.INT_MAX)]
@@ -60,9 +60,9 @@ class NewAttachment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Upload(msgspec.Struct, frozen=True):
-    """A form for S3: post `fields` and then the content, as ``file``, to `url`.
+    """A form for S3: POST `fields`, followed by the content as ``file``, to `url`.
 
-    Without `url`, the upload is already complete.
+    If `url` is null, the upload is already complete.
     """
 
     id: str
@@ -84,8 +84,8 @@ class UploadedFile(msgspec.Struct, frozen=True):
 class FileLink(msgspec.Struct, frozen=True):
     """The download URL of a file, and its current description.
 
-    A message that was sent right after the upload lacks the dimensions of its image; they are here
-    once they are known. `looked_at`: processing is finished.
+    A message that was sent right after the upload lacks the dimensions of its image; `attachment`
+    has them as soon as `looked_at` is true, which means that processing is finished.
     """
 
     url: str
@@ -100,7 +100,7 @@ def attachments_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 
 def _uploading(container: StorageContainer) -> list[HTTPRouteHandler]:
-    # No stored responses: a retry needs a form that is still valid, not the first one.
+    # No stored idempotency response: a retry must get a form that is still valid.
     @post("/v1/chats/{chat:str}/attachments", opt={"rule": WRITE, "takes_key": True})
     async def begin_upload(
         chat: PathId, data: JSONBody[NewAttachment], actor: Actor, request: Request[Any, Any, Any]
@@ -122,7 +122,7 @@ def _uploading(container: StorageContainer) -> list[HTTPRouteHandler]:
         actor: Actor,
         wait_ms: WaitMs = 0,
     ) -> UploadedFile:
-        """Validate an uploaded file. May be repeated to wait for the thumbnail."""
+        """Validate an uploaded file. Repeat the request to wait for the thumbnail."""
         found = await container.get(AttachmentContainer).uploads.finish(actor, file, wait_ms / 1000)
         return UploadedFile(attachment_of(found), found.is_processed)
 
@@ -142,7 +142,7 @@ def _reading(container: StorageContainer) -> list[HTTPRouteHandler]:
         seq: Seq = None,
         thumb: Thumb = 0,
     ) -> Response[None]:
-        """Redirect to a file of a message that the user may see, or to its thumbnail."""
+        """Redirect to a file, or its thumbnail, in a message that the user may see."""
         link = await find_link(actor, file, seq, thumb)
         return Response(None, status_code=302, headers={"Location": link.url})
 
@@ -153,7 +153,7 @@ def _reading(container: StorageContainer) -> list[HTTPRouteHandler]:
         seq: Seq = None,
         thumb: Thumb = 0,
     ) -> FileLink:
-        """Return the download URL of a file, for pages, which cannot read a redirect."""
+        """Return the download URL of a file, for scripts that cannot read a redirect."""
         link = await find_link(actor, file, seq, thumb)
         return FileLink(link.url, link.expires_s, attachment_of(link.file), link.file.is_processed)
 

@@ -1,4 +1,4 @@
-"""DynamoDB rows of files: owners, references from messages and removal times.
+"""DynamoDB rows of files: owners, references from messages and deletion times.
 
 Owns these rows of table `directory`:
 
@@ -6,13 +6,13 @@ Owns these rows of table `directory`:
 |---------|---------------|-------------------|----------------------------------------------------|
 | file    | `file#<id>`   | `file#<id>`       | `owner chat name type size sha256 created state`   |
 |         |               |                   | `rev due? seqs? width? height? thumb? looked_at?`  |
-| due     | `due#<shard>` | `<due>#<id>`      | none: the file has to be removed at `due`          |
+| due     | `due#<shard>` | `<due>#<id>`      | none: the file is deleted at `due`                 |
 | owned   | `u#<user>`    | `file#<id>`       | none: the user owns the file                       |
 | uploads | `u#<user>`    | `uploads#<user>`  | `uploads bytes`: count and size of the user's      |
 |         |               |                   | unreferenced files                                 |
 
-Every change of a file is one transaction with its due row and its owner's count, on the condition
-that the file has not changed since it was read. So a file to be removed always has a due row, even
+A file, its due row and its owner's count change in one transaction, on the condition that the file
+has not changed since it was read. Therefore a file with a deletion time always has a due row, even
 after a crash, and the count always matches the rows.
 """
 
@@ -39,7 +39,7 @@ _DUE_DIGITS = 12
 
 
 class Due(NamedTuple):
-    """A file that is, or was, to be removed at `at`."""
+    """Entry of the deletion schedule: delete `file` at `at`, unless its `due` has changed."""
 
     file: str
     at: int
@@ -53,7 +53,7 @@ class Attachments:
         self._table = DIRECTORY.name_in(settings)
 
     async def create_file(self, file: File, bounds: Bounds) -> File:
-        """Store an announced file, and return the stored one.
+        """Store an announced file and return it.
 
         Guarantees:
             Idempotent: the same request returns the file that the first one stored.
@@ -106,11 +106,11 @@ class Attachments:
         return None if item is None else decode_file(item)
 
     async def change_file(self, file: str, change: Callable[[File], File]) -> File | None:
-        """Replace a file by the result of `change` and return it; None if it does not exist.
+        """Update a file with `change` and return the result; None if the file does not exist.
 
         Guarantees:
-            Atomic: `change` receives the current file. It may be called several times.
-            Cancellation: safe; the change is made or not.
+            Atomic: `change` receives the current file and may be called several times.
+            Cancellation: safe; the update is never partial.
 
         Raises:
             Unavailable: the change may have been made.
@@ -142,7 +142,7 @@ class Attachments:
     # removal
 
     async def list_due(self, shard: int, before: int, limit: int) -> list[Due]:
-        """Return files of a shard that are due before a time, oldest first."""
+        """Return up to `limit` files of a shard that are due before `before`, oldest first."""
         request = {
             "TableName": self._table,
             "KeyConditionExpression": "#pk = :pk AND #sk < :before",
@@ -176,7 +176,7 @@ class Attachments:
         return True
 
     async def delete_due(self, due: Due) -> None:
-        """Delete a due row whose file is gone, or is due at another time. Idempotent."""
+        """Delete an outdated due row: its file is deleted or has another `due`. Idempotent."""
         key = _due_key(due.file, due.at)
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
@@ -217,7 +217,6 @@ def shard_of(file: str) -> int:
 
 
 def file_key(file: str) -> Item:
-    """Return the key of a file's row."""
     return row_key(f"file#{file}", f"file#{file}")
 
 
@@ -242,7 +241,6 @@ def _if_at(rev: int) -> dict[str, Any]:
 
 
 def encode_file(file: File) -> Item:
-    """Return the row of a file."""
     texts = {
         Field.OWNER: file.owner,
         Field.CHAT: file.chat,
@@ -296,5 +294,5 @@ def decode_file(item: Item) -> File:
         )
     except (KeyError, ValueError) as exc:
         raise CorruptData(
-            f"directory: {item.get(DirectoryField.PK)} is not a file: {exc!r}"
+            f"table directory: {item.get(DirectoryField.PK)} is not a file: {exc!r}"
         ) from exc

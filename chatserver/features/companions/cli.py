@@ -31,17 +31,17 @@ def _of_version(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options for the fields of a companion version."""
     for option in reversed(
         (
-            click.option("--name", help="What users see."),
-            click.option("--provider", type=_PROVIDERS, help="Who runs the model."),
-            click.option("--model", help="The model, or the inference profile."),
-            click.option("--prompt", help="What the model is told before anything else."),
+            click.option("--name", help="Display name."),
+            click.option("--provider", type=_PROVIDERS, help="Provider of the model."),
+            click.option("--model", help="Model, or inference profile."),
+            click.option("--prompt", help="System prompt."),
             click.option(
                 "--prompt-file",
                 type=click.Path(exists=True, dir_okay=False, path_type=Path),
-                help="A UTF-8 file that holds the prompt.",
+                help="UTF-8 file with the system prompt.",
             ),
-            click.option("--context-tokens", type=int, help="Of one request; prompt included."),
-            click.option("--answer-tokens", type=int, help="Of one answer, at most."),
+            click.option("--context-tokens", type=int, help="Limit per request and response."),
+            click.option("--answer-tokens", type=int, help="Limit per response."),
         )
     ):
         command = option(command)
@@ -59,7 +59,7 @@ def create(id_: str, **given: Any) -> None:
         made = await companions.create(id_, wanted)
         click.echo(f"{made.id}  version {made.version}")
 
-    _process_step(work)
+    _run_with_companions(work)
 
 
 @companion.command(name="list")
@@ -75,12 +75,12 @@ def list_companions() -> None:
             if after is None:
                 return
 
-    _process_step(work)
+    _run_with_companions(work)
 
 
 @companion.command()
 @click.argument("id_", metavar="ID")
-@click.option("--version", type=click.IntRange(1), help="The newest one, unless told.")
+@click.option("--version", type=click.IntRange(1), help="Default: the newest version.")
 def get(id_: str, version: int | None) -> None:
     """Print a version of a companion as JSON."""
 
@@ -88,7 +88,7 @@ def get(id_: str, version: int | None) -> None:
         found = await companions.get(parse_companion_id(id_, "ID"), version)
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
 
-    _process_step(work)
+    _run_with_companions(work)
 
 
 @companion.command()
@@ -102,7 +102,7 @@ def update(id_: str, **given: Any) -> None:
         made = await companions.update(parse_companion_id(id_, "ID"), wanted)
         click.echo(f"{made.id}  version {made.version}")
 
-    _process_step(work)
+    _run_with_companions(work)
 
 
 @companion.command()
@@ -114,13 +114,13 @@ def delete(id_: str) -> None:
         await companions.delete(parse_companion_id(id_, "ID"))
         click.echo(f"deleted {id_}")
 
-    _process_step(work)
+    _run_with_companions(work)
 
 
 def _changes_of(given: dict[str, Any]) -> Changes:
     prompt, file = given["prompt"], given["prompt_file"]
     if prompt is not None and file is not None:
-        raise click.UsageError("--prompt, --prompt-file: exactly one is required")
+        raise click.UsageError("--prompt, --prompt-file: use only one of them")
     if file is not None:
         try:
             prompt = file.read_text("utf-8")
@@ -136,7 +136,7 @@ def _changes_of(given: dict[str, Any]) -> Changes:
     )
 
 
-def _process_step(work: Callable[[Companions], Awaitable[None]]) -> None:
+def _run_with_companions(work: Callable[[Companions], Awaitable[None]]) -> None:
     settings = prepare("companion")
     try:
         run(_with_companions(settings, work))

@@ -1,7 +1,7 @@
 """User requests about AI responses: budget check before `send`, stop, and join.
 
 A message to a companion is an ordinary message. The sender's token budget is checked before the
-message is accepted, so an exhausted budget is the reply to `send`. Responses are created in
+message is accepted, so the reply to `send` reports an exhausted budget. Responses are created in
 `chatserver.features.companions.worker.assistant`.
 """
 
@@ -44,8 +44,7 @@ class CompanionRequests:
 
         Guarantees:
             A retry of a committed message is accepted.
-            If the budget cannot be read, the message is accepted here; its commit needs Redis
-            anyway.
+            If the budget cannot be read, the check passes; the commit needs Redis anyway.
 
         Raises:
             RateLimited: too many responses are in progress, or the day's tokens are used up; the
@@ -64,7 +63,7 @@ class CompanionRequests:
         """Stop the response in progress, if any.
 
         Guarantees:
-            Idempotent. The request survives the worker that creates the response.
+            Idempotent. The request remains in effect if the worker crashes.
 
         Raises:
             NotFound: no such chat, or the user is not a member.
@@ -79,7 +78,7 @@ class CompanionRequests:
         """Return the text so far of the response in progress, or of the last one.
 
         Guarantees:
-            Exact: together with the signals above `index`, in order, it is the whole response.
+            Exact: the text, followed by the signals with a higher `index`, is the whole response.
 
         Raises: as `stop`.
         """

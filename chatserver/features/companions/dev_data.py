@@ -26,6 +26,6 @@ COMPANION: Final = (
 
 
 async def create_echo(client: DynamoClient, settings: Warm, clock: Clock) -> None:
-    """Create the companion; a developer's deletion or change of it is kept."""
+    """Create the example companion, unless it exists or was deleted."""
     with contextlib.suppress(Conflict):
         await Companions(CompanionRows(client, settings), clock).create(*COMPANION)

@@ -25,5 +25,5 @@ def describe_session(session: CompanionSession) -> frames.SessionInfo:
 
 
 def list_name(user: UserId, companion: CompanionId | None) -> str:
-    """Return the scope that seals the cursors of a session list."""
+    """Return the cursor scope of a session list."""
     return f"sessions with {companion or 'any'} of {user}"

@@ -41,9 +41,9 @@ CHANGED: Final = "session: changed by a concurrent request; try again"
 class Companion:
     """A version of a companion. Every field except `is_deleted` is immutable.
 
-    `context_tokens_max` limits the model input for one response, prompt included.
-    `answer_tokens_max` limits the response. `is_deleted` belongs to the companion and is therefore
-    the same in all its versions.
+    `context_tokens_max` limits a model request together with its response. `answer_tokens_max`
+    limits the response. `is_deleted` belongs to the companion and is therefore the same in all its
+    versions.
     """
 
     id: CompanionId

@@ -50,7 +50,7 @@ AnswerTokens = Annotated[int, Meta(ge=1, le=ANSWER_TOKENS_MAX)]
 
 
 class NewCompanion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A companion at its first version; an omitted `id` is generated."""
+    """A new companion; an omitted `id` is generated."""
 
     name: Name
     provider: Provider
@@ -100,7 +100,7 @@ def _seen_by_all(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_companions(
         limit: Limit = 50, cursor: Cursor = None
     ) -> Page[frames.CompanionInfo]:
-        """List companions by id."""
+        """List companions, sorted by id."""
         place = container.cursors.open("companions", cursor, str)
         after = None if place is None else CompanionId(UserId(place))
         found, following = await companions.list_page(after, limit)
@@ -178,7 +178,7 @@ READ_CHATS, WRITE_CHATS = user_or_key("chats:read"), user_or_key("chats:write")
 CompanionQuery = Annotated[str | None, QueryParameter(pattern=COMPANION_PATTERN, required=False)]
 ChatQuery = Annotated[str | None, QueryParameter(pattern=ID_PATTERN, required=False)]
 
-if TYPE_CHECKING:  # the fields are those of the frames
+if TYPE_CHECKING:  # the fields are the same as in the frames
     NewSession: TypeAlias = msgspec.Struct
     NewVersion: TypeAlias = msgspec.Struct
 else:
@@ -208,7 +208,7 @@ def _active(container: StorageContainer) -> list[HTTPRouteHandler]:
         actor: Actor,
         request: Request[Any, Any, Any],
     ) -> OpenSession:
-        """Start a session; 409 contains the chat of the active one."""
+        """Start a session; a 409 response contains the chat of the active session."""
         ref = _ref(data, request)
         return _show_session(await sessions.create(actor, parse_companion_id(companion), ref))
 
@@ -234,7 +234,7 @@ def _active(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def delete_session(
         companion: PathCompanion, actor: Actor, chat: ChatQuery = None
     ) -> frames.SessionInfo:
-        """End the active session; with `chat`, only if it is that one. Its messages remain."""
+        """End the active session; with `chat`, only if it is in this chat. Its messages remain."""
         which = None if chat is None else ChatId(chat)
         return describe_session(await sessions.delete(actor, parse_companion_id(companion), which))
 
@@ -248,7 +248,7 @@ def _listed(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_sessions_with_companions(
         actor: Actor, companion: CompanionQuery = None, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[frames.SessionInfo]:
-        """List sessions: active ones first, then ended ones grouped by companion, by time.
+        """List sessions: active ones first, then ended ones, sorted by companion and time.
 
         With `companion`, only the sessions with it: the active one, then ended ones, newest first.
         """
@@ -263,7 +263,7 @@ def _listed(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def update_session(
         chat: PathId, data: JSONBody[NewVersion], actor: Actor
     ) -> frames.SessionInfo:
-        """Change the companion version that responds: `version`, or by default the newest."""
+        """Set the companion version of a session to `version`, or by default to the newest."""
         version: int | None = getattr(data, "version", None)
         return describe_session(await sessions.update_version(actor, ChatId(chat), version))
 

@@ -20,7 +20,7 @@ _ADA: Final = Companion(
 
 
 def sample_items(table: Table) -> Iterable[Item]:
-    """Return an item of each kind that companions have in a table."""
+    """Return an example of each kind of companion item in a table."""
     if table is DIRECTORY:
         return [encode_head(_ADA), encode_version(_ADA)]
     if table is not CHAT_SESSION:

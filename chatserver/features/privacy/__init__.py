@@ -1,7 +1,7 @@
 """Data export and account erasure, requested by a user or the host application and run as jobs.
 
-Start with `service` (use cases) and `job_worker` (execution of jobs). `export_worker` and
-`erasure_worker` implement the two kinds of job.
+Start with `service` (use cases) and `worker.jobs` (execution of jobs). `worker.export` and
+`worker.erasure` implement the two kinds of job.
 """
 
 from chatserver.features.registry import Feature, Worker

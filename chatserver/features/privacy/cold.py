@@ -15,7 +15,6 @@ PART_BYTES: Final = 8_388_608  # S3 accepts at most 10,000 parts, of at least 5 
 
 
 def export_key(job: str) -> str:
-    """Return the key of an export's ZIP."""
     return f"{EXPORTS_PREFIX}{job}.zip"
 
 

@@ -1,4 +1,4 @@
-"""Deletion of an erased user's data from Redis, where it does not expire by itself.
+"""Deletion of an erased user's data from Redis, unless it expires automatically.
 
 Owns no keys; other modules own them. Streams keep entries after they are read, until they are
 trimmed, so an old push or call still contains its text. A stream is scanned in pages; an entry that
@@ -22,9 +22,9 @@ PAGE_MAX: Final = 500
 
 
 class RedisUserData:
-    """Deletes data of a user. Every method is idempotent and returns the number of deletions.
+    """Deletes data of a user. All methods are idempotent; most return the number of deletions.
 
-    `chats`: chats that belong to the user alone, whose messages from others are deleted as well.
+    `chats`: the user's companion sessions, in which messages from others are deleted, too.
     """
 
     def __init__(self, hot: HotClient) -> None:
@@ -36,7 +36,7 @@ class RedisUserData:
         for partition in range(keys.partitions):
             found = await self._hot.call("ZRANGE", keys.gateways(partition), 0, -1)
             gateways.update(found)
-        # Pushes contain entries as JSON; responses to calls of gateways, as msgpack.
+        # Pushes contain entries as JSON; responses to gateway calls contain them as msgpack.
         packed = msgspec.msgpack.encode({"sender": user})[1:]
         marks, count = [_sender_mark(user), packed], 0
         for chat in chats:
@@ -151,13 +151,13 @@ def contains_user_text(event: bytes, user: UserId, chats: Collection[ChatId] = (
         return False
     message, data = found.message, found.data or {}
     if message is not None:
-        is_told = message.sender == user or message.chat in chats
-        return is_told and bool(message.body or message.attachments)
+        is_affected = message.sender == user or message.chat in chats
+        return is_affected and bool(message.body or message.attachments)
     return data.get("reporter") == user and bool(data.get("reason"))
 
 
 def _sender_mark(user: UserId) -> bytes:
-    # As our encoder writes it; within a text, the quotation marks would be escaped.
+    # The exact output of the encoder; inside a text, the quotation marks would be escaped.
     return b'"sender":"%b"' % user.encode()
 
 

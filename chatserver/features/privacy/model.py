@@ -26,7 +26,7 @@ class Done:
 class Job:
     """An export or an erasure. `steps`: the completed steps of an erasure, in order.
 
-    `until_ms`: the lease of `holder` ends then. `why`: error text for the requesting user.
+    `until_ms`: end of the lease of `holder`. `why`: error text for the requesting user.
     """
 
     id: str
@@ -46,10 +46,10 @@ class Job:
 
     @property
     def is_finished(self) -> bool:
-        """True if no worker has anything left to do."""
+        """True if no worker will run the job again."""
         return self.state in FINISHED
 
 
 def new_job_id() -> str:
-    """Return an unguessable id: its possession grants access to the job."""
+    """Return an unguessable id: anyone who has a receipt's id may read the receipt."""
     return secrets.token_hex(24)

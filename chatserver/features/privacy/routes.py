@@ -24,9 +24,9 @@ from chatserver.features.privacy.service import LINK_S
 class Export(msgspec.Struct, frozen=True):
     """A copy of all data of a user. `progress` in percent; times in ms since 1970.
 
-    `state`: `waiting`, `running`, `ready`, or `failed` with the reason in `why`. While it is ready,
-    `url` is the address of the ZIP, valid for `url_expires_s`; until `expires`, a new address can
-    be requested.
+    `state`: `waiting`, `running`, `ready`, or `failed` with the reason in `why`. If it is `ready`,
+    `url` is the download URL of the ZIP, valid for `url_expires_s`. Until `expires`, each request
+    returns a new URL.
     """
 
     export: str
@@ -41,7 +41,7 @@ class Export(msgspec.Struct, frozen=True):
 
 
 class AccountDeletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The password, required if the user has one here."""
+    """The password, required if the user has one on this server."""
 
     password: Password | None = None
 
@@ -97,13 +97,13 @@ def _exports(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def start_export(actor: Actor) -> Export:
         """Start an export of all of the user's data.
 
-        One export at a time, and a limited number per day.
+        A user can have one export in progress, and a limited number per day.
         """
         return shown(await privacy.start_export(actor))
 
     @get("/v1/me/export", opt={"rule": USER})
     async def get_export(actor: Actor) -> Export:
-        """Return the progress of the user's newest export, and its download address."""
+        """Return the progress of the user's newest export, and its download URL."""
         return shown(*await privacy.get_export(actor))
 
     return [start_export, get_export]
@@ -124,8 +124,8 @@ def _erasures(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def erase_me(data: JSONBody[AccountDeletion], principal: Asker) -> Response[Receipt]:
         """Permanently erase the user's account, files and the texts of all messages.
 
-        Requires the password or, if the user has none here, a token that is at most a few minutes
-        old.
+        Requires the password or, if the user has none on this server, a token that is at most a few
+        minutes old.
         """
         assert principal.user is not None
         if not await accounts.check_password(principal.user, data.password):

@@ -1,8 +1,8 @@
 """Use cases of data export and account erasure; workers run the jobs.
 
-An erasure starts with the parts that cannot wait. One transaction turns the user's row into a
-tombstone and creates the job; then every login ends and every connection is closed (`Lockout`).
-From then on no token of any kind gives access as this user: the tombstone is permanent and banned.
+An erasure first ends the user's access. One transaction turns the user's row into a tombstone and
+creates the job; then every login ends and every connection is closed (`Lockout`). From then on no
+token gives access as this user, because the tombstone is permanent and marked as banned.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 EXPORTS_PER_DAY_MAX = 3  # of one user
 
-FRESH_S = 300  # a user without a password erases themselves with a token this new
+FRESH_S = 300  # maximum age of the token with which a user without a password requests an erasure
 LINK_S = 300  # lifetime of a link to an export
 
 NO_EXPORT = "export: does not exist or has expired"
@@ -121,10 +121,10 @@ class Privacy:
     # erasures
 
     def check_fresh(self, issued_at: int) -> None:
-        """Check that a token was issued at most `fresh_s` ago.
+        """Check that a token was issued at most `FRESH_S` ago.
 
         Raises:
-            Forbidden: it is older.
+            Forbidden: the token is older.
         """
         if self._clock.time() - issued_at > FRESH_S:
             seconds = FRESH_S

@@ -1,7 +1,8 @@
 """Push notifications for members without a client in the foreground.
 
-Start with `worker.py` (the background job) and `dispatcher.py` (recipients and content).
-`providers/` holds Web Push, FCM and APNs, `hot.py` the Redis data and `warm/` the DynamoDB items.
+Start with `worker/notify.py` (the background job) and `worker/dispatcher.py` (recipients and
+content). `providers/` holds Web Push, FCM and APNs, `hot.py` the Redis data and `warm/` the
+DynamoDB items.
 """
 
 from chatserver.features.registry import Feature, Worker

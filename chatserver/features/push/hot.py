@@ -1,10 +1,10 @@
-"""Redis data of pushes: chats that are due, absent users and claims.
+"""Redis data of pushes: the schedule of chats, cached device lookups and claims.
 
-Data, each in the partition of its chat or user: ``{pN}:due`` (zset), when the pushes of a chat are
-due, and ``{pN}:since`` (hash), its first message that needs any. ``told`` in ``{pN}:checkpoint`` is
-the last backlog entry read for pushes; the trim of persisted entries waits for it for at most a
-minute. ``{pN}:pushing:<user>`` caches whether a user has devices to push to; ``{pN}:pushed:<user>``
-holds the claimed pushes, so that none is sent twice.
+Data, in the partition of the chat or user: ``{pN}:due`` (zset) has the due time of a chat's pushes,
+and ``{pN}:since`` (hash) the first message that needs one. ``told`` in ``{pN}:checkpoint`` is the
+last backlog entry that was read for pushes; the trim of persisted entries waits for it, but at most
+a minute. ``{pN}:pushing:<user>`` caches whether a user has devices to push to.
+``{pN}:pushed:<user>`` holds the claimed pushes, so that none is sent twice.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class Need(enum.IntEnum):
 
     NO = 0
     YES = 1
-    IF_DEVICES = 2  # not cached whether the user has devices
-    FOREGROUND = 3  # a client is, or was a moment ago, in the foreground
+    IF_DEVICES = 2  # yes, if the user has devices, which is not cached
+    FOREGROUND = 3  # a client is in the foreground, or was a moment ago
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Due:
-    """A chat with pushes that are due.
+    """A claimed chat whose pushes are due.
 
-    `time` identifies this claim; `claimed_ms` is when it was made, on Redis's clock.
+    `time` identifies the claim; `claimed_ms` is the Redis time of the claim.
     """
 
     chat: ChatId
@@ -59,7 +59,7 @@ class DueChats:
         self._backlog = hot.keys.backlog(self._partition)
 
     async def get_checkpoint(self) -> str:
-        """Return the last backlog entry read for pushes; initially one before all that are left."""
+        """Return the id of the last backlog entry read for pushes; initially ``0-0``."""
         key = self._hot.keys.checkpoint(self._partition)
         told = await self._hot.call("HGET", key, "told")
         return bytes(told or b"0-0").decode()
@@ -72,14 +72,14 @@ class DueChats:
     async def record(self, upto: str, firsts: Mapping[ChatId, Seq], delay_s: float) -> bool:
         """Schedule chats to be due in `delay_s`, and checkpoint the backlog at `upto`.
 
-        Guarantees:
-            Atomic: after a crash, an entry is read again only if nothing of it was recorded.
-            A chat that is already due keeps its time and its first seq.
+        Returns False and records nothing if the lease is lost.
 
-        Returns False if the lease is lost; nothing is recorded.
+        Guarantees:
+            Atomic: after a crash, an entry is read again only if it was not recorded.
+            A chat that is already scheduled keeps its due time and its first seq.
         """
         keys = self._hot.keys
-        noted: int = await self._hot.run(
+        recorded: int = await self._hot.run(
             load_script("record_due_pushes"),
             {
                 "lease": keys.lease(self._partition, "notify"),
@@ -91,10 +91,10 @@ class DueChats:
             {"token": self._lease.token, "id": upto, "delay_ms": int(delay_s * 1000)},
             [{"chat": chat, "seq": seq} for chat, seq in firsts.items()],
         )
-        return bool(noted)
+        return bool(recorded)
 
     async def claim_due(self, limit: int, hold_s: float) -> list[Due]:
-        """Return chats that are due; each is due again in `hold_s` unless it is finished."""
+        """Claim chats that are due; an unfinished chat is due again after `hold_s`."""
         keys, hold_ms = self._hot.keys, int(hold_s * 1000)
         reply = await self._hot.run(
             load_script("claim_due_pushes"),
@@ -111,10 +111,10 @@ class DueChats:
         ]
 
     async def finish(self, due: Due, next_seq: Seq, again_s: float | None = None) -> None:
-        """Finish a chat up to before `next_seq`, or make it due once more in `again_s`.
+        """Finish the pushes before `next_seq`; `again_s`: the chat is due again after this time.
 
         Guarantees:
-            A message that was committed since the chat was taken keeps it due.
+            A chat with messages committed after the claim remains due.
         """
         keys = self._hot.keys
         delay_ms = -1 if again_s is None else int(again_s * 1000)
@@ -127,22 +127,22 @@ class DueChats:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChatFacts:
-    """State of an open chat in Redis."""
+    """State of a chat in Redis."""
 
     top: Seq
     name: str
-    is_direct: bool  # its title is the name of the other user
+    is_direct: bool  # the title is the other user's name
     is_large: bool
 
 
 class PushState:
-    """Absent users and claimed pushes."""
+    """Push state of chats and users, and claims of pushes."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
     async def find_chat(self, chat: ChatId) -> ChatFacts | None:
-        """Return a chat's state; None if it is not open in this epoch."""
+        """Return a chat's state; None if it is not loaded in the current Redis epoch."""
         key, epoch = (
             self._hot.keys.chat(chat),
             self._hot.epoch_of(self._hot.keys.partition_of(chat)),
@@ -157,7 +157,7 @@ class PushState:
         )
 
     async def find_members(self, chat: ChatId, users: Sequence[UserId] | None) -> dict[UserId, Seq]:
-        """Return the members, all or those in `users`, with the first seq each may read."""
+        """Return all members, or those in `users`, each with the first seq that they may read."""
         key = self._hot.keys.members(chat)
         if users is None:
             reply = await self._hot.call("HGETALL", key)
@@ -176,7 +176,7 @@ class PushState:
         return int(await self._hot.call("HLEN", self._hot.keys.box(user)))
 
     async def is_user_state_loaded(self, user: UserId) -> bool:
-        """Return whether the user's chats and marks were loaded from the directory."""
+        """Return whether the user's chats and marks were loaded from table `directory`."""
         epoch = self._hot.epoch_of(self._hot.keys.partition_of(user))
         known = await self._hot.call("HGET", self._hot.keys.box(user), "known")
         return bool(known == epoch.encode())
@@ -184,10 +184,10 @@ class PushState:
     async def find_needs(
         self, chat: ChatId, users: Sequence[UserId]
     ) -> dict[UserId, tuple[Need, Seq]]:
-        """Return the users who may need a push for a chat, and up to which seq each has read it.
+        """Return the users who may need a push for a chat, each with their read position.
 
         Guarantees:
-            Cost: one call per partition and 100 users; for those without devices one key each.
+            Cost: one call for each 100 users of a partition.
         """
         groups: dict[int, list[UserId]] = {}
         for user in users:
@@ -220,7 +220,7 @@ class PushState:
         }
 
     async def record_devices(self, user: UserId) -> None:
-        """Record that the user may have devices; call this before the first one is written."""
+        """Record that the user may have devices. Call this before storing a device."""
         await self._hot.write("SET", self._hot.keys.pushing(user), "1", "EX", SOME_TTL_S)
 
     async def record_no_devices(self, user: UserId) -> None:
@@ -236,10 +236,10 @@ class PushState:
     ) -> bool:
         """Claim the push of a message to a device; False if it must not be sent.
 
-        `is_retry`: this caller has claimed it before, and it was certainly not sent.
+        `is_retry`: the caller has claimed this push before, and it was certainly not sent.
 
         Guarantees:
-            At most once: across all workers and at any delay, one call returns True.
+            Across all workers, only one call within `CLAIM_TTL_S` returns True, except retries.
             Returns False for a message that the user has read.
         """
         keys = self._hot.keys

@@ -114,12 +114,12 @@ def find_mentions(body: str) -> list[UserId]:
 
 
 def subscription_id(kind: Kind, target: str) -> str:
-    """Return the id of a subscription; the same browser always gets the same id."""
+    """Return the id of a subscription; the same target always has the same id."""
     return hashlib.blake2b(f"{kind}#{target}".encode(), digest_size=16).hexdigest()
 
 
 def parse_token(token: str) -> str:
-    """Validate the registration token of an application. Raises BadRequest."""
+    """Validate the FCM registration token of an application. Raises BadRequest."""
     if len(token) > TOKEN_CHARS_MAX or _TOKEN.fullmatch(token) is None:
         raise BadRequest(f"token: must be 1 to {TOKEN_CHARS_MAX} printable ASCII characters")
     return token

@@ -36,9 +36,9 @@ class PushKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NewPushSubscription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A browser, by `endpoint` and `keys`, or an application, by its `token`.
+    """A browser (`endpoint` and `keys`) or an application (`token`).
 
-    `kind` is the token's service: `fcm`, the default, or `apns` (hexadecimal). The result of
+    `kind` is the service of the token: `fcm` (default) or `apns` (hexadecimal token). The result of
     `PushSubscription.toJSON()` is a valid body; `expirationTime` is ignored.
     """
 
@@ -50,7 +50,7 @@ class NewPushSubscription(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 class PushDevice(msgspec.Struct, frozen=True):
-    """A device that receives pushes. `service` is, for a browser, the host of its push service."""
+    """A device that receives pushes. `service`: host of a browser's push service, else `kind`."""
 
     id: str
     kind: Kind
@@ -59,7 +59,7 @@ class PushDevice(msgspec.Struct, frozen=True):
 
 
 class ChatNotifications(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Mute state of the chat; `until` (s since 1970) is the end, null: until changed."""
+    """Mute state of a chat. `until`: end of the mute (s since 1970); null if it has no end."""
 
     quiet: bool
     until: int | None = None
@@ -113,7 +113,7 @@ def _subscriptions(container: StorageContainer) -> list[HTTPRouteHandler]:
 def _quiet_chats(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/notifications", opt={"rule": USER})
     async def get_notifications(chat: PathId, actor: Actor) -> ChatNotifications:
-        """Get whether a chat is muted."""
+        """Get the mute state of a chat."""
         until_ms = await container.get(PushContainer).muted_chats.get_until(ChatId(chat), actor)
         if until_ms <= container.clock.time() * 1000:
             return ChatNotifications(quiet=False)

@@ -1,7 +1,8 @@
 """Social graph: profiles, follows, posts, likes and timelines.
 
-Start with `model.py` and `service.py`. `timeline_worker.py` fans posts out to timelines,
-`like_counter.py` counts likes, `hot.py` holds the Redis data and `warm/` the DynamoDB items.
+Start with `model.py` and `service/social.py`. `worker/timeline_fanout.py` fans posts out to
+timelines, `worker/like_counter.py` counts likes, `hot.py` holds the Redis data and `warm/` the
+DynamoDB items.
 """
 
 from chatserver.features.registry import Feature, Worker

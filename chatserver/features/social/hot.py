@@ -1,8 +1,8 @@
 """Redis queues of the social graph: uncounted likes, and the wake-up of timeline workers.
 
-Data, per partition: ``{pN}:likes`` (stream, entry ``p`` the post, ``d`` 1 or -1), oldest first.
+Data, per partition: ``{pN}:likes`` (stream; fields ``p``: the post, ``d``: 1 or -1).
 `worker/like_counter.py` reads the stream from its start and trims entries after they are counted,
-so none is lost in between. Bound: `queue_max` entries; when the queue is full, likes are refused.
+so none is lost in a crash. Bound: `queue_max` entries; when the queue is full, likes are refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PAGE = 1000
 
 
 class LikeEntry(NamedTuple):
-    """A like or unlike. `place` sorts as text in queue order."""
+    """A like or unlike. `place` is its queue position, a text that sorts in queue order."""
 
     place: str
     post: PostId
@@ -52,7 +52,7 @@ class LikeQueue:
         await self._hot.call("XADD", self._key_of(post), "*", "p", post, "d", change)
 
     async def is_waiting(self, post: PostId) -> bool:
-        """Return whether a like of a post is uncounted. Reads the queue of a partition."""
+        """Return whether a post has uncounted likes. May read the whole queue of a partition."""
         start, wanted = "-", post.encode()
         while True:
             reply = await self._hot.call("XRANGE", self._key_of(post), start, "+", "COUNT", PAGE)
@@ -67,7 +67,7 @@ class LikeQueue:
 
 
 class LikeBatches:
-    """Uncounted likes of one partition, for its worker."""
+    """Uncounted likes of one partition, read by its worker."""
 
     def __init__(self, hot: HotClient, partition: int) -> None:
         self._hot = hot

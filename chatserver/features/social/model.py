@@ -1,7 +1,7 @@
 """Social graph: users, follow edges, posts and timeline entries. No I/O.
 
-A post's id is a ULID: sorted as text, a later one is greater. `PostIds` keeps that order within a
-millisecond and when the clock goes backward.
+Post ids are ULIDs, so ids of later posts sort after earlier ones. `PostIds` keeps this order within
+a millisecond and when the clock goes backward.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Info:
     user: str
     name: str | None = None
     about: str | None = None
-    avatar: str | None = None  # key of an attachment
+    avatar: str | None = None  # id of an attachment
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Post:
     author: str
     content: str
     created_ms: int
-    image: str | None = None  # key of an attachment
+    image: str | None = None  # id of an attachment
     edited_ms: int | None = None
 
 
@@ -87,7 +87,6 @@ class PostIds:
         self._newest = 0
 
     def next(self) -> PostId:
-        """Return the next id."""
         now_ms = int(self._clock.time() * 1000)
         if now_ms > self._newest >> _RANDOM_BITS:
             # The highest random bit stays 0, so that increments do not overflow into the timestamp.
@@ -106,12 +105,12 @@ def parse_post_id(text: str, field: str = "post") -> PostId:
 
 
 def first_post_id(at_s: float) -> PostId:
-    """Return an id below those of all posts created at `at_s` (s since 1970) or later."""
+    """Return a lower bound for the ids of posts created at `at_s` (s since 1970) or later."""
     return PostId(str(ULID.from_int(max(0, int(at_s * 1000)) << _RANDOM_BITS)))
 
 
 def get_created_ms(post: PostId) -> int:
-    """Return the creation time of an id."""
+    """Return the creation time in a post id (ms since 1970)."""
     return int(ULID.from_str(post)) >> _RANDOM_BITS
 
 
@@ -128,6 +127,6 @@ def parse_content(text: str) -> str:
 
 
 def check_other(user: UserId, other: UserId) -> None:
-    """Raises BadRequest if both are the same user."""
+    """Raise BadRequest if both are the same user."""
     if user == other:
         raise BadRequest("user: must be another user")

@@ -42,7 +42,10 @@ Thumb = Annotated[
 
 
 class UserProfile(msgspec.Struct, frozen=True):
-    """A user. `avatar`: id of a picture; `followed` by the caller; `follows` the caller."""
+    """A user's public profile. `avatar` is the id of a picture.
+
+    `followed`: the caller follows this user. `follows`: this user follows the caller.
+    """
 
     user: str
     name: str | None
@@ -56,7 +59,7 @@ class UserProfile(msgspec.Struct, frozen=True):
 
 
 class Follower(msgspec.Struct, frozen=True):
-    """A user in a list, and since when, in milliseconds since 1970."""
+    """A user in a list. `since`: time of the follow or like, in milliseconds since 1970."""
 
     user: str
     name: str | None
@@ -70,14 +73,12 @@ class Picture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def page_of_people(container: StorageContainer, place: str, found: FollowPage) -> Page[Follower]:
-    """Encode a page of users."""
     items = [Follower(each.user, each.name, each.since_ms) for each in found.items]
     following = None if found.next is None else container.cursors.seal(place, dict(found.next))
     return Page(items, following)
 
 
 def link_of(link: Link) -> FileLink:
-    """Encode a file link."""
     return FileLink(link.url, link.expires_s, attachment_of(link.file), link.file.is_processed)
 
 
@@ -134,7 +135,10 @@ def _pictures(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def begin_picture(
         data: JSONBody[NewAttachment], actor: Actor, request: Request[Any, Any, Any]
     ) -> Upload:
-        """Start uploading a picture for an avatar or a post; continue as for chat attachments."""
+        """Start uploading a picture for an avatar or a post.
+
+        The client completes the upload in the same way as for a chat attachment.
+        """
         begun = await container.get(AttachmentContainer).uploads.begin(
             actor, space_of(actor), data.name, data.type, data.size, data.sha256, read_key(request)
         )
@@ -150,7 +154,7 @@ def _edges(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_followers(
         user: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[Follower]:
-        """List the followers of a user, by id."""
+        """List the followers of a user, sorted by id."""
         place = f"followers of {user} for {actor}"
         start = container.cursors.open(place, cursor, Start)
         found = await container.get(SocialContainer).social.list_followers(
@@ -162,7 +166,7 @@ def _edges(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_following(
         user: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[Follower]:
-        """List the users that a user follows, by id."""
+        """List the users that a user follows, sorted by id."""
         place = f"following of {user} for {actor}"
         start = container.cursors.open(place, cursor, Start)
         found = await container.get(SocialContainer).social.list_following(
@@ -192,9 +196,9 @@ Content = Annotated[str, Meta(min_length=1, max_length=POST_CHARS_MAX)]
 
 
 class PostInfo(msgspec.Struct, frozen=True):
-    """A post. `name` is its author's, `image` the id of a picture; times in ms since 1970.
+    """A post. `name` is the author's name, `image` the id of a picture. Times in ms since 1970.
 
-    `likes` is the number of likes, updated with a short delay; `liked`: the caller likes the post.
+    `likes` is the number of likes, updated with a short delay. `liked`: the caller likes the post.
     """
 
     id: str
@@ -209,7 +213,7 @@ class PostInfo(msgspec.Struct, frozen=True):
 
 
 class NewPost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A new post. `image` is the id of a picture, see `POST /v1/me/attachments`."""
+    """A new post. `image` is the id of a picture uploaded with `POST /v1/me/attachments`."""
 
     content: Content
     image: frames.Id | None = None
@@ -311,7 +315,7 @@ def _like_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_likes(
         user: PathId, post: PathPost, actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[Follower]:
-        """List the users who like a post, by id."""
+        """List the users who like a post, sorted by id."""
         place = f"likes of {post} for {actor}"
         start = container.cursors.open(place, cursor, Start)
         post_ref = PostRef(parse_post_id(post), user)

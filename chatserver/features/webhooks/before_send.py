@@ -5,9 +5,9 @@
     send ──► ask, concurrently ──► verdict ──► in the order of `send` ──► messaging
                                                (per sender and chat)
 
-Used only if the webhook is configured; otherwise messages take the direct path. If a verdict is
-late or invalid, `policy` decides: ``open`` accepts the message, ``closed`` refuses it as
-temporarily unavailable. After several consecutive failures the circuit breaker skips the webhook
+Used only if the webhook is configured; otherwise messages are committed directly. If a verdict is
+late or invalid, `before_send_policy` decides: ``open`` accepts the message, ``closed`` refuses it
+as temporarily unavailable. After several consecutive failures the circuit breaker skips the webhook
 for a while, so a dead endpoint delays few messages.
 """
 
@@ -36,25 +36,25 @@ from chatserver.telemetry import metrics
 log = structlog.get_logger()
 
 BEFORE_SEND_IN_FLIGHT_MAX = 2_000  # messages that wait for a decision in one process
-BREAKER_FAILURES = 5  # consecutive failures after which no webhook is called
-BREAKER_S = 10.0  # for this time
+BREAKER_FAILURES = 5  # consecutive failures that open the circuit breaker
+BREAKER_S = 10.0  # the webhook is skipped for this time
 
 REFUSED = "body: this message is not allowed"
 
 
 class VerdictSource(Protocol):
-    """The host application: called directly by the API, through a worker by gateways.
+    """Source of verdicts: the webhook itself in the API, a call to a worker in gateways.
 
     Guarantees:
-        Retries nothing. The caller sets the deadline.
+        No retries. The caller sets the deadline.
     """
 
     async def ask(self, question: messages.BeforeSend) -> messages.Verdict:
-        """Return the verdict. Raises ChatError if there is none in time."""
+        """Return the verdict. Raises ChatError if the request fails."""
 
 
 class BeforeSendCheck:
-    """Requests verdicts, and applies the policy without one. One instance per process."""
+    """Requests verdicts; without a verdict, applies the policy. One instance per process."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class BeforeSendCheck:
         return await self._references.find_digest(chat, sender, Ref(question.ref)) is not None
 
     async def _ask(self, question: messages.BeforeSend) -> messages.Verdict | None:
-        """Return the verdict; None if there is none."""
+        """Return the verdict; None if the webhook failed or was skipped."""
         if self._clock.monotonic() < self._closed_until:
             metrics.BEFORE_SEND_VERDICTS.labels("skipped").inc()
             return None
@@ -134,7 +134,7 @@ class BeforeSendCheck:
 
 
 def _check(verdict: messages.Verdict, bounds: BodyBounds) -> None:
-    """Check that a changed text is valid for a message. Raises ChatError."""
+    """Check that a text changed by the webhook is a valid message. Raises ChatError."""
     if verdict.action == "change":
         parse_body(verdict.body or "", bounds)
 
@@ -214,17 +214,17 @@ class BeforeSendQueue:
                 waiting.outcome = Unavailable("the message was not checked")
             self._send_ready((ChatId(frame.chat), sender))
 
-    def _send_ready(self, place: tuple[ChatId, UserId]) -> None:
+    def _send_ready(self, key: tuple[ChatId, UserId]) -> None:
         """Send the messages at the head of the queue that have a verdict, in order."""
-        line = self._lines[place]
+        line = self._lines[key]
         while line and line[0].outcome is not None:
             waiting = line.popleft()
             self._in_flight -= 1
-            self._send_interceptored(place[1], waiting)
+            self._send_checked(key[1], waiting)
         if not line:
-            del self._lines[place]
+            del self._lines[key]
 
-    def _send_interceptored(self, sender: UserId, waiting: _UncheckedMessage) -> None:
+    def _send_checked(self, sender: UserId, waiting: _UncheckedMessage) -> None:
         frame, outcome = waiting.frame, waiting.outcome
         if isinstance(outcome, str):
             original = None if outcome == frame.body else frame.body

@@ -24,7 +24,7 @@ def webhooks() -> None:
     "--limit", default=100, type=click.IntRange(1, 100_000), help="Maximum number to print."
 )
 def list_dead(limit: int) -> None:
-    """Print the dead letters, oldest first: place, attempts, why, event."""
+    """Print the dead letters, oldest first: place, attempts, reason, event."""
     settings = prepare("webhooks")
     require_redis(settings.redis)
     run(_list(settings, limit))

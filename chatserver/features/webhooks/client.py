@@ -1,8 +1,8 @@
 """HTTP client of the host application's webhooks. Requests are signed.
 
 ``Chat-Signature: t=<seconds since 1970>,v1=<hex HMAC-SHA256 of "<t>." and the body>``. The time is
-part of the signature. A receiver that refuses requests older than some minutes is protected from
-replays.
+part of the signature, so a receiver that refuses requests older than a few minutes is protected
+from replays.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Webhook:
         """Request a verdict on a message.
 
         Raises:
-            BadRequest: the URL may not be called.
+            BadRequest: outbound requests to the URL are not allowed.
             Unavailable: there is no response in time, or the response is invalid.
         """
         answer = await self._post(
@@ -53,7 +53,7 @@ class Webhook:
         """Send an event; return the status of the response.
 
         Raises:
-            BadRequest: the URL may not be called.
+            BadRequest: outbound requests to the URL are not allowed.
             Unavailable: there is no response in time; the event may have arrived.
         """
         answer = await self._post(event, name, _EVENT_ANSWER_BYTES_MAX, event_id)

@@ -1,11 +1,12 @@
 """Redis queues of webhook events: pending, delayed for a retry, and dead letters.
 
-Data, per partition: ``hooks`` (stream, entry ``n`` attempts, ``e`` the event's JSON),
-``hooks-late`` (zset, the same packed → due time, ms), ``hooks-dead`` (stream: also ``why``). An
-event moves between queues in one transaction. If a process crashes during a delivery, the event is
-delivered again. An event that is no longer in its queue is not moved: another process has delivered
-it, or it was erased with its user. Bound: at most `pending_max` events are pending; beyond that
-events become dead letters at once, of which the newest `DEAD_MAX` are kept.
+Data, per partition: ``hooks`` (stream; fields ``n``: attempts, ``e``: the event as JSON),
+``hooks-late`` (zset; members: both fields in msgpack, scores: due times in ms) and ``hooks-dead``
+(stream; also ``why``). An event moves between queues in one transaction. If a process crashes
+during a delivery, the event is delivered again. An event that is no longer in its queue is not
+moved: another process has delivered it, or it was erased with its user. Bound: at most
+`pending_max` events are pending; further ones become dead letters, of which the newest `DEAD_MAX`
+are kept.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from chatserver.protocol import webhook_messages as messages
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
 
-PENDING_MAX = 100_000  # events that wait per partition; more are dead letters at once
+PENDING_MAX = 100_000  # pending events per partition; further ones become dead letters
 
 DEAD_MAX = 100_000
 APPENDED_MAX = 500  # events in one command
@@ -40,7 +41,7 @@ class PendingEvent(NamedTuple):
 
 
 class DeadEvent(NamedTuple):
-    """A dead letter: its place, as ``<partition>:<entry>``, and the reason."""
+    """A dead letter. `place` is ``<partition>:<entry>``; `why` is the reason."""
 
     place: str
     attempts: int
@@ -83,7 +84,7 @@ class EventQueue:
         return ("XADD", self._dead, "MAXLEN", "~", DEAD_MAX, "*", *fields)
 
     async def now_ms(self) -> int:
-        """Return the Redis time, the clock of the retry times."""
+        """Return the Redis time, on which the retry times are based."""
         return await self._hot.time_ms(self._late)
 
     async def requeue_due(self, now_ms: int, limit: int) -> None:

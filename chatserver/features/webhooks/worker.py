@@ -139,7 +139,7 @@ class EventDeliverer:
         return jittered(self._pause_s)
 
     async def _deliver_lane(self, lane: Sequence[PendingEvent]) -> bool:
-        """Deliver a lane's events sequentially; return whether the endpoint ever responded.
+        """Deliver a lane's events sequentially; return whether the endpoint is up.
 
         After a failure the rest of the lane waits for the next step.
         """
@@ -195,7 +195,7 @@ def split_lanes(waiting: Sequence[PendingEvent], count: int) -> list[list[Pendin
 
 
 def _subject_of(event: bytes) -> bytes:
-    """Return the subject of an event: its id without the last part, the position in the subject."""
+    """Return the subject of an event: its id without the last part, which is a position."""
     start = event.find(b'"id":"') + 6
     return event[start : event.find(b'"', start)].rpartition(b".")[0]
 

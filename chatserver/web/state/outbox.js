@@ -15,6 +15,9 @@
 // then.
 
 export const REF_LIFE_MS = 12 * 3600 * 1000; // half of the time that the server remembers a ref
+const UNCONFIRMED_MESSAGE =
+  "Couldn't confirm delivery. If you try again, the message may appear twice.";
+const UNCONFIRMED_CHANGE = "Couldn't confirm this change. Try again.";
 const UNSTORED_MAX = 500;
 const UNSTORED_CHATS_MAX = 100; // that `hello` takes
 
@@ -34,6 +37,11 @@ export function newEntry({ ref, chat, body, replyTo = null, files = [], change =
     error: null,
     retryAt: 0,
   };
+}
+
+/** True if the server may have committed the failed entry that has this error. */
+export function isUnconfirmed(error) {
+  return error === UNCONFIRMED_MESSAGE || error === UNCONFIRMED_CHANGE;
 }
 
 /** The entries that are messages. */
@@ -79,7 +87,8 @@ export function requeue(outbox, now) {
   return outbox.map((entry) => {
     if (entry.status !== "sending" && !(entry.status === "queued" && entry.tried)) return entry;
     if (now - entry.at > REF_LIFE_MS) {
-      return { ...entry, status: "failed", error: "The server may have received it." };
+      const error = entry.change ? UNCONFIRMED_CHANGE : UNCONFIRMED_MESSAGE;
+      return { ...entry, status: "failed", error };
     }
     return { ...entry, status: "queued", retryAt: 0 };
   });

@@ -57,7 +57,8 @@ export function createAccountForm({ canRegister, onSession }) {
     setText(submit, USES[use].label);
     setText(other, USES[use].other);
     password.setAttribute("autocomplete", USES[use].password);
-    const rules = "Usernames have 3 to 32 characters: a–z, 0–9, _ and -. Passwords have at least 8 characters.";
+    const rules =
+      "Usernames must be 3 to 32 characters: a–z, 0–9, “_” and “-”. Passwords must be at least 8 characters.";
     setText(hint, use === "register" ? rules : "");
     hint.hidden = use !== "register";
   }

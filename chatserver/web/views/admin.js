@@ -13,7 +13,7 @@ import {
 } from "../state/metrics.js";
 import { createAudit, createBusyChats, createClients, createCost, createProcesses } from "./admin_tables.js";
 import { createChart } from "./chart.js";
-import { fill, h, hidden, icon, iconButton, setText } from "./dom.js";
+import { fill, h, hidden, icon, iconButton, setText, withCode } from "./dom.js";
 
 const POLL_MS = 2000;
 const POLL_MS_MAX = 30_000;
@@ -225,7 +225,7 @@ export function createAdminPage({ admin, onBack }) {
 
 function createDashboard() {
   const alerts = h("ul", { class: "admin-troubles", role: "list", aria: { label: "Alerts", live: "polite" } });
-  const tiles = ["Sessions", "Messages sent", "Delivery latency", "Backlog", "Today"].map(
+  const tiles = ["Sessions", "Messages sent", "Delivery latency", "Backlog", "DynamoDB today"].map(
     createTile,
   );
   const charts = CHARTS.map(createChart);
@@ -272,11 +272,6 @@ const sumOf = (day, key) => day?.features.reduce((sum, each) => sum + each[key],
 function trouble({ level, text }) {
   const name = level === "ok" ? "check" : "alert";
   return h("li", { class: `admin-trouble is-${level}` }, icon(name), h("span", {}, ...withCode(text)));
-}
-
-/** Split text into nodes; `code` in backticks becomes a code element. */
-export function withCode(text) {
-  return text.split("`").map((piece, at) => (at % 2 === 1 ? h("code", {}, piece) : piece));
 }
 
 function createTile(label) {

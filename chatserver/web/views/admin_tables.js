@@ -2,7 +2,7 @@
 
 import * as units from "../number_format.js";
 import { createBar, createTable } from "./chart.js";
-import { fill, h } from "./dom.js";
+import { fill, h, withCode } from "./dom.js";
 
 const DAY_S = 86_400;
 const CLOCK = new Intl.DateTimeFormat("en-GB", { dateStyle: "short", timeStyle: "medium" });
@@ -14,7 +14,7 @@ function createSection(title, about, draw, extra = "") {
     "section",
     { class: `card part ${extra}`.trim(), aria: { label: title } },
     h("h3", { class: "part-title" }, title),
-    h("p", { class: "chart-about" }, about),
+    h("p", { class: "chart-about" }, ...withCode(about)),
     body,
   );
   let shown = null;
@@ -48,7 +48,7 @@ const CLOSES = {
   3500: "unauthenticated",
 };
 
-const none = (text) => h("p", { class: "part-none" }, text);
+const none = (text) => h("p", { class: "part-none" }, ...withCode(text));
 const name = (text) => h("code", { class: "part-name" }, text);
 
 export function createProcesses() {
@@ -59,7 +59,7 @@ export function createProcesses() {
       key: JSON.stringify([processes, now_ms]),
       parts: () => [
         processes.length === 0
-          ? none("No processes are running. Start chatserver gateway and chatserver worker all.")
+          ? none("No processes are running. Start `chatserver gateway` and `chatserver worker all`.")
           : scrolling(
               "Processes",
               createTable(
@@ -145,7 +145,7 @@ function counts(title, list, words = {}) {
 export function createAudit() {
   return createSection(
     "Audit",
-    "Compares Redis, DynamoDB and S3 for each chat (chatserver worker audit).",
+    "Compares Redis, DynamoDB and S3 for each chat (`chatserver worker audit`).",
     (_, { audit }, now) => ({
       key: JSON.stringify([audit, Math.floor(now / 30_000)]),
       parts: () => (audit === null ? [none("Loading…")] : auditParts(audit, now)),
@@ -155,11 +155,11 @@ export function createAudit() {
 
 function auditParts(audit, now) {
   if (audit.newest_ms === null) {
-    return [none("No audit has completed yet. To run audits continuously, start chatserver worker audit.")];
+    return [none("No audit has completed yet. To run audits continuously, start `chatserver worker audit`.")];
   }
   const facts = [
     ["Last run", units.ago(audit.newest_ms, now)],
-    ["Partitions", `${audit.audited} of ${audit.partitions} audited, the oldest ${units.ago(audit.oldest_ms, now)}`],
+    ["Partitions", `${audit.audited} of ${audit.partitions} audited; oldest audit ${units.ago(audit.oldest_ms, now)}`],
     ["Checked", `${units.counted(audit.chats, "chat")}, ${units.counted(audit.entries, "entry", "entries")}`],
     ["Could not be checked", units.counted(audit.failed, "chat")],
     ["Findings", units.count(audit.findings)],
@@ -186,7 +186,7 @@ function finding(each) {
 export function createCost() {
   return createSection(
     "DynamoDB cost",
-    "Consumed units at on-demand prices. For a full report, run chatserver cost.",
+    "Consumed units at on-demand prices. For a full report, run `chatserver cost`.",
     ({ units: now }, { cost }) => ({
       key: JSON.stringify([now, cost]),
       parts: () => (cost === null ? [none("Loading…")] : costParts(now, cost)),
@@ -202,11 +202,11 @@ function costParts(now, cost) {
     ["Today (UTC)", dayText(today)],
     ["Yesterday", dayText(yesterday)],
     ["Per message, today", units.dollars(today.usd_per_message)],
-    ["Prices", `${cost.region}, ${cost.prices_as_of}${cost.billing === "on_demand" ? "" : "; provisioned capacity: see chatserver cost"}`],
+    ["Prices", `${cost.region}, ${cost.prices_as_of}${cost.billing === "on_demand" ? "" : "; provisioned capacity: see `chatserver cost`"}`],
   ];
   const list = today.features.length > 0 ? today : yesterday;
   return [
-    h("dl", { class: "facts" }, ...facts.flatMap(([term, text]) => [h("dt", {}, term), h("dd", {}, text)])),
+    h("dl", { class: "facts" }, ...facts.flatMap(([term, text]) => [h("dt", {}, term), h("dd", {}, ...withCode(text))])),
     list.features.length === 0
       ? none("No usage yet. Processes report every 10 seconds.")
       : scrolling(

@@ -26,6 +26,11 @@ function isNode(child) {
   return child !== null && child !== undefined;
 }
 
+/** Split text into nodes; `code` in backticks becomes a code element. */
+export function withCode(text) {
+  return text.split("`").map((piece, at) => (at % 2 === 1 ? h("code", {}, piece) : piece));
+}
+
 /** Replace all children; null is nothing. */
 export function fill(element, ...children) {
   element.replaceChildren(...children.filter(isNode));

@@ -92,7 +92,7 @@ export function createGroupSettings(moderation) {
         form.showStatus("Report resolved.");
       }),
     );
-    done.setAttribute("aria-label", `Resolve report by ${reporter} on message ${seq}`);
+    done.setAttribute("aria-label", `Resolve report by ${reporter}`);
     const text = reason === "" ? "no reason given" : reason;
     return h(
       "li",
@@ -100,7 +100,7 @@ export function createGroupSettings(moderation) {
       h(
         "div",
         { class: "moderation-text" },
-        h("p", {}, h("bdi", {}, reporter), ` on message ${seq}: `, h("bdi", {}, text)),
+        h("p", {}, "Reported by ", h("bdi", {}, reporter), ": ", h("bdi", {}, text)),
         quote(message),
       ),
       done,

@@ -8,7 +8,7 @@ import { createDialog } from "./dialog.js";
 import { fill, h, hidden, icon, setAria, setText } from "./dom.js";
 
 const SUGGESTIONS_MAX = 6;
-const NAME_RULE = "Usernames have 1 to 64 letters, digits, “-” or “_”.";
+const NAME_RULE = "Usernames must be 1 to 64 characters: letters, digits, “-” and “_”.";
 
 export function createNewChat({ store, client, demoUsers, newId, onOpen }) {
   const dialog = createDialog({ title: "New chat", class: "dialog-new" });

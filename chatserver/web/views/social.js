@@ -144,7 +144,7 @@ function createFinder(go, showError) {
   function onSubmit(event) {
     event.preventDefault();
     const name = field.value.trim();
-    if (!isId(name)) return showError("Usernames have 1 to 64 letters, digits, “-” or “_”.");
+    if (!isId(name)) return showError("Usernames must be 1 to 64 characters: letters, digits, “-” and “_”.");
     field.value = "";
     go(name);
   }

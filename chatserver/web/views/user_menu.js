@@ -50,9 +50,9 @@ export function createMenu({ user, push, isAdmin, onAdmin, onHelp, onAccount, on
   );
   const button = h(
     "button",
-    { type: "button", class: "me-button", popovertarget: "user-menu", title: `You are ${user}` },
+    { type: "button", class: "me-button", popovertarget: "user-menu", title: `Logged in as ${user}` },
     userAvatar(user),
-    hidden(`You are ${user}. Menu`),
+    hidden(`Account menu, logged in as ${user}`),
   );
 
   function item(name, label, action, { staysOpen = false } = {}) {
@@ -98,7 +98,7 @@ export function createMenu({ user, push, isAdmin, onAdmin, onHelp, onAccount, on
   function showInvitations(count) {
     setText(invitationsLabel, count === 0 ? "Invitations" : `Invitations (${count})`);
     button.classList.toggle("has-news", count > 0);
-    button.title = count === 0 ? `You are ${user}` : plural(count, "invitation");
+    button.title = count === 0 ? `Logged in as ${user}` : plural(count, "invitation");
   }
 
   drawThemes();

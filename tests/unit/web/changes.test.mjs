@@ -167,7 +167,7 @@ test("membership and name changes have a system message and update the chat", ()
       "dave joined",
       "bob added emma",
       "bob made emma an admin",
-      "bob made emma a member",
+      "bob changed emma’s role to member",
       "bob removed carol",
       "dave left",
       "You named the group \u2068Team\u2069",

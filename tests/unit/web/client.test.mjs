@@ -280,6 +280,29 @@ test("a change of a message is asked for under a ref, and sent again under the s
   assert.ok(here.chat().messages[0].deleted);
 });
 
+test("a rejected change has a text for its kind", async () => {
+  const here = await client(messages(1, 1));
+  here.client.react("c1", 1, "👍");
+  here.client.edit("c1", 1, "longer");
+  here.client.edit("c1", 1, "shorter");
+  here.client.remove("c1", 1, true);
+
+  await here.refuse(here.asked("react")[0], "too_large", false);
+  await here.refuse(here.asked("edit")[0], "too_large", false);
+  await here.refuse(here.asked("edit")[1], "conflict", false, "seq: the message is deleted");
+  await here.refuse(here.asked("delete")[0], "bad_request", false, "seq: is not a message");
+
+  assert.deepEqual(
+    here.store.state.outbox.map((waiting) => waiting.error),
+    [
+      "This message has too many reactions.",
+      "The text is too long.",
+      "This message was deleted.",
+      "Request failed: is not a message.",
+    ],
+  );
+});
+
 test("a rejected change shows the reason and can be dismissed", async () => {
   const here = await client(messages(1, 1));
   here.client.remove("c1", 1, true);

@@ -153,11 +153,14 @@ test("what was not answered is sent again after the connection was lost, under t
 test("a try older than the server's memory of refs is not repeated by itself", () => {
   const old = entry("x", { status: "sending", tried: true, at: NOW - REF_LIFE_MS - 1 });
   const untried = entry("y", { at: NOW - REF_LIFE_MS - 1 });
+  const edit = { ...old, ref: "e", change: { kind: "edit", target: 1 } };
 
-  const [first, second] = requeue([old, untried], NOW);
+  const [first, second, change] = requeue([old, untried, edit], NOW);
 
   assert.equal(first.status, "failed");
+  assert.match(first.error, /may appear twice/);
   assert.equal(second.status, "queued");
+  assert.equal(change.error, "Couldn't confirm this change. Try again.");
 });
 
 test("an acked message is kept until it is stored", () => {

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { REF_LIFE_MS, requeue } from "../../../chatserver/web/state/outbox.js";
 import { isSameRow, timelineRows } from "../../../chatserver/web/timeline_rows.js";
 import {
   after,
@@ -106,6 +107,21 @@ test("what waits to be sent stands after what is there, in the order it was writ
     ["r1", "r2", "x", "y"],
   );
   assert.equal(shown(state)[3].error, "Not sent. No.");
+});
+
+test("an unconfirmed message or change is not said to have failed", () => {
+  const now = Date.now();
+  const tried = { status: "sending", tried: true, at: now - REF_LIFE_MS - 1 };
+  const edit = entry("e", { ...tried, change: { kind: "edit", target: 1 } });
+  const start = reading(messages(1, 1));
+  const state = { ...start, outbox: requeue([entry("x", tried), edit], now) };
+
+  const errors = shown(state).map((row) => row.error);
+
+  assert.deepEqual(errors, [
+    "Couldn't confirm this change. Try again.",
+    "Couldn't confirm delivery. If you try again, the message may appear twice.",
+  ]);
 });
 
 test("a reply shows what it answers, if that is loaded", () => {

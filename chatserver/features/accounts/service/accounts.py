@@ -3,11 +3,11 @@
 A wrong user name and a wrong password get the same response, after the same work. Attempts are
 counted before that work:
 
-- An unknown device is limited by network, and by network and account. Its wrong guesses do not
+- An unknown device is limited per network, and per network and account. Its wrong guesses do not
   count against the owner. If all unknown devices together guess an account's password too often,
   each waits some seconds longer; none is locked out.
-- A known device, which presents a device token of an earlier login, has a limit of its own.
-- A user who is already logged in is limited by account, separately from both.
+- A known device, which presents a device token of an earlier login, has its own limit.
+- A user who is already logged in has a separate limit per account.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Accounts:
             BadRequest, TooLarge: the name or the password is not allowed.
             Conflict: the name is taken.
             Banned: `key` belongs to an account that has been banned since.
-            RateLimited: too many attempts from this address, or for this name with a key.
+            RateLimited: too many attempts from this network, or too many retries for this name.
         """
         if self._settings.registration == "closed":
             raise Forbidden("registration is closed")
@@ -125,8 +125,8 @@ class Accounts:
     ) -> Grant | None:
         """Return the tokens granted to an earlier identical request; None if there was none.
 
-        A retry has to include the password. So the key alone gives no access, and guesses with a
-        key count like any other.
+        A retry must include the password, so the key alone grants no access. Guesses with a key
+        are counted like any other.
         """
         user = attempt.account
         if await self._rows.find_login(user, login.login) is None:
@@ -160,7 +160,7 @@ class Accounts:
         Raises:
             BadRequest, TooLarge: the password or the name is not allowed for password logins.
             NotFound: the user does not exist.
-            Unavailable: the password may be set; retry.
+            Unavailable: the password may have been set; retry.
         """
         await self.get_profile(user)
         if parse_user_name(user) != user:
@@ -221,7 +221,7 @@ class Accounts:
         return self._with_device(grant, attempt.source if attempt.is_known else None)
 
     def check_refused(self, user_name: str, address: str, device_tokens: Iterable[str]) -> None:
-        """Check that no refusal of such a login is known to this process; call nothing.
+        """Check the cached refusals for a login, without calling Redis.
 
         Raises:
             RateLimited: `log_in` would raise it, too.
@@ -245,11 +245,11 @@ class Accounts:
         try:
             again = await self._passwords.hash(password, attempt)
         except (Overloaded, RateLimited):
-            return  # the next login retries
+            return  # the next login rehashes the password
         await self._rows.put_hash(attempt.account, again, stored.changed_ms, stored.hash)
 
     async def _check_unchanged(self, user: UserId, grant: Grant, changed_ms: int) -> None:
-        """End a new login if the password was changed while it was created."""
+        """End a new login if the password changed while the login was created."""
         now = await self._rows.find_credential(user)
         if now is None or now.changed_ms != changed_ms:
             await self._revocation.end_logins(user, [grant.login], "the password was changed")
@@ -261,15 +261,15 @@ class Accounts:
         """Change the password and end every other login.
 
         Guarantees:
-            Repeatable: if ending the other logins failed, the same request completes it.
+            Idempotent: if ending the other logins failed, a retry completes it.
 
         Raises:
             Forbidden: `current` is not the password.
             BadRequest, TooLarge: the new password is not allowed.
-            NotFound: the user has no password here.
-            Conflict: another change came first.
+            NotFound: the user has no password on this server.
+            Conflict: a concurrent request changed the password.
             RateLimited: too many attempts.
-            Unavailable: the password may be changed while other logins continue; retry.
+            Unavailable: the password may have changed, but other logins may be active; retry.
         """
         attempt = await self._attempts.begin(_logged_in(user))
         stored = await self._rows.find_credential(user)
@@ -286,10 +286,10 @@ class Accounts:
         await self._revocation.end_all(user, "the password was changed", but=login)
 
     async def check_password(self, user: UserId, password: str | None) -> bool:
-        """Return whether the user has a password here; if so, `password` must match it.
+        """Return whether the user has a password; if so, `password` must match it.
 
         Raises:
-            Forbidden: it does not match.
+            Forbidden: `password` does not match.
             RateLimited: too many attempts.
         """
         stored = await self._rows.find_credential(user)
@@ -311,7 +311,7 @@ class Accounts:
         return record
 
     async def list_profiles(self, users: Collection[UserId]) -> list[User]:
-        """Return the records of the users that exist, sorted by id."""
+        """Return the records of the existing users among `users`, sorted by id."""
         records = await self._rows.list_users(users)
         return [record for record in records if record.erased_ms is None]
 
@@ -340,19 +340,21 @@ class Accounts:
 
 
 def _entry_subject(attempt: LoginAttempt) -> str:
-    """Return the subject of the entry limit: known devices share one per account."""
+    """Return the rate limit subject: the account for a known device, otherwise the network."""
     return f"u-{attempt.account}" if attempt.is_known else attempt.source
 
 
 def parse_user_name(text: str) -> UserId:
-    """Return the user id for an entered name; upper and lower case are the same.
+    """Return the user id for an entered name; letter case is ignored.
 
     Raises:
-        BadRequest: it is not a valid name.
+        BadRequest: the name is not valid.
     """
     name = text.strip().lower() if len(text) <= 64 else text
     if _USER_NAME.fullmatch(name) is None:
-        raise BadRequest("user: must be 3 to 32 characters of a-z 0-9 _ -, a letter or digit first")
+        raise BadRequest(
+            "user: must be 3 to 32 characters (a-z 0-9 _ -) and start with a letter or digit"
+        )
     return parse_person_id(name, "user")
 
 

@@ -4,14 +4,15 @@
 
     log in ──► access token (minutes) + refresh token n
     refresh(n) ──► access token + refresh token n+1        n is used up
-    refresh(n) again, within the grace ──► the same n+1    lost response, or two windows at once
-    refresh(n) later ──► the login ends                    two clients have the chain: one stole it
+    refresh(n) within the grace period ──► same n+1        lost response, or two windows at once
+    refresh(n) later ──► the login ends                    two clients used n: one of them stole it
 
-The authenticity of a refresh token is checked before its generation, so a forged one ends nothing.
+The authenticity of a refresh token is checked before its generation, so a forged token cannot end
+a login.
 
-A login that is created with an `Idempotency-Key` derives its id from the key. A client that lost
-the response and retries, with the password, therefore finds the existing login. Nothing is stored
-for this that would grant access.
+If a login is created with an `Idempotency-Key`, its id is derived from the key. A client that lost
+the response and retries with the password therefore gets the existing login. No credentials are
+stored for this.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ log = structlog.get_logger()
 
 ACCESS_TTL_S = 900  # lifetime of an access token
 
-REFRESH_GRACE_S = 30  # a refresh token that was just used still works
-DEVICES_MAX = 50  # logins of one user; one more ends the oldest
+REFRESH_GRACE_S = 30  # a used refresh token is accepted for this time
+DEVICES_MAX = 50  # logins of one user; a further one ends the least recently used
 
 TRIES_MAX = 4
 REFUSED = "refresh token is invalid or revoked; log in again"
-KEY_S = 86_400  # lifetime of stored responses in general
+KEY_S = 86_400  # lifetime of an idempotency key
 KEY_USED = "Idempotency-Key: already used for another request"
 
 
@@ -99,10 +100,12 @@ class Logins:
         )
 
     async def begin(self, user: UserId, name: str | None, key: str | None = None) -> Grant:
-        """Store a login and return its first tokens; the oldest logins over the limit are ended.
+        """Store a login and return its first tokens.
+
+        The least recently used logins beyond `DEVICES_MAX` are ended.
 
         Guarantees:
-            Idempotent by `key`, for `KEY_S` and until its refresh token is used.
+            Idempotent by `key`, for `KEY_S` or until the refresh token is used.
 
         Raises:
             Conflict: `key` was used for another request, or its login was refreshed or has ended.
@@ -127,7 +130,9 @@ class Logins:
         return again
 
     async def find_previous(self, user: UserId, name: str | None, key: str) -> Grant | None:
-        """Return the tokens granted for a key before; the caller must have checked the password.
+        """Return the tokens of the login that was created with `key`; None if there is none.
+
+        The caller must have checked the password.
 
         Raises:
             Conflict: the key was used for another request, or the login was refreshed or has ended.
@@ -161,12 +166,12 @@ class Logins:
         """Return the next tokens for a refresh token; see the module docstring.
 
         Guarantees:
-            Repeated calls within the grace return the same refresh token.
-            Cancellation: safe; if the token is used up, a retry within the grace succeeds.
+            Repeated calls within the grace period return the same refresh token.
+            Cancellation: safe; a retry within the grace period succeeds.
 
         Raises:
-            Unauthenticated: the token is not valid, or was used long ago, which ends its login.
-            Banned: its user is banned.
+            Unauthenticated: the token is invalid, or is reused too late, which ends its login.
+            Banned: the user is banned.
             Unavailable: retry.
         """
         token = self._parse(text)
@@ -214,10 +219,10 @@ class Logins:
     # end
 
     async def log_out(self, user: UserId, login: str | None) -> None:
-        """End the login of a token. A token without a login ends all logins of the user.
+        """End a login of the user; all of them if `login` is None.
 
         Raises:
-            Unavailable: the login may not be ended; retry.
+            Unavailable: the login may still be active; retry.
         """
         if login is None:
             await self.log_out_everywhere(user)
@@ -228,7 +233,7 @@ class Logins:
         """End the login of a refresh token; an invalid token is ignored.
 
         Raises:
-            Unavailable: the login may not be ended; retry.
+            Unavailable: the login may still be active; retry.
         """
         try:
             token = self._parse(text)
@@ -242,7 +247,7 @@ class Logins:
         """End all logins and revoke all tokens of a user.
 
         Raises:
-            Unavailable: some may not be ended; retry.
+            Unavailable: some logins may still be active; retry.
         """
         await self._revocation.end_all(user, "logged out on all devices")
 
@@ -257,7 +262,7 @@ class Logins:
 
         Raises:
             NotFound: the user has no such login.
-            Unavailable: the login may not be ended; retry.
+            Unavailable: the login may still be active; retry.
         """
         if await self._rows.find_login(user, login) is None:
             raise NotFound("device: does not exist")

@@ -1,7 +1,7 @@
 """References from messages to files, recorded by the persist worker.
 
-A file is kept while a message references it; removing the last reference makes it due for removal.
-Both are recorded before the backlog checkpoint moves, so none is lost, and both are idempotent.
+A file is kept while a message references it; without references it is due for deletion. References
+are added and removed before the backlog checkpoint advances, so none is lost. Both are idempotent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from chatserver.protocol.frames import Attachment, Message
 
 
 class References:
-    """Records which files a message references."""
+    """Records the references from messages to files."""
 
     def __init__(self, rows: Attachments, known: SendableFiles, clock: Clock) -> None:
         self._rows = rows
@@ -30,7 +30,7 @@ class References:
             Idempotent. A file that is already gone is not restored.
 
         Raises:
-            Unavailable: some references may be recorded.
+            Unavailable: some references may have been recorded.
         """
         for attachment in message.attachments:
             await self._rows.change_file(
@@ -39,7 +39,7 @@ class References:
 
     async def release(self, seq: int, attachments: Sequence[Attachment]) -> None:
         """Remove the references of message `seq` to its files. Guarantees as for `record`."""
-        # First the copies: they must not outlive the files.
+        # Delete the Redis copies first, because they must not outlive the files.
         await self._known.drop([attachment.id for attachment in attachments])
         for attachment in attachments:
             await self._rows.change_file(

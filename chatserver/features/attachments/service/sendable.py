@@ -1,4 +1,4 @@
-"""Attachments of a message to send. Loaded by gateways: imports no AWS library."""
+"""Resolution of attachments in messages. Gateways load it, so it imports no AWS library."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def attachment_of(file: File) -> frames.Attachment:
 
 
 class AttachmentResolver:
-    """Resolves the file ids in a send to attachments. Used by gateways and the API."""
+    """Resolves the file ids in a message to attachments. Used by gateways and the API."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class AttachmentResolver:
         """Return the attachments of a message that `sender` sends to `chat`.
 
         Guarantees:
-            Cost: one Redis round trip, and a directory call for each file that Redis does not have.
+            Cost: one Redis round trip, and one DynamoDB read for each file that is not in Redis.
 
         Raises:
             NotFound: a file does not exist, or belongs to another user or chat.

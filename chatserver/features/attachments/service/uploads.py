@@ -2,14 +2,14 @@
 
 ::
 
-    begin ──► row in the directory, form for S3 ··· the client uploads ··· finish ──► ready
+    begin ──► row in `directory`, form for S3 ··· the client uploads ··· finish ──► ready
                                                                                │
-    send with ids ──► take (gateway, API): exists, the sender's, this chat's ◄─┘
+    send with ids ──► resolve (gateway, API): owned by the sender, same chat ◄─┘
     read ──► link: the message with the file must be visible to the reader ──► a short-lived URL
 
-Read access follows from the message, not from the file: it is checked by the code that reads the
-history. So a user who cannot see the message cannot load the file (promise P7), whether they left,
-joined later, or the message is deleted, expired or hidden.
+Read access depends on the message, not on the file; the code that reads the history checks it. A
+user who cannot see the message therefore cannot load the file (guarantee P7): for example, after
+they left, or after the message was deleted, expired or was hidden.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from chatserver.protocol import codec, frames
 from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.service.history.service import History
 
-WAITING_MAX = 20  # uploads of one user that no message uses yet
-UNREFERENCED_S = 86_400  # an upload that no message uses is removed after this time
+WAITING_MAX = 20  # unreferenced uploads of one user
+UNREFERENCED_S = 86_400  # an unreferenced upload is deleted after this time
 UPLOAD_S = 300  # an upload must start in this time
 IMAGE_BYTES_MAX = 20_971_520  # larger images get no thumbnail
 LINK_S = 300  # lifetime of a link to a file
 
 CHECKS_MAX = 4  # concurrent validations per process; one per owner
-CHECKS_WAITING_MAX = 64  # per owner
+CHECKS_WAITING_MAX = 64  # waiting validations per owner
 SEQS_TRIED_MAX = 3
 POLL_S = 0.05
-ROW_POLL_S = 0.5  # if only the directory has the file
+ROW_POLL_S = 0.5  # if the file is not in Redis
 NOTHING_TO_READ = "attachment: no such file, or you may not see it"
 
 
@@ -62,7 +62,7 @@ class ReadAccess(Protocol):
     """
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
-        """Return what a user may read. Raises NotFound."""
+        """Return the range of messages that a user may read. Raises NotFound."""
 
 
 class StartedUpload(NamedTuple):
@@ -153,10 +153,9 @@ class Uploads:
     async def finish(self, owner: UserId, id_: str, wait_s: float = 0.0) -> File:
         """Validate an upload and make it ready to be sent.
 
-        Dimensions and thumbnail of an image follow later; `wait_s` is how long to wait for them.
-        `is_processed` is true once they are final; if it is false, the same call checks again. The
-        file may be sent before: its messages keep the fields at the time of sending, and `get_link`
-        returns the current ones.
+        The dimensions and the thumbnail of an image are created afterward; the call waits up to
+        `wait_s` for them. If `is_processed` is false, repeat the call to wait longer. The file may
+        be sent earlier: such a message lacks these fields, and `get_link` returns the current ones.
 
         Guarantees:
             Idempotent.
@@ -164,7 +163,7 @@ class Uploads:
 
         Raises:
             NotFound: the owner has no such file.
-            Conflict: it is not uploaded yet.
+            Conflict: the file is not uploaded yet.
             BadRequest: the upload differs from the announced file.
             RateLimited: too many uploads of the owner wait for validation.
         """
@@ -225,8 +224,8 @@ class Uploads:
     async def get_link(self, reader: UserId, id_: str, *, seq: int | None, is_thumb: bool) -> Link:
         """Return a URL from which `reader` may load a file, or its thumbnail.
 
-        `seq`: the message in which the reader sees the file; by default, the messages in the warm
-        tier. The owner of an unreferenced file may load it while they are a member of the chat.
+        `seq`: a message with the file; by default, its newest `SEQS_TRIED_MAX` messages are tried.
+        The owner of an unreferenced file may load it while they are a member of the chat.
 
         Raises:
             NotFound: the file or thumbnail does not exist, or this reader may not see it.
@@ -254,7 +253,7 @@ class Uploads:
         return False
 
     async def _has_file(self, reader: UserId, file: File, seq: int) -> bool:
-        """Return whether message `seq`, as visible to the reader now, has the file."""
+        """Return whether the reader can see message `seq` and it has the file."""
         if seq < 1:
             return False
         page = await self._pages.get_page(
@@ -268,6 +267,6 @@ class Uploads:
 
 
 def _id_of(owner: UserId, chat: ChatId, key: str) -> str:
-    """Return the id of the file that `owner` requests with `key`; a retry has the same id."""
+    """Return the id of the file that `owner` announces with `key`; a retry gets the same id."""
     text = f"{owner}#{chat}#{key}"  # ids contain no '#'
     return "f-" + hashlib.blake2b(text.encode(), digest_size=20).hexdigest()

@@ -7,12 +7,12 @@
         ▼            └── lease, TRIES_MAX tries ──────────┴─► row of the file ─► Redis ─► finished
     {media}:slow-jobs: images that need more than `FAST_CPU_S`, and images of heavy users
 
-Fair by user: an image that is not done after `FAST_CPU_S` is stopped and queued again in the slow
-lane, which has a slot of its own. So is every image of a user who has used `USER_CPU_S` within a
-minute. No image waits more than a few seconds behind the images of another user.
+Fair by user: an image that is not finished after `FAST_CPU_S` is stopped and moved to the slow
+lane, which has its own slot. Images of a user who has recently used `USER_CPU_S` are moved, too. No
+image waits more than a few seconds behind the images of another user.
 
-Crash-safe: when the lease expires, another worker takes the job, and repeating it is harmless.
-After `TRIES_MAX` tries the file stays without a thumbnail.
+Crash-safe: when the lease expires, another worker claims the job, and repeating it is harmless.
+After `TRIES_MAX` attempts the file remains without a thumbnail.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ THUMBS_IN_FLIGHT_MAX = 1  # concurrent thumbnails of one worker
 
 TRIES_MAX = 3
 IDLE_MS = 1000
-LEASE_MORE_S = 20.0  # for S3 and DynamoDB, in addition to the child
+LEASE_MORE_S = 20.0  # lease time for S3 and DynamoDB calls, in addition to the child process
 MESSAGE_BYTES_MAX = 300
 FAST_CPU_S = 2
-WAIT_FACTOR = 3  # wall time per CPU time: the child yields to other processes
+WAIT_FACTOR = 3  # wall time limit / CPU time limit; the child yields to other processes
 USER_CPU_S = 5.0
 USER_WINDOW_S = 60.0
 USERS_MAX = 10_000
-_STOPPED = (-signal.SIGXCPU, -signal.SIGKILL)  # by the CPU time limit
+_STOPPED = (-signal.SIGXCPU, -signal.SIGKILL)  # exit codes after the CPU time limit
 
 
 class Thumb(NamedTuple):
@@ -71,7 +71,7 @@ class TooSlow(Exception):
 
 
 class UsageByUser:
-    """Time that this process spent on each user's images, in s; halved every `USER_WINDOW_S`."""
+    """Seconds that this process spent on each user's images; halved every `USER_WINDOW_S`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -99,7 +99,7 @@ class UsageByUser:
 
 
 class MediaWorker:
-    """A consumer of one lane."""
+    """Processes the images of one lane, one at a time."""
 
     def __init__(
         self, *, container: StorageContainer, name: str, usage: UsageByUser, is_slow: bool = False
@@ -158,16 +158,15 @@ class MediaWorker:
             await self._container.get(AttachmentContainer).objects.put_thumb(file, thumb.content)
         failpoint("media.before_conclusion")
         if not await self._store_result(job, thumb):
-            await self._container.get(AttachmentContainer).objects.remove(
-                file
-            )  # it was removed meanwhile
+            # The file was deleted meanwhile.
+            await self._container.get(AttachmentContainer).objects.remove(file)
 
     async def _find_thumb(self, file: File) -> Thumb | None:
         try:
             content = await self._container.get(AttachmentContainer).objects.read(
                 file, IMAGE_BYTES_MAX
             )
-        except ClientError as exc:  # it is missing or too large
+        except ClientError as exc:  # the content is missing or too large
             log.warning("media.read_failed", file=file.id, error=exc.message)
             return None
         cpu_s = None if self._is_slow else FAST_CPU_S
@@ -176,7 +175,7 @@ class MediaWorker:
     async def _store_result(self, job: Job, thumb: Thumb | None) -> bool:
         """Store and publish the result of a job; return False if the file is gone."""
 
-        def note(file: File) -> File:
+        def with_result(file: File) -> File:
             if thumb is None:
                 return dataclasses.replace(file, is_processed=True)
             return dataclasses.replace(
@@ -187,7 +186,8 @@ class MediaWorker:
                 height=thumb.height,
             )
 
-        file = await self._container.get(AttachmentContainer).rows.change_file(job.file, note)
+        rows = self._container.get(AttachmentContainer).rows
+        file = await rows.change_file(job.file, with_result)
         failpoint("media.before_news")
         if file is not None:
             await self._publish(file)
@@ -203,10 +203,10 @@ class MediaWorker:
 async def make_thumb(
     content: bytes, settings: Settings, name: str, cpu_s: int | None = None
 ) -> Thumb | None:
-    """Return the thumbnail that a child process makes of an image; None if it cannot.
+    """Create a thumbnail in a child process; return None if the image cannot be decoded.
 
     Guarantees:
-        Bounded: in CPU time by `cpu_s` or `thumb_timeout_s`, in wall time by `WAIT_FACTOR` times as
+        Bounded: in CPU time by `cpu_s` or `THUMB_TIMEOUT_S`, in wall time by `WAIT_FACTOR` times as
             much, in memory by `thumb_memory_bytes_max`.
         The child has the lowest priority.
         The child has no environment and exits with this process.
@@ -214,6 +214,7 @@ async def make_thumb(
 
     Raises:
         TooSlow: the child exceeded its time limit.
+        Unavailable: the child died.
     """
     limits = (IMAGE_PIXELS_MAX, THUMB_PX, settings.thumb_memory_bytes_max)
     cpu_s = cpu_s or max(1, round(THUMB_TIMEOUT_S))
@@ -235,7 +236,7 @@ async def make_thumb(
     )
     try:
         async with asyncio.timeout(WAIT_FACTOR * cpu_s):
-            out, said = await child.communicate(content)
+            out, error = await child.communicate(content)
     except TimeoutError:
         raise TooSlow from None
     except (BrokenPipeError, ConnectionResetError) as exc:
@@ -247,14 +248,14 @@ async def make_thumb(
     if child.returncode in _STOPPED:
         raise TooSlow
     if child.returncode != 0:
-        why = said.decode(errors="replace")[:MESSAGE_BYTES_MAX]
+        why = error.decode(errors="replace")[:MESSAGE_BYTES_MAX]
         log.info("media.image_rejected", file=name, code=child.returncode, reason=why)
         return None
     return _parse(out)
 
 
 def _parse(out: bytes) -> Thumb | None:
-    """Return the child's result. It is validated, since the child has read an untrusted image."""
+    """Parse and validate the child's result; the child has decoded an untrusted image."""
     head, _, thumb = out.partition(b"\n")
     try:
         size = json.loads(head)
@@ -268,7 +269,7 @@ def _parse(out: bytes) -> Thumb | None:
 
 
 async def run_media(container: StorageContainer, owner: str) -> None:
-    """Process images until cancelled: `thumbs_in_flight_max` at once, and one in the slow lane.
+    """Process images until cancelled: `THUMBS_IN_FLIGHT_MAX` at once, and one in the slow lane.
 
     Raises:
         Unavailable: a store is unavailable; run again.

@@ -1,12 +1,12 @@
-"""Sweep worker: removal of unsent uploads, and of files whose messages are deleted.
+"""Sweep worker: deletion of unsent uploads, and of files whose messages are deleted.
 
-Each such file has a due row (`chatserver.features.attachments.warm`). A file is removed in this
+Each such file has a due row (`chatserver.features.attachments.warm`). A file is deleted in this
 order: its copy in Redis, its objects in S3, its rows. After a crash the due row still exists, and
-the next pass repeats the removal. So no object exists without rows; rows without objects exist only
-until the next pass.
+the next pass repeats the deletion. So no object exists without rows; rows without objects exist
+only until the next pass.
 
-A message that references the file may be committed but not yet persisted. So a file that is due at
-t is removed only when everything committed before t + `settle_s` is persisted.
+A message that references the file may be committed but not yet persisted. A file that is due at t
+is therefore deleted only after everything committed before t + `SETTLE_S` is persisted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from workers.periodic_work import make_rounds
 
 log = structlog.get_logger()
 
-SETTLE_S = 60.0  # a message on its way to Redis may still use the file
+SETTLE_S = 60.0  # a send in progress may still reference the file
 SWEEP_INTERVAL_S = 60.0
 
 PAGE_MAX = 100
@@ -58,7 +58,7 @@ class Sweeper:
         await make_rounds(self._lease, SWEEP_INTERVAL_S, self.sweep)
 
     async def sweep(self) -> int:
-        """Remove all files that are due now, and return their number.
+        """Delete all files that are due, and return their number.
 
         Guarantees:
             Idempotent; concurrent passes are harmless.
@@ -78,7 +78,7 @@ class Sweeper:
         return count
 
     async def _find_horizon(self) -> int:
-        """Return the time before which due files may be removed."""
+        """Return the cutoff time: files that are due before it may be deleted."""
         oldest = self._container.clock.time()
         for partition in range(self._container.hot.keys.partitions):
             entry = await Backlog(self._container.hot, partition).find_oldest_ms()
@@ -87,7 +87,7 @@ class Sweeper:
         return int(oldest - SETTLE_S)
 
     async def _remove(self, due: Due) -> bool:
-        """Remove a file if it is still due, and in any case its due row."""
+        """Delete a file if it is still due; otherwise delete only the outdated due row."""
         file = await self._container.get(AttachmentContainer).rows.find_file(due.file)
         if file is None or file.due != due.at:
             await self._container.get(AttachmentContainer).rows.delete_due(due)

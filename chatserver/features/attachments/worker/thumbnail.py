@@ -5,10 +5,10 @@ CPU_S``. Standard input is an image. Standard output is a line of JSON (``width`
 the image in its display orientation), followed by the thumbnail. Any exit code other than 0 means
 that there is no thumbnail.
 
-The image is untrusted, and decoders have vulnerabilities. So the process has no secrets in its
-environment, cannot open files or sockets, is limited in memory and time, and uses only CPU time
-that no other process needs. An image whose header declares more than the allowed size is not
-decoded. The output is encoded from pixels: neither EXIF nor appended data of the image survives.
+The image is untrusted, and decoders have vulnerabilities. The process therefore has no secrets in
+its environment, cannot open files or sockets, is limited in memory and time, and uses only CPU time
+that no other process needs. An image is not decoded if its header declares more than the allowed
+size. The thumbnail is encoded from pixels only, without EXIF or any other data of the image.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 SIDE_MAX = 65_536
-# A progressive JPEG is decoded once per scan; ten are usual. A few bytes can hold hundreds.
+# A progressive JPEG is decoded once per scan. Ten scans are usual; a tiny file can have hundreds.
 SCANS_MAX = 20
 START_OF_SCAN = b"\xff\xda"
 QUALITY = 80
@@ -34,8 +34,8 @@ def make_thumb(content: bytes, pixels_max: int, thumb_px: int) -> tuple[int, int
     """Return an image's width and height, and a thumbnail of it as WebP.
 
     Raises:
-        ValueError: it has too many pixels, or a JPEG too many scans for its pixels.
-        Exception: any error of the decoder, for a broken image.
+        ValueError: the image has too many pixels, or too many scans for its number of pixels.
+        Exception: the decoder failed, for example on a broken image.
     """
     from PIL import Image, ImageOps
 
@@ -79,7 +79,7 @@ def lower_priority() -> None:
     os.nice(19)
     with contextlib.suppress(AttributeError, OSError):  # Linux only
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    # If Linux shares the CPU among sessions (autogroup), the above applies only within one.
+    # With autogroup scheduling, Linux applies the settings above only within the session.
     if os.getsid(0) == os.getpid():
         with contextlib.suppress(OSError):
             Path("/proc/self/autogroup").write_text("19")
@@ -94,7 +94,7 @@ def limit(memory_bytes: int, cpu_s: int) -> None:
 
 
 def preload_plugins() -> None:
-    """Make a thumbnail of each format, since the libraries load plugins at first use."""
+    """Create a thumbnail of each format, because the libraries load plugins at first use."""
     from PIL import Image
 
     for name in FORMATS:
@@ -107,7 +107,7 @@ def preload_plugins() -> None:
 
 
 def forbid_files() -> None:
-    """Prevent opening files or sockets, after the libraries are loaded."""
+    """Forbid opening files or sockets. Call this after the libraries are loaded."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
 
 

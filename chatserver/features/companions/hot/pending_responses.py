@@ -77,7 +77,7 @@ _decode = msgspec.json.Decoder(_Head).decode
 
 
 def find_pending(entry: BacklogEntry) -> Iterator[PendingMessage]:
-    """Yield the pending work in a backlog entry; usually none, at low cost."""
+    """Yield the pending work in a backlog entry; most entries have none."""
     if not isinstance(entry, CommitEntry):
         return
     for message in entry.messages:
@@ -140,7 +140,7 @@ class PendingResponses:
             await self._client.aclose()
 
     async def record(self, entries: Sequence[BacklogEntry], *, is_whole: bool = True) -> int:
-        """Record pending work found in entries and advance `heard`; return how many were recorded.
+        """Record the pending work in entries and advance `heard`; return the number recorded.
 
         `entries` must follow the last recorded entry without gaps. With `is_whole` False, `heard`
         does not advance past trailing entries without pending work; the persist worker uses this.
@@ -173,7 +173,7 @@ class PendingResponses:
 
     async def _record(self, upto: str, batch: Iterable[PendingMessage]) -> int:
         keys = self._hot.keys
-        noted: int = await self._hot.run(
+        recorded: int = await self._hot.run(
             load_script("record_pending_responses"),
             {
                 "checkpoint": keys.checkpoint(self._partition),
@@ -191,7 +191,7 @@ class PendingResponses:
                 for one in batch
             ],
         )
-        return noted
+        return recorded
 
     # Responding
 
@@ -209,7 +209,7 @@ class PendingResponses:
         """Start work on a session; None if the lease is lost.
 
         Guarantees:
-            Work that was started is started again for the same message until `finish` is called.
+            Until `finish` is called, another start returns the same message.
         """
         reply = await self._hot.run(
             load_script("start_response"),

@@ -1,9 +1,9 @@
 """Redis stream of a response in progress, kept for a short time so that devices can join.
 
 Data: ``{pN}:deltas:<chat>`` (stream) holds the current or the last response. Entry ids are
-``<index+1>-0``. Field ``t`` is text. The first entry, index 0, has no text but ``u``, the turn id,
-and ``s``, the seq of the answered message. The last entry has ``e``, how the response ended. A
-restarted response replaces the stream. Bound: `DELTAS_MAX` entries, together at most the maximum
+``<index+1>-0``. The first entry, index 0, has the fields ``u`` (response id) and ``s`` (seq of the
+answered message). The next entries have ``t`` (text), the last one ``e`` (how the response ended).
+A restarted response replaces the stream. Bound: `DELTAS_MAX` entries, together at most the maximum
 length of a message. The stream expires some time after the response's deadline, or its end.
 """
 

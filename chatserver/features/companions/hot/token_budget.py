@@ -1,7 +1,7 @@
 """Token budgets: limits on tokens per day and concurrent responses per user.
 
 Data: ``{pN}:tokens:<user>`` (hash): ``day`` (days since 1970, UTC), ``used`` (tokens used that
-day), and ``t:<chat>`` for each response in progress: its turn id, the reserved tokens and the
+day), and ``t:<chat>`` for each response in progress: the response id, the reserved tokens and the
 reservation's expiry. The key expires after two days. Reservations that expire unsettled count as
 used.
 """
@@ -47,7 +47,7 @@ class TokenBudgets:
         Guarantees:
             At most `responses_per_user_max` responses of a user hold a reservation, across all
             processes.
-            A user exceeds the budget at most by the last responses that started under it.
+            A user exceeds the budget at most by responses that started before it was used up.
 
         Raises: as `check`.
         """

@@ -34,12 +34,11 @@ class OpenAiApi:
             max_retries=0,  # retries happen only in `bounded_response`
             timeout=httpx2.Timeout(settings.response_timeout_s, connect=CONNECT_TIMEOUT_S),
         )
-        # OpenAI's own models reject the old parameter; other servers support only that one.
+        # OpenAI's own models reject `max_tokens`; other servers support only this parameter.
         is_home = urlsplit(settings.openai_url).hostname == HOME
         self._bound = "max_completion_tokens" if is_home else "max_tokens"
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._sdk.close()
 
     async def stream(self, ask: Ask) -> AsyncGenerator[Delta | Finish]:

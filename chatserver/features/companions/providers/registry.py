@@ -15,7 +15,7 @@ SCRIPTED_DELTA_MS = 50  # pace of the scripted model
 
 
 class Providers:
-    """Returns the provider that a persona names."""
+    """Model providers by name."""
 
     def __init__(self, settings: Companions, stack: contextlib.AsyncExitStack) -> None:
         self._settings = settings

@@ -2,7 +2,7 @@
 
 Operators manage companions with an API key of the right scope or on the command line. Every user
 may list them. A version is immutable: an update creates the next version, and existing sessions
-keep theirs until they are moved to another one.
+keep their version until it is changed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from chatserver.warm.chats.directory import Directory
 
 
 class Companions:
-    """Use cases of companion administrators and of users."""
+    """Use cases of companions, for administrators and users."""
 
     def __init__(self, rows: CompanionRows, clock: Clock) -> None:
         self._rows = rows
@@ -64,7 +64,7 @@ class Companions:
         """Create the next version of a companion; `before` must be the newest one if given.
 
         Raises:
-            BadRequest, TooLarge: a field is out of bounds, or nothing is to be changed.
+            BadRequest, TooLarge: a field is out of bounds, or there is no change.
             NotFound: there is no such companion.
             Conflict: the newest version is not `before`.
         """
@@ -78,12 +78,13 @@ class Companions:
     async def delete(self, companion: CompanionId) -> None:
         """Delete a companion: no new sessions can start. Idempotent. Raises NotFound.
 
-        Existing messages remain. In active sessions users get a message that the companion is gone.
+        Existing messages remain. In active sessions, the response is "This companion no longer
+        exists."
         """
         await self._rows.delete(companion, self._now_ms())
 
     async def get(self, companion: CompanionId, version: int | None = None) -> Companion:
-        """Return a version, deleted or not; by default the newest one of a companion not deleted.
+        """Return a version, even of a deleted companion; by default the newest, if not deleted.
 
         Raises:
             NotFound: there is no such companion or version.
@@ -95,7 +96,7 @@ class Companions:
     async def list_page(
         self, after: CompanionId | None, limit: int
     ) -> tuple[list[Companion], CompanionId | None]:
-        """Return a page of companions by id, and the id after which the next page starts."""
+        """Return a page of companions, sorted by id, and the id that precedes the next page."""
         return await self._rows.list_page(limit=limit, after=after)
 
     def _now_ms(self) -> int:

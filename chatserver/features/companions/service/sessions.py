@@ -5,7 +5,7 @@ is written first and is authoritative. If a process dies midway, the next access
 
 ::
 
-    create   item ─► chat in the directory ─► Redis ─► devices notified
+    create   item ─► chat in `directory` ─► Redis ─► devices notified
     end      change record ─► ended item, active item and "ended" in the chat's item
              ─► Redis: chat version ─► devices notified
 
@@ -121,16 +121,16 @@ class CompanionSessions:
     async def delete(
         self, user: UserId, companion: CompanionId, chat: ChatId | None = None
     ) -> CompanionSession:
-        """End the active session with a companion; with `chat`, only if it is that one.
+        """End the active session with a companion; with `chat`, only if it is in this chat.
 
         Guarantees:
-            After the return no message is committed in its chat; existing messages stay readable.
+            After this returns, no message is committed in its chat; messages stay readable.
             Idempotent if `chat` is given.
 
         Raises:
             NotFound: there is no active session, or `chat` is not a session of this user and
             companion.
-            Conflict: another request ended it at the same moment.
+            Conflict: a concurrent request ended it.
         """
         for number in range(TRIES_MAX):
             active = await self._rows.find_active(user, companion)
@@ -165,7 +165,7 @@ class CompanionSessions:
 
         Raises:
             NotFound: there is no active session, or the companion was deleted.
-            Conflict: another request ended it at the same moment.
+            Conflict: a concurrent request ended it.
         """
         persona = await self._companions.get_newest(companion)
         for number in range(TRIES_MAX):
@@ -191,7 +191,7 @@ class CompanionSessions:
     async def update_version(
         self, user: UserId, chat: ChatId, version: int | None = None
     ) -> CompanionSession:
-        """Change the companion version that responds in a session; by default to the newest.
+        """Change the companion version of a session; by default to the newest.
 
         Guarantees:
             Idempotent.
@@ -216,7 +216,7 @@ class CompanionSessions:
     ) -> tuple[list[CompanionSession], Token | None]:
         """Return a page of a user's sessions and the start of the next page.
 
-        Without `companion`: active sessions first, then ended ones grouped by companion, by time.
+        Without `companion`: active sessions first, then ended ones by companion and time.
         With `companion`: the active session first, then ended ones, newest first.
         """
         if companion is None:
@@ -245,7 +245,7 @@ class CompanionSessions:
         return CompanionSession(user, persona.id, chat, persona.version, self._now_ms())
 
     async def _open(self, session: CompanionSession) -> Opened:
-        """Ensure that the session's chat exists and that the user's devices are notified."""
+        """Create the session's chat if it is missing, and notify the user's devices."""
         persona = await self._companions.get_companion(session.companion, session.ai_version)
         info = await self._chat_creator.open_companion_chat(
             session.chat, session.user, session.companion, persona.name
@@ -270,7 +270,7 @@ class CompanionSessions:
     async def _is_worth_another_try(
         self, read: CompanionSession, number: int, *, is_named: bool = False
     ) -> bool:
-        """Return whether the session is still active and only its version changed."""
+        """Return whether a retry may succeed, for example because only the version changed."""
         active = await self._rows.find_active(read.user, read.companion)
         return number < TRIES_MAX - 1 and (
             is_named or (active is not None and active.chat == read.chat)

@@ -36,7 +36,6 @@ TRIES_MAX: Final = 8
 
 
 def encode_version(companion: Companion) -> Item:
-    """Return the item of a version."""
     item = _version_key(companion.id, companion.version)
     item[Field.NAME] = {"S": companion.name}
     item[Field.VERSION] = {"N": str(companion.version)}
@@ -63,7 +62,7 @@ def decode_version(item: Item, *, is_deleted: bool) -> Companion:
     provider = get_text(item, Field.PROVIDER)
     if provider not in get_args(Provider):
         raise CorruptData(
-            f"directory: {item.get(DirectoryField.PK)} has the unknown provider {provider!r}"
+            f"table directory: {item.get(DirectoryField.PK)}: unknown provider {provider!r}"
         )
     return Companion(
         id=CompanionId(UserId(get_text(item, DirectoryField.PK).removeprefix(HEAD_PREFIX))),
@@ -91,7 +90,7 @@ class CompanionRows:
         """Write a new companion, at version 1.
 
         Guarantees:
-            Idempotent: a repeat with identical fields, creation time included, succeeds.
+            Idempotent: a retry with identical fields, creation time included, succeeds.
 
         Raises:
             Conflict: the id is or was in use.
@@ -117,7 +116,7 @@ class CompanionRows:
             NotFound: there is no such companion.
             Conflict: the newest version is not `before`.
             BadRequest: the companion has the maximum number of versions.
-            Unavailable: concurrent updates keep winning.
+            Unavailable: there were too many concurrent updates.
         """
         for _ in range(TRIES_MAX):
             newest = await self.get_newest(companion)
@@ -131,9 +130,8 @@ class CompanionRows:
             try:
                 await self._write(following, condition, values)
             except ConditionFailed:
-                # If a reply was lost, the stored item equals the one just written. Another request
-                # can only have written an equal item with the same time and text; then one version
-                # is enough.
+                # If a reply was lost, the stored item equals `following`. If an equal item came
+                # from another request with the same changes and time, one version is enough.
                 if await self._find_version(companion, following.version) == following:
                     return following
             else:
@@ -170,7 +168,7 @@ class CompanionRows:
             raise NotFound(NO_COMPANION)
         found = await self._find_version(companion, get_number(head, Field.VERSION))
         if found is None:
-            raise CorruptData(f"companion {companion}: lacks its newest version")
+            raise CorruptData(f"companion {companion}: the newest version is missing")
         return found
 
     async def get_companion(self, companion: CompanionId, version: int) -> Companion:
@@ -186,7 +184,7 @@ class CompanionRows:
     async def list_page(
         self, *, limit: int, after: CompanionId | None = None
     ) -> tuple[list[Companion], CompanionId | None]:
-        """Return a page of companions that were not deleted, by id, each at its newest version.
+        """Return a page of companions that were not deleted, sorted by id, in the newest version.
 
         Guarantees:
             Cost: a Query, and a BatchGetItem for 100 companions.
@@ -250,7 +248,7 @@ def _head_key(companion: CompanionId) -> Item:
 
 
 def _version_key(companion: CompanionId, version: int) -> Item:
-    # SK repeats the id: one SK for all companions would be one partition of index `by_member`.
+    # SK repeats the id; otherwise index `by_member` would have one partition for all companions.
     return row_key(HEAD_PREFIX + companion, f"version#{companion}#{version:05d}")
 
 

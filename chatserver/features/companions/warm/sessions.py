@@ -11,8 +11,8 @@ ended ones grouped by companion, by time, because a chat id is a ULID.
 
 The transaction that ends a session also marks the chat's item (table `directory`) as read-only.
 
-Invariant: a user has at most one active session with a companion, and every session that was active
-once and no longer is has its ended item.
+Invariant: a user has at most one active session with a companion, and every session that is no
+longer active has its ended item.
 """
 
 from __future__ import annotations
@@ -41,17 +41,14 @@ OLD: Final = "#OLD#"
 
 
 def active_key(companion: str) -> str:
-    """Return the sort key of the active session."""
     return f"{ACTIVE_PREFIX}{companion}"
 
 
 def old_key(companion: str, chat: str) -> str:
-    """Return the sort key of an ended session."""
     return f"{companion}{OLD}{chat}"
 
 
 def encode_session(session: CompanionSession) -> Item:
-    """Return the item of a session."""
     is_old = session.delete_time is not None
     sort = old_key(session.companion, session.chat) if is_old else active_key(session.companion)
     item: Item = {
@@ -75,7 +72,7 @@ def decode_session(item: Item) -> CompanionSession:
         name = sort.removeprefix(ACTIVE_PREFIX)
     deleted = find_number(item, Field.DELETED)
     if bool(is_old) == (deleted is None) or "#" in name:
-        raise CorruptData(f"chat_session: {item.get(Field.PK)} has the malformed row {sort!r}")
+        raise CorruptData(f"table chat_session: {item.get(Field.PK)}: invalid row {sort!r}")
     return CompanionSession(
         user=UserId(get_text(item, Field.PK)),
         companion=CompanionId(UserId(name)),
@@ -101,7 +98,7 @@ class SessionRows:
         """Start a session.
 
         Guarantees:
-            Idempotent: a repeat with the same chat succeeds.
+            Idempotent: a retry with the same chat succeeds.
 
         Raises:
             Conflict: there is an active session; the error contains its chat.
@@ -139,9 +136,8 @@ class SessionRows:
         """End the session that was read as `active`; return it as stored.
 
         Guarantees:
-            Atomic: the active item is deleted, the ended item is written, the chat becomes
-            read-only.
-            Idempotent: an identical repeat succeeds.
+            Atomic: the active item is replaced by the ended item, and the chat becomes read-only.
+            Idempotent: an identical retry succeeds.
 
         Raises:
             Conflict: the session is no longer active, or it has no chat yet.
@@ -159,7 +155,7 @@ class SessionRows:
 
         Guarantees:
             Atomic, as `delete`; there is exactly one active session at any moment.
-            Idempotent: an identical repeat succeeds.
+            Idempotent: an identical retry succeeds.
 
         Raises:
             Conflict: the session is no longer active, or it has no chat yet.
@@ -242,7 +238,7 @@ class SessionRows:
     async def list_all(
         self, user: UserId, *, limit: int, start: Token | None = None
     ) -> Page[CompanionSession]:
-        """Return a page of a user's sessions: active ones first, then by companion and time.
+        """Return a page of a user's sessions: active ones first, each group by companion and time.
 
         Guarantees:
             Consistent. Cost: one Query.
@@ -290,7 +286,7 @@ class SessionRows:
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
-            # If a reply was lost, this very item exists; with another time it is another request's.
+            # If a reply was lost, an equal item exists. With another time, it is another request's.
             kept = await self.find_old(old.user, old.companion, old.chat)
             if kept != old:
                 raise LostRace(CHANGED) from None
@@ -352,7 +348,7 @@ def _while_chat_is(chat: ChatId) -> dict[str, Any]:
 
 
 def _while_as_read(active: CompanionSession) -> dict[str, Any]:
-    """Return the same condition, extended to the version that was read."""
+    """Return the same condition, extended by the version that was read."""
     condition = _while_chat_is(active.chat)
     condition["ConditionExpression"] += " AND #kept = :kept"
     condition["ExpressionAttributeNames"]["#kept"] = Field.VERSION

@@ -44,7 +44,7 @@ class Summaries:
                 int(item[Field.REV]["N"]),
             )
         except (KeyError, ValueError) as exc:
-            raise CorruptData(f"directory: the summary of {chat} is not readable: {exc!r}") from exc
+            raise CorruptData(f"table directory: summary of {chat} is invalid: {exc!r}") from exc
 
     async def put(self, chat: ChatId, memory: Memory) -> bool:
         """Write a summary that replaces the one with the previous `rev`.

@@ -11,7 +11,7 @@ different sessions concurrently and those of one session sequentially. Messages 
 response wait; the next response answers all of them and refers to the last one.
 
 Crash-safe at any point: a session stays pending in Redis until its response is committed, and the
-message's reference prevents a second commit. Devices see the response restart with a new turn id.
+message's reference prevents a second commit. Devices see the response restart with a new id.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class AssistantWorker:
             if started.tries < BROKEN_TRIES_MAX:
                 await self._postpone(started, AGAIN_S * 2**started.tries)
                 return False
-            # It would fail forever; the session continues with its next message.
+            # A retry would fail again; the session continues with its next message.
             await self._give_up(started)
         return await self._pending.finish(started)
 
@@ -213,7 +213,7 @@ class AssistantWorker:
         await self._pending.postpone(started, due_ms)
 
     async def _now_ms(self) -> int:
-        """Return the Redis time, the clock of the due times in the queue."""
+        """Return the Redis time, on which the due times in the queue are based."""
         hot = self._container.hot
         return await hot.time_ms(hot.keys.asked(self._lease.partition))
 

@@ -87,7 +87,7 @@ class SessionMemory:
         return await self._summaries.find(chat)
 
     async def forget(self, chat: ChatId, changed: int) -> bool:
-        """Drop the summary if it covers messages at or after `changed`; return whether it did.
+        """Drop a summary of messages at or after `changed`; return whether there was one.
 
         Guarantees:
             Idempotent.
@@ -124,7 +124,7 @@ class SessionMemory:
         `said` is the newest page of the session.
 
         Guarantees:
-            Never raises if a model or a tier fails; nothing has changed in that case.
+            If a model or a tier fails, nothing is raised and the summary does not change.
             Bounded by `SUMMARY_S_MAX`, `PAGES_MAX` and the user's remaining tokens.
         """
         messages_max = self._settings.companions.context_messages_max
@@ -167,14 +167,14 @@ class SessionMemory:
         old: Sequence[PromptMessage],
         memory: Memory | None,
     ) -> None:
-        """Summarize the previous summary and `old`, up to `PARTS_MAX` parts."""
+        """Summarize the previous summary and `old`, in up to `PARTS_MAX` parts."""
         text = "" if memory is None else memory.text
         upto, spent = 0, 0
         room = max(PART_TOKENS_MIN, persona.context_tokens_max // 2)
         parts = split_parts(old, room)[:PARTS_MAX]
         try:
             for part in parts:
-                text, tokens = await self._reserve(persona, text, part)
+                text, tokens = await self._summarize_part(persona, text, part)
                 upto, spent = part[-1].seq, spent + tokens
         finally:
             # Tokens of completed parts are charged even if a later part fails.
@@ -189,7 +189,7 @@ class SessionMemory:
         ):
             metrics.SUMMARIES.labels("written").inc()
 
-    async def _reserve(
+    async def _summarize_part(
         self, persona: Companion, before: str, part: Sequence[PromptMessage]
     ) -> tuple[str, int]:
         """Return a summary of `before` and `part`, and the number of tokens used."""

@@ -53,13 +53,13 @@ class Context:
 
 
 def build_prompt_messages(messages: Iterable[Message], companion: str) -> list[PromptMessage]:
-    """Return the messages of a session as utterances, in the order given."""
+    """Convert messages of a session to prompt messages, in the given order."""
     found = []
     for message in messages:
         if not is_message(message) or message.deleted:
             continue
         if message.ai is not None and message.ai.end == "failed":
-            continue  # explains to the user why there is no response
+            continue  # an error report for the user
         text = message.body or "".join(f"[file: {file.name}]" for file in message.attachments)
         if not text.strip():
             continue
@@ -113,13 +113,13 @@ def build_context(
 
 def _merge_roles(said: Sequence[PromptMessage]) -> tuple[ModelMessage, ...]:
     """Merge consecutive messages of one role; drop everything before the first user message."""
-    turns: list[ModelMessage] = []
+    merged: list[ModelMessage] = []
     for one in said:
-        if turns and turns[-1].role == one.role:
-            turns[-1] = ModelMessage(one.role, f"{turns[-1].text}\n\n{one.text}")
-        elif turns or one.role == "user":
-            turns.append(ModelMessage(one.role, one.text))
-    return tuple(turns)
+        if merged and merged[-1].role == one.role:
+            merged[-1] = ModelMessage(one.role, f"{merged[-1].text}\n\n{one.text}")
+        elif merged or one.role == "user":
+            merged.append(ModelMessage(one.role, one.text))
+    return tuple(merged)
 
 
 def choose_old(

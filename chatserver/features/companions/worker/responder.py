@@ -70,7 +70,7 @@ log = structlog.get_logger()
 
 FIRST_DELTA_S = 30.0  # a model must start its response in this time
 BETWEEN_S = 20.0  # longest pause of a model
-ATTEMPTS_MAX = 3  # of a model that has returned nothing yet
+ATTEMPTS_MAX = 3  # calls of a model until it returns a first delta
 BACKOFF_S = 0.5  # first pause; each next one is longer
 FLUSH_MS = 100  # deltas are joined for this time, except the first one
 JOIN_S = 120  # other devices can read a finished response for this time
@@ -167,7 +167,7 @@ class Responder:
         place = (session.chat, session.companion, self._ref)
         if await self._context.references.find_digest(*place) is not None:
             metrics.RESPONSES.labels("none").inc()
-            return  # answered by a worker that died before recording it
+            return  # another worker answered, and died before recording it
         persona = await self._find_persona()
         if persona is None:
             await self._fail("", "not_found", FAILED["not_found"])
@@ -266,7 +266,7 @@ class Responder:
     async def _stream(
         self, persona: Companion, context: Context, publisher: ResponsePublisher
     ) -> ResponseEnd | ChatError | None:
-        """Return how the stream ended or why it did not start; None if the user stopped it."""
+        """Return the outcome of the stream, or its error; None if the user stopped it."""
         if self._started.is_stopped:
             return None
         generation = asyncio.create_task(
@@ -304,7 +304,7 @@ class Responder:
         except ChatError as exc:
             log.warning("assistant.response_failed", companion=persona.id, error=exc.message)
             return exc
-        raise AssertionError("generation ends with Spoken")
+        raise AssertionError("the stream ends with a ResponseEnd")
 
     async def _wait_for_stop(self, publisher: ResponsePublisher) -> None:
         """Return when the user requests a stop."""

@@ -2,8 +2,8 @@
 
 ::
 
-    delta ─► first: at once; later: batched for `flush_ms` ─► stored in Redis ─► signal to gateways
-                                                             (for late joiners)
+    delta ─► first: at once; later: batched for `flush_s` ─► stored in Redis ─► signal to gateways
+                                                            (for late joiners)
 
 A delta is stored before it is published, on the same connection. Signals are best effort: a device
 that detects a gap in `index` joins again. The user's gateways are looked up periodically, not for
@@ -57,17 +57,16 @@ class ResponsePublisher:
 
     @property
     def text(self) -> str:
-        """Text of the response so far."""
         return "".join(self._streamed)
 
     async def start(self, ttl_s: float) -> None:
-        """Start the response and signal it. Raises Unavailable."""
+        """Start the response and notify the user's gateways. Raises Unavailable."""
         await self._deltas.begin(self._session.chat, self._response_id, self._seq, ttl_s)
         await self.refresh_gateways()
         self._signal("")
 
     async def refresh_gateways(self) -> None:
-        """Refresh the user's gateways."""
+        """Reload the list of the user's gateways."""
         with contextlib.suppress(ChatError):  # retried at the next refresh
             (self._gateways,) = await self._inboxes.list_gateways([self._session.user])
 
@@ -117,7 +116,6 @@ class ResponsePublisher:
         self._signal("", how)
 
     def cancel(self) -> None:
-        """Cancel the pending flush."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -8,14 +8,14 @@ Owns these rows of table `directory`:
 |              |               |                    | steps? why? size? tries holder held_until |
 |              |               |                    | expires_at?`                              |
 | waiting job  | `jobs#<kind>` | `<created>#<id>`   | none: exists until the job is finished    |
-| kept export  | `jobs#kept`   | `<expires>#<id>`   | none: its ZIP has to be removed           |
+| kept export  | `jobs#kept`   | `<expires>#<id>`   | none: its ZIP is deleted at `expires`     |
 | exports      | `u#<user>`    | `exports#<user>`   | `job day exports`                         |
 | export of a  | `u#<user>`    | `export#<id>`      | `expires_at`                              |
 | user         |               |                    |                                           |
 
 A worker claims a job with a lease (`held_until`, by its own clock) and renews the lease before it
 ends. Its writes are conditional on the lease. If two workers process the same job, only the later
-holder can write, and the work of the other one is discarded.
+holder can write, and the results of the other one are discarded.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def decode_job(item: Item) -> Job:
     try:
         steps = _steps.decode(find_text(item, Field.STEPS) or "[]")
     except msgspec.MsgspecError as exc:
-        raise CorruptData(f"directory: {item.get(DirectoryField.PK)}: {exc}") from exc
+        raise CorruptData(f"table directory: {item.get(DirectoryField.PK)}: {exc}") from exc
     return Job(
         id=get_text(item, DirectoryField.PK).removeprefix("job#"),
         kind=cast(Kind, get_text(item, Field.KIND)),
@@ -109,7 +109,7 @@ class JobRows:
             Atomic. A user has at most one unfinished export, and at most `per_day_max` a day.
 
         Raises:
-            Conflict: an export is in progress, or another request came at the same time.
+            Conflict: an export is in progress, or a concurrent request came first.
             RateLimited: the daily limit is reached.
             NotFound: the user does not exist, or is erased.
         """
@@ -255,14 +255,17 @@ class JobRows:
         return decode_job(answer["Attributes"])
 
     async def update(self, job: Job, **changes: Any) -> bool:
-        """Update a job if its holder still has it; return False if not.
+        """Update a job; return False if `job.holder` no longer holds it.
 
         Fields: `until_ms`, `progress`, `steps`, `why`, `changed_ms`.
         """
-        return await self._note(self._changes_of(job, changes))
+        return await self._apply(self._changes_of(job, changes))
 
     async def finish(self, job: Job, **changes: Any) -> bool:
-        """As `note`, and remove the job from the queue. Also `state`, `size`, `expires_at`."""
+        """As `update`, and remove the job from the queue.
+
+        Further fields: `state`, `size`, `expires_at`.
+        """
         update = self._changes_of(job, {**changes, "until_ms": 0})
         actions = [
             {"Update": update},
@@ -277,7 +280,7 @@ class JobRows:
             return known is not None and known.state == changes.get("state")
         return True
 
-    async def _note(self, request: dict[str, Any]) -> bool:
+    async def _apply(self, request: dict[str, Any]) -> bool:
         try:
             await self._client.call("update_item", request)
         except ConditionFailed:
@@ -330,7 +333,7 @@ class JobRows:
     # expired exports
 
     async def list_kept_before(self, before: int) -> list[tuple[str, int]]:
-        """Return exports that expired before a time (s), with their expiry times."""
+        """Return the exports that expire before `before` (s since 1970), and their expiry times."""
         found = []
         for row in await self._list(_KEPT, f"{before:012d}"):
             at, _, id_ = row[DirectoryField.SK]["S"].partition("#")
@@ -338,7 +341,7 @@ class JobRows:
         return found
 
     async def delete(self, id_: str, expires_at: int | None) -> None:
-        """Delete a job, and the row of its ZIP. Idempotent."""
+        """Delete a job, and the deletion entry of its ZIP. Idempotent."""
         if expires_at is not None:
             await self._delete(_kept_key(id_, expires_at))
         await self._delete(_job_key(id_))

@@ -1,9 +1,9 @@
 """DynamoDB data of one user, for exports and erasures.
 
-Owns no rows; other modules own them. Rows below ``u#<user>`` are found by a Query. Data stored
-elsewhere has a pointer row there: a file ``file#<id>``, a report ``reported#<chat>#<seq>``.
-Messages of the user are found by the index `sender`, which is eventually consistent: to find all of
-them, query it again after a while.
+Owns no rows; other modules own them. A Query finds the rows in partition ``u#<user>``. Data in
+other partitions has a pointer row there, for example ``file#<id>`` or ``reported#<chat>#<seq>``.
+Messages of the user are found through the index `sender`, which is eventually consistent: to find
+all of them, query it again after a while.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ class PersonalRows:
         self._directory = DIRECTORY.name_in(settings)
         self._messages = MESSAGES.name_in(settings)
 
-    # the directory
+    # table `directory`
 
     async def list_names(self, user: str, prefix: str) -> list[str]:
-        """Return the suffixes of the user's sort keys that start with `prefix`. Consistent."""
+        """Return the user's sort keys that start with `prefix`, without it. Consistent."""
         rows = await self._list_rows(user, prefix)
         return [row[DirectoryField.SK]["S"].removeprefix(prefix) for row in rows]
 
     async def remove_row(self, user: str, sort: str) -> None:
-        """Delete one row below the user. Idempotent."""
+        """Delete one row of the user's partition. Idempotent."""
         key = row_key(user_key(user), sort)
         await self._client.call("delete_item", {"TableName": self._directory, "Key": key})
 
     async def remove_rows(self, user: str) -> int:
-        """Delete all rows below the user except the user's own; return their number. Idempotent.
+        """Delete the rows of the user's partition; return their number. Idempotent.
 
-        Pointers to the user's archived messages are kept until `remove_trails`.
+        The user's tombstone is kept, and pointers to archived messages until `remove_trails`.
         """
         rows = await self._list_rows(user, "")
         sorts = [row[DirectoryField.SK]["S"] for row in rows]
@@ -106,7 +106,7 @@ class PersonalRows:
         await self._update(request)
 
     async def blank_report(self, reported: str, user: str) -> None:
-        """Remove the reason from a report of the user, named ``<chat>#<seq>``. Idempotent."""
+        """Remove the reason from a report by the user. `reported`: ``<chat>#<seq>``. Idempotent."""
         chat, _, seq = reported.partition("#")
         request = {
             "TableName": self._directory,
@@ -121,7 +121,7 @@ class PersonalRows:
         await self._update(request)
 
     async def find_reason(self, reported: str, user: str) -> str:
-        """Return the reason of a report of the user."""
+        """Return the reason of a report by the user."""
         chat, _, seq = reported.partition("#")
         key = row_key(chat_key(chat), f"{REPORT_PREFIX}{seq}#{user}")
         answer = await self._client.call("get_item", {"TableName": self._directory, "Key": key})
@@ -137,7 +137,7 @@ class PersonalRows:
     # messages
 
     async def iter_entries(self, user: str) -> AsyncIterator[list[Message]]:
-        """Yield all entries that the user sent, oldest first, including expired ones, by page.
+        """Yield pages of all entries that the user sent, oldest first, including expired ones.
 
         The index provides the keys; the entries are read consistently from the table.
         """

@@ -5,7 +5,7 @@
     sessions ─► chats ─► messages ─► companions ─► files ─► exports ─► reports ─► social ─► traces
                                                                      check ◄─ keys ◄─ rows ◄─┘
 
-Each completed step is a line of the job's receipt. Crash-safe: the next worker continues with the
+Each completed step adds lines to the job's receipt. Crash-safe: the next worker continues with the
 first step that is not recorded, and every step is idempotent. A line counts the items found by the
 attempt that completed the step. No data of the user can reappear meanwhile: the user's row is a
 tombstone before the first step, and after the second one no chat accepts messages from the user.
@@ -45,7 +45,7 @@ log = structlog.get_logger()
 
 RECEIPT_DAYS = 365  # how long a receipt is kept
 
-SETTLE_S = 10.0  # an erasure waits for work in progress
+SETTLE_S = 10.0  # delay for operations in progress to finish
 
 CHATS_PAGE = 100
 PASSES_MAX = 8
@@ -149,11 +149,11 @@ class Erasure:
         try:
             await self._container.membership.change(self._user, frames.Leave(0, chat, LEAVE_REF))
         except NotFound:
-            return False  # already left: the index is behind
+            return False  # already left; the index is eventually consistent
         return True
 
     async def _end_direct(self, chat: ChatId) -> None:
-        # Like a block by the user, which nobody can remove after the erasure.
+        # This has the effect of a block by the user; after the erasure, nobody can remove it.
         await self._container.moderation_rows.mark_chat(chat, self._user, is_blocked=True)
         await self._container.membership_propagation.apply_write_policy(
             await self._container.directory.get_chat(chat)
@@ -163,13 +163,13 @@ class Erasure:
     async def _erase_messages(self) -> list[Done]:
         """Delete the user's messages until no more are found.
 
-        The index of senders is eventually consistent, so the last scan is `settle_s` after the
-        first.
+        The index of senders is eventually consistent, so the last scan starts at least `SETTLE_S`
+        after the first.
         """
         began = self._container.clock.monotonic()
         await wait_until_persisted(self._container)
         for number in range(PASSES_MAX):
-            found, places = await self._erase_once(number)
+            found, total = await self._erase_once(number)
             if number == 0:
                 passed_s = self._container.clock.monotonic() - began
                 await asyncio.sleep(max(0.0, SETTLE_S - passed_s))
@@ -177,28 +177,28 @@ class Erasure:
             if found == 0 and number > 0:
                 chats = await self._rewrite_archive()
                 return [
-                    Done("messages", TIERS, "messages whose text was deleted", places),
+                    Done("messages", TIERS, "messages whose text was deleted", total),
                     Done("messages", BUCKET, "chats deleted from the archive", chats),
                 ]
         raise Unavailable("every pass found new messages of the user")
 
     async def _erase_once(self, number: int) -> tuple[int, int]:
-        """Delete the texts found; return their number, and the number of all messages found."""
-        found = places = 0
+        """Delete the texts found; return their number, and the number of messages found."""
+        found = total = 0
         async for page in self._private.user_messages.iter_entries(self._user):
             for entry in page:
-                places += entry.kind not in frames.ENTRY_KINDS
-                # An edit is deleted with its message; later passes find edits without one.
+                total += entry.kind not in frames.ENTRY_KINDS
+                # An edit is deleted with its message; later passes find edits of missing messages.
                 if not has_text(entry) or (entry.kind == "edit" and number == 0):
                     continue
                 found += 1
                 is_gone = await self._private.eraser.erase(self._user, entry)
                 if not is_gone and number > 1:
-                    # Gone from Redis, still in DynamoDB: no pending change will delete it.
+                    # The message is only in DynamoDB, where no pending change will delete it.
                     rev = max(entry.rev, entry.seq) + 1
                     await self._container.message_changes.blank(entry.chat, entry.ts, rev)
                 failpoint("erasure.in_messages")
-        return found, places
+        return found, total
 
     async def _rewrite_archive(self) -> int:
         """Remove deleted messages from the archive objects; return the number of chats."""
@@ -266,7 +266,7 @@ class Erasure:
                 await self._private.jobs.delete_waiting(job)
                 await self._private.jobs.delete(name, job.expires_at)
                 if job.state == "running":
-                    # Its worker fails to renew the lease, and uploads no more.
+                    # Wait until the lease ends; then the worker no longer uploads.
                     wait_s = job.until_ms / 1000 - self._container.clock.time()
                     await asyncio.sleep(max(0.0, min(wait_s, LEASE_S)))
             await self._private.exports.remove(name)
@@ -307,9 +307,9 @@ class Erasure:
     async def _check(self) -> list[Done]:
         """Scan again, after the operations in progress at the start have finished."""
         webhooks = self._container.settings.webhooks
-        told_s = webhooks.timeout_s if webhooks.events_url is not None else 0.0
+        event_s = webhooks.timeout_s if webhooks.events_url is not None else 0.0
         for _ in range(PASSES_MAX):
-            await asyncio.sleep(max(SETTLE_S, told_s))
+            await asyncio.sleep(max(SETTLE_S, event_s))
             found, _ = await self._erase_once(1)
             found += sum((await self._delete_from_redis()).values())
             found += sum(
@@ -320,7 +320,7 @@ class Erasure:
             if found == 0:
                 await self._rewrite_archive()
                 await self._private.rows.remove_trails(self._user)
-                # Last, because they point to the messages of companions.
+                # Delete the sessions last, because they point to the companions' messages.
                 await self._container.get(CompanionContainer).session_rows.remove_all(self._user)
                 return [Done("check", f"{TIERS}, {DIRECTORY}", "found in a second pass", 0)]
             await wait_until_persisted(self._container)

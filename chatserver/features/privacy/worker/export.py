@@ -1,8 +1,8 @@
 """Export worker: builds ZIPs of users' data and uploads them to S3.
 
-It waits until the warm tier has all committed messages, then builds and uploads the ZIP.
-Crash-safe: the next worker starts again, and its ZIP replaces the one that the first worker
-uploaded. A ZIP is removed when it expires, and when its user is erased.
+The worker waits until the warm tier has all committed messages, then builds and uploads the ZIP.
+Crash-safe: the next worker starts over, and its ZIP replaces an earlier upload. A ZIP is deleted
+when it expires or its user is erased.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ class ExportWorker:
         """Build and upload the export of a job.
 
         Raises:
-            TooLarge: it would exceed the size limit.
+            TooLarge: the ZIP would exceed the size limit.
             NotFound: the user no longer exists.
             Unavailable: a store is unavailable; retry.
-            JobLost: another worker has the job, or its user is erased.
+            JobLost: another worker has claimed the job, or its user is erased.
         """
         job = claimed.job
         await wait_until_persisted(self._container)

@@ -26,7 +26,6 @@ class ExportZip:
         self._bytes_max = bytes_max
 
     async def put_text(self, name: str, content: bytes) -> None:
-        """Write a whole file."""
         await asyncio.to_thread(self._zip.writestr, name, content)
         self._check()
 
@@ -65,7 +64,7 @@ class ExportZip:
             self._zip.close()
 
     async def finish(self) -> tuple[IO[bytes], int]:
-        """Complete the ZIP; return its file, at the start, and its size."""
+        """Complete the ZIP; return its file, positioned at the start, and its size."""
         await asyncio.to_thread(self._zip.close)
         size = self._file.tell()
         self._check()

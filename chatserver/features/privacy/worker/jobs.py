@@ -2,12 +2,12 @@
 
 ::
 
-    waiting jobs ─► claim for `lease_s` ─► work, lease renewed meanwhile ─► finish
+    waiting jobs ─► claim for `LEASE_S` ─► work, lease renewed meanwhile ─► finish
                         ▲                      │ store unavailable           │
                         └── later, any worker ─┴── error in the work ────────┴─► failed, with reason
 
-A worker that was killed holds its job for at most `lease_s`. A worker that was suspended for longer
-is cancelled at its next renewal, and its writes to the job are rejected.
+A worker that was killed holds its job for at most `LEASE_S`. The work of a worker that was
+suspended for longer is cancelled at the next renewal, and its writes to the job are rejected.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ PERSISTED_S_MAX = 60.0
 
 
 class JobLost(Unavailable):
-    """Another worker has the job now."""
+    """Another worker has claimed the job, or it was deleted."""
 
 
 class ClaimedJob:
-    """A job that this worker has leased, as long as it renews the lease."""
+    """A job that this worker has leased; the worker must renew the lease."""
 
     def __init__(self, container: StorageContainer, job: Job) -> None:
         self.job = job
@@ -51,7 +51,6 @@ class ClaimedJob:
         self._hold_ms = int(LEASE_S * 1000)
 
     def now_ms(self) -> int:
-        """Return the current time."""
         return int(self._container.clock.time() * 1000)
 
     async def update(self, **changes: Any) -> None:
@@ -89,7 +88,7 @@ class ClaimedJob:
 
 
 class JobWorker:
-    """Runs jobs of one kind, one at a time. `tries_max` None: unlimited tries."""
+    """Runs jobs of one kind, one at a time. `tries_max` is None for unlimited attempts."""
 
     def __init__(
         self,
@@ -110,7 +109,7 @@ class JobWorker:
         """Run jobs until cancelled.
 
         Raises:
-            Unavailable: the directory is unavailable; start again.
+            Unavailable: DynamoDB is unavailable; start again.
         """
         while True:
             if not await self.step():
@@ -172,7 +171,7 @@ async def wait_until_persisted(container: StorageContainer) -> None:
     """Wait until the warm tier has everything that was committed before the call.
 
     Raises:
-        Unavailable: it takes longer than `PERSISTED_S_MAX`.
+        Unavailable: the wait exceeded `PERSISTED_S_MAX`.
     """
     backlogs = [Backlog(container.hot, number) for number in range(container.hot.keys.partitions)]
     newest = [await backlog.get_newest() for backlog in backlogs]

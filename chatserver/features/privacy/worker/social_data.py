@@ -1,8 +1,7 @@
 """A user's social data: export and erasure.
 
-Erasure uses the ordinary operations: edges are removed with both counts, posts are deleted with
-theirs, likes go through the queue. After a crash at any point the graph is consistent, and a repeat
-completes the erasure.
+Erasure uses the ordinary operations of the social graph, which keep all counts correct. After a
+crash at any point the graph is consistent, and a retry completes the erasure.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ class SocialData:
     # Erasure
 
     async def erase(self) -> list[Done]:
-        """Erase all social data of the user; return what was found. Idempotent.
+        """Erase all social data of the user; return the lines of the receipt. Idempotent.
 
         Raises:
-            Unavailable: a store became unavailable; run it again.
+            Unavailable: a store became unavailable; retry.
         """
         edges = await self._end_edges()
         posts = await self._delete_posts()

@@ -1,8 +1,8 @@
 """APNs (Apple's provider API, HTTP/2): applications on iOS, iPadOS, macOS and watchOS, without FCM.
 
 A key of the developer's account (.p8) signs a provider token. Apple requires a renewal no earlier
-than after 20 minutes and no later than after an hour. Messages are encrypted in transit only: Apple
-can read the preview. `notify.preview` omits it.
+than after 20 minutes and no later than after an hour. Messages are encrypted in transit only, so
+Apple can read the preview unless `notify.preview` is off.
 
 A response is classified by Apple's reason, not by its status alone: `TooManyRequests` concerns one
 device, `BadDeviceToken` and `Unregistered` end a subscription, any other 400 or 403 needs a fix by
@@ -87,7 +87,7 @@ def is_apns_wanted(settings: Notify) -> bool:
 
 
 def check_apns(settings: Notify) -> None:
-    """Check that a worker can push with these settings, of which at least one is present.
+    """Check the APNs settings. Call this if at least one of them is present.
 
     Raises:
         ConfigError: lists all problems; the key is not shown.
@@ -122,10 +122,10 @@ def check_apns(settings: Notify) -> None:
 
 
 def load_apns_key(text: str) -> ec.EllipticCurvePrivateKey:
-    r"""Parse the key of a .p8 file; line breaks may be written as ``\n``, as in variables.
+    r"""Parse the key of a .p8 file; line breaks may be ``\n``, as in environment variables.
 
     Raises:
-        ValueError: the text is not such a key.
+        ValueError: the text is not an unencrypted P-256 key.
     """
     try:
         key = load_pem_private_key(text.replace("\\n", "\n").encode(), password=None)
@@ -160,11 +160,10 @@ class ProviderToken:
         return self._token
 
     def expire(self, token: str) -> None:
-        """Discard a token that Apple calls expired, so that the next push uses a new one.
+        """Discard a token that Apple reports as expired, so that the next push uses a new one.
 
-        Of many pushes with one token only the first one has an effect, at most once in `FORCED_S`.
-        Otherwise a server with a wrong clock would sign a token for each push, which Apple rejects,
-        too.
+        Only the first report of a token has an effect, at most once in `FORCED_S`. Otherwise a
+        server with a wrong clock would sign a new token, which Apple rejects too, for each push.
         """
         now = self._clock.monotonic()
         if token != self._token:
@@ -175,7 +174,7 @@ class ProviderToken:
 
 
 class Apns:
-    """Push provider for applications on Apple systems. A `Provider`."""
+    """Push provider for applications on Apple systems; implements `Provider`."""
 
     def __init__(self, server: Http2, settings: Notify, clock: Clock) -> None:
         self._server = server
@@ -194,7 +193,6 @@ class Apns:
         self._warned: dict[str, float] = {}
 
     def lane_of(self, subscription: Subscription) -> str:
-        """Return the host of APNs."""
         return self._lane
 
     async def send(self, subscription: Subscription, notice: Notice) -> Verdict:
@@ -279,7 +277,7 @@ class Apns:
 
 
 def _read(answer: Answer) -> tuple[str, int | None]:
-    """Return Apple's error reason, and since when (ms) the device is unregistered."""
+    """Return Apple's error reason, and the time (ms) at which the device was unregistered."""
     try:
         fields = json.loads(answer.body)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
 """FCM (HTTP v1): applications on Android, and on iOS through FCM's connection to APNs.
 
 The service account's key is exchanged for an access token, valid for an hour. Messages are
-encrypted in transit only: Google can read the preview. `notify.preview` omits it.
+encrypted in transit only, so Google can read the preview unless `notify.preview` is off.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ServiceAccount:
 
 
 class Fcm:
-    """Push provider for applications. A `Provider`."""
+    """Push provider for applications; implements `Provider`."""
 
     def __init__(
         self,
@@ -85,7 +85,6 @@ class Fcm:
         self._token_lock = asyncio.Lock()
 
     def lane_of(self, subscription: Subscription) -> str:
-        """Return the host of FCM."""
         return urlsplit(self._url).netloc
 
     async def send(self, subscription: Subscription, notice: Notice) -> Verdict:
@@ -109,7 +108,6 @@ class Fcm:
         return self._classify(answer)
 
     def message_of(self, subscription: Subscription, notice: Notice) -> dict[str, Any]:
-        """Return the FCM message of a notice."""
         android: dict[str, Any] = {"tag": notice.chat}
         aps: dict[str, Any] = {"sound": "default", "thread-id": notice.chat}
         if notice.badge is not None:

@@ -59,7 +59,7 @@ class Provider(Protocol):
 
 
 def classify(answer: Answer) -> Verdict:
-    """Classify a response by its status; providers check the body first."""
+    """Classify a response by its status; providers also check the body."""
     status, reason = answer.status, f"status {answer.status}"
     if answer.is_ok:
         return Verdict(Outcome.SENT)

@@ -21,7 +21,7 @@ FCM_URL = "https://fcm.googleapis.com"
 
 
 def check_providers(settings: Notify) -> None:
-    """Check, before a worker starts, that it can push with these settings.
+    """Check the settings of all push providers before a worker starts.
 
     Raises:
         ConfigError: lists all problems.

@@ -4,14 +4,14 @@
 
     deliver ─► lane of the service: room? ─► claim ─► send ─► classify
                   ▲    circuit open: wait                │ certainly not accepted
-                  └────────── backoff, Retry-After ──────┘ (at most `attempts_max`, `give_up_s`)
+                  └────────── backoff, Retry-After ──────┘ (at most `ATTEMPTS_MAX`, `GIVE_UP_S`)
 
 Each service has a lane with a limit on concurrent calls, a limit on waiting pushes, and a circuit
-breaker. The circuit opens after `FAILURES_MAX` consecutive failures and closes after some seconds,
-longer each time. A push whose lane is full is dropped and counted; other lanes are not affected.
+breaker. The circuit opens after `FAILURES_MAX` consecutive failures, first for `OPEN_S`, then twice
+as long each time. A push whose lane is full is dropped; other lanes are not affected.
 
-At most once: the claim is made in Redis before the first attempt. A retry follows only a response
-that rules out that the push was accepted. The pushes that a crashed process claimed are lost.
+At most once: a push is claimed in Redis before the first attempt, and retried only if it was
+certainly not accepted. Pushes that a crashed process had claimed are lost.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GIVE_UP_S = 300.0  # no attempt starts later
 IN_FLIGHT_MAX = 8  # concurrent calls of one push service
 
 WAITING_MAX = 1_000  # pushes per service
-LANES_MAX = 1_000  # services; chosen by users' browsers
+LANES_MAX = 1_000  # push services; users' browsers choose them
 FAILURES_MAX = 5
 OPEN_S = 5.0  # first open period of a circuit
 OPEN_S_MAX = 60.0
@@ -59,7 +59,7 @@ class _Lane:
     opened: int = 0  # consecutive openings
     blocked_until: float = 0.0
 
-    def note(self, verdict: Verdict, now: float) -> None:
+    def record(self, verdict: Verdict, now: float) -> None:
         """Update the circuit breaker with an outcome."""
         match verdict.outcome:
             case Outcome.BUSY if not verdict.is_device_only:
@@ -104,7 +104,7 @@ class PushSender:
         return subscription.kind in self._providers
 
     def deliver(self, subscription: Subscription, notice: Notice) -> asyncio.Future[None]:
-        """Start a delivery; the future is done after the first attempt, or when it is given up.
+        """Start a delivery; the future is done after the first attempt, or if none is made now.
 
         Guarantees:
             At most once per device and message, see the module docstring.
@@ -171,7 +171,7 @@ class PushSender:
                 if verdict is None:
                     PUSH_NOTICES.labels("not_wanted").inc()
                     return
-                lane.note(verdict, self._clock.monotonic())
+                lane.record(verdict, self._clock.monotonic())
             finally:
                 lane.slots.release()
                 _resolve(attempted)
@@ -188,7 +188,7 @@ class PushSender:
         log.warning("push.given_up", user=subscription.user, subscription=subscription.id)
 
     async def _enter(self, lane: _Lane, give_up_at: float) -> bool:
-        """Wait for a slot while the circuit is closed; False if that would be too late."""
+        """Wait for a slot and a closed circuit; False if that would be after `give_up_at`."""
         while True:
             await lane.slots.acquire()
             now = self._clock.monotonic()

@@ -96,7 +96,7 @@ def _encode(raw: bytes) -> str:
 
 
 def make_dev_settings(secret: str) -> dict[str, str]:
-    """Return the settings of pushes for `chatserver dev`; the same for the same secret."""
+    """Return push settings for `chatserver dev`, derived from `secret`."""
     private, public = derive_vapid_pair(secret)
     return {
         "CHAT_NOTIFY_VAPID_PRIVATE": private,

@@ -1,4 +1,4 @@
-"""Web Push (RFC 8030, 8291): encrypted for one browser, sent to the service that it chose."""
+"""Web Push (RFC 8030, 8291): encrypted for one browser, sent to the browser's push service."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def check_endpoint(endpoint: str, allowed: Destinations) -> str:
     """Validate the endpoint of a browser.
 
     The endpoint must be a public https service. Plain http requires an address, not a name, that is
-    listed in `outbound.allow_private`; this is for development. The addresses of a name are checked
-    at each call.
+    listed in `outbound.allow_private`; this is for development. The addresses of a host name are
+    checked at each call.
 
     Raises:
         BadRequest: the endpoint is not allowed.

@@ -30,7 +30,7 @@ class MutedChats:
         self._table = DIRECTORY.name_in(settings)
 
     async def get_until(self, chat: ChatId, user: UserId) -> int:
-        """Return until when the chat is muted for the user, in ms since 1970; 0 if it is not.
+        """Return the end of the user's mute of a chat (ms since 1970); 0 if it is not muted.
 
         Raises:
             NotFound: there is no such chat, or the user is not a member.
@@ -68,8 +68,8 @@ class MutedChats:
     async def find_unmuted(self, chat: ChatId, users: Sequence[UserId], now: float) -> set[UserId]:
         """Return those of `users` who are members and have not muted the chat. Consistent.
 
-        In a direct chat all `users` count as members, because a new one may have no items yet.
-        `now` is in seconds since 1970. Cost: one BatchGetItem for each 100 users.
+        In a direct chat all `users` count as members, because a new direct chat may have no items
+        yet. `now` is in seconds since 1970. Cost: one BatchGetItem for each 100 users.
         """
         key = records.chat_key(chat)
         keys = [records.row_key(key, records.member_key(user)) for user in users]

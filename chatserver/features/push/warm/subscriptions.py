@@ -7,8 +7,8 @@ Owns, in table `directory`:
     PK push#<id>  SK push#<id>  user S  expires_at N
 
 The id is derived from the target, so a browser that registers again writes the same item. The
-second item is the owner of a target: a browser belongs to the user who registered it last.
-Otherwise the previous user's messages would be shown to the next one. Both items are written in one
+second item records the owner of a target: a browser belongs to the user who registered it last.
+Otherwise a shared browser would show one user's messages to another. Both items are written in one
 transaction. A client registers again at each start; a subscription that is not renewed expires
 after `KEPT_S`.
 """
@@ -60,7 +60,7 @@ class PushSubscriptions:
 
         Guarantees:
             Atomic and idempotent.
-            A previous owner of the same target loses it.
+            The target is removed from its previous owner.
             Bounded: beyond the maximum per user the oldest registrations are removed.
 
         Raises:
@@ -123,7 +123,7 @@ class PushSubscriptions:
     # Removal
 
     async def remove(self, user: UserId, subscription: str, *, until_ms: int | None = None) -> None:
-        """Remove a subscription of the user; with `until_ms`, only if it was registered by then.
+        """Remove a subscription of the user; with `until_ms`, only if it is not newer.
 
         Raises:
             NotFound: the user has no such subscription, or has registered it again since.
@@ -137,7 +137,8 @@ class PushSubscriptions:
             request["ConditionExpression"] = "#created <= :until"
             request["ExpressionAttributeNames"] = {"#created": Field.CREATED}
             request["ExpressionAttributeValues"] = {":until": {"N": str(until_ms)}}
-        # First, because pushes stop without this item. The other one expires if its removal fails.
+        # Delete this item first: pushes stop without it. The other one expires if its deletion
+        # fails.
         try:
             removed = (await self._client.call("delete_item", request)).get("Attributes")
         except ConditionFailed:
@@ -197,7 +198,7 @@ def _decode(row: Item, user: UserId) -> Subscription:
         kind = row[Field.KIND]["S"]
         if kind not in get_args(Kind):
             raise CorruptData(
-                f"directory: a push subscription of {user} has the unknown kind {kind!r}"
+                f"table directory: a push subscription of {user} has the unknown kind {kind!r}"
             )
         return Subscription(
             id=row[Key.SK]["S"].removeprefix(_PREFIX),
@@ -210,4 +211,6 @@ def _decode(row: Item, user: UserId) -> Subscription:
             created_ms=int(row[Field.CREATED]["N"]),
         )
     except (KeyError, ValueError) as exc:
-        raise CorruptData(f"directory: a push subscription of {user} lacks {exc}") from exc
+        raise CorruptData(
+            f"table directory: a push subscription of {user} is invalid: {exc!r}"
+        ) from exc

@@ -1,4 +1,4 @@
-"""Push dispatch: decides which members of a chat get a push, and what it contains.
+"""Push dispatch: the recipients and the content of a chat's pushes.
 
 ::
 
@@ -11,8 +11,8 @@ chat only mentioned users get one, or nobody (`notify.large`).
 
 A client in the foreground needs no push, but Redis reflects a disconnect with a delay: a closed
 session still counts for `presence.offline_grace_s`, and a half-open socket until its ping times
-out. The chat is therefore due again when each of these times has passed. A session that still
-exists then has answered a ping sent after the message. TCP delivers in order, so the device has the
+out. The chat is therefore checked again after each of these times. A session that still exists then
+has answered a ping that was sent after the message. TCP delivers in order, so the device has the
 message.
 """
 
@@ -99,13 +99,13 @@ class PushDispatcher:
         self._settle_ages_s = _settle_ages(container.settings)
 
     async def dispatch(self, due: Due) -> Progress:
-        """Push the messages from `due.since` on to the absent members of a chat.
+        """Send pushes for messages since `due.since` to the members who are not in the foreground.
 
         An attempted push counts as sent, whatever its outcome.
 
         Guarantees:
             Idempotent: a push that was claimed for a device is not sent to it again.
-            No push for users who left, have read the message, or received it in the foreground.
+            Users who left, have read the message or received it in the foreground get no push.
 
         Raises:
             NotFound: there is no such chat.
@@ -132,7 +132,7 @@ class PushDispatcher:
         return self._find_next_check(due, foreground) or done
 
     def _find_next_check(self, due: Due, foreground: Sequence[Message]) -> Progress | None:
-        """Return when to check members in the foreground again, by the newest message of each."""
+        """Return the next check, given the newest message of each member in the foreground."""
         waits = {}
         for message in foreground:
             age_s = (due.claimed_ms - message.ts / 1000) / 1000
@@ -276,7 +276,7 @@ class PushDispatcher:
 
 
 def _settle_ages(settings: config.Settings) -> tuple[float, float]:
-    """Return the message ages after which closed and half-open sessions are known to be gone."""
+    """Return the message ages after which closed and half-open sessions are certainly gone."""
     gateway, grace_s = settings.gateway, settings.presence.offline_grace_s
     # A killed gateway answers no pings: its users count as present until its lease expires.
     lost_s = max(
@@ -286,7 +286,7 @@ def _settle_ages(settings: config.Settings) -> tuple[float, float]:
 
 
 def _newest_for(user: UserId, messages: Sequence[Message], read: int) -> Message | None:
-    """Return the newest message that the user has not read; own messages count as read."""
+    """Return the newest message; None if the user sent or read it."""
     for message in reversed(messages):
         if message.sender == user or message.seq <= read:
             return None

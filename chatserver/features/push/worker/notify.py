@@ -9,9 +9,9 @@ Pushes add no work to the hot path. This worker reads the backlog a second time 
 chat, so a thousand messages of one chat are one unit of work. Persisted entries stay in the backlog
 until this worker has read them, for at most a minute.
 
-Crash-safe at any point: one script advances `told` and records the due chats, a chat that was taken
-becomes due again unless it was finished, and each push is claimed in Redis before it is sent. A
-push may therefore be lost in a crash but is never sent twice.
+Crash-safe at any point: one script advances `told` and records the due chats, a claimed chat
+becomes due again unless it is finished, and each push is claimed in Redis before it is sent. A push
+may therefore be lost in a crash but is never sent twice.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LEASE_S = 6.0
 READ_MAX = 100  # backlog entries; one holds up to redis.batch_max messages
 CHATS_AT_ONCE = 200
 CHAT_S_MAX = 30.0
-HOLD_S = 45.0  # longer than a chat may take: no other worker takes it until then
+HOLD_S = 45.0  # duration of a claim; longer than `CHAT_S_MAX`
 STOP_S = 3.0
 _CHAT_AT = len(b'"chat":"')  # every entry begins with this
 
@@ -100,7 +100,7 @@ class NotifyWorker:
         while True:
             entries = await self._chats.list_after(at, READ_MAX)
             now = self._container.clock.monotonic()
-            # Also written periodically without entries; otherwise trimming stops waiting for this
+            # Recorded periodically even without entries; otherwise trimming stops waiting for this
             # reader.
             if not entries and now - self._recorded_at < LEASE_S:
                 return
@@ -155,7 +155,7 @@ class NotifyWorker:
 
 
 def check_settings(settings: Settings) -> None:
-    """Check, before the start, that pushes can be sent. Raises ConfigError."""
+    """Check the push settings before the worker starts. Raises ConfigError."""
     check_providers(settings.notify)
 
 

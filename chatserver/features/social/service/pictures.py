@@ -1,11 +1,11 @@
 """Profile and post pictures, stored as attachments in a private space of their owner.
 
-An attachment belongs to a chat (decision 0019). A user's pictures belong to a space that only this
-user can access and that has no messages; its id is derived from the user's, like a direct chat's.
-Pictures are uploaded like any attachment. Each use, by a post or as an avatar, is recorded as a
-number in place of message seqs; the file is deleted with its last use.
+An attachment belongs to a chat (decision 0019). Instead, a user's pictures belong to a private
+space, which only this user can access and which has no messages; its id is derived from the user
+id. Pictures are uploaded like any attachment. Each use of a picture, in a post or as the avatar, is
+recorded as a number in place of a message seq. The file is deleted after its last use is removed.
 
-A picture is read only through its post or its user: access to those implies access to the picture.
+A picture is read only through its post or profile: access to these implies access to the picture.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from chatserver.features.attachments.service.uploads import LINK_S, NOTHING_TO_R
 from chatserver.features.attachments.warm import Attachments
 from chatserver.hot.chats.membership import MemberCheck
 
-AVATAR: Final = "avatar"  # use of a user's own picture
+AVATAR: Final = "avatar"  # use as the user's avatar
 
 
 def space_of(user: UserId) -> ChatId:
@@ -41,13 +41,13 @@ def space_of(user: UserId) -> ChatId:
 
 
 class SpaceReaders:
-    """Grants users access to their own picture space; delegates for chats."""
+    """Grants users access to their own picture space; delegates to `chats` for chats."""
 
     def __init__(self, chats: MemberCheck) -> None:
         self._chats = chats
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
-        """Return what a user may read. Raises NotFound."""
+        """Return the range of messages that a user may read. Raises NotFound."""
         if not chat.startswith("s-"):
             return await self._chats.get_reader(chat, user)
         if chat != space_of(user):
@@ -114,5 +114,5 @@ class SocialFiles:
 
 
 def number_of(use: str) -> int:
-    """Return the number that represents a use in an attachment."""
+    """Return the number that represents a use among the message seqs of an attachment."""
     return int.from_bytes(hashlib.blake2b(use.encode(), digest_size=6).digest(), "big") + 1

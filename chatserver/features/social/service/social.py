@@ -3,7 +3,7 @@
 ::
 
     follow ─► no block in either direction ─► both edges and both counts, in one transaction
-    post   ─► post, count and job, in one transaction ─► `timeline_worker` ─► rows, signals
+    post   ─► post, count and job, in one transaction ─► `timeline_fanout` ─► rows, signals
     like   ─► room in the queue? ─► edge ─► post still exists? ─► queue ─► `like_counter`
 
 Every authenticated user may see the profiles, followers and posts of every other user, unless one
@@ -75,7 +75,7 @@ class PostView:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FollowEntry:
-    """A user in a list, with their name and since when (ms) they are in it."""
+    """A user in a list. `since_ms`: time of the follow or like (ms since 1970)."""
 
     user: str
     name: str | None
@@ -163,7 +163,7 @@ class Social:
     async def list_followers(
         self, viewer: UserId, user: UserId, start: Start | None, limit: int
     ) -> FollowPage:
-        """Return a page of a user's followers, by id. Raises as `get_profile`."""
+        """Return a page of a user's followers, sorted by id. Raises as `get_profile`."""
         await self._require(viewer, user)
         page = await self._rows.graph.list_followers(user, start, limit)
         return await self._build_follow_page(page.items, page.next)
@@ -171,7 +171,7 @@ class Social:
     async def list_following(
         self, viewer: UserId, user: UserId, start: Start | None, limit: int
     ) -> FollowPage:
-        """Return a page of the users that a user follows, by id. Raises as `get_profile`."""
+        """Return a page of the users whom a user follows, sorted by id. Raises as `get_profile`."""
         await self._require(viewer, user)
         page = await self._rows.graph.list_following(user, start, limit)
         return await self._build_follow_page(page.items, page.next)
@@ -230,7 +230,7 @@ class Social:
         return (await self.see(author, [after]))[0]
 
     async def delete_post(self, author: UserId, id_: PostId) -> None:
-        """Delete a post. It is invisible after the return; its likes are removed asynchronously.
+        """Delete a post. It is invisible when this returns; its likes are removed asynchronously.
 
         Raises:
             NotFound: the author has no such post.
@@ -261,7 +261,7 @@ class Social:
         return PostViewPage(await self.see(viewer, page.items), page.next)
 
     async def see(self, viewer: UserId, posts: Sequence[Post]) -> list[PostView]:
-        """Return posts as seen by a viewer, in order. Cost: three calls for up to 100."""
+        """Return posts as seen by a viewer, in order. Cost: three calls for up to 100 posts."""
         if not posts:
             return []
         ids = [post.id for post in posts]
@@ -312,11 +312,11 @@ class Social:
     # Likes
 
     async def like(self, user: UserId, post_ref: PostRef) -> None:
-        """Like a post. The count follows within `FLUSH_S`.
+        """Like a post. The count is updated within `FLUSH_S`.
 
         Guarantees:
             Idempotent. If the like cannot be queued because Redis is down, it is rolled back. A
-            crash at this moment leaves a count that is off by one until the next audit.
+            crash before that leaves the count off by one until the next audit.
 
         Raises:
             NotFound: there is no such post.
@@ -330,7 +330,7 @@ class Social:
         if not await self._rows.likes.like(user, post_ref, self._now_ms()):
             return
         try:
-            # A concurrent deletion removes only the likes that exist then, possibly not this one.
+            # A concurrent deletion of the post may not have removed this like.
             await self._rows.posts.get_post(post_ref.author, post_ref.post)
             await self._queue.add(post_ref.post, 1)
         except ChatError:
@@ -338,7 +338,12 @@ class Social:
             raise
 
     async def unlike(self, user: UserId, post_ref: PostRef) -> None:
-        """Remove a like; also from a deleted post. Guarantees and errors as `like`."""
+        """Remove a like, even from a deleted post. Guarantees as `like`.
+
+        Raises:
+            Overloaded: the queue of uncounted likes is full.
+            Unavailable: the like may or may not have been removed.
+        """
         await self._queue.check_room(post_ref.post)
         if not await self._rows.likes.unlike(user, post_ref):
             return
@@ -351,7 +356,7 @@ class Social:
     async def list_likes(
         self, viewer: UserId, post_ref: PostRef, start: Start | None, limit: int
     ) -> FollowPage:
-        """Return a page of the users who like a post, by id. Raises as `get_post`."""
+        """Return a page of the users who like a post, sorted by id. Raises as `get_post`."""
         await self._require_together(viewer, UserId(post_ref.author))
         await self._rows.posts.get_post(post_ref.author, post_ref.post)
         page = await self._rows.likes.list_likes(post_ref.post, start, limit)

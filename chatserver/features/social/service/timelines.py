@@ -6,8 +6,8 @@
     posts of followed authors with ├──► merge ──► still followed? ──► current posts
     too many followers (merged) ───┘                └── no: omitted     └── deleted: row removed
 
-Rows refer to posts and do not contain them. A page is full if there is more, except when the limit
-on its work is reached.
+Rows refer to posts and do not contain them. A page that is not the last one is full, unless
+`ROUNDS_MAX` is reached.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class Timelines:
     ) -> tuple[list[PostView], PostRef | None]:
         """Return a page of a user's timeline, newest first, and the start of the next page.
 
-        It contains the posts of the users they follow, and their own.
+        It contains the user's own posts and those of the users whom they follow.
 
         Guarantees:
-            No post appears twice, on one page or on two. Posts are current: deleted ones, and those
-            of users who are no longer followed, are omitted.
-            Cost: a Query, one more for each merged author, and three to five BatchGetItem.
+            No post appears twice, even on different pages. Deleted posts, and posts of users who
+            are no longer followed, are omitted.
+            Cost: usually a Query, one more for each merged author, and five or six BatchGetItem.
         """
         merged = await self._list_merged(user)
         found: list[Post] = []
@@ -85,7 +85,7 @@ class Timelines:
         return await self._social.see(user, found), before
 
     async def _load(self, user: UserId, lines: list[PostRef]) -> list[Post]:
-        """Return the posts of timeline entries, in order, without deleted and unfollowed ones."""
+        """Return the posts of entries, in order, without deleted posts and unfollowed authors."""
         if not lines:
             return []
         posts, followed = await asyncio.gather(
@@ -111,7 +111,7 @@ class Timelines:
         )
         sources: list[tuple[list[PostRef], bool]] = [own, *others]
         found = {post_ref for lines, _ in sources for post_ref in lines}
-        # Entries below the end of an unfinished page may not be the next ones.
+        # Below the last entry of a source that has more, the list may be incomplete.
         ends = [lines[-1] for lines, is_more in sources if is_more and lines]
         if not ends and any(is_more for _, is_more in sources):
             return [], False
@@ -122,13 +122,13 @@ class Timelines:
     async def _list_of(
         self, author: str, before: PostRef | None, after: PostId, size: int
     ) -> tuple[list[PostRef], bool]:
-        # Posts of the same instant sort by author: this author's may be before or after `before`.
+        # Entries of equal post ids sort by author, so one may be before or after `before`.
         upto = None if before is None else before.post
         ids = await self._posts.list_before(author, upto, after, size)
         return [PostRef(id_, author) for id_ in ids], len(ids) == size
 
     async def _list_merged(self, user: UserId) -> list[str]:
-        """Return the followed authors whose posts are merged, at most `merged_max`."""
+        """Return the followed authors whose posts are merged, at most `MERGED_MAX`."""
         at, authors = self._known
         if self._clock.monotonic() >= at + MERGED_KNOWN_S:
             authors = await self._merged.list_merged(self._oldest())

@@ -1,8 +1,8 @@
 """Audit of table `social`: edges exist in both directions, counts equal the numbers of rows.
 
 The audit scans the whole table once. A suspected mismatch is read again until it is stable, because
-the table changes meanwhile and likes are counted some seconds later. Repairs are conditional on the
-values that were read: counts are set to the numbers of rows, and a one-sided edge is deleted.
+the table changes meanwhile and likes are counted some seconds later. A repair sets a count to the
+number of rows, unless the count has changed since it was read, or deletes a one-sided edge.
 
 Cost: the table is read twice, once by Scan and once by counting; memory for one page.
 """
@@ -36,7 +36,7 @@ class SocialFinding(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Number of rows checked, and of rows that kept changing and could not be checked."""
+    """Numbers of checked rows, and of rows that changed too often to be checked."""
 
     rows: int
     unsteady: int

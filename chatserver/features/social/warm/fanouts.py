@@ -3,13 +3,13 @@
     PK "fanout#<shard>"  SK "<ulid>#<kind>#<author>"  created N (ms)  place? S
     PK "merged"          SK "merged#<author>"         last S
 
-The first kind are jobs: `post` writes a post to the timelines of its author's followers, `gone`
-removes the likes of a deleted one. A job is written in the transaction that creates or deletes the
-post, and deleted when it is done. `place` is its checkpoint, the last follower processed, from
-which another worker resumes after a crash.
+Items of the first kind are jobs: `post` adds a post to the timelines of its author's followers,
+`gone` removes the likes of a deleted post. A job is written in the transaction that creates or
+deletes the post, and deleted when it is done. `place` is its checkpoint: the last follower
+processed, after which another worker resumes if this one crashes.
 
-The second kind are authors with too many followers for fan-out on write. Readers merge their posts
-at read time; `last` is the newest one.
+Items of the second kind are authors with too many followers for fan-out on write. Their posts are
+merged into timelines at read time; `last` is the newest post.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def decode_job(item: Item) -> Job:
         post, kind, author = item[Field.SK]["S"].split("#")
         created_ms = int(item[Field.CREATED]["N"])
     except (KeyError, ValueError) as exc:
-        raise CorruptData(f"directory: {item.get(Field.SK)} is not a fan-out") from exc
+        raise CorruptData(f"table directory: {item.get(Field.SK)} is not a fan-out job") from exc
     place = item[Field.PLACE]["S"] if Field.PLACE in item else None
     return Job(cast(JobKind, kind), PostRef(PostId(post), author), created_ms, place)
 
@@ -84,7 +84,7 @@ class Fanouts:
         return [decode_job(item) for item in (await self._client.call("query", request))["Items"]]
 
     async def save_checkpoint(self, job: Job, place: str) -> None:
-        """Checkpoint a job; never move the checkpoint backward or recreate a finished job."""
+        """Advance a job's checkpoint. It never moves backward; a finished job is not recreated."""
         await self._update(
             {
                 "Key": job_key(job.kind, job.post_ref),
@@ -103,7 +103,7 @@ class Fanouts:
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
     async def put_merged(self, post_ref: PostRef) -> None:
-        """Record that a post is merged at read time. Idempotent."""
+        """Record a post for merging at read time. Idempotent."""
         await self._update(
             {
                 "Key": row_key(MERGED, f"{MERGED}#{post_ref.author}"),

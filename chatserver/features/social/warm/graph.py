@@ -2,7 +2,7 @@
 
 A follow is one transaction that writes four items, both edges and both counts. Its conditions are
 that no edge exists and that neither user blocks the other (items of `directory`, checked but not
-written). A repeat therefore changes nothing, and counts always equal the numbers of edges. After a
+written). A retry therefore changes nothing, and counts always equal the numbers of edges. After a
 block has removed the existing edges, no new edge can appear.
 
 Cost: 12 write units to follow (four items and two checks, doubled as in all transactions), 8 to
@@ -28,7 +28,7 @@ from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
 from chatserver.warm.schema.tables import SOCIAL, DirectoryField
 from chatserver.warm.schema.tables import SocialField as Field
 
-# Indexes of the actions in the transaction of `follow` that may fail.
+# Indexes of the actions in the transaction of `follow` whose conditions may fail.
 _EDGE, _COUNT, _BLOCKS = 0, 3, slice(4, 6)
 FOLLOWERS_READ_MAX: Final = 500  # per page of `iter_edges`
 
@@ -43,7 +43,7 @@ class SocialGraph:
         """Make `user` follow `other`; False if the edge exists already.
 
         Guarantees:
-            Atomic, also under concurrency. A repeat changes nothing.
+            Atomic, even under concurrency. A retry changes nothing.
             Cost: one transaction, 12 write units.
 
         Raises:
@@ -80,7 +80,7 @@ class SocialGraph:
         return True
 
     async def unfollow(self, user: str, other: str) -> bool:
-        """Make `user` unfollow `other`; False if there was no edge. As `follow`, 8 write units."""
+        """Make `user` unfollow `other`; False if there was no edge. Atomic; 8 write units."""
         table = self._table
         follower, following = _edge_keys(user, other)
         actions = [
@@ -119,11 +119,11 @@ class SocialGraph:
         return {social.decode_edge(item).user for item in found}
 
     async def list_followers(self, user: str, start: Token | None, limit: int) -> Page[GraphEdge]:
-        """Return a page of a user's followers, by id. Eventually consistent, one Query."""
+        """Return a page of a user's followers, sorted by id. Eventually consistent, one Query."""
         return await self._list(social.follower_key(user), start, limit)
 
     async def list_following(self, user: str, start: Token | None, limit: int) -> Page[GraphEdge]:
-        """Return a page of a user's followed users, by id. Eventually consistent, one Query."""
+        """Return a page of followed users, sorted by id. Eventually consistent, one Query."""
         return await self._list(social.following_key(user), start, limit)
 
     async def _list(self, partition: str, start: Token | None, limit: int) -> Page[GraphEdge]:
@@ -136,11 +136,11 @@ class SocialGraph:
         return await read_page(self._table.client, span, query, load, limit=limit, start=start)
 
     async def list_followers_after(self, user: str, after: str | None, limit: int) -> list[str]:
-        """Return up to `limit` followers by id, after a given one.
+        """Return up to `limit` followers after a given id, sorted by id.
 
         Guarantees:
-            Consistent: a user who follows from before the first page until after the last one is on
-            a page, regardless of concurrent changes. Fewer than `limit`: there are no more.
+            Consistent: a user who follows during the whole iteration is on a page, regardless of
+            concurrent changes. A page with fewer than `limit` users is the last one.
         """
         return [edge.user for edge in await self._after(social.follower_key(user), after, limit)]
 

@@ -1,9 +1,9 @@
 """Likes and their counts in table `social`; see `chatserver.features.social.warm.rows`.
 
 A like is an edge, written in one transaction with a link in the user's own partition of
-`directory`, ``u#<user>`` / ``liked#<ulid>#<author>``. Likes are stored under other users' posts;
-the links find them when the user is erased. The count is not part of the transaction, because a
-post with thousands of likes in a second would have one item written thousands of times. Likes go
+`directory`, ``u#<user>`` / ``liked#<ulid>#<author>``. An erasure of the user finds the likes, which
+are stored with other users' posts, through these links. The count is not part of the transaction;
+otherwise thousands of likes of a post in a second would write one item thousands of times. Likes go
 into a queue (`chatserver.features.social.hot`), and `worker/like_counter.py` adds many at once.
 
 `batch` of the count is the newest queue entry included in `n`. An update is conditional on `batch`
@@ -56,7 +56,7 @@ class SocialLikes:
         """Add a user's like to a post; False if it exists already.
 
         Guarantees:
-            Atomic; a repeat changes nothing. Cost: a transaction of two items that no other user
+            Atomic; a retry changes nothing. Cost: a transaction of two items that no other user
             writes.
         """
         edge = self._edge(user, post_ref.post) | {Field.AT: {"N": str(now_ms)}}
@@ -68,7 +68,7 @@ class SocialLikes:
         return True
 
     async def unlike(self, user: str, post_ref: PostRef) -> bool:
-        """Remove a user's like from a post; False if there was none. As `like`."""
+        """Remove a user's like from a post; False if there was none. Guarantees as `like`."""
         link = {"TableName": self._table.directory, "Key": _link(user, post_ref)}
         actions = [self._table.delete(self._edge(user, post_ref.post)), {"Delete": link}]
         try:
@@ -78,13 +78,13 @@ class SocialLikes:
         return True
 
     async def find_liked(self, user: str, posts: Collection[PostId]) -> set[PostId]:
-        """Return those of `posts` that a user likes. One call for up to 100."""
+        """Return those of `posts` that a user likes. One call for up to 100 posts."""
         keys = [self._edge(user, post) for post in sorted(set(posts))]
         items = await get_items(self._table.client, self._table.name, keys)
         return {PostId(item[Field.PK]["S"].split("#")[1]) for item in items}
 
     async def list_likes(self, post: PostId, start: Token | None, limit: int) -> Page[GraphEdge]:
-        """Return a page of the users who like a post, by id. Eventually consistent, one Query."""
+        """Return a page of a post's likes, sorted by user. Eventually consistent, one Query."""
         span = Span(SOCIAL, social.likelist_key(post))
 
         async def load(rows: list[Item]) -> Sequence[GraphEdge]:
@@ -169,9 +169,9 @@ class SocialLikes:
         return True
 
     async def remove_some(self, post_ref: PostRef, limit: int) -> int:
-        """Remove up to `limit` likes of a deleted post; return how many there were.
+        """Remove up to `limit` likes of a deleted post, with their links; return their number.
 
-        The links in the users' partitions are removed, too. Fewer than `limit`: there are no more.
+        If the number is less than `limit`, no likes are left.
         """
         span = Span(SOCIAL, social.likelist_key(post_ref.post))
         request = {**span.query(self._table.settings), "ConsistentRead": True, "Limit": limit}
@@ -195,7 +195,7 @@ class SocialLikes:
 
 
 def parse_link(name: str) -> PostRef:
-    """Parse the post of a link from the end of its sort key."""
+    """Parse the post from the end of a link's sort key."""
     post, _, author = name.partition("#")
     return PostRef(PostId(post), author)
 

@@ -36,7 +36,7 @@ class SocialPosts:
         """Store a post, count it and create its fan-out job.
 
         Guarantees:
-            Atomic; a repeat with the same post changes nothing.
+            Atomic; a retry with the same post changes nothing.
             Cost: one transaction of four rows.
 
         Raises:
@@ -96,10 +96,10 @@ class SocialPosts:
         return before, dataclasses.replace(before, edited_ms=now_ms, **changes)  # type: ignore[arg-type]
 
     async def delete_post(self, author: str, id_: PostId, now_ms: int) -> bool:
-        """Delete a post, decrement the count and create the like removal job; False if absent.
+        """Delete a post, decrement the count and create the like removal job; False if not found.
 
         Guarantees:
-            Atomic; a repeat changes nothing. One transaction of four rows.
+            Atomic; a retry changes nothing. Cost: one transaction of four rows.
         """
         table = self._table
         likes = social.row_key(social.likecount_key(id_), social.COUNT)

@@ -58,8 +58,8 @@ class SocialProfiles:
         """Create the missing profile of an older user.
 
         Guarantees:
-            It matches the user's item in `directory`, also under concurrent changes. An erased user
-            gets no profile.
+            The profile matches the user's item in `directory`, even under concurrent changes. No
+            profile is created for an erased user.
 
         Raises:
             NotFound: there is no such user.
@@ -78,7 +78,7 @@ class SocialProfiles:
             except ConditionFailed as exc:
                 if exc.stored[1] is not None:
                     return social.decode_info(exc.stored[1])
-                continue  # the item just changed
+                continue  # the item has changed
             return info
         raise NotFound("user: does not exist")
 
@@ -134,7 +134,6 @@ class SocialProfiles:
 
 
 def encode_info(info: Info) -> Item:
-    """Return the row of a profile."""
     item = social.row_key(social.user_key(info.user), social.INFO)
     for name, text in (
         (Field.NAME, info.name),

@@ -11,13 +11,13 @@
 | likecount | `p#<ulid>#likecount` | `count`                | `n batch?`                         |
 | line      | `u#<user>#timeline`  | `p#<ulid>#u#<author>`  | `ttl`                              |
 
-`count` is its own item, because it changes often and should not rewrite the bytes of `info`. Ids
+`count` is a separate item, because it changes often and should not rewrite the bytes of `info`. Ids
 contain no ``#``, so no two rows share a key. The writers are `profiles`, `graph`, `posts`, `likes`
 and `timelines`, all in this package.
 
 Invariants: an edge exists in both directions or in none. `follower#`, `following#` and `post#`
 always equal the numbers of rows, because both change in the same transactions. A likecount exists
-as long as its post; its `n` follows the likelist, see `likes`.
+as long as its post; its `n` is updated with a delay, see `likes`.
 """
 
 from __future__ import annotations
@@ -45,52 +45,43 @@ LIKED_PREFIX: Final = "liked#"
 
 
 def user_key(user: str) -> str:
-    """Return the partition of a user's info and count; also the sort key in edges."""
+    """Return the partition key of a user's info and count; also the sort key in edges."""
     return f"{_USER}{user}"
 
 
 def follower_key(user: str) -> str:
-    """Return the partition of a user's followers."""
     return f"{_USER}{user}#follower"
 
 
 def following_key(user: str) -> str:
-    """Return the partition of the users that a user follows."""
     return f"{_USER}{user}#following"
 
 
 def posts_key(user: str) -> str:
-    """Return the partition of a user's posts."""
     return f"{_USER}{user}#post"
 
 
 def post_key(post: PostId) -> str:
-    """Return the sort key of a post."""
     return f"{_POST}{post}"
 
 
 def likelist_key(post: PostId) -> str:
-    """Return the partition of a post's likes."""
     return f"{_POST}{post}#likelist"
 
 
 def likecount_key(post: PostId) -> str:
-    """Return the partition of a post's like count."""
     return f"{_POST}{post}#likecount"
 
 
 def timeline_key(user: str) -> str:
-    """Return the partition of a user's timeline."""
     return f"{_USER}{user}#timeline"
 
 
 def entry_key(post_ref: PostRef) -> str:
-    """Return the sort key of a timeline entry."""
     return f"{_POST}{post_ref.post}#{_USER}{post_ref.author}"
 
 
 def row_key(partition: str, sort: str) -> Item:
-    """Return the key of a row."""
     return {Field.PK: {"S": partition}, Field.SK: {"S": sort}}
 
 
@@ -98,7 +89,6 @@ def row_key(partition: str, sort: str) -> Item:
 
 
 def encode_post(post: Post) -> Item:
-    """Return the row of a post."""
     item = row_key(posts_key(post.author), post_key(post.id))
     item[Field.CONTENT] = {"S": post.content}
     item[Field.CREATED] = {"N": str(post.created_ms)}
@@ -125,7 +115,6 @@ def decode_post(item: Item) -> Post:
 
 
 def decode_info(item: Item) -> Info:
-    """Decode a profile."""
     return Info(
         user=item[Field.PK]["S"].removeprefix(_USER),
         name=_find_text(item, Field.NAME),
@@ -135,7 +124,6 @@ def decode_info(item: Item) -> Info:
 
 
 def decode_counts(item: Item) -> Counts:
-    """Decode a count row."""
     return Counts(
         followers=_number(item, Field.FOLLOWERS),
         following=_number(item, Field.FOLLOWING),
@@ -144,12 +132,10 @@ def decode_counts(item: Item) -> Counts:
 
 
 def decode_edge(item: Item) -> GraphEdge:
-    """Decode a follow edge."""
     return GraphEdge(item[Field.SK]["S"].removeprefix(_USER), _number(item, Field.SINCE))
 
 
 def decode_like(item: Item) -> GraphEdge:
-    """Decode a like edge."""
     return GraphEdge(item[Field.SK]["S"].removeprefix(_USER), _number(item, Field.AT))
 
 
@@ -162,7 +148,7 @@ def parse_entry(text: str) -> PostRef:
     """Parse a timeline entry from its sort key. Raises CorruptData."""
     parts = text.split("#")
     if len(parts) != 4:
-        raise CorruptData(f"social: {text} is not a timeline row")
+        raise CorruptData(f"table social: {text} is not a timeline row")
     return PostRef(PostId(parts[1]), parts[3])
 
 
@@ -179,7 +165,7 @@ def _number(item: Item, name: str) -> int:
 
 
 def _corrupt(item: Item, what: str) -> CorruptData:
-    return CorruptData(f"social: {item.get(Field.PK)}/{item.get(Field.SK)} is no {what}")
+    return CorruptData(f"table social: {item.get(Field.PK)}/{item.get(Field.SK)}: invalid {what}")
 
 
 # Writes

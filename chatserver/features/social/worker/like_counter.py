@@ -8,8 +8,8 @@
 
 One worker, the lease holder, counts a partition. It may crash at any point, and two workers may
 overlap for a moment. The count stores the last queue entry it includes, so no entry counts twice.
-The queue is trimmed only after counting, so no entry is missed. An entry waits for half of
-`flush_s` and for the writes.
+The queue is trimmed only after counting, so no entry is missed. An entry waits for at most half of
+`FLUSH_S`, plus the time of the writes.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ class CountersWorker:
                 await asyncio.sleep(min(FLUSH_S, LEASE_S) / 2)
 
     async def step(self) -> bool:
-        """Count up to `batch_max` queued likes; return whether there may be more.
+        """Count up to `BATCH_MAX` queued likes; return whether there may be more.
 
         Guarantees:
-            Repeatable: entries that are already counted are not counted again.
+            Idempotent: no entry is counted twice.
         """
         waiting = await self._queue.list_waiting(BATCH_MAX)
         self._lag.set(get_age_s(waiting[0], self._clock.time()) if waiting else 0.0)

@@ -40,7 +40,7 @@ log = structlog.get_logger()
 PAGE = 500  # followers between two checkpoints
 WRITES_IN_FLIGHT_MAX = 8  # concurrent batches of 25 rows
 POLL_S = 0.1
-LOOK_S = 5.0  # without a notification
+LOOK_S = 5.0  # poll interval without a wake-up
 LEASE_S = 10.0
 
 JOBS_MAX: Final = 50  # per poll
@@ -119,14 +119,14 @@ class TimelineWorker:
             return  # the post or its author was deleted
         _, counts = await self._social.profiles.find_profile(author)
         followers_max = self._settings.fanout_followers_max
-        # A started fan-out continues as it began, because some followers have the post.
+        # A fan-out that has begun continues, because some timelines already have the post.
         is_merged = job.place is None and counts.followers > followers_max
         if is_merged:
             await self._social.fanouts.put_merged(job.post_ref)
         if job.place is None:
             await self._write(job, [author])  # users see their own posts in their timeline
-        version, place = 0, job.place
-        while not is_merged or version < followers_max:
+        count, place = 0, job.place
+        while not is_merged or count < followers_max:
             page = await self._social.graph.list_followers_after(author, place, PAGE)
             if page:
                 failpoint("timeline.before_page")
@@ -134,7 +134,7 @@ class TimelineWorker:
                     await self._write(job, page)
                 failpoint("timeline.after_page")
                 await self._signal_online(job, page)
-                version, place = version + len(page), page[-1]
+                count, place = count + len(page), page[-1]
                 if not is_merged:
                     await self._social.fanouts.save_checkpoint(job, place)
                 failpoint("timeline.after_note")
