@@ -50,6 +50,7 @@ PERSIST_START_S = 30
 @click.option("--pairs", default=200, show_default=True, help="Direct chats of two sessions each.")
 @click.option("--window", default=8, show_default=True, help="Messages in flight in each pair.")
 @click.option("--frame-bytes", default=200, show_default=True, help="JSON size of one `send`.")
+@click.option("--gateways", default=1, show_default=True, help="On alternating cores.")
 @click.option("--idle-sessions", default=2000, show_default=True, help="0: not measured.")
 @click.option(
     "--open-rate", type=float, help="Rate of the open loop; default: half of its maximum."
@@ -102,6 +103,7 @@ async def _run(number: int, options: dict[str, Any], folder: Path) -> dict[str, 
         options["load_core"],
         options["appendfsync"],
         options["aof_rewrite"],
+        options["gateways"],
     )
     findings = RunFindings()
     result: dict[str, Any] = {}
@@ -143,7 +145,9 @@ async def _measure_loops(
     result: dict[str, Any],
 ) -> None:
     warmup_s, seconds = options["warmup"], options["seconds"]
-    maximum = await find_open_maximum(pairs, cores, warmup_s / 4, seconds / 4, seed=number)
+    maximum = await find_open_maximum(
+        pairs, cores, warmup_s / 4, max(1.0, seconds / 4), seed=number
+    )
     result["open_maximum_per_second"] = maximum
     rate = options["open_rate"] or maximum / 2
     result["open"] = await open_loop(pairs, cores, rate, warmup_s, seconds, seed=number)

@@ -141,7 +141,9 @@ async def open_pairs(
 ) -> list[Pair]:
     """Return pairs of users, each with an open direct chat without messages."""
     senders = await open_sessions(stack, [f"s{n:05}" for n in range(count)], findings, Session)
-    receivers = await open_sessions(stack, [f"r{n:05}" for n in range(count)], findings, Session)
+    # Of N gateways, one in N pairs has both users on the same one.
+    turn, names = len(stack.gateways), [f"r{n:05}" for n in range(count)]
+    receivers = await open_sessions(stack, names, findings, Session, turn)
     slots = asyncio.Semaphore(_OPENED_AT_ONCE)
 
     async def open_chat(pair: Pair) -> None:

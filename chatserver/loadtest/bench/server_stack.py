@@ -42,20 +42,27 @@ class Placement:
     load_core: int
     appendfsync: Appendfsync = "everysec"
     has_aof_rewrite: bool = False
+    gateways: int = 1  # the second one runs on the load core, the third on the server core, …
+
+    def core_of(self, gateway: int) -> int:
+        """Return the core of the gateway with this number, from 0."""
+        return self.load_core if gateway % 2 else self.server_core
 
 
 @dataclasses.dataclass(slots=True)
 class Stack:
-    """A running gateway, or the stub server in its place, and the Redis behind it."""
+    """Running gateways, or the stub server in their place, and the Redis behind them."""
 
-    gateway: Server
+    gateways: list[Server]
     redis: Server | None
     env: dict[str, str]
     secret: str
 
     def pids(self) -> dict[str, int]:
-        """Return role → process: those on the server core, and this one."""
-        pids = {"gateway": pid_of(self.gateway), "load": os.getpid()}
+        """Return role → process: gateways, Redis, and this one."""
+        first, *others = map(pid_of, self.gateways)
+        pids = {"gateway": first, "load": os.getpid()}
+        pids |= {f"gateway_{number}": pid for number, pid in enumerate(others, 2)}
         if self.redis is not None:
             pids["redis"] = pid_of(self.redis)
         return pids
@@ -100,23 +107,22 @@ def stub_stack(placement: Placement, folder: Path, fault: str | None) -> Iterato
         arguments += ["--fault", fault]
     launch = module_launch("gateway", arguments, port, folder)
     with running(launch, placement.server_core) as server:
-        yield Stack(server, None, {}, secrets.token_hex(32))
+        yield Stack([server], None, {}, secrets.token_hex(32))
 
 
 @contextlib.contextmanager
 def chat_stack(placement: Placement, folder: Path) -> Iterator[Stack]:
-    """Run Redis, the DynamoDB API server with its tables, the `rpc` worker and one gateway."""
+    """Run Redis, the DynamoDB API server with its tables, the `rpc` worker and the gateways."""
     with contextlib.ExitStack() as exits:
         redis = exits.enter_context(running(_redis(placement, folder), placement.server_core))
         dynamodb = exits.enter_context(
             running(dynamodb_launch(folder / "dynamodb", free_port()), placement.load_core)
         )
-        port, secret = free_port(), secrets.token_hex(32)
+        secret = secrets.token_hex(32)
         env = {
             "CHAT_REDIS_URL": f"redis://{redis.launch.address}/0",
             "CHAT_REDIS_BACKLOG_MAX": str(BACKLOG_MAX),
             "CHAT_GATEWAY_HOST": HOST,
-            "CHAT_GATEWAY_PORT": str(port),
             "CHAT_AUTH_SECRET": secret,
             "CHAT_WARM_ENDPOINT": dynamodb.endpoint,
             "CHAT_WARM_REGION": REGION,
@@ -134,9 +140,13 @@ def chat_stack(placement: Placement, folder: Path) -> Iterator[Stack]:
         whole_env = {**os.environ, **env}
         subprocess.run(command, env=whole_env, check=True, stdout=subprocess.DEVNULL)  # noqa: S603  fixed
         exits.enter_context(worker("rpc", placement, folder, env))
-        launch = module_launch("gateway", [_CLI, "gateway"], port, folder / "gateway", env)
-        gateway = exits.enter_context(running(launch, placement.server_core))
-        yield Stack(gateway, redis, env, secret)
+        gateways = []
+        for number in range(placement.gateways):
+            port, place = free_port(), folder / f"gateway{number}"
+            own_env = {**env, "CHAT_GATEWAY_PORT": str(port)}
+            launch = module_launch("gateway", [_CLI, "gateway"], port, place, own_env)
+            gateways.append(exits.enter_context(running(launch, placement.core_of(number))))
+        yield Stack(gateways, redis, env, secret)
 
 
 def worker(

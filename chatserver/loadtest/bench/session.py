@@ -316,17 +316,25 @@ AnySession = TypeVar("AnySession", bound=Session)
 
 
 async def open_sessions(
-    stack: Stack, users: list[str], findings: RunFindings, kind: type[AnySession]
+    stack: Stack,
+    users: list[str],
+    findings: RunFindings,
+    kind: type[AnySession],
+    users_per_turn: int = 1,
 ) -> list[AnySession]:
-    """Return an authenticated session of each user."""
+    """Return an authenticated session of each user.
+
+    The gateways take turns; each gets `users_per_turn` users in a row.
+    """
     slots = asyncio.Semaphore(_SETUPS_IN_FLIGHT)
     tokens = Tokens(Auth(secret=SecretStr(stack.secret)), SystemClock())
 
-    async def open_one(user: str) -> AnySession:
+    async def open_one(number: int, user: str) -> AnySession:
+        gateway = stack.gateways[number // users_per_turn % len(stack.gateways)]
         async with slots:
             session = kind(user, findings)
-            await session.connect(stack.gateway.port, SUBPROTOCOL)
+            await session.connect(gateway.port, SUBPROTOCOL)
             await session.hello(tokens.mint(UserId(user), _TOKEN_LIFETIME_S))
             return session
 
-    return list(await asyncio.gather(*map(open_one, users)))
+    return list(await asyncio.gather(*map(open_one, range(len(users)), users)))
