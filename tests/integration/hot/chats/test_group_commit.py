@@ -23,7 +23,7 @@ from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
-from chatserver.hot.redis.wire import pack
+from chatserver.hot.redis.packed_call import pack
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec
 from tests.integration.hot.support import ALICE, BOB, CAROL, CHAT, patient

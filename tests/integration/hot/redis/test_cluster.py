@@ -103,7 +103,8 @@ async def test_cluster_client_finds_every_partition_and_loads_scripts_everywhere
         assert await lease.claim()
 
     sizes = [node.ask("DBSIZE") for node in empty.masters()]
-    assert sum(sizes) == 2 * PARTITIONS  # an epoch and a lease each
+    # An epoch, a lease, and the hashes of inbox seqs and of gateways.
+    assert sum(sizes) == 4 * PARTITIONS
     assert all(sizes)
     sha = load_script("accept").sha
     assert all(node.ask("SCRIPT", "EXISTS", sha) == [1] for node in empty.masters())

@@ -59,7 +59,8 @@ async def test_presence_all_withdrawn_leaves_no_key(hot: HotClient, scripts: Scr
     await presence(hot, ONE).withdraw([ALICE])
 
     assert await gateways_of(hot, ALICE) == set()
-    assert not scripts.redis.exists(scripts.keys.online(ALICE), scripts.keys.where(0))
+    assert not scripts.redis.exists(scripts.keys.online(ALICE))
+    assert not scripts.redis.hexists(scripts.keys.where(0), ALICE)
 
 
 async def test_presence_of_one_leaves_the_others_where_they_are(hot: HotClient) -> None:
