@@ -8,8 +8,9 @@ Theory of operation:
   to the end of the line: a chat with 100,000 entries delays another by one chunk per round.
 - Chats with a send that waits to be stored form a separate line with priority. Every
   `ORDINARY_EVERY`-th pick is from the ordinary line, so neither starves.
-- Bound: `bytes_max` of entries in memory. Above it a queue keeps only the backlog position of its
-  entries (`Queued.works` is None); the writer reads them again.
+- Bound: `bytes_max` of entries in memory. The reader waits while the queues are full (`is_full`).
+  Entries that it adds nevertheless keep only their position in the backlog (`Queued.works` is
+  None); the writer loads them.
 
 Invariant: a chunk is the longest prefix of a chat's queue that fits. A restarted worker that has
 read as far as its predecessor cuts a chunk that contains the predecessor's last one.
@@ -104,11 +105,21 @@ class ChatQueues:
         self._waiting = 0  # entries of the chats in both lines
         self._turn = 0
         self._wake_up = asyncio.Event()
+        self.room = asyncio.Event()  # set when the queues are no longer full
         self.is_held = False
         self.bytes = 0
 
-    def add(self, batch: Batch, piece: Piece) -> None:
-        """Queue the entries of a batch for a chat."""
+    @property
+    def is_full(self) -> bool:
+        """Whether to stop adding: memory is used up, and chats wait for a writer."""
+        return self.bytes >= self._bytes_max and not self.is_held and self._has_waiting
+
+    @property
+    def _has_waiting(self) -> bool:
+        return bool(self._awaited or self._ordinary)
+
+    def add(self, batch: Batch, piece: Piece) -> bool:
+        """Queue the entries of a batch for a chat; return False if they are not kept in memory."""
         works: list[Work] | None = piece.works
         count, first = len(piece.works), piece.works[0].committed.seq if piece.works else 0
         is_awaited = any(work.committed.is_awaited for work in piece.works)
@@ -130,6 +141,7 @@ class ChatQueues:
             if is_awaited and self._ordinary.pop(piece.chat, None) is not None:
                 self._awaited[piece.chat] = queue
         self._signal()
+        return works is not None
 
     def release(self) -> None:
         """Allow writers to take chats."""
@@ -205,6 +217,8 @@ class ChatQueues:
             queue.items.popleft()
             queue.awaited -= item.is_awaited
             batches.append(item.batch)
+        if not self.is_full:
+            self.room.set()
         return Chunk(queue, piece, source, batches)
 
     def put_back(self, queue: ChatQueue) -> None:
@@ -218,5 +232,5 @@ class ChatQueues:
         self._signal()
 
     def _signal(self) -> None:
-        if not self.is_held and (self._awaited or self._ordinary):
+        if not self.is_held and self._has_waiting:
             self._wake_up.set()

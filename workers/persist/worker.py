@@ -15,8 +15,9 @@ Crash recovery: a new worker reads up to `ahead` before it writes, skips the ent
 and writes the rest in chunks that contain the last chunks of its predecessor. A text that was
 changed or deleted by then is therefore never stored again in its old form.
 
-Memory: a batch and `AHEAD_BYTES_MAX`. Reading stops `AHEAD_MAX` messages past the
-checkpoint.
+Memory: a batch, `AHEAD_BYTES_MAX` and `CACHE_BYTES_MAX`. Reading waits while the queues are full and
+chats wait for a writer. If none waits, chats with delayed writes have filled the queues, and reading
+continues for the other chats. It stops `AHEAD_MAX` messages past the checkpoint.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ from chatserver.telemetry.tracing import Id, Tracer, tracer
 from chatserver.warm.chats.directory import Mark
 from chatserver.warm.messages.store import PersistItem
 from workers.partitions import run_partitions
+from workers.persist.batch_cache import BatchCache
 from workers.persist.batch_effects import Work, tombstone_in_place_of
 from workers.persist.batch_writer import LeaseLost, NotWritten, Piece, Writer, bury
 from workers.persist.chat_queues import CHUNK_MAX, Batch, ChatQueue, ChatQueues, Chunk
@@ -69,6 +71,7 @@ IDLE_MS = 1000  # longest sleep without new entries
 SLOW_CHATS_MAX = 16  # chats whose writes fail that others do not wait for
 AHEAD_MAX = 200_000  # messages read past the oldest one that is not stored
 AHEAD_BYTES_MAX = 67_108_864  # memory for them; others are read again later
+CACHE_BYTES_MAX = 33_554_432  # memory for batches that are read again
 
 SLOW_WRITES_MAX = 4  # concurrent writes of slow chats
 CHAT_UNREADABLE = "its chat is not readable"
@@ -112,6 +115,8 @@ class PersistWorker:
         self._open_count = 0  # messages and marks in them
         self._settling = asyncio.Lock()
         self._moved = asyncio.Event()
+        self._cache = BatchCache(CACHE_BYTES_MAX)
+        self._loading = asyncio.Lock()
         self._client: redis.asyncio.Redis | None = None  # created when first waiting for entries
 
     async def run(self) -> None:
@@ -142,6 +147,8 @@ class PersistWorker:
         self._slow.clear()
         self._open_count = 0
         self._settling = asyncio.Lock()
+        self._loading = asyncio.Lock()
+        self._cache = BatchCache(CACHE_BYTES_MAX)
         label = str(self._partition)
         metrics.BACKLOG_AGE.labels(label).set_function(self._waiting_s)
         self._count_slow()
@@ -183,7 +190,10 @@ class PersistWorker:
                     "the Redis data epoch has changed; entries already read may be lost"
                 )
             if self._open_count >= AHEAD_MAX and not queues.is_held:
-                await self._wait_for_checkpoint()
+                await self._wait_for(self._moved)
+                continue
+            if queues.is_full:
+                await self._wait_for(queues.room)
                 continue
             entries = await self._backlog.list_after(at, BATCH_MAX)
             if not entries:
@@ -221,19 +231,24 @@ class PersistWorker:
         # Record questions to companions that no worker has recorded yet; trimming would lose them.
         await self._container.record_pending(self._partition, entries)
         failpoint("persist.before_write")
+        parked: dict[ChatId, list[Work]] = {}
         for piece in pieces:
             if piece.chat in progress:
                 upto = progress[piece.chat]
                 piece.works = [work for work in piece.works if work.committed.seq > upto]
             if piece.works or piece.marks or piece.hidden:
-                queues.add(batch, piece)
+                works = piece.works
+                if not queues.add(batch, piece):
+                    parked[piece.chat] = works
+        if parked:
+            self._cache.put(batch.first, parked)
         await self._settle([], [], [batch])
 
-    async def _wait_for_checkpoint(self) -> None:
-        self._moved.clear()
+    async def _wait_for(self, event: asyncio.Event) -> None:
+        event.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.lease_s / 5):
-                await self._moved.wait()
+                await event.wait()
 
     async def _wait_for_entries(self, at: str) -> None:
         key = self._container.hot.keys.backlog(self._partition)
@@ -263,18 +278,24 @@ class PersistWorker:
                 await self._finish(queues, chunks, works)
 
     async def _load(self, queues: ChatQueues, picked: Sequence[ChatQueue]) -> None:
-        """Read entries again that are only in the backlog."""
-        read: dict[str, dict[ChatId, Piece]] = {}
+        """Load entries that are not in the queues, from the cache or from the backlog."""
         for queue in picked:
             for item in queues.list_parked(queue):
-                batch = item.batch
-                if batch.first not in read:
-                    entries = await self._backlog.list_between(batch.first, batch.last)
-                    read[batch.first] = {piece.chat: piece for piece in sort_entries(entries)[0]}
-                piece = read[batch.first].get(queue.chat)
-                if piece is None:
-                    raise LeaseLost("the entries read are no longer in the backlog")
-                queues.load(item, piece.works)
+                async with self._loading:  # of two chats in a batch, the second finds it cached
+                    works = self._cache.pop(item.batch.first, queue.chat)
+                    if works is None:
+                        works = await self._read_again(item.batch, queue.chat)
+                queues.load(item, works)
+
+    async def _read_again(self, batch: Batch, chat: ChatId) -> list[Work]:
+        """Read a batch again; return the entries of a chat and cache the others."""
+        entries = await self._backlog.list_between(batch.first, batch.last)
+        works = {piece.chat: piece.works for piece in sort_entries(entries)[0]}
+        if chat not in works:
+            raise LeaseLost("the entries read are no longer in the backlog")
+        found = works.pop(chat)
+        self._cache.put(batch.first, works)
+        return found
 
     async def _write_alone(
         self, group: asyncio.TaskGroup, queues: ChatQueues, chunk: Chunk, *, is_known: bool
