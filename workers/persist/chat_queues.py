@@ -8,7 +8,7 @@ Theory of operation:
   to the end of the line: a chat with 100,000 entries delays another by one chunk per round.
 - Chats with a send that waits to be stored form a separate line with priority. Every
   `ORDINARY_EVERY`-th pick is from the ordinary line, so neither starves.
-- Bound: `bytes_max` of entries in memory. The reader waits while the queues are full (`is_full`).
+- Bound: `bytes_max` of entries in memory, and one batch. The reader waits while the queues are full (`is_full`).
   Entries that it adds nevertheless keep only their position in the backlog (`Queued.works` is
   None); the writer loads them.
 
@@ -106,6 +106,8 @@ class ChatQueues:
         self._turn = 0
         self._wake_up = asyncio.Event()
         self.room = asyncio.Event()  # set when the queues are no longer full
+        self._newest: Batch | None = None
+        self._is_parking = False  # the entries of `_newest` are not kept in memory
         self.is_held = False
         self.bytes = 0
 
@@ -123,7 +125,9 @@ class ChatQueues:
         works: list[Work] | None = piece.works
         count, first = len(piece.works), piece.works[0].committed.seq if piece.works else 0
         is_awaited = any(work.committed.is_awaited for work in piece.works)
-        if count and self.bytes >= self._bytes_max:
+        if batch is not self._newest:  # a batch is kept as a whole, or not at all
+            self._newest, self._is_parking = batch, self.bytes >= self._bytes_max
+        if count and self._is_parking:
             works = None
         else:
             self.bytes += size_of(piece.works)
