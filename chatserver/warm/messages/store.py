@@ -36,7 +36,6 @@ is removed, a marker (`chatserver.warm.archive.markers`) has the same effect.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -67,8 +66,7 @@ STATUS_DELETED = "deleted"
 STATUS_EVENT = "event"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PersistItem:
+class PersistItem(msgspec.Struct, frozen=True, gc=False):
     """A message to be persisted. `receiver` is the other user of a direct chat."""
 
     message: Message
