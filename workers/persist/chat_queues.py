@@ -90,7 +90,7 @@ class Chunk(NamedTuple):
 
 def size_of(works: Sequence[Work]) -> int:
     """Return the approximate memory size of entries in bytes."""
-    return sum(2 * len(work.committed.tail) + WORK_BYTES for work in works)
+    return 2 * sum([len(work.committed.tail) for work in works]) + WORK_BYTES * len(works)
 
 
 class ChatQueues:

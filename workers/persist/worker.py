@@ -27,7 +27,6 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 import redis.asyncio
@@ -75,13 +74,6 @@ CACHE_BYTES_MAX = 33_554_432  # memory for batches that are read again
 
 SLOW_WRITES_MAX = 4  # concurrent writes of slow chats
 CHAT_UNREADABLE = "its chat is not readable"
-
-
-class Stored(NamedTuple):
-    """A stored entry, and the gateway that received it."""
-
-    gateway: GatewayId
-    message: frames.Message
 
 
 class PersistWorker:
@@ -346,12 +338,12 @@ class PersistWorker:
 
         `works`: the stored entries of the chunks; `batches`: the batches that they are part of.
         """
-        items = [Stored(work.gateway, work.item.message) for work in works]
-        metrics.PERSISTED.inc(len(items))
-        self._container.busy_chats.add(message.chat for _, message in items)
+        stored = [work.item.message for work in works]
+        metrics.PERSISTED.inc(len(stored))
+        self._container.busy_chats.add([message.chat for message in stored])
         async with self._settling:
             # Before the checkpoint and the progress: after those, these entries are not read again.
-            await self._container.publish_entries(self._partition, [item.message for item in items])
+            await self._container.publish_entries(self._partition, stored)
             for batch in batches:
                 batch.left -= 1
             last, count = "", 0
@@ -366,7 +358,7 @@ class PersistWorker:
             }
             if self._open and tops and not await self._backlog.note_progress(self._lease, tops):
                 raise LeaseLost("another worker holds the lease")
-            await self._note(items)
+            await self._note(stored)
             failpoint("persist.before_checkpoint")
             if last and not await self._backlog.checkpoint(self._lease, last, count):
                 raise LeaseLost("another worker holds the lease")
@@ -374,37 +366,39 @@ class PersistWorker:
         failpoint("persist.after_checkpoint")
         if self._tracer is not None:
             sources = {chunk.piece.chat: chunk.source for chunk in chunks}
-            self._record_spans(self._tracer, sources, items)
-        await self._announce(items)
+            self._record_spans(self._tracer, sources, stored)
+        await self._announce(works)
 
     def _record_spans(
-        self, tracer: Tracer, sources: Mapping[ChatId, Batch], items: Sequence[Stored]
+        self, tracer: Tracer, sources: Mapping[ChatId, Batch], stored: Sequence[frames.Message]
     ) -> None:
         now_ns = time.time_ns()
-        for _, message in items:
+        for message in stored:
             batch = sources[ChatId(message.chat)]
             place: dict[str, Id] = {"chat": message.chat, "seq": message.seq}
             place |= {"partition": self._partition, "batch": batch.count}
             tracer.record_span(message.mid, "persist", batch.read_ns, now_ns, **place)
 
-    async def _note(self, items: Sequence[Stored]) -> None:
+    async def _note(self, stored: Sequence[frames.Message]) -> None:
         """Record in Redis how far the chats are stored, and trim their logs."""
-        if items:
-            tops = {ChatId(message.chat): Seq(message.seq) for _, message in items}
+        if stored:
+            seqs = {message.chat: message.seq for message in stored}
+            tops = {ChatId(chat): Seq(seq) for chat, seq in seqs.items()}
             await self._eviction.note_active(self._partition, tops, self._container.clock.time())
             await self._backlog.note_persisted(tops)
 
-    async def _announce(self, items: Sequence[Stored]) -> None:
+    async def _announce(self, works: Sequence[Work]) -> None:
         """Notify each gateway how far its senders' messages are stored."""
-        if not items:
+        if not works:
             return
         epoch = self._container.hot.epoch_of(self._partition)
         stored: dict[tuple[GatewayId, str, str], int] = {}
-        for gateway, message in items:
-            stored[gateway, message.sender, message.chat] = message.seq
+        for work in works:
+            message = work.item.message
+            stored[work.gateway, message.sender, message.chat] = message.seq
         for (gateway, sender, chat), seq in stored.items():
             self._container.mailbox_writer.post(gateway, StoredMail(sender, chat, seq, epoch))
-        newest = max(message.ts for _, message in items)
+        newest = max([work.committed.ts for work in works])
         metrics.PERSIST_LAG.observe(max(0.0, self._container.clock.time() - newest / 1e6))
         waiting = await self._backlog.count_waiting()
         metrics.BACKLOG_LENGTH.labels(str(self._partition)).set(waiting)

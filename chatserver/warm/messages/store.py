@@ -124,7 +124,7 @@ def encode_item(item: PersistItem, removed_at: int | None = None) -> Item:
 
 def status_ts(status: str, ts: int) -> str:
     """Return the sort key of index `status`, which sorts by time."""
-    return f"{status}#{ts:020d}"
+    return f"{status}#{str(ts).zfill(20)}"
 
 
 def _status_of(message: Message) -> str:
@@ -294,7 +294,9 @@ class MessageRepository:
         }
         give_up = self._clock.monotonic() + timeout_s
         short = await self._bodies.offload(list(encoded.values()))
-        unique = [*marked.values(), *(place_item(layouts, item) for item in short)]
+        if layouts.of_chats:
+            short = [place_item(layouts, item) for item in short]
+        unique = [*marked.values(), *short]
         for at in range(0, len(unique), WRITES_MAX):
             left_s = max(0.0, give_up - self._clock.monotonic())
             await put_items(self._client, self._table, unique[at : at + WRITES_MAX], left_s)
