@@ -55,7 +55,7 @@ class Queued:
     """A batch's entries for one chat.
 
     `works`: the entries, or None if they are only in the backlog; `count` of them are left,
-    starting at `from_seq`.
+    starting at `from_seq`. `bytes`: their approximate memory size.
     """
 
     batch: Batch
@@ -64,6 +64,7 @@ class Queued:
     count: int
     from_seq: int
     is_awaited: bool
+    bytes: int = 0
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -127,17 +128,19 @@ class ChatQueues:
         is_awaited = any(work.committed.is_awaited for work in piece.works)
         if batch is not self._newest:  # a batch is kept as a whole, or not at all
             self._newest, self._is_parking = batch, self.bytes >= self._bytes_max
+        size = 0
         if count and self._is_parking:
             works = None
         else:
-            self.bytes += size_of(piece.works)
+            size = size_of(piece.works)
+            self.bytes += size
         piece.works = []
         batch.left += 1
         queue = self._queues.get(piece.chat)
         if queue is None:
             queue = self._queues[piece.chat] = ChatQueue(piece.chat)
             self._ordinary[piece.chat] = queue
-        queue.items.append(Queued(batch, piece, works, count, first, is_awaited))
+        queue.items.append(Queued(batch, piece, works, count, first, is_awaited, size))
         queue.count += count
         queue.awaited += is_awaited
         if piece.chat in self._ordinary or piece.chat in self._awaited:
@@ -198,7 +201,8 @@ class ChatQueues:
     def load(self, item: Queued, works: Sequence[Work]) -> None:
         """Restore the entries of an item, as read from the backlog."""
         item.works = [work for work in works if work.committed.seq >= item.from_seq]
-        self.bytes += size_of(item.works)
+        item.bytes = size_of(item.works)
+        self.bytes += item.bytes
 
     def cut(self, queue: ChatQueue) -> Chunk:
         """Remove the next entries of a chat from its queue."""
@@ -210,7 +214,9 @@ class ChatQueues:
             item.works = item.works[len(taken) :]
             item.count -= len(taken)
             queue.count -= len(taken)
-            self.bytes -= size_of(taken)
+            size = size_of(taken) if item.works else item.bytes
+            item.bytes -= size
+            self.bytes -= size
             piece.works += taken
             piece.marks |= item.piece.marks
             for user, seqs in item.piece.hidden.items():

@@ -392,10 +392,10 @@ class PersistWorker:
         if not works:
             return
         epoch = self._container.hot.epoch_of(self._partition)
-        stored: dict[tuple[GatewayId, str, str], int] = {}
-        for work in works:
-            message = work.item.message
-            stored[work.gateway, message.sender, message.chat] = message.seq
+        stored = {
+            (gateway, item.message.sender, item.message.chat): committed.seq
+            for gateway, committed, item, _ in works
+        }
         for (gateway, sender, chat), seq in stored.items():
             self._container.mailbox_writer.post(gateway, StoredMail(sender, chat, seq, epoch))
         newest = max([work.committed.ts for work in works])

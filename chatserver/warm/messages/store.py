@@ -83,14 +83,12 @@ def encode_item(item: PersistItem, removed_at: int | None = None) -> Item:
         CorruptData: the body is not valid Unicode, which not every server reports.
     """
     message = item.message
-    try:
-        message.body.encode()
-    except UnicodeEncodeError as exc:
-        raise CorruptData(f"message {message.seq} of {message.chat}: body: {exc}") from exc
-    status = _status_of(message)
+    if not message.body.isascii():
+        _check_unicode(message)
+    status, ts = _status_of(message), str(message.ts)
     encoded: Item = {
         Field.CHAT: {"S": message.chat},
-        Field.TS: {"N": str(message.ts)},
+        Field.TS: {"N": ts},
         Field.SEQ: {"N": str(message.seq)},
         Field.MID: {"S": message.mid},
         Field.REF: {"S": message.ref},
@@ -120,6 +118,13 @@ def encode_item(item: PersistItem, removed_at: int | None = None) -> Item:
         encoded |= _encode_more(message)
     encoded[Field.SUM] = {"S": checksum_of(message)}
     return encoded
+
+
+def _check_unicode(message: Message) -> None:
+    try:
+        message.body.encode()
+    except UnicodeEncodeError as exc:
+        raise CorruptData(f"message {message.seq} of {message.chat}: body: {exc}") from exc
 
 
 def status_ts(status: str, ts: int) -> str:
