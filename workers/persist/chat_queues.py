@@ -8,9 +8,9 @@ Theory of operation:
   to the end of the line: a chat with 100,000 entries delays another by one chunk per round.
 - Chats with a send that waits to be stored form a separate line with priority. Every
   `ORDINARY_EVERY`-th pick is from the ordinary line, so neither starves.
-- Bound: `bytes_max` of entries in memory, and one batch. The reader waits while the queues are full (`is_full`).
-  Entries that it adds nevertheless keep only their position in the backlog (`Queued.works` is
-  None); the writer loads them.
+- Bound: `bytes_max` of entries in memory, and one batch. The reader waits while the queues are
+  full (`is_full`). Of entries that it adds above the bound, a queue keeps only the position in the
+  backlog (`Queued.works` is None); the writer loads them.
 
 Invariant: a chunk is the longest prefix of a chat's queue that fits. A restarted worker that has
 read as far as its predecessor cuts a chunk that contains the predecessor's last one.

@@ -15,8 +15,8 @@ Crash recovery: a new worker reads up to `ahead` before it writes, skips the ent
 and writes the rest in chunks that contain the last chunks of its predecessor. A text that was
 changed or deleted by then is therefore never stored again in its old form.
 
-Memory: a batch, `AHEAD_BYTES_MAX` and `CACHE_BYTES_MAX`. Reading waits while the queues are full and
-chats wait for a writer. If none waits, chats with delayed writes have filled the queues, and reading
+Memory: a batch, `AHEAD_BYTES_MAX` and `CACHE_BYTES_MAX`. Reading waits while the queues are full
+and a chat waits for a writer. If none waits, delayed chats have filled the queues, and reading
 continues for the other chats. It stops `AHEAD_MAX` messages past the checkpoint.
 """
 
@@ -419,7 +419,7 @@ async def run_persist(container: StorageContainer, owner: str) -> None:
 
 def sort_entries(entries: Sequence[BacklogEntry]) -> tuple[list[Piece], list[CommittedMessage]]:
     """Group entries by chat; also return messages whose chat cannot be read."""
-    pieces: dict[ChatId, Piece] = {}
+    pieces: dict[str, Piece] = {}
     unreadable: list[CommittedMessage] = []
     for entry in entries:
         match entry:
@@ -429,9 +429,9 @@ def sort_entries(entries: Sequence[BacklogEntry]) -> tuple[list[Piece], list[Com
                     if work is None:
                         unreadable.append(raw)
                         continue
-                    chat = work.chat
-                    if (piece := pieces.get(chat)) is None:
-                        piece = pieces[chat] = Piece(chat)
+                    piece = pieces.get(work.item.message.chat)
+                    if piece is None:
+                        piece = pieces[work.chat] = Piece(work.chat)
                     piece.works.append(work)
             case MarkEntry():
                 piece = pieces.setdefault(entry.chat, Piece(entry.chat))

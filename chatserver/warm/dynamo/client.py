@@ -221,7 +221,7 @@ class DynamoClient:
 
 def _backoff_s(attempt: int) -> float:
     """Return the pause after a failed attempt; the first attempt is 1."""
-    wait_s = RETRY_WAIT_S * 2 ** (attempt - 1) + jittered(RETRY_JITTER_S, 0)
+    wait_s = RETRY_WAIT_S * 2.0 ** (attempt - 1) + jittered(RETRY_JITTER_S, 0)
     return min(wait_s, RETRY_WAIT_S_MAX)
 
 
