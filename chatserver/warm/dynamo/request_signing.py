@@ -9,6 +9,7 @@ Source: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-s
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import time
@@ -39,8 +40,6 @@ class RequestSigner:
             f"POST\n{path}\n\naccept-encoding:identity\ncontent-type:{CONTENT_TYPE}\nhost:{host}\n"
         )
         self._region = region
-        self._key_of: tuple[str | None, str] = ("", "")  # secret and day of `_key`
-        self._key = b""
 
     def sign(
         self, credentials: ReadOnlyCredentials, target: str, body: bytes, now_s: float
@@ -64,20 +63,21 @@ class RequestSigner:
         canonical = f"{self._head}{values}x-amz-target:{target}\n\n{names}\n{digest}"
         digest = hashlib.sha256(canonical.encode()).hexdigest()
         text = f"{_ALGORITHM}\n{at}\n{scope}\n{digest}"
-        signature = _hmac(self._derive_key(credentials.secret_key, at[:8]), text).hex()
+        key = _derive_key(credentials.secret_key, at[:8], self._region)
+        signature = _hmac(key, text).hex()
         headers["Authorization"] = (
             f"{_ALGORITHM} Credential={credentials.access_key}/{scope}, "
             f"SignedHeaders={names}, Signature={signature}"
         )
         return headers
 
-    def _derive_key(self, secret: str | None, day: str) -> bytes:
-        if self._key_of != (secret, day):
-            key = f"AWS4{secret}".encode()
-            for part in (day, self._region, "dynamodb", "aws4_request"):
-                key = _hmac(key, part)
-            self._key, self._key_of = key, (secret, day)
-        return self._key
+
+@functools.lru_cache(maxsize=4)
+def _derive_key(secret: str | None, day: str, region: str) -> bytes:
+    key = f"AWS4{secret}".encode()
+    for part in (day, region, "dynamodb", "aws4_request"):
+        key = _hmac(key, part)
+    return key
 
 
 def _hmac(key: bytes, text: str) -> bytes:
