@@ -578,7 +578,7 @@ class Ai(msgspec.Struct, frozen=True, omit_defaults=True):
     code: str = ""
 
 
-class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One entry of a chat, the same in an event, on a history page and as `last` of a chat.
 
     Most entries are messages. An entry with one of `ENTRY_KINDS` is a change instead: an edit,

@@ -62,6 +62,8 @@ def fold(works: Sequence[Work], together: int) -> BatchEffects:
         The stored messages do not depend on how the backlog is divided into batches.
     """
     folded = BatchEffects(list(works), {}, {}, [])
+    if not any(work.committed.target_ts for work in works):
+        return folded
     at = {Place(work.item.message.chat, work.item.message.ts): n for n, work in enumerate(works)}
     for number, work in enumerate(works):
         entry, committed = work.item.message, work.committed

@@ -118,8 +118,10 @@ class Writer:
         risky = {
             each.chat
             for each in entries
-            if each.kind in ("edit", "delete") or each.expires_at is not None
+            if each.expires_at is not None or each.kind in ("edit", "delete")
         }
+        if not risky:
+            return
         held = {chat for chat in risky if await self._container.holds.is_held(chat)}
         if held:
             kept = [each for each in entries if each.chat in held and has_text(each)]
@@ -149,9 +151,9 @@ class Writer:
         directory, poster = self._container.directory, self._container.device_notifier
         for work in works:
             message, receiver = work.item.message, work.item.receiver
-            if (work.chat, message.ts) in buried:
+            if message.seq != 1 or (work.chat, message.ts) in buried:
                 continue
-            if message.seq == 1 and receiver is not None:
+            if receiver is not None:
                 both = [UserId(receiver), UserId(message.sender)]
                 put = functools.partial(directory.list_direct, message.chat, receiver)
                 await self._write_one("direct chat", put)
@@ -202,11 +204,9 @@ class Writer:
         """Write one batch after the other; return the stored entries."""
         written: list[Work] = []
         for start in range(0, len(works), WRITE_MAX):
-            batch = [
-                work
-                for work in works[start : start + WRITE_MAX]
-                if (work.chat, work.committed.ts) not in buried
-            ]
+            batch = works[start : start + WRITE_MAX]
+            if buried:
+                batch = [work for work in batch if (work.chat, work.committed.ts) not in buried]
             if batch:
                 written += await self._write_batch(batch, by_chat)
         return written

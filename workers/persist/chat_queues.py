@@ -8,8 +8,9 @@ Theory of operation:
   to the end of the line: a chat with 100,000 entries delays another by one chunk per round.
 - Chats with a send that waits to be stored form a separate line with priority. Every
   `ORDINARY_EVERY`-th pick is from the ordinary line, so neither starves.
-- Bound: `bytes_max` of entries in memory. Above it a queue keeps only the backlog position of its
-  entries (`Queued.works` is None); the writer reads them again.
+- Bound: `bytes_max` of entries in memory, and one batch. The reader waits while the queues are
+  full (`is_full`). Of entries that it adds above the bound, a queue keeps only the position in the
+  backlog (`Queued.works` is None); the writer loads them.
 
 Invariant: a chunk is the longest prefix of a chat's queue that fits. A restarted worker that has
 read as far as its predecessor cuts a chunk that contains the predecessor's last one.
@@ -54,7 +55,7 @@ class Queued:
     """A batch's entries for one chat.
 
     `works`: the entries, or None if they are only in the backlog; `count` of them are left,
-    starting at `from_seq`.
+    starting at `from_seq`. `bytes`: their approximate memory size.
     """
 
     batch: Batch
@@ -63,6 +64,7 @@ class Queued:
     count: int
     from_seq: int
     is_awaited: bool
+    bytes: int = 0
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -89,7 +91,7 @@ class Chunk(NamedTuple):
 
 def size_of(works: Sequence[Work]) -> int:
     """Return the approximate memory size of entries in bytes."""
-    return sum(2 * len(work.committed.tail) + WORK_BYTES for work in works)
+    return 2 * sum([len(work.committed.tail) for work in works]) + WORK_BYTES * len(works)
 
 
 class ChatQueues:
@@ -104,25 +106,41 @@ class ChatQueues:
         self._waiting = 0  # entries of the chats in both lines
         self._turn = 0
         self._wake_up = asyncio.Event()
+        self.room = asyncio.Event()  # set when the queues are no longer full
+        self._newest: Batch | None = None
+        self._is_parking = False  # the entries of `_newest` are not kept in memory
         self.is_held = False
         self.bytes = 0
 
-    def add(self, batch: Batch, piece: Piece) -> None:
-        """Queue the entries of a batch for a chat."""
+    @property
+    def is_full(self) -> bool:
+        """Whether to stop adding: memory is used up, and chats wait for a writer."""
+        return self.bytes >= self._bytes_max and not self.is_held and self._has_waiting
+
+    @property
+    def _has_waiting(self) -> bool:
+        return bool(self._awaited or self._ordinary)
+
+    def add(self, batch: Batch, piece: Piece) -> bool:
+        """Queue the entries of a batch for a chat; return False if they are not kept in memory."""
         works: list[Work] | None = piece.works
         count, first = len(piece.works), piece.works[0].committed.seq if piece.works else 0
         is_awaited = any(work.committed.is_awaited for work in piece.works)
-        if count and self.bytes >= self._bytes_max:
+        if batch is not self._newest:  # a batch is kept as a whole, or not at all
+            self._newest, self._is_parking = batch, self.bytes >= self._bytes_max
+        size = 0
+        if count and self._is_parking:
             works = None
         else:
-            self.bytes += size_of(piece.works)
+            size = size_of(piece.works)
+            self.bytes += size
         piece.works = []
         batch.left += 1
         queue = self._queues.get(piece.chat)
         if queue is None:
             queue = self._queues[piece.chat] = ChatQueue(piece.chat)
             self._ordinary[piece.chat] = queue
-        queue.items.append(Queued(batch, piece, works, count, first, is_awaited))
+        queue.items.append(Queued(batch, piece, works, count, first, is_awaited, size))
         queue.count += count
         queue.awaited += is_awaited
         if piece.chat in self._ordinary or piece.chat in self._awaited:
@@ -130,6 +148,7 @@ class ChatQueues:
             if is_awaited and self._ordinary.pop(piece.chat, None) is not None:
                 self._awaited[piece.chat] = queue
         self._signal()
+        return works is not None
 
     def release(self) -> None:
         """Allow writers to take chats."""
@@ -182,7 +201,8 @@ class ChatQueues:
     def load(self, item: Queued, works: Sequence[Work]) -> None:
         """Restore the entries of an item, as read from the backlog."""
         item.works = [work for work in works if work.committed.seq >= item.from_seq]
-        self.bytes += size_of(item.works)
+        item.bytes = size_of(item.works)
+        self.bytes += item.bytes
 
     def cut(self, queue: ChatQueue) -> Chunk:
         """Remove the next entries of a chat from its queue."""
@@ -194,7 +214,9 @@ class ChatQueues:
             item.works = item.works[len(taken) :]
             item.count -= len(taken)
             queue.count -= len(taken)
-            self.bytes -= size_of(taken)
+            size = size_of(taken) if item.works else item.bytes
+            item.bytes -= size
+            self.bytes -= size
             piece.works += taken
             piece.marks |= item.piece.marks
             for user, seqs in item.piece.hidden.items():
@@ -205,6 +227,8 @@ class ChatQueues:
             queue.items.popleft()
             queue.awaited -= item.is_awaited
             batches.append(item.batch)
+        if not self.is_full:
+            self.room.set()
         return Chunk(queue, piece, source, batches)
 
     def put_back(self, queue: ChatQueue) -> None:
@@ -218,5 +242,5 @@ class ChatQueues:
         self._signal()
 
     def _signal(self) -> None:
-        if not self.is_held and (self._awaited or self._ordinary):
+        if not self.is_held and self._has_waiting:
             self._wake_up.set()

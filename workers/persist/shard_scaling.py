@@ -64,12 +64,16 @@ class LoadMeter:
     def note(self, works: Iterable[Work]) -> list[Window]:
         """Add a batch, in order; return the windows that have ended."""
         units: dict[str, int] = {}
-        spans: dict[str, tuple[int, int]] = {}
+        firsts: dict[str, int] = {}
+        lasts: dict[str, int] = {}
         for work in works:
             chat, ts = work.item.message.chat, work.committed.ts
             units[chat] = units.get(chat, 0) + units_of(work)
-            spans[chat] = spans[chat][0] if chat in spans else ts, ts
-        closed = [self._add(chat, *spans[chat], count) for chat, count in units.items()]
+            firsts.setdefault(chat, ts)
+            lasts[chat] = ts
+        closed = [
+            self._add(chat, firsts[chat], lasts[chat], count) for chat, count in units.items()
+        ]
         while len(self._open) > METERED_MAX:
             self._open.popitem(last=False)
         return [window for window in closed if window is not None]

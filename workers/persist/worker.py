@@ -15,8 +15,9 @@ Crash recovery: a new worker reads up to `ahead` before it writes, skips the ent
 and writes the rest in chunks that contain the last chunks of its predecessor. A text that was
 changed or deleted by then is therefore never stored again in its old form.
 
-Memory: a batch and `AHEAD_BYTES_MAX`. Reading stops `AHEAD_MAX` messages past the
-checkpoint.
+Memory: a batch, `AHEAD_BYTES_MAX` and `CACHE_BYTES_MAX`. Reading waits while the queues are full
+and a chat waits for a writer. If none waits, delayed chats have filled the queues, and reading
+continues for the other chats. It stops `AHEAD_MAX` messages past the checkpoint.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 import redis.asyncio
@@ -56,6 +56,7 @@ from chatserver.telemetry.tracing import Id, Tracer, tracer
 from chatserver.warm.chats.directory import Mark
 from chatserver.warm.messages.store import PersistItem
 from workers.partitions import run_partitions
+from workers.persist.batch_cache import BatchCache
 from workers.persist.batch_effects import Work, tombstone_in_place_of
 from workers.persist.batch_writer import LeaseLost, NotWritten, Piece, Writer, bury
 from workers.persist.chat_queues import CHUNK_MAX, Batch, ChatQueue, ChatQueues, Chunk
@@ -69,16 +70,10 @@ IDLE_MS = 1000  # longest sleep without new entries
 SLOW_CHATS_MAX = 16  # chats whose writes fail that others do not wait for
 AHEAD_MAX = 200_000  # messages read past the oldest one that is not stored
 AHEAD_BYTES_MAX = 67_108_864  # memory for them; others are read again later
+CACHE_BYTES_MAX = 33_554_432  # memory for batches that are read again
 
 SLOW_WRITES_MAX = 4  # concurrent writes of slow chats
 CHAT_UNREADABLE = "its chat is not readable"
-
-
-class Stored(NamedTuple):
-    """A stored entry, and the gateway that received it."""
-
-    gateway: GatewayId
-    message: frames.Message
 
 
 class PersistWorker:
@@ -112,6 +107,8 @@ class PersistWorker:
         self._open_count = 0  # messages and marks in them
         self._settling = asyncio.Lock()
         self._moved = asyncio.Event()
+        self._cache = BatchCache(CACHE_BYTES_MAX)
+        self._loading = asyncio.Lock()
         self._client: redis.asyncio.Redis | None = None  # created when first waiting for entries
 
     async def run(self) -> None:
@@ -142,6 +139,8 @@ class PersistWorker:
         self._slow.clear()
         self._open_count = 0
         self._settling = asyncio.Lock()
+        self._loading = asyncio.Lock()
+        self._cache = BatchCache(CACHE_BYTES_MAX)
         label = str(self._partition)
         metrics.BACKLOG_AGE.labels(label).set_function(self._waiting_s)
         self._count_slow()
@@ -183,7 +182,10 @@ class PersistWorker:
                     "the Redis data epoch has changed; entries already read may be lost"
                 )
             if self._open_count >= AHEAD_MAX and not queues.is_held:
-                await self._wait_for_checkpoint()
+                await self._wait_for(self._moved)
+                continue
+            if queues.is_full:
+                await self._wait_for(queues.room)
                 continue
             entries = await self._backlog.list_after(at, BATCH_MAX)
             if not entries:
@@ -221,19 +223,24 @@ class PersistWorker:
         # Record questions to companions that no worker has recorded yet; trimming would lose them.
         await self._container.record_pending(self._partition, entries)
         failpoint("persist.before_write")
+        parked: dict[ChatId, list[Work]] = {}
         for piece in pieces:
             if piece.chat in progress:
                 upto = progress[piece.chat]
                 piece.works = [work for work in piece.works if work.committed.seq > upto]
             if piece.works or piece.marks or piece.hidden:
-                queues.add(batch, piece)
+                works = piece.works
+                if not queues.add(batch, piece):
+                    parked[piece.chat] = works
+        if parked:
+            self._cache.put(batch.first, parked)
         await self._settle([], [], [batch])
 
-    async def _wait_for_checkpoint(self) -> None:
-        self._moved.clear()
+    async def _wait_for(self, event: asyncio.Event) -> None:
+        event.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.lease_s / 5):
-                await self._moved.wait()
+                await event.wait()
 
     async def _wait_for_entries(self, at: str) -> None:
         key = self._container.hot.keys.backlog(self._partition)
@@ -263,18 +270,24 @@ class PersistWorker:
                 await self._finish(queues, chunks, works)
 
     async def _load(self, queues: ChatQueues, picked: Sequence[ChatQueue]) -> None:
-        """Read entries again that are only in the backlog."""
-        read: dict[str, dict[ChatId, Piece]] = {}
+        """Load entries that are not in the queues, from the cache or from the backlog."""
         for queue in picked:
             for item in queues.list_parked(queue):
-                batch = item.batch
-                if batch.first not in read:
-                    entries = await self._backlog.list_between(batch.first, batch.last)
-                    read[batch.first] = {piece.chat: piece for piece in sort_entries(entries)[0]}
-                piece = read[batch.first].get(queue.chat)
-                if piece is None:
-                    raise LeaseLost("the entries read are no longer in the backlog")
-                queues.load(item, piece.works)
+                async with self._loading:  # of two chats in a batch, the second finds it cached
+                    works = self._cache.pop(item.batch.first, queue.chat)
+                    if works is None:
+                        works = await self._read_again(item.batch, queue.chat)
+                queues.load(item, works)
+
+    async def _read_again(self, batch: Batch, chat: ChatId) -> list[Work]:
+        """Read a batch again; return the entries of a chat and cache the others."""
+        entries = await self._backlog.list_between(batch.first, batch.last)
+        works = {piece.chat: piece.works for piece in sort_entries(entries)[0]}
+        if chat not in works:
+            raise LeaseLost("the entries read are no longer in the backlog")
+        found = works.pop(chat)
+        self._cache.put(batch.first, works)
+        return found
 
     async def _write_alone(
         self, group: asyncio.TaskGroup, queues: ChatQueues, chunk: Chunk, *, is_known: bool
@@ -325,12 +338,12 @@ class PersistWorker:
 
         `works`: the stored entries of the chunks; `batches`: the batches that they are part of.
         """
-        items = [Stored(work.gateway, work.item.message) for work in works]
-        metrics.PERSISTED.inc(len(items))
-        self._container.busy_chats.add(message.chat for _, message in items)
+        stored = [work.item.message for work in works]
+        metrics.PERSISTED.inc(len(stored))
+        self._container.busy_chats.add([message.chat for message in stored])
         async with self._settling:
             # Before the checkpoint and the progress: after those, these entries are not read again.
-            await self._container.publish_entries(self._partition, [item.message for item in items])
+            await self._container.publish_entries(self._partition, stored)
             for batch in batches:
                 batch.left -= 1
             last, count = "", 0
@@ -345,7 +358,7 @@ class PersistWorker:
             }
             if self._open and tops and not await self._backlog.note_progress(self._lease, tops):
                 raise LeaseLost("another worker holds the lease")
-            await self._note(items)
+            await self._note(stored)
             failpoint("persist.before_checkpoint")
             if last and not await self._backlog.checkpoint(self._lease, last, count):
                 raise LeaseLost("another worker holds the lease")
@@ -353,37 +366,39 @@ class PersistWorker:
         failpoint("persist.after_checkpoint")
         if self._tracer is not None:
             sources = {chunk.piece.chat: chunk.source for chunk in chunks}
-            self._record_spans(self._tracer, sources, items)
-        await self._announce(items)
+            self._record_spans(self._tracer, sources, stored)
+        await self._announce(works)
 
     def _record_spans(
-        self, tracer: Tracer, sources: Mapping[ChatId, Batch], items: Sequence[Stored]
+        self, tracer: Tracer, sources: Mapping[ChatId, Batch], stored: Sequence[frames.Message]
     ) -> None:
         now_ns = time.time_ns()
-        for _, message in items:
+        for message in stored:
             batch = sources[ChatId(message.chat)]
             place: dict[str, Id] = {"chat": message.chat, "seq": message.seq}
             place |= {"partition": self._partition, "batch": batch.count}
             tracer.record_span(message.mid, "persist", batch.read_ns, now_ns, **place)
 
-    async def _note(self, items: Sequence[Stored]) -> None:
+    async def _note(self, stored: Sequence[frames.Message]) -> None:
         """Record in Redis how far the chats are stored, and trim their logs."""
-        if items:
-            tops = {ChatId(message.chat): Seq(message.seq) for _, message in items}
+        if stored:
+            seqs = {message.chat: message.seq for message in stored}
+            tops = {ChatId(chat): Seq(seq) for chat, seq in seqs.items()}
             await self._eviction.note_active(self._partition, tops, self._container.clock.time())
             await self._backlog.note_persisted(tops)
 
-    async def _announce(self, items: Sequence[Stored]) -> None:
+    async def _announce(self, works: Sequence[Work]) -> None:
         """Notify each gateway how far its senders' messages are stored."""
-        if not items:
+        if not works:
             return
         epoch = self._container.hot.epoch_of(self._partition)
-        stored: dict[tuple[GatewayId, str, str], int] = {}
-        for gateway, message in items:
-            stored[gateway, message.sender, message.chat] = message.seq
+        stored = {
+            (gateway, item.message.sender, item.message.chat): committed.seq
+            for gateway, committed, item, _ in works
+        }
         for (gateway, sender, chat), seq in stored.items():
             self._container.mailbox_writer.post(gateway, StoredMail(sender, chat, seq, epoch))
-        newest = max(message.ts for _, message in items)
+        newest = max([work.committed.ts for work in works])
         metrics.PERSIST_LAG.observe(max(0.0, self._container.clock.time() - newest / 1e6))
         waiting = await self._backlog.count_waiting()
         metrics.BACKLOG_LENGTH.labels(str(self._partition)).set(waiting)
@@ -404,7 +419,7 @@ async def run_persist(container: StorageContainer, owner: str) -> None:
 
 def sort_entries(entries: Sequence[BacklogEntry]) -> tuple[list[Piece], list[CommittedMessage]]:
     """Group entries by chat; also return messages whose chat cannot be read."""
-    pieces: dict[ChatId, Piece] = {}
+    pieces: dict[str, Piece] = {}
     unreadable: list[CommittedMessage] = []
     for entry in entries:
         match entry:
@@ -414,9 +429,9 @@ def sort_entries(entries: Sequence[BacklogEntry]) -> tuple[list[Piece], list[Com
                     if work is None:
                         unreadable.append(raw)
                         continue
-                    chat = work.chat
-                    if (piece := pieces.get(chat)) is None:
-                        piece = pieces[chat] = Piece(chat)
+                    piece = pieces.get(work.item.message.chat)
+                    if piece is None:
+                        piece = pieces[work.chat] = Piece(work.chat)
                     piece.works.append(work)
             case MarkEntry():
                 piece = pieces.setdefault(entry.chat, Piece(entry.chat))

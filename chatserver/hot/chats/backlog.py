@@ -19,6 +19,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from chatserver.domain.ids import ChatId, GatewayId, Seq, Ts, UserId
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
@@ -28,8 +30,7 @@ DEAD_MAX = 100_000
 AWAITED = b"!"  # before the receiver; no id contains it
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class CommittedMessage:
+class CommittedMessage(msgspec.Struct, frozen=True, gc=False):
     """A committed message or other entry.
 
     For an entry that changes a message, `target_ts` is the message's timestamp, and `replaced_ts`

@@ -17,12 +17,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import aioboto3
 import aiohttp
-import stamina
 from aiobotocore.config import AioConfig
 from botocore.exceptions import (
     BotoCoreError,
@@ -31,6 +31,7 @@ from botocore.exceptions import (
 
 from chatserver.aws_errors import translate_silence
 from chatserver.config import Warm
+from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, ConfigError, Conflict, CorruptData, Unavailable
 from chatserver.telemetry.dynamodb_usage import Feature
 from chatserver.warm.dynamo.http_transport import (
@@ -186,26 +187,19 @@ class DynamoClient:
         last: Unavailable | None = None
         try:
             async with asyncio.timeout(timeout_s):
-                async for trial in stamina.retry_context(
-                    on=Unavailable,
-                    attempts=ATTEMPTS_MAX,
-                    timeout=None,
-                    wait_initial=RETRY_WAIT_S,
-                    wait_jitter=RETRY_JITTER_S,
-                    wait_max=RETRY_WAIT_S_MAX,
-                ):
-                    with trial:
-                        if trial.num > 1:
-                            self.meter.record_retry(self.feature)
-                        try:
-                            return await attempt()
-                        except Unavailable as exc:
-                            last = exc
+                for number in itertools.count(1):
+                    try:
+                        return await attempt()
+                    except Unavailable as exc:
+                        last = exc
+                        if number >= ATTEMPTS_MAX:
                             raise
+                    await asyncio.sleep(_backoff_s(number))
+                    self.meter.record_retry(self.feature)
         except TimeoutError as exc:
             why = f"; last error: {last.message}" if last else ""
             raise self._too_slow(timeout_s, why) from (last or exc)
-        raise AssertionError("stamina returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     @contextlib.asynccontextmanager
     async def deadline(self, timeout_s: float | None = None, what: str = "") -> AsyncIterator[None]:
@@ -223,6 +217,12 @@ class DynamoClient:
 
     def _too_slow(self, timeout_s: float, why: str) -> Unavailable:
         return Unavailable(f"DynamoDB at {self.endpoint}: timed out after {timeout_s:g} s{why}")
+
+
+def _backoff_s(attempt: int) -> float:
+    """Return the pause after a failed attempt; the first attempt is 1."""
+    wait_s = RETRY_WAIT_S * 2.0 ** (attempt - 1) + jittered(RETRY_JITTER_S, 0)
+    return min(wait_s, RETRY_WAIT_S_MAX)
 
 
 @contextlib.asynccontextmanager
@@ -273,8 +273,6 @@ async def _open(
         parameter_validation=False,
         tcp_keepalive=True,
     )
-    # The caller logs the final error; single attempts are not logged.
-    stamina.instrumentation.set_on_retry_hooks([])
     async with contextlib.AsyncExitStack() as stack:
         try:
             session = aioboto3.Session(

@@ -2,7 +2,7 @@
 
 The SDK builds and parses every request by its service model. That costs two to three times as much
 CPU as a request here (`docs/performance.md`). Our requests already have the structure of DynamoDB's
-JSON, so they are encoded as they are and only signed by the SDK. Binary attributes are base64 text
+JSON, so they are encoded as they are, with the SDK's credentials. Binary attributes are base64 text
 on the wire; responses leave them so.
 
 Operations on tables, and DynamoDB Streams, use the SDK.
@@ -11,6 +11,7 @@ Operations on tables, and DynamoDB Streams, use the SDK.
 from __future__ import annotations
 
 import contextlib
+import time
 import urllib.request
 import zlib
 from collections.abc import AsyncIterator, Mapping
@@ -18,13 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import aiohttp
 import msgspec
-from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSRequest
 from botocore.exceptions import ClientError, NoCredentialsError
 from botocore.httpsession import get_cert_path
 from yarl import URL
 
 from chatserver.errors import Unavailable
+from chatserver.warm.dynamo.request_signing import RequestSigner
 
 if TYPE_CHECKING:
     import ssl
@@ -64,7 +64,7 @@ class HttpTransport:
         self._credentials = credentials  # aiobotocore's, refreshed when they expire
         self._text_url = endpoint.rstrip("/") + "/"
         self._url = URL(self._text_url)
-        self._region = region
+        self._signer = RequestSigner(self._text_url, region)
         self._targets = {
             operation: f"DynamoDB_20120810.{name}" for operation, name in ITEM_OPERATIONS.items()
         }
@@ -96,16 +96,10 @@ class HttpTransport:
         """Send a signed request; return status, headers and body of the response."""
         if self._credentials is None:
             raise NoCredentialsError
-        headers = {
-            "Accept-Encoding": "identity",
-            "Content-Type": "application/x-amz-json-1.0",
-            "X-Amz-Target": self._targets[operation],
-        }
-        request = AWSRequest("POST", self._text_url, headers, body)
         credentials = await self._credentials.get_frozen_credentials()
-        SigV4Auth(credentials, "dynamodb", self._region).add_auth(request)
+        headers = self._signer.sign(credentials, self._targets[operation], body, time.time())
         async with self._http.post(
-            self._url, data=body, headers=dict(request.headers), allow_redirects=False
+            self._url, data=body, headers=headers, allow_redirects=False
         ) as response:
             return response.status, response.headers, await response.read()
 

@@ -11,7 +11,6 @@ items.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
@@ -107,7 +106,10 @@ class Meter:
         shares: dict[str, float] = {}
         for item in _items_of(operation, name, request, answer):
             chat = _chat_of(table, item)
-            shares[chat] = shares.get(chat, 0.0) + _weight(item)
+            body = item.get(MessageField.BODY)
+            # Approximate relative cost, to divide the units of a batch.
+            weight = _ITEM_UNITS + (len(body["S"]) // 1024 if body else 0)
+            shares[chat] = shares.get(chat, 0.0) + weight
         return shares
 
     def _count_messages(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
@@ -139,12 +141,6 @@ def _items_of(
     return [request.get("Item") or request["Key"]]
 
 
-def _weight(item: Mapping[str, Any]) -> float:
-    """Return the approximate relative write cost of an item, used to divide a batch."""
-    body = item.get(MessageField.BODY)
-    return _ITEM_UNITS + (math.floor(len(body["S"]) / 1024) if body else 0)
-
-
 def _chat_of_query(table: Table, request: Mapping[str, Any]) -> str:
     key = _key_of(table, request.get("IndexName"))
     if table is MESSAGES and key.partition not in _KEYS_OF_CHATS:
@@ -166,13 +162,12 @@ def _key_of(table: Table, index: str | None) -> Key:
 
 def _chat_of(table: Table, item: Mapping[str, Any]) -> str:
     """Return the chat of an item by its partition key, or "" if it belongs to none."""
-    if table is not MESSAGES and table is not DIRECTORY:
-        return ""
-    if table.key.partition not in item:
+    if table is MESSAGES:
+        key = item.get(MessageField.CHAT)
+        return "" if key is None else key["S"].partition("#")[0]
+    if table is not DIRECTORY or table.key.partition not in item:
         return ""
     partition: str = item[table.key.partition]["S"]
-    if table is MESSAGES:
-        return partition.partition("#")[0]
     if not partition.startswith(CHAT_PREFIXES) or partition in _NO_CHATS:
         return ""
     return partition[2:]

@@ -36,7 +36,6 @@ is removed, a marker (`chatserver.warm.archive.markers`) has the same effect.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -67,8 +66,7 @@ STATUS_DELETED = "deleted"
 STATUS_EVENT = "event"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PersistItem:
+class PersistItem(msgspec.Struct, frozen=True, gc=False):
     """A message to be persisted. `receiver` is the other user of a direct chat."""
 
     message: Message
@@ -85,14 +83,12 @@ def encode_item(item: PersistItem, removed_at: int | None = None) -> Item:
         CorruptData: the body is not valid Unicode, which not every server reports.
     """
     message = item.message
-    try:
-        message.body.encode()
-    except UnicodeEncodeError as exc:
-        raise CorruptData(f"message {message.seq} of {message.chat}: body: {exc}") from exc
-    status = _status_of(message)
+    if not message.body.isascii():
+        _check_unicode(message)
+    status, ts = _status_of(message), str(message.ts)
     encoded: Item = {
         Field.CHAT: {"S": message.chat},
-        Field.TS: {"N": str(message.ts)},
+        Field.TS: {"N": ts},
         Field.SEQ: {"N": str(message.seq)},
         Field.MID: {"S": message.mid},
         Field.REF: {"S": message.ref},
@@ -124,9 +120,16 @@ def encode_item(item: PersistItem, removed_at: int | None = None) -> Item:
     return encoded
 
 
+def _check_unicode(message: Message) -> None:
+    try:
+        message.body.encode()
+    except UnicodeEncodeError as exc:
+        raise CorruptData(f"message {message.seq} of {message.chat}: body: {exc}") from exc
+
+
 def status_ts(status: str, ts: int) -> str:
     """Return the sort key of index `status`, which sorts by time."""
-    return f"{status}#{ts:020d}"
+    return f"{status}#{str(ts).zfill(20)}"
 
 
 def _status_of(message: Message) -> str:
@@ -296,7 +299,9 @@ class MessageRepository:
         }
         give_up = self._clock.monotonic() + timeout_s
         short = await self._bodies.offload(list(encoded.values()))
-        unique = [*marked.values(), *(place_item(layouts, item) for item in short)]
+        if layouts.of_chats:
+            short = [place_item(layouts, item) for item in short]
+        unique = [*marked.values(), *short]
         for at in range(0, len(unique), WRITES_MAX):
             left_s = max(0.0, give_up - self._clock.monotonic())
             await put_items(self._client, self._table, unique[at : at + WRITES_MAX], left_s)

@@ -11,6 +11,7 @@ from chatserver.config import Warm
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.warm.support import Faults, Tables, settings_for
+from tests.support.constants import constants
 
 
 @pytest.fixture
@@ -36,6 +37,7 @@ async def tables(bare: Tables) -> Tables:
 
 @pytest.fixture
 def no_backoff() -> Iterator[None]:
-    """Tries follow each other at once; their number is the product's own."""
-    with stamina.set_testing(True, attempts=100, cap=True):
+    """Attempts follow each other at once; their number is that of the product."""
+    waits = {f"chatserver.warm.dynamo.client.RETRY_{name}_S": 0 for name in ("WAIT", "JITTER")}
+    with constants(waits), stamina.set_testing(True, attempts=100, cap=True):
         yield

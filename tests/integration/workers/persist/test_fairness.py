@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.ids import ChatId
+from chatserver.domain.ids import ChatId, GatewayId
 from chatserver.domain.messages import Audience
 from chatserver.hot.bus.mailbox import StoredMail
-from chatserver.hot.chats.backlog import Backlog, CommitEntry
+from chatserver.hot.chats.backlog import Backlog, CommitEntry, CommittedMessage
 from tests.integration.workers.persist.test_faults import THROTTLED, behind
 from tests.integration.workers.support import (
     ALICE,
@@ -27,6 +28,8 @@ from tests.integration.workers.support import (
 )
 from tests.support.servers.dynamodb_proxy import DynamoProxy, on_chat
 from tests.support.servers.processes import eventually
+from workers.persist import worker
+from workers.persist.batch_effects import Work
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
@@ -115,6 +118,58 @@ async def test_persist_of_a_chat_that_waits_beyond_its_memory_lets_the_others_th
         await eventually(lambda: is_drained(container), 60)
 
     assert [m.body for m in await stored_of(container, slow.chat)] == texts(600, "slow")
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, int]]:
+    """How often each entry was decoded: (chat, seq) → count."""
+    counts: Counter[tuple[str, int]] = Counter()
+    decode = worker._decode
+
+    def count(gateway: GatewayId, raw: CommittedMessage) -> Work | None:
+        work = decode(gateway, raw)
+        assert work is not None
+        counts[work.chat, raw.seq] += 1
+        return work
+
+    monkeypatch.setattr(worker, "_decode", count)
+    return counts
+
+
+@pytest.mark.parametrize("has_slow_chat", [False, True])
+@pytest.mark.constants(
+    {"workers.persist.worker.AHEAD_BYTES_MAX": 30000, "workers.persist.worker.BATCH_MAX": 24}
+)
+async def test_persist_of_a_backlog_beyond_its_memory_decodes_each_entry_at_most_twice(
+    container: StorageContainer,
+    gateway: Gateway,
+    fault_proxy: DynamoProxy,
+    decoded: Counter[tuple[str, int]],
+    has_slow_chat: bool,
+) -> None:
+    """The number of chats does not multiply the reads, even if a slow chat fills the memory."""
+    slow = await make_direct(container)
+    groups = [await make_group(container, ALICE, BOB, ref=f"g{n}") for n in range(12)]
+    if has_slow_chat:
+        await gateway.send(slow, *texts(100, "slow"))
+        fault_proxy.rules.append(rule := on_chat(slow.chat, THROTTLED))
+    for _ in range(15):
+        for group in groups:
+            await gateway.send(group, *texts(5))
+
+    async def others_stored() -> bool:
+        return all([await upto(container, group.chat) == 75 for group in groups])
+
+    async with behind(fault_proxy, container) as others, running(persister_of(others).run()):
+        await eventually(others_stored, 60)
+        if has_slow_chat:
+            fault_proxy.rules.remove(rule)
+        await eventually(lambda: is_drained(container), 60)
+
+    of_groups = [decoded[group.chat, seq] for group in groups for seq in range(1, 76)]
+    assert {1} <= set(of_groups) <= {1, 2}
+    for group in groups:
+        assert [m.body for m in await stored_of(container, group.chat)] == texts(5) * 15
 
 
 @pytest.mark.constants({"workers.persist.worker.BATCH_MAX": 2})

@@ -17,7 +17,6 @@ from typing import Any
 
 import click
 import pytest
-import stamina
 
 from chatserver.cli import dead_letters
 from chatserver.container.storage import StorageContainer
@@ -428,23 +427,24 @@ async def test_persist_poison_in_a_batch_that_fails_is_buried_once(
 
 @pytest.mark.constants({"chatserver.warm.dynamo.client.ATTEMPTS_MAX": 4})
 async def test_calls_that_are_throttled_are_tried_again_with_jittered_backoff(
-    container: StorageContainer, fault_proxy: DynamoProxy
+    container: StorageContainer, fault_proxy: DynamoProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each wait is twice the last one and a random part; no two callers wait in step."""
     waits: list[tuple[int, float]] = []
+    backoff_s = client._backoff_s
+
+    def record(attempt: int) -> float:
+        waits.append((attempt, backoff_s(attempt)))
+        return waits[-1][1]
+
+    monkeypatch.setattr(client, "_backoff_s", record)
     warm = container.settings.warm.model_copy(
         update={"endpoint": fault_proxy.endpoint, "call_timeout_s": 20.0}
     )
     fault_proxy.rules.append(lambda _: THROTTLED)
     async with open_dynamodb(warm) as throttled:
-        stamina.instrumentation.set_on_retry_hooks(
-            [lambda details: waits.append((details.retry_num, details.wait_for))]
-        )
-        try:
-            calls = [throttled.call("list_tables", {"Limit": 1}) for _ in range(6)]
-            outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        finally:
-            stamina.instrumentation.set_on_retry_hooks([])
+        calls = [throttled.call("list_tables", {"Limit": 1}) for _ in range(6)]
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
 
     assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
     assert len(fault_proxy.met(Refuse)) == 6 * 4

@@ -136,6 +136,34 @@ async def test_queues_above_their_bytes_keep_places_only() -> None:
     assert queues.bytes == 0
 
 
+async def test_queues_that_are_full_have_room_again_when_no_chat_waits() -> None:
+    """The reader waits for writers, unless they have all chats: then others may follow."""
+    queues, batch = ChatQueues(1, bytes_max=5_000), batch_of(1)
+    for chat in ("a", "b"):
+        queues.add(batch, piece_of(chat, 1, 2 * CHUNK_MAX))
+    assert queues.is_full
+
+    await take(queues)
+    assert queues.is_full
+    assert not queues.room.is_set()
+    await take(queues)
+
+    assert queues.bytes > 5_000
+    assert not queues.is_full
+    assert queues.room.is_set()
+
+
+def test_add_of_a_batch_keeps_all_of_it_or_nothing() -> None:
+    """A batch that was read while there was room is not read again."""
+    queues = ChatQueues(1, bytes_max=5_000)
+    batch, following = batch_of(1), batch_of(2)
+
+    kept = [queues.add(batch, piece_of(chat, 1, 5)) for chat in "abc"]
+    kept += [queues.add(following, piece_of(chat, 6, 5)) for chat in "abc"]
+
+    assert kept == [True] * 3 + [False] * 3
+
+
 @pytest.mark.parametrize("bytes_max", [0, 2**30])
 @settings(max_examples=40)
 @given(

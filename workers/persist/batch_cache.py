@@ -1,0 +1,47 @@
+"""Cache of decoded batches whose entries did not fit into the queues.
+
+Chats advance through the backlog at about the same pace, so the entries that a writer reads again
+for one chat contain the next entries of the others. No I/O.
+
+Bound: `bytes_max`, or one batch if that is larger. The oldest batch is dropped first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from chatserver.domain.ids import ChatId
+from workers.persist.batch_effects import Work
+from workers.persist.chat_queues import size_of
+
+WorksByChat = dict[ChatId, list[Work]]
+
+
+class BatchCache:
+    """Decoded entries of batches by chat. Each chat's entries are returned once."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._batches: OrderedDict[str, tuple[WorksByChat, int]] = OrderedDict()
+
+    def put(self, first: str, works: WorksByChat) -> None:
+        """Cache entries of the batch that starts with the entry `first`."""
+        self._drop(first)
+        size = sum(map(size_of, works.values()))
+        self._batches[first] = works, size
+        self._bytes += size
+        while self._bytes > self._bytes_max and len(self._batches) > 1:
+            self._drop(next(iter(self._batches)))
+
+    def pop(self, first: str, chat: ChatId) -> list[Work] | None:
+        """Remove and return a chat's entries of a batch; None if they are not cached."""
+        works, _ = self._batches.get(first, ({}, 0))
+        found = works.pop(chat, None)
+        if not works:
+            self._drop(first)
+        return found
+
+    def _drop(self, first: str) -> None:
+        _, size = self._batches.pop(first, ({}, 0))
+        self._bytes -= size
