@@ -70,9 +70,7 @@ def count_dynamodb_calls(port: int) -> collections.Counter[str]:
 def measure(stack: Stack, seconds: float, settle: float) -> dict[str, Any]:
     """Start the processes, wait until they are quiet, and return rates per second."""
     ports = {name: free_port() for name in ("worker all", "gateway", "api")}
-    metrics = {
-        name: {"CHAT_TELEMETRY_METRICS_PORT": str(port)} for name, port in ports.items()
-    }
+    metrics = {name: {"CHAT_TELEMETRY_METRICS_PORT": str(port)} for name, port in ports.items()}
     servers = {
         "worker all": stack.start_worker("all", **metrics["worker all"]),
         "gateway": stack.start_gateway(**metrics["gateway"]),
@@ -94,7 +92,9 @@ def measure(stack: Stack, seconds: float, settle: float) -> dict[str, Any]:
     commands, calls = count_commands(stack) - commands, count_calls() - calls
 
     def rates(counts: collections.Counter[str]) -> dict[str, float]:
-        return {name: round(count / span_s, 2) for name, count in counts.most_common(COMMANDS_SHOWN)}
+        return {
+            name: round(count / span_s, 2) for name, count in counts.most_common(COMMANDS_SHOWN)
+        }
 
     return {
         "cpu_percent": {name: round(100 * each / span_s, 2) for name, each in used.items()},

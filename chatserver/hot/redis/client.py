@@ -41,6 +41,7 @@ from chatserver.hot.redis.wire import OnReply, Reply, Wire, key_in
 log = structlog.get_logger()
 
 RECONNECT_S_MAX = 1.0
+BLOCK_MS = 4000  # longest blocking read; shorter than the deadline of `within`
 EPOCH_CHECK_S = 1.0
 EPOCHS_CHECKED_MAX = 64  # partitions checked per interval
 

@@ -35,7 +35,7 @@ from chatserver.features.push.worker.dispatcher import FRESH_S, Progress, PushDi
 from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry
 from chatserver.hot.leases import Lease
 from chatserver.telemetry.failpoints import failpoint
-from workers.partitions import run_partitions
+from workers.partitions import run_partitions, sleep_aligned
 
 log = structlog.get_logger()
 
@@ -89,7 +89,7 @@ class NotifyWorker:
                     if await self._lease.hold():
                         await self.read_backlog()
                         await self.dispatch_due()
-                    await asyncio.sleep(POLL_MS / 1000)
+                    await sleep_aligned(POLL_MS / 1000)
             finally:
                 for task in list(self._dispatches):
                     task.cancel()
