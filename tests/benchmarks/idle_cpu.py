@@ -4,7 +4,8 @@
 
 Starts Redis, DynamoDB, S3, a gateway, the API and a process with all workers, with the settings of
 `chatserver dev`, and waits. No client connects. CPU is user and system time of each process, as a
-share of one core. Commands are those that Redis executes, including those inside scripts.
+share of one core. Wake-ups are voluntary context switches of its main thread. Commands are those
+that Redis executes, including those inside scripts.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.request import urlopen
 
 import click
@@ -37,12 +38,19 @@ def dev_settings(s3_port: int, partitions: int) -> dict[str, str]:
     return {**shared, "CHAT_REDIS_PARTITIONS": str(partitions)}
 
 
-def cpu_s(server: Server) -> float:
-    """Return the user and system time of a process and its children."""
+class Usage(NamedTuple):
+    """Usage of a process since its start: CPU time, and how often its main thread woke up."""
+
+    cpu_s: float
+    wake_ups: int
+
+
+def usage_of(server: Server) -> Usage:
+    """Return the usage of a process."""
     assert server.process is not None
-    whole = psutil.Process(server.process.pid)
-    times = [each.cpu_times() for each in (whole, *whole.children(recursive=True))]
-    return sum(each.user + each.system for each in times)
+    process = psutil.Process(server.process.pid)
+    times = process.cpu_times()
+    return Usage(times.user + times.system, process.num_ctx_switches().voluntary)
 
 
 def count_commands(stack: Stack) -> collections.Counter[str]:
@@ -84,11 +92,11 @@ def measure(stack: Stack, seconds: float, settle: float) -> dict[str, Any]:
         return sum(map(count_dynamodb_calls, ports.values()), collections.Counter())
 
     calls, commands = count_calls(), count_commands(stack)
-    cpu = {name: cpu_s(server) for name, server in servers.items()}
+    before = {name: usage_of(server) for name, server in servers.items()}
     began = time.monotonic()
     time.sleep(seconds)
     span_s = time.monotonic() - began
-    used = {name: cpu_s(server) - cpu[name] for name, server in servers.items()}
+    after = {name: usage_of(server) for name, server in servers.items()}
     commands, calls = count_commands(stack) - commands, count_calls() - calls
 
     def rates(counts: collections.Counter[str]) -> dict[str, float]:
@@ -97,7 +105,14 @@ def measure(stack: Stack, seconds: float, settle: float) -> dict[str, Any]:
         }
 
     return {
-        "cpu_percent": {name: round(100 * each / span_s, 2) for name, each in used.items()},
+        "cpu_percent": {
+            name: round(100 * (now.cpu_s - before[name].cpu_s) / span_s, 2)
+            for name, now in after.items()
+        },
+        "wake_ups_per_s": {
+            name: round((now.wake_ups - before[name].wake_ups) / span_s, 1)
+            for name, now in after.items()
+        },
         "redis_commands_per_s": round(commands.total() / span_s, 1),
         "most": rates(commands),
         "dynamodb_calls_per_s": round(calls.total() / span_s, 2),

@@ -60,7 +60,7 @@ LEASE_S = 10.0
 
 READ_MAX = 100  # backlog entries; one holds up to redis.batch_max messages
 WAIT_MS = 250  # without new entries: poll interval for pending sessions that are due again
-IDLE_MS = 1000  # likewise, if no session is pending
+IDLE_MS = 2000  # likewise, if no session is pending
 UNKNOWN_TRIES_MAX = 8  # for a chat whose id looks like a session but has none
 AGAIN_S = 0.5
 AGAIN_S_MAX = 30.0

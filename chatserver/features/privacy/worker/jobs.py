@@ -29,7 +29,7 @@ from chatserver.hot.chats.backlog import Backlog
 log = structlog.get_logger()
 
 LEASE_S = 60.0  # a job of a dead worker is claimed after this time
-POLL_S = 5.0
+POLL_S = 10.0
 
 BACKOFF_S_MAX = 60.0
 FAILED_KEPT_S = 30 * 86_400

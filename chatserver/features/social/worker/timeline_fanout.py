@@ -34,12 +34,13 @@ from chatserver.hot.leases import Lease
 from chatserver.protocol import codec, frames
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
+from workers.partitions import until_aligned
 
 log = structlog.get_logger()
 
 PAGE = 500  # followers between two checkpoints
 WRITES_IN_FLIGHT_MAX = 8  # concurrent batches of 25 rows
-POLL_S = 20.0  # without a wake-up
+POLL_S = 30.0  # without a wake-up
 LEASE_S = 10.0
 
 JOBS_MAX: Final = 50  # per poll
@@ -85,7 +86,7 @@ class TimelineWorker:
                 if self._is_due() and await self.step():
                     self._poll_at = 0.0
                 else:
-                    await self._wake_up.wait(self._seen, LEASE_S / 3)
+                    await self._wake_up.wait(self._seen, until_aligned(LEASE_S / 3))
 
     def _is_due(self) -> bool:
         """Return whether there may be jobs: after a wake-up or when a poll is due."""
