@@ -16,20 +16,6 @@ log = structlog.get_logger()
 RESTART_S_MAX = 1.0
 
 
-def until_aligned(interval_s: float) -> float:
-    """Return the time until the next multiple of `interval_s` on the loop's clock.
-
-    Workers of a process that wait for this time wake up together, so that their calls share one
-    write to Redis and one read.
-    """
-    return interval_s - asyncio.get_running_loop().time() % interval_s
-
-
-async def sleep_aligned(interval_s: float) -> None:
-    """Sleep until the next multiple of `interval_s`; see `until_aligned`."""
-    await asyncio.sleep(until_aligned(interval_s))
-
-
 async def run_partitions(hot: HotClient, name: str, work: Callable[[int], Awaitable[None]]) -> None:
     """Run `work` for each partition, until cancelled.
 

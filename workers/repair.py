@@ -17,6 +17,7 @@ import asyncio
 import structlog
 
 from chatserver.container.storage import StorageContainer
+from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.domain.ids import ChatId, GatewayId, Seq
 from chatserver.domain.inboxes import Delivery
 from chatserver.errors import ChatError, NotFound
@@ -26,7 +27,7 @@ from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.leases import Lease
 from chatserver.service.messaging.direct_chats import list_with_first_message
 from chatserver.telemetry import metrics
-from workers.partitions import run_partitions, sleep_aligned
+from workers.partitions import run_partitions
 
 log = structlog.get_logger()
 

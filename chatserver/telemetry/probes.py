@@ -19,7 +19,7 @@ from prometheus_client import make_wsgi_app
 from chatserver.errors import ConfigError
 from chatserver.telemetry.metrics import READY
 
-# A loop without a heartbeat for this long is stuck; `watch_loop_lag` beats four times per second.
+# A loop without a heartbeat for this long is stuck; `watch_loop_lag` beats twice per second.
 STUCK_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 5.0
 STOP_POLL_S: Final = 3600.0  # the server is never stopped

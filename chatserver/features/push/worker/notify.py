@@ -24,6 +24,7 @@ import structlog
 
 from chatserver.config import Settings
 from chatserver.container.storage import StorageContainer
+from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import ChatError, CorruptData, NotFound
 from chatserver.features.push.container import PushContainer
@@ -35,12 +36,12 @@ from chatserver.features.push.worker.dispatcher import FRESH_S, Progress, PushDi
 from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry
 from chatserver.hot.leases import Lease
 from chatserver.telemetry.failpoints import failpoint
-from workers.partitions import run_partitions, sleep_aligned
+from workers.partitions import run_partitions
 
 log = structlog.get_logger()
 
 POLL_MS = 500
-IDLE_MS = 2000  # without due chats and new entries; shorter than a third of `LEASE_S`
+IDLE_MS = 3000  # without due chats and new entries; shorter than `LEASE_S`
 
 LEASE_S = 6.0
 READ_MAX = 100  # backlog entries; one holds up to redis.batch_max messages

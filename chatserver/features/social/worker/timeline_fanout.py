@@ -24,6 +24,7 @@ from typing import Final
 import structlog
 
 from chatserver.container.storage import StorageContainer
+from chatserver.domain.aligned_sleep import until_aligned
 from chatserver.domain.ids import UserId
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, NotFound
@@ -34,7 +35,6 @@ from chatserver.hot.leases import Lease
 from chatserver.protocol import codec, frames
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
-from workers.partitions import until_aligned
 
 log = structlog.get_logger()
 
