@@ -7,10 +7,11 @@ Redis and one read. Each process has a phase of its own, so that processes do no
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import Final
 
-_PHASE_S: Final = random.uniform(0, 60)  # noqa: S311  # spread, not a secret
+from chatserver.domain.jitter import jittered
+
+_PHASE_S: Final = jittered(60.0, 0.0)
 
 
 def until_aligned(interval_s: float) -> float:

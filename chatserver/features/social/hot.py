@@ -124,7 +124,7 @@ class PostWakeUp:
 
     async def notify(self) -> None:
         """Wake the workers of all processes up."""
-        await self._hot.call("XADD", self._key, "MAXLEN", 1, "*", "", "")
+        await self._hot.call("XADD", self._key, "MAXLEN", 1, "*", "w", 1)
 
     async def listen(self) -> None:
         """Receive wake-ups until cancelled.
