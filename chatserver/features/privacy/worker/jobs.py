@@ -20,6 +20,7 @@ from typing import Any
 import structlog
 
 from chatserver.container.storage import StorageContainer
+from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, ClientError, Unavailable
 from chatserver.features.privacy.container import PrivacyContainer
@@ -114,7 +115,7 @@ class JobWorker:
         """
         while True:
             if not await self.step():
-                await asyncio.sleep(jittered(POLL_S))
+                await sleep_aligned(POLL_S)
 
     async def step(self) -> bool:
         """Claim and run one job; return False if none is available."""

@@ -93,7 +93,7 @@ class TimelineWorker:
         version, now = self._wake_up.version, self._clock.monotonic()
         if version == self._seen and now < self._poll_at:
             return False
-        self._seen, self._poll_at = version, now + jittered(POLL_S)
+        self._seen, self._poll_at = version, now + POLL_S
         return True
 
     async def step(self) -> bool:
