@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
-from chatserver.domain.jitter import jittered
+from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.hot.leases import Lease
 
 
@@ -24,4 +23,4 @@ async def make_rounds(
         while True:
             if await lease.claim():
                 await run_round()
-            await asyncio.sleep(jittered(interval_s))
+            await sleep_aligned(interval_s)

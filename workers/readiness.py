@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.jitter import jittered
+from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.errors import ChatError
 
 INTERVAL_S: Final = 5.0
@@ -27,7 +27,7 @@ class Readiness:
         """Check periodically until cancelled; one read unit per check."""
         while True:
             self._trouble = await self._look(container)
-            await asyncio.sleep(jittered(INTERVAL_S))
+            await sleep_aligned(INTERVAL_S)
 
     async def _look(self, container: StorageContainer) -> str:
         if not container.hot.is_up:

@@ -17,6 +17,7 @@ import asyncio
 import structlog
 
 from chatserver.container.storage import StorageContainer
+from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.domain.ids import ChatId, GatewayId, Seq
 from chatserver.domain.inboxes import Delivery
 from chatserver.errors import ChatError, NotFound
@@ -32,6 +33,7 @@ log = structlog.get_logger()
 
 REPAIR_AFTER_MS = 1000  # a fan-out that takes longer is completed here
 INTERVAL_MS = 500
+EVICTION_INTERVAL_S = 5.0  # while no chat is evicted
 
 CHATS_MAX = 200  # per read
 READS_MAX = 50  # per pass
@@ -58,6 +60,8 @@ class RepairWorker:
             clock=container.clock,
         )
         self._slots = asyncio.Semaphore(CHATS_AT_ONCE)
+        self._has_pending = False  # deliveries or membership changes that may become overdue
+        self._evict_at = 0.0
 
     async def run(self) -> None:
         """Run passes until cancelled. The lease is released on exit.
@@ -67,13 +71,22 @@ class RepairWorker:
         """
         async with self._lease.given_back():
             while True:
+                self._has_pending = False
                 # Renewed before each step: with high latency to Redis, all steps together outlast
                 # the lease.
-                for step in (self.repair_once, self.finish_changes, self.evict_once):
+                for step in (self.repair_once, self.finish_changes, self._evict_if_due):
                     if not await self._lease.hold():
+                        self._has_pending = True  # check again soon: its holder may have died
                         break
                     await step()
-                await asyncio.sleep(INTERVAL_MS / 1000)
+                # What is not listed yet becomes overdue after REPAIR_AFTER_MS at the earliest.
+                wait_ms = INTERVAL_MS if self._has_pending else max(INTERVAL_MS, REPAIR_AFTER_MS)
+                await sleep_aligned(wait_ms / 1000)
+
+    async def _evict_if_due(self) -> None:
+        now = self._container.clock.monotonic()
+        if now >= self._evict_at and not await self.evict_once():
+            self._evict_at = now + EVICTION_INTERVAL_S
 
     async def evict_once(self) -> int:
         """Evict a few idle chats; return how many were evicted."""
@@ -107,6 +120,7 @@ class RepairWorker:
         (seconds, micros), found = await hot.snapshot(
             ("TIME",), ("ZRANGE", listed, start, start + CHATS_MAX - 1, "WITHSCORES")
         )
+        self._has_pending |= bool(found)
         before_ms = int(seconds) * 1000 + int(micros) // 1000 - REPAIR_AFTER_MS
         scored = zip(found[::2], found[1::2], strict=True)
         return [ChatId(name.decode()) for name, noted_ms in scored if float(noted_ms) <= before_ms]
@@ -131,7 +145,8 @@ class RepairWorker:
             Idempotent, and safe while another process works on the change.
         """
         changes = self._container.hot_membership
-        overdue = await changes.list_overdue(self._partition)
+        overdue, is_pending = await changes.list_overdue(self._partition)
+        self._has_pending |= is_pending
         done = 0
         for chat, note in overdue:
             try:

@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import structlog
@@ -139,12 +140,27 @@ def _list_route_builders() -> list[RoutesBuilder]:
 class _Server(uvicorn.Server):
     """Returns after SIGTERM and SIGINT; uvicorn's own handlers raise the signal again."""
 
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._exit = asyncio.Event()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.handle_exit, number, None)
         yield
+
+    async def main_loop(self) -> None:
+        """Update the ``date`` header every second; uvicorn's own loop does ten ticks a second."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._exit.wait()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self._exit.set()
 
 
 async def run_api(settings: Settings) -> None:

@@ -10,7 +10,7 @@ from chatserver.domain.clock import Clock
 from chatserver.telemetry.metrics import LOOP_LAG
 from chatserver.telemetry.probes import PULSE
 
-INTERVAL_S = 0.25
+INTERVAL_S = 0.5
 WARN_S = 0.1
 STARTUP_S = 10.0  # startup blocks the loop (imports, opening clients) before it serves clients
 

@@ -6,6 +6,7 @@ Served on a separate address, never on a client-facing port. A separate thread s
 
 from __future__ import annotations
 
+import functools
 import socketserver
 import threading
 import time
@@ -18,9 +19,10 @@ from prometheus_client import make_wsgi_app
 from chatserver.errors import ConfigError
 from chatserver.telemetry.metrics import READY
 
-# A loop without a heartbeat for this long is stuck; `watch_loop_lag` beats four times per second.
+# A loop without a heartbeat for this long is stuck; `watch_loop_lag` beats twice per second.
 STUCK_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 5.0
+STOP_POLL_S: Final = 3600.0  # the server is never stopped
 
 _OK, _UNAVAILABLE, _ABSENT = "200 OK", "503 Service Unavailable", "404 Not Found"
 _TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]
@@ -104,4 +106,5 @@ def serve_probes(host: str, port: int | None, find_trouble: FindTrouble = str) -
         raise ConfigError(
             [f"telemetry.metrics_port: cannot listen on {host}:{port} ({exc})"]
         ) from exc
-    threading.Thread(target=server.serve_forever, name="probes", daemon=True).start()
+    serve = functools.partial(server.serve_forever, poll_interval=STOP_POLL_S)
+    threading.Thread(target=serve, name="probes", daemon=True).start()

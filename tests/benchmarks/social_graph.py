@@ -40,7 +40,7 @@ from chatserver.dev.servers import Server, dynamodb_launch, redis_launch
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.features.social.container import SocialContainer
-from chatserver.features.social.hot import LikeQueue
+from chatserver.features.social.hot import LikeQueue, PostWakeUp
 from chatserver.features.social.model import Post, PostIds, PostRef
 from chatserver.features.social.warm import rows as social
 from chatserver.features.social.warm.fanouts import SHARDS, shard_of
@@ -189,7 +189,7 @@ async def measure_fan_out(
     meter.units.clear()
     began = time.monotonic()
     for shard in range(SHARDS):
-        await TimelineWorker(container, shard, "load").step()
+        await TimelineWorker(container, PostWakeUp(container.hot), shard, "load").step()
     whole_s = time.monotonic() - began
     found: dict[str, Any] = {
         "followers": followers,
@@ -213,7 +213,7 @@ async def measure_fan_out(
     meter.units.clear()
     await asyncio.sleep(timeline_fanout.LEASE_S)
     began = time.monotonic()
-    await TimelineWorker(container, shard, "second").step()
+    await TimelineWorker(container, PostWakeUp(container.hot), shard, "second").step()
     rest_s = time.monotonic() - began
     rows = await _count_lines(client, container, post, users)
     noted = 0 if job.place is None else users.index(job.place) + 1

@@ -66,7 +66,7 @@ log = structlog.get_logger()
 
 BATCH_MAX = 32  # backlog entries read at once
 WRITES_IN_FLIGHT_MAX = 8  # concurrent batches
-IDLE_MS = 1000  # longest sleep without new entries
+IDLE_MS = 3000  # longest sleep without new entries
 SLOW_CHATS_MAX = 16  # chats whose writes fail that others do not wait for
 AHEAD_MAX = 200_000  # messages read past the oldest one that is not stored
 AHEAD_BYTES_MAX = 67_108_864  # memory for them; others are read again later
@@ -246,8 +246,9 @@ class PersistWorker:
         key = self._container.hot.keys.backlog(self._partition)
         if self._client is None:
             self._client = self._container.hot.blocking_client(key)
+        wait_ms = min(IDLE_MS, int(self._settings.lease_s / 3 * 1000))  # the lease must be renewed
         try:
-            read = self._client.xread({key: at}, count=1, block=IDLE_MS)
+            read = self._client.xread({key: at}, count=1, block=wait_ms)
             await self._container.hot.within(read)
         except (redis.exceptions.RedisError, OSError) as exc:
             raise Unavailable(f"redis at {self._container.hot.name}: {exc}") from exc

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.moderation import parse_standing
+from chatserver.hot.bus.stream_waiter import StreamWaiter
 from chatserver.hot.chats.backlog import BacklogEntry, parse_entry
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
@@ -57,6 +58,7 @@ class DueChats:
         self._lease = lease
         self._partition = lease.partition
         self._backlog = hot.keys.backlog(self._partition)
+        self._entries = StreamWaiter(hot, self._backlog)
 
     async def get_checkpoint(self) -> str:
         """Return the id of the last backlog entry read for pushes; initially ``0-0``."""
@@ -68,6 +70,18 @@ class DueChats:
         """Return the remaining entries after `entry_id`, oldest first."""
         reply = await self._hot.call("XRANGE", self._backlog, f"({entry_id}", "+", "COUNT", limit)
         return [parse_entry(name, fields) for name, fields in reply]
+
+    async def wait_after(self, entry_id: str, wait_ms: int) -> None:
+        """Wait for a backlog entry after `entry_id`, for at most `wait_ms`. Raises Unavailable."""
+        await self._entries.wait_after(entry_id, wait_ms)
+
+    async def close(self) -> None:
+        """Close the connection of `wait_after`."""
+        await self._entries.close()
+
+    async def has_any(self) -> bool:
+        """Return whether any chat is due, now or later."""
+        return bool(await self._hot.call("EXISTS", self._hot.keys.due(self._partition)))
 
     async def record(self, upto: str, firsts: Mapping[ChatId, Seq], delay_s: float) -> bool:
         """Schedule chats to be due in `delay_s`, and checkpoint the backlog at `upto`.

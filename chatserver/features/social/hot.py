@@ -7,12 +7,15 @@ so none is lost in a crash. Bound: `queue_max` entries; when the queue is full, 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import NamedTuple
 
 from chatserver.domain.ids import ChatId
 from chatserver.errors import Overloaded
 from chatserver.features.social.model import Liking, PostId
-from chatserver.hot.redis.client import HotClient
+from chatserver.hot.bus.stream_waiter import FIRST, StreamWaiter
+from chatserver.hot.redis.client import BLOCK_MS, HotClient
 
 RETRY_MS = 1000
 PAGE = 1000
@@ -72,6 +75,19 @@ class LikeBatches:
     def __init__(self, hot: HotClient, partition: int) -> None:
         self._hot = hot
         self._key = hot.keys.likes(partition)
+        self._entries = StreamWaiter(hot, self._key)
+
+    async def wait(self, wait_ms: int) -> bool:
+        """Wait until a like is uncounted; False if there is none in `wait_ms`.
+
+        Raises:
+            Unavailable: Redis is unavailable.
+        """
+        return await self._entries.wait_after(FIRST, wait_ms) is not None
+
+    async def close(self) -> None:
+        """Close the connection of `wait`."""
+        await self._entries.close()
 
     async def list_waiting(self, limit: int) -> list[LikeEntry]:
         """Return the oldest entries."""
@@ -95,18 +111,41 @@ def get_age_s(oldest: LikeEntry, now_s: float) -> float:
 
 
 class PostWakeUp:
-    """Wake-up counter for timeline workers; polling covers missed wake-ups.
+    """Wake-ups for timeline workers; polling covers missed ones.
 
-    Data: ``{social}:posts`` (string): incremented by each wake-up.
+    Data: ``{social}:wake`` (stream): its only entry is the newest wake-up.
     """
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
+        self._key = hot.keys.social_wake()
+        self._next = asyncio.Event()
+        self.version = 0  # changes with each wake-up, while `listen` runs
 
     async def notify(self) -> None:
-        """Wake the workers up."""
-        await self._hot.call("INCR", self._hot.keys.social_posts())
+        """Wake the workers of all processes up."""
+        await self._hot.call("XADD", self._key, "MAXLEN", 1, "*", "w", 1)
 
-    async def read(self) -> int:
-        """Return a number that changes with each wake-up."""
-        return int(await self._hot.call("GET", self._hot.keys.social_posts()) or 0)
+    async def listen(self) -> None:
+        """Receive wake-ups until cancelled.
+
+        Raises:
+            Unavailable: Redis is unavailable.
+        """
+        entries, at = StreamWaiter(self._hot, self._key), FIRST
+        try:
+            while True:
+                if (newest := await entries.wait_after(at, BLOCK_MS)) is not None:
+                    at = newest
+                    self.version += 1
+                    self._next.set()
+                    self._next = asyncio.Event()
+        finally:
+            await entries.close()
+
+    async def wait(self, version: int, wait_s: float) -> None:
+        """Wait for a wake-up after `version`, for at most `wait_s`."""
+        if self.version == version:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._next.wait()

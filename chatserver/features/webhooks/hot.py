@@ -19,6 +19,7 @@ import msgspec
 from chatserver.config import Webhooks
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest
+from chatserver.hot.bus.stream_waiter import FIRST, StreamWaiter
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 from chatserver.protocol import webhook_messages as messages
@@ -59,6 +60,7 @@ class EventQueue:
         keys = hot.keys
         self._key, self._late = keys.hooks(partition), keys.hooks_late(partition)
         self._dead = keys.hooks_dead(partition)
+        self._entries = StreamWaiter(hot, self._key)
 
     async def append(self, events: Sequence[bytes]) -> None:
         """Queue events for delivery.
@@ -99,6 +101,14 @@ class EventQueue:
                 {"hooks": self._key, "hooks_late": self._late},
                 {"packed": value, "attempts": attempts, "event": event},
             )
+
+    async def wait(self, wait_ms: int) -> None:
+        """Wait until an event is pending, for at most `wait_ms`. Raises Unavailable."""
+        await self._entries.wait_after(FIRST, wait_ms)
+
+    async def close(self) -> None:
+        """Close the connection of `wait`."""
+        await self._entries.close()
 
     async def list_pending(self, limit: int) -> list[PendingEvent]:
         """Return the oldest pending events."""

@@ -42,7 +42,7 @@ ATTEMPTS_MAX = 12  # then an event is a dead letter
 BACKOFF_S = 2.0  # first pause; each next one doubles
 BACKOFF_S_MAX = 3600.0
 IN_FLIGHT_MAX = 16  # concurrent event requests per partition
-POLL_S = 0.2  # when there are no events
+IDLE_MS = 1000  # without pending events: poll interval for those that are due again
 BATCH_MAX = 64
 DUE_MAX = 500
 PAUSE_S_MAX = 30.0  # while the endpoint is down
@@ -115,18 +115,22 @@ class EventDeliverer:
             Unavailable: Redis became unavailable; start the worker again.
         """
         async with self._lease.given_back():
-            while True:
-                if not await self._lease.hold():
-                    await asyncio.sleep(jittered(LEASE_S / 20))
-                    continue
-                await asyncio.sleep(await self.step())
+            try:
+                while True:
+                    if not await self._lease.hold():
+                        await asyncio.sleep(jittered(LEASE_S / 20))
+                        continue
+                    await asyncio.sleep(await self.step())
+            finally:
+                await self._events.close()
 
     async def step(self) -> float:
-        """Deliver pending events; return the delay before the next step."""
+        """Deliver pending events, or wait for some; return the delay before the next step."""
         await self._events.requeue_due(await self._events.now_ms(), DUE_MAX)
         waiting = await self._events.list_pending(1 if self._pause_s else BATCH_MAX)
         if not waiting:
-            return POLL_S
+            await self._events.wait(IDLE_MS)
+            return 0.0
         lanes = split_lanes(waiting, IN_FLIGHT_MAX)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._deliver_lane(lane)) for lane in lanes]

@@ -23,7 +23,7 @@ import structlog
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, UserId
 from chatserver.errors import ChatError, Unavailable
-from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.client import BLOCK_MS, HotClient
 from chatserver.hot.redis.wire import Reply
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
@@ -34,7 +34,6 @@ MAIL_MAX = 20_000  # entries in a gateway's mailbox
 
 MAIL_TTL_S = 120
 _READ_MAX = 200
-_BLOCK_MS = 1000
 
 
 class Record(msgspec.Struct, array_like=True, tag_field="k"):
@@ -329,7 +328,7 @@ class Mailbox:
             yield None  # earlier records may be lost
             while True:
                 reply: Any = await self._hot.within(
-                    client.xread({self._key: self._last}, count=_READ_MAX, block=_BLOCK_MS)
+                    client.xread({self._key: self._last}, count=_READ_MAX, block=BLOCK_MS)
                 )
                 if not reply:
                     continue

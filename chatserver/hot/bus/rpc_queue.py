@@ -21,7 +21,7 @@ from chatserver.domain.ids import GatewayId
 from chatserver.errors import ChatError, Unavailable
 from chatserver.hot.bus import rpc
 from chatserver.hot.bus.mailbox import Answer, MailboxWriter
-from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.client import BLOCK_MS, HotClient
 
 log = structlog.get_logger()
 
@@ -65,7 +65,12 @@ class CallQueue:
             await self._hot.create_group(self._key, rpc.GROUP)
             while True:
                 read = client.xreadgroup(
-                    rpc.GROUP, self._consumer, {self._key: ">"}, count=50, block=1000, noack=True
+                    rpc.GROUP,
+                    self._consumer,
+                    {self._key: ">"},
+                    count=50,
+                    block=BLOCK_MS,
+                    noack=True,
                 )
                 reply: Any = await self._hot.within(read)
                 for _, entries in reply or ():

@@ -130,12 +130,22 @@ class HotMembership:
         due_ms = await self._hot.time_ms(key) + int(UNSTORED_S * 1000)
         await self._hot.call("ZADD", key, "NX", due_ms, f"{chat}:unstored")
 
-    async def list_overdue(self, partition: int) -> list[tuple[ChatId, str]]:
-        """Return (chat, record name) of overdue changes, whose process died."""
-        key = self._keys.changing(partition)
-        now_ms = await self._hot.time_ms(key)
-        names = await self._hot.call("ZRANGEBYSCORE", key, "-inf", now_ms, "LIMIT", 0, OVERDUE_MAX)
-        return [(ChatId(name.partition(b":")[0].decode()), name.decode()) for name in names]
+    async def list_overdue(self, partition: int) -> tuple[list[tuple[ChatId, str]], bool]:
+        """Return (chat, record name) of overdue changes, whose process died.
+
+        Also returns whether any change is pending.
+        """
+        (seconds, micros), found = await self._hot.snapshot(
+            ("TIME",),
+            ("ZRANGE", self._keys.changing(partition), 0, OVERDUE_MAX - 1, "WITHSCORES"),
+        )
+        now_ms = int(seconds) * 1000 + int(micros) // 1000
+        overdue = [
+            (ChatId(name.partition(b":")[0].decode()), name.decode())
+            for name, due_ms in zip(found[::2], found[1::2], strict=True)
+            if float(due_ms) <= now_ms
+        ]
+        return overdue, bool(found)
 
     # a single change
 

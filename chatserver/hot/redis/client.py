@@ -24,6 +24,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from chatserver import config
+from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.domain.ids import ULID_TIME_CHARS, Epoch, new_id
 from chatserver.errors import ChatError, ConfigError, CorruptData, Unavailable
 from chatserver.hot.redis.connection import Address
@@ -41,6 +42,7 @@ from chatserver.hot.redis.wire import OnReply, Reply, Wire, key_in
 log = structlog.get_logger()
 
 RECONNECT_S_MAX = 1.0
+BLOCK_MS = 4000  # longest blocking read; shorter than the deadline of `within`
 EPOCH_CHECK_S = 1.0
 EPOCHS_CHECKED_MAX = 64  # partitions checked per interval
 
@@ -260,7 +262,7 @@ class HotClient(abc.ABC):
         partitions = itertools.cycle(range(self.settings.partitions))
         count = min(self.settings.partitions, EPOCHS_CHECKED_MAX)
         while True:
-            await asyncio.sleep(EPOCH_CHECK_S)
+            await sleep_aligned(EPOCH_CHECK_S)
             await asyncio.gather(
                 *(self._look_at_epoch(n) for n in itertools.islice(partitions, count)),
                 self._look_for_refusal(),

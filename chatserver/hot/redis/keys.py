@@ -77,7 +77,7 @@ script may use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{pN}:hooks-late``     | zset   | webhook events to retry → when (ms)                         |
 | ``{pN}:hooks-dead``     | stream | webhook events that could not be delivered, with a reason   |
 | ``{pN}:likes``          | stream | likes that are not counted yet, bounded                     |
-| ``{social}:posts``      | string | counter of timeline jobs, which workers poll                |
+| ``{social}:wake``       | stream | newest wake-up of timeline workers                          |
 | ``{pN}:blocks:<user>``  | set    | users who block this user or are blocked by this user       |
 | ``{pN}:file:<file>``    | string | an upload that may be sent: owner, chat and the fields that |
 |                         |        | readers receive, msgpack; expires with the right to send it |
@@ -328,8 +328,8 @@ class Keys:
     def jwks_fetching(self) -> str:
         return "{jwks}:fetching"
 
-    def social_posts(self) -> str:
-        return "{social}:posts"
+    def social_wake(self) -> str:
+        return "{social}:wake"
 
     def hook_calls(self) -> str:
         return "{hook}:calls"

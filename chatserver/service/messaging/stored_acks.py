@@ -39,6 +39,7 @@ class StoredWaits:
         self._poll_s = poll_s
         self._waits: dict[ChatId, list[_Wait]] = {}
         self._count = 0
+        self._added = asyncio.Event()
 
     def add(
         self,
@@ -60,6 +61,7 @@ class StoredWaits:
         wait = _Wait(seq, on_stored, on_timeout, timer)
         self._waits.setdefault(chat, []).append(wait)
         self._count += 1
+        self._added.set()
         return True
 
     async def wait(self, chat: ChatId, seq: Seq) -> None:
@@ -110,6 +112,9 @@ class StoredWaits:
         notifications, sends retried on this gateway, and processes without a mailbox.
         """
         while True:
+            if not self._waits:
+                self._added.clear()
+                await self._added.wait()
             await asyncio.sleep(self._poll_s)
             for chat in list(self._waits)[:CHATS_PER_POLL_MAX]:
                 self._waits[chat] = self._waits.pop(chat)  # move to the end of the next round

@@ -122,8 +122,9 @@ class UserPresence:
         republish_s = LAST_SEEN_TTL_S / REPUBLISHES
         checked_at = republished_at = self._clock.monotonic()
         while True:
+            wait_s = self._tick_s if self._in_grace or self._changed else check_s
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._tick_s):
+                async with asyncio.timeout(wait_s):
                     await self._wake.wait()
             self._wake.clear()
             now = self._clock.monotonic()

@@ -6,7 +6,7 @@ import asyncio
 
 import structlog
 
-from chatserver.telemetry.loop_lag import watch_loop_lag
+from chatserver.telemetry.loop_lag import INTERVAL_S, watch_loop_lag
 from chatserver.telemetry.metrics import LOOP_LAG
 
 
@@ -27,7 +27,7 @@ class LateClock:
     def monotonic(self) -> float:
         self.asked += 1
         if self.asked >= 3 and self.asked % 2 == 1:
-            self.now += 0.25 + self.late_s
+            self.now += INTERVAL_S + self.late_s
         return self.now
 
 

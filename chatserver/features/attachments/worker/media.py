@@ -36,6 +36,7 @@ from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.hot import Job, JobReader
 from chatserver.features.attachments.model import File
 from chatserver.features.attachments.service.uploads import IMAGE_BYTES_MAX
+from chatserver.hot.redis.client import BLOCK_MS
 from chatserver.process_runtime import die_with_parent
 from chatserver.telemetry.failpoints import failpoint
 
@@ -47,7 +48,6 @@ THUMB_TIMEOUT_S = 10.0  # CPU time
 THUMBS_IN_FLIGHT_MAX = 1  # concurrent thumbnails of one worker
 
 TRIES_MAX = 3
-IDLE_MS = 1000
 LEASE_MORE_S = 20.0  # lease time for S3 and DynamoDB calls, in addition to the child process
 MESSAGE_BYTES_MAX = 300
 FAST_CPU_S = 2
@@ -123,7 +123,7 @@ class MediaWorker:
                 await self._run_one(reader)
 
     async def _run_one(self, reader: JobReader) -> None:
-        job = await reader.claim(IDLE_MS)
+        job = await reader.claim(BLOCK_MS)
         if job is None:
             return
         if job.tries > TRIES_MAX:

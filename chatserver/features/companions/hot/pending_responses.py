@@ -16,12 +16,10 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
-import redis.asyncio
-import redis.exceptions
 
 from chatserver.domain.companion_ids import is_companion, is_session_chat
 from chatserver.domain.ids import ChatId, Seq
-from chatserver.errors import Unavailable
+from chatserver.hot.bus.stream_waiter import StreamWaiter
 from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry, HideEntry, parse_entry
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
@@ -105,7 +103,7 @@ class PendingResponses:
         self._hot = hot
         self._partition = partition
         self._backlog = hot.keys.backlog(partition)
-        self._client: redis.asyncio.Redis | None = None  # created at the first wait for entries
+        self._entries = StreamWaiter(hot, self._backlog)
 
     # Scanning the backlog
 
@@ -126,18 +124,11 @@ class PendingResponses:
         Raises:
             Unavailable: Redis became unavailable.
         """
-        if self._client is None:
-            self._client = self._hot.blocking_client(self._backlog)
-        try:
-            read = self._client.xread({self._backlog: entry_id}, count=1, block=block_ms)
-            await self._hot.within(read)
-        except (redis.exceptions.RedisError, OSError) as exc:
-            raise Unavailable(f"redis at {self._hot.name}: {exc}") from exc
+        await self._entries.wait_after(entry_id, block_ms)
 
     async def close(self) -> None:
         """Close the blocking connection."""
-        if self._client is not None:
-            await self._client.aclose()
+        await self._entries.close()
 
     async def record(self, entries: Sequence[BacklogEntry], *, is_whole: bool = True) -> int:
         """Record the pending work in entries and advance `heard`; return the number recorded.
@@ -195,11 +186,16 @@ class PendingResponses:
 
     # Responding
 
-    async def list_due(self, now_ms: int, limit: int) -> list[ChatId]:
-        """Return the sessions that are due, oldest first."""
+    async def list_due(self, limit: int) -> tuple[list[ChatId], bool]:
+        """Return the sessions that are due, oldest first, and whether any session is pending."""
         key = self._hot.keys.asked(self._partition)
-        reply = await self._hot.call("ZRANGEBYSCORE", key, "-inf", now_ms, "LIMIT", 0, limit)
-        return [ChatId(name.decode()) for name in reply]
+        (seconds, micros), found = await self._hot.snapshot(
+            ("TIME",), ("ZRANGE", key, 0, limit - 1, "WITHSCORES")
+        )
+        now_ms = int(seconds) * 1000 + int(micros) // 1000
+        scored = zip(found[::2], found[1::2], strict=True)
+        due = [ChatId(name.decode()) for name, due_ms in scored if float(due_ms) <= now_ms]
+        return due, bool(found)
 
     async def count(self) -> int:
         """Return the number of sessions that are pending or in progress."""

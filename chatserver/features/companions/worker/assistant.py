@@ -59,7 +59,8 @@ log = structlog.get_logger()
 LEASE_S = 10.0
 
 READ_MAX = 100  # backlog entries; one holds up to redis.batch_max messages
-WAIT_MS = 250  # without new entries: poll interval for sessions that are due again
+WAIT_MS = 250  # without new entries: poll interval for pending sessions that are due again
+IDLE_MS = 2000  # likewise, if no session is pending
 UNKNOWN_TRIES_MAX = 8  # for a chat whose id looks like a session but has none
 AGAIN_S = 0.5
 AGAIN_S_MAX = 30.0
@@ -138,22 +139,23 @@ class AssistantWorker:
                 await self._pending.record(entries)
                 failpoint("assistant.after_note")
                 at = entries[-1].id
-            await self._start_due()
+            is_pending = await self._start_due()
             if len(entries) < READ_MAX:
-                await self._pending.wait_after(at, WAIT_MS)
+                await self._pending.wait_after(at, WAIT_MS if is_pending else IDLE_MS)
 
-    async def _start_due(self) -> None:
-        """Start the sessions that are due, up to the process limit."""
+    async def _start_due(self) -> bool:
+        """Start the sessions that are due, up to the process limit; False if none is pending."""
         room = self._running.room
         if room <= 0:
-            return
-        now_ms = await self._now_ms()
-        for chat in await self._pending.list_due(now_ms, room + len(self._tasks)):
+            return True
+        due, is_pending = await self._pending.list_due(room + len(self._tasks))
+        for chat in due:
             if chat not in self._tasks and self._running.room > 0:
                 self._running.count += 1
                 task = asyncio.create_task(self._process_session(chat), name=f"session-{chat}")
                 self._tasks[chat] = task
                 task.add_done_callback(functools.partial(self._remove_task, chat))
+        return is_pending
 
     def _remove_task(self, chat: ChatId, _: asyncio.Task[None]) -> None:
         self._running.count -= 1

@@ -20,6 +20,7 @@ from typing import Any
 import structlog
 
 from chatserver.container.storage import StorageContainer
+from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, ClientError, Unavailable
 from chatserver.features.privacy.container import PrivacyContainer
@@ -29,7 +30,7 @@ from chatserver.hot.chats.backlog import Backlog
 log = structlog.get_logger()
 
 LEASE_S = 60.0  # a job of a dead worker is claimed after this time
-POLL_S = 2.0
+POLL_S = 10.0
 
 BACKOFF_S_MAX = 60.0
 FAILED_KEPT_S = 30 * 86_400
@@ -113,7 +114,7 @@ class JobWorker:
         """
         while True:
             if not await self.step():
-                await asyncio.sleep(jittered(POLL_S))
+                await sleep_aligned(POLL_S)
 
     async def step(self) -> bool:
         """Claim and run one job; return False if none is available."""

@@ -24,6 +24,7 @@ import structlog
 
 from chatserver.config import Settings
 from chatserver.container.storage import StorageContainer
+from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import ChatError, CorruptData, NotFound
 from chatserver.features.push.container import PushContainer
@@ -40,6 +41,7 @@ from workers.partitions import run_partitions
 log = structlog.get_logger()
 
 POLL_MS = 500
+IDLE_MS = 3000  # without due chats and new entries; shorter than `LEASE_S`
 
 LEASE_S = 6.0
 READ_MAX = 100  # backlog entries; one holds up to redis.batch_max messages
@@ -87,15 +89,18 @@ class NotifyWorker:
                         epoch, self._recorded_at = current, -math.inf
                         self._lease.forget()
                     if await self._lease.hold():
-                        await self.read_backlog()
+                        at = await self.read_backlog()
                         await self.dispatch_due()
-                    await asyncio.sleep(POLL_MS / 1000)
+                        if not await self._chats.has_any():
+                            await self._chats.wait_after(at, IDLE_MS)
+                    await sleep_aligned(POLL_MS / 1000)
             finally:
                 for task in list(self._dispatches):
                     task.cancel()
+                await self._chats.close()
 
-    async def read_backlog(self) -> None:
-        """Record the chats with messages committed since the last checkpoint."""
+    async def read_backlog(self) -> str:
+        """Record the chats with new messages; return the last backlog entry that was read."""
         hot, at = self._container.hot, await self._chats.get_checkpoint()
         while True:
             entries = await self._chats.list_after(at, READ_MAX)
@@ -103,18 +108,18 @@ class NotifyWorker:
             # Recorded periodically even without entries; otherwise trimming stops waiting for this
             # reader.
             if not entries and now - self._recorded_at < LEASE_S:
-                return
+                return at
             at = entries[-1].id if entries else at
             # Redis time, because message times come from Redis.
             now_ms = await hot.time_ms(hot.keys.backlog(self._lease.partition)) if entries else 0
             firsts = self._firsts_of(entries, now_ms)
             if not await self._chats.record(at, firsts, self._settings.delay_s):
-                return
+                return at
             self._recorded_at = now
             if entries:
                 failpoint("notify.after_note")
             if len(entries) < READ_MAX or not await self._lease.hold():
-                return
+                return at
 
     def _firsts_of(self, entries: list[BacklogEntry], now_ms: int) -> dict[ChatId, Seq]:
         """Return the chats with new entries that may be messages, and the first seq of each."""

@@ -33,6 +33,7 @@ from workers.partitions import run_partitions
 log = structlog.get_logger()
 
 FLUSH_S = 2.0  # longest delay of a like count
+IDLE_MS = 3000  # without likes: shorter than a third of the lease
 
 BATCH_MAX = 5000  # likes counted at once
 WRITES_IN_FLIGHT_MAX = 16
@@ -64,13 +65,19 @@ class CountersWorker:
             Unavailable: a store became unavailable; start the worker again.
         """
         async with self._lease.given_back():
-            while True:
-                if not await self._lease.claim():
-                    await asyncio.sleep(jittered(LEASE_S / 5))
-                    continue
-                while await self.step():
-                    await self._lease.claim()
-                await asyncio.sleep(min(FLUSH_S, LEASE_S) / 2)
+            try:
+                while True:
+                    if not await self._lease.hold():
+                        await asyncio.sleep(jittered(LEASE_S / 5))
+                        continue
+                    if not await self._queue.wait(IDLE_MS):
+                        self._lag.set(0.0)
+                        continue
+                    await asyncio.sleep(min(FLUSH_S, LEASE_S) / 2)
+                    while await self.step():
+                        await self._lease.claim()
+            finally:
+                await self._queue.close()
 
     async def step(self) -> bool:
         """Count up to `BATCH_MAX` queued likes; return whether there may be more.

@@ -24,6 +24,7 @@ from typing import Final
 import structlog
 
 from chatserver.container.storage import StorageContainer
+from chatserver.domain.aligned_sleep import until_aligned
 from chatserver.domain.ids import UserId
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, NotFound
@@ -39,8 +40,7 @@ log = structlog.get_logger()
 
 PAGE = 500  # followers between two checkpoints
 WRITES_IN_FLIGHT_MAX = 8  # concurrent batches of 25 rows
-POLL_S = 0.1
-LOOK_S = 5.0  # poll interval without a wake-up
+POLL_S = 30.0  # poll interval without a wake-up
 LEASE_S = 10.0
 
 JOBS_MAX: Final = 50  # per poll
@@ -51,7 +51,9 @@ SIGNALS_S_MAX: Final = 240.0  # older posts send no signal; clocks may differ by
 class TimelineWorker:
     """Processes the jobs of one shard."""
 
-    def __init__(self, container: StorageContainer, shard: int, owner: str) -> None:
+    def __init__(
+        self, container: StorageContainer, wake_up: PostWakeUp, shard: int, owner: str
+    ) -> None:
         self._container = container
         self._social = container.get(SocialContainer)
         self._settings = container.settings.timeline
@@ -67,7 +69,7 @@ class TimelineWorker:
             ttl_s=lease_s,
             clock=container.clock,
         )
-        self._wake_up, self._seen = PostWakeUp(container.hot), -1
+        self._wake_up, self._seen = wake_up, -1
         self._poll_at = 0.0
 
     async def run(self) -> None:
@@ -81,18 +83,17 @@ class TimelineWorker:
                 if not await self._lease.hold():
                     await asyncio.sleep(jittered(LEASE_S / 5))
                     continue
-                if await self._is_due() and await self.step():
+                if self._is_due() and await self.step():
                     self._poll_at = 0.0
                 else:
-                    await asyncio.sleep(POLL_S)
+                    await self._wake_up.wait(self._seen, until_aligned(LEASE_S / 3))
 
-    async def _is_due(self) -> bool:
+    def _is_due(self) -> bool:
         """Return whether there may be jobs: after a wake-up or when a poll is due."""
-        version = await self._wake_up.read()
-        now = self._clock.monotonic()
+        version, now = self._wake_up.version, self._clock.monotonic()
         if version == self._seen and now < self._poll_at:
             return False
-        self._seen, self._poll_at = version, now + LOOK_S
+        self._seen, self._poll_at = version, now + POLL_S
         return True
 
     async def step(self) -> bool:
@@ -168,10 +169,12 @@ async def run_timeline(container: StorageContainer, owner: str) -> None:
     Raises:
         Unavailable: a store became unavailable; start the worker again.
     """
+    wake_up = PostWakeUp(container.hot)
     try:
         async with asyncio.TaskGroup() as group:
+            group.create_task(wake_up.listen(), name="timeline-wake-up")
             for shard in range(SHARDS):
-                worker = TimelineWorker(container, shard, owner)
+                worker = TimelineWorker(container, wake_up, shard, owner)
                 group.create_task(worker.run(), name=f"timeline-{shard}")
     except* ChatError as failures:
         raise failures.exceptions[0] from failures

@@ -8,6 +8,7 @@ import itertools
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
+from chatserver.features.social.hot import PostWakeUp
 from chatserver.features.social.model import Post, PostId, PostIds, PostRef
 from chatserver.features.social.warm.fanouts import Fanouts
 from chatserver.features.social.warm.graph import SocialGraph
@@ -111,7 +112,7 @@ def counter_of(container: StorageContainer, owner: str = "w1") -> CountersWorker
 async def do_jobs(container: StorageContainer, owner: str = "w1") -> None:
     """Do the jobs of all shards that there are."""
     for shard in range(SHARDS):
-        while await TimelineWorker(container, shard, owner).step():
+        while await TimelineWorker(container, PostWakeUp(container.hot), shard, owner).step():
             pass
 
 

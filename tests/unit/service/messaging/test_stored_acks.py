@@ -172,6 +172,28 @@ async def test_poll_finds_what_no_notification_reported() -> None:
     assert log.asked == 3
 
 
+async def test_poll_pauses_while_nothing_waits_and_resumes_with_a_wait() -> None:
+    """An idle process reads nothing; the first wait is polled like every other one."""
+    heard = Heard([], [])
+    waits = StoredWaits(NEVER_S, poll_s=0.01)
+
+    class Log:
+        """Has everything."""
+
+        async def get_stored(self, chat: ChatId) -> Seq:
+            return Seq(9)
+
+    task = asyncio.create_task(waits.run(Log()))
+    await asyncio.sleep(0)
+    waits.add(CHAT, Seq(5), *heard.of(5))
+
+    await eventually(lambda: heard.stored == [5])
+
+    waits.add(CHAT, Seq(6), *heard.of(6))
+    await eventually(lambda: heard.stored == [5, 6])
+    task.cancel()
+
+
 async def test_wait_returns_when_the_message_is_stored() -> None:
     """The awaitable form of `add`."""
     waits = StoredWaits(NEVER_S)

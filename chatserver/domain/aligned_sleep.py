@@ -1,0 +1,24 @@
+"""Aligned sleeps: the periodic loops of a process wake up together.
+
+A process that wakes up once for several loops uses less CPU, and their calls share one write to
+Redis and one read. Each process has a phase of its own, so that processes do not wake up together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from chatserver.domain.jitter import jittered
+
+_PHASE_S: Final = jittered(60.0, 0.0)
+
+
+def until_aligned(interval_s: float) -> float:
+    """Return the time until the next multiple of `interval_s` on the loop's clock."""
+    return interval_s - (asyncio.get_running_loop().time() + _PHASE_S) % interval_s
+
+
+async def sleep_aligned(interval_s: float) -> None:
+    """Sleep for at most `interval_s`; see `until_aligned`."""
+    await asyncio.sleep(until_aligned(interval_s))

@@ -1,0 +1,43 @@
+"""Blocking wait for new entries of a stream."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import redis.asyncio
+import redis.exceptions
+
+from chatserver.errors import Unavailable
+from chatserver.hot.redis.client import HotClient
+
+FIRST: Final = "0-0"  # precedes every entry
+
+
+class StreamWaiter:
+    """Waits for entries of one stream, on a connection of its own."""
+
+    def __init__(self, hot: HotClient, key: str) -> None:
+        self._hot = hot
+        self._key = key
+        self._client: redis.asyncio.Redis | None = None  # created at the first wait
+
+    async def wait_after(self, entry_id: str, wait_ms: int) -> str | None:
+        """Wait for an entry after `entry_id`; return its id, or None if there is none in `wait_ms`.
+
+        Raises:
+            Unavailable: Redis is unavailable.
+        """
+        if self._client is None:
+            self._client = self._hot.blocking_client(self._key)
+        try:
+            read = self._client.xread({self._key: entry_id}, count=1, block=wait_ms)
+            reply: Any = await self._hot.within(read)
+        except (redis.exceptions.RedisError, OSError) as exc:
+            raise Unavailable(f"redis at {self._hot.name}: {exc}") from exc
+        return reply[0][1][0][0].decode() if reply else None
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None

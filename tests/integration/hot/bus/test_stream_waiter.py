@@ -1,0 +1,63 @@
+"""Blocking wait for stream entries."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from chatserver.errors import Unavailable
+from chatserver.hot.bus.stream_waiter import FIRST, StreamWaiter
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.factory import open_hot
+from tests.integration.hot.support import patient
+from tests.support.servers.processes import StartRedis, redis_url_of
+
+pytest_plugins = ["tests.integration.hot.fixtures"]
+
+LONG_MS = 60_000
+
+
+async def append(hot: HotClient, key: str) -> str:
+    """Append an entry and return its id."""
+    name: bytes = await hot.call("XADD", key, "*", "f", "v")
+    return name.decode()
+
+
+async def test_wait_returns_the_entry_that_is_appended_meanwhile(hot: HotClient) -> None:
+    """The wait ends with the entry, not with its deadline."""
+    waiter = StreamWaiter(hot, "s")
+    waiting = asyncio.create_task(waiter.wait_after(FIRST, LONG_MS))
+    entry = await append(hot, "s")
+
+    assert await waiting == entry
+
+    await waiter.close()
+
+
+async def test_wait_returns_at_once_if_an_entry_is_there(hot: HotClient) -> None:
+    """Only entries after the given one count."""
+    waiter = StreamWaiter(hot, "s")
+    first, second = await append(hot, "s"), await append(hot, "s")
+
+    assert await waiter.wait_after(FIRST, LONG_MS) == first
+    assert await waiter.wait_after(first, LONG_MS) == second
+    assert await waiter.wait_after(second, 1) is None
+
+    await waiter.close()
+
+
+async def test_wait_fails_when_redis_ends(start_redis: StartRedis) -> None:
+    """Workers start again, and connect anew."""
+    server = start_redis()
+    async with open_hot(patient(redis_url_of(server))) as hot:
+        waiter = StreamWaiter(hot, "s")
+        assert await waiter.wait_after(FIRST, 1) is None  # it is connected
+        waiting = asyncio.create_task(waiter.wait_after(FIRST, LONG_MS))
+        await asyncio.sleep(0)
+        server.kill()
+
+        with pytest.raises(Unavailable):
+            await waiting
+
+        await waiter.close()
