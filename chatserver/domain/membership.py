@@ -33,7 +33,6 @@ HistoryFrom = Literal["joined", "all"]
 Changes = dict[UserId, Role | None]  # None: no longer a member
 
 NOT_A_MEMBER = "chat: no such chat, or you are not a member"
-SMALL_AGAIN = 0.8  # share of the limit: joins and leaves must not cause repeated transitions
 _MANAGERS = frozenset({"owner", "admin"})
 
 
@@ -219,8 +218,3 @@ def plan_set_role(group: Group, actor: UserId, user: UserId, role: Role) -> Chan
     if user == actor:
         raise BadRequest("role: a chat must have an owner; make another member the owner first")
     return {user: role, actor: "admin"} if role == "owner" else {user: role}
-
-
-def is_large_after(count: int, fanout_max: int, *, was_large: bool) -> bool:
-    """Return whether a chat of `count` members is large: read from its log, not from inboxes."""
-    return count >= SMALL_AGAIN * fanout_max if was_large else count > fanout_max

@@ -55,7 +55,7 @@ from chatserver.gateway.transport.admission_control import Admission
 from chatserver.gateway.transport.connection import GATEWAY_HEADER, Connection, Phase
 from chatserver.gateway.transport.heartbeat import HeartbeatWheel
 from chatserver.gateway.transport.listener import Listener
-from chatserver.gateway.transport.slow_clients import SlowClients
+from chatserver.gateway.transport.slow_client_stats import SlowClients
 from chatserver.hot.bus.mailbox import MailboxWriter
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.operations.overview.hot import ProcessStatsLog

@@ -13,7 +13,7 @@ from chatserver.container.gateway import GatewayContainer
 from chatserver.gateway.delivery.large_chat_delivery import Channels
 from chatserver.gateway.session.requests import Requests
 from chatserver.gateway.session.session_auth import TokenExpiry
-from chatserver.gateway.transport.slow_clients import SlowClients
+from chatserver.gateway.transport.slow_client_stats import SlowClients
 from chatserver.service.messaging.stored_acks import StoredWaits
 
 log = structlog.get_logger()

@@ -36,6 +36,7 @@ from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, MidSource, Ref, Seq, UserId
 from chatserver.domain.invitations import Invitation
 from chatserver.domain.jitter import jittered
+from chatserver.domain.large_chats import is_large_after
 from chatserver.domain.membership import Changes, Group, Role
 from chatserver.domain.messages import digest_of
 from chatserver.domain.moderation import format_mute
@@ -423,7 +424,7 @@ class Membership:
     def _find_transition(self, record: Chat, count: int) -> tuple[int, str]:
         """Return the version with which the chat became large (or 0), and the transition now."""
         was_large = record.large > 0
-        if not rules.is_large_after(count, self._fanout_members_max, was_large=was_large):
+        if not is_large_after(count, self._fanout_members_max, was_large=was_large):
             return 0, "down" if was_large else ""
         return (record.large, "") if was_large else (record.version + 1, "up")
 

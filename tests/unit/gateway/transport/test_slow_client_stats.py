@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import DeviceId, UserId
-from chatserver.gateway.transport.slow_clients import SlowClients
+from chatserver.gateway.transport.slow_client_stats import SlowClients
 from chatserver.telemetry.process_stats import QUEUES_MAX, SLOW_MAX
 
 
