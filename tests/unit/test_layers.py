@@ -51,7 +51,7 @@ def loaded_by(module: str) -> set[str]:
 
 # From the bottom up. Packages of one layer do not import each other.
 LAYERS = (
-    {"errors"},
+    {"compiled", "errors"},
     {"domain"},
     {"protocol", "config", "telemetry", "process_runtime", "listening_socket"},
     {"outbound", "aws_errors"},
