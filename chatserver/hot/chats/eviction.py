@@ -32,11 +32,10 @@ class Eviction:
             await self._hot.write("ZADD", self._hot.keys.idle(partition), *names)
 
     async def evict_idle(self, partition: int, now_s: float) -> int:
-        """Check the longest idle chats of a partition; return the number evicted.
+        """Check the chats of a partition that are idle the longest; return the number evicted.
 
         Guarantees:
-            Atomic for each chat: a chat that is in use, or not completely persisted, stays
-            unchanged.
+            Atomic for each chat: a chat that is in use or not completely persisted is not changed.
             Cost: two calls, for at most `CHATS_MAX` chats; one if none is idle.
         """
         keys, idle_s = self._hot.keys, self._hot.settings.chat_idle_s

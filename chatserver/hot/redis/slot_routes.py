@@ -1,4 +1,4 @@
-"""Routing of one slot's calls to the node that serves it: in order, and across slot migrations.
+"""Routing of a slot's calls to its node: in order, even during slot migrations.
 
 ::
 
@@ -10,8 +10,8 @@
 
 Invariants: calls of a slot run in call order, or not at all. A refused call fails if a later call
 has overtaken it. A call is repeated only if Redis reported that it did not run. A call of an
-earlier epoch never reaches another node. Bounds: at most `HELD_MAX` calls wait, none of them longer
-than the deadline of a call, or `MOVING_S_MAX` while the slot is being migrated.
+earlier epoch never reaches another node. Bounds: at most `HELD_MAX` calls wait, for no longer than
+the deadline of a call, or `MOVING_S_MAX` while the slot is being migrated.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Node:
         self.name = address.name
         self.wire: Wire | None = None
         self.life = ""
-        # The first view with this replication id, and the slots whose epochs were written here
-        # since. Other slots arrived later and lost no writes.
+        # The first view with this replication id, and the slots whose epochs were written to this
+        # node since then. Other slots arrived later and lost no writes.
         self.first_view: View | None = None
         self.signed: set[int] = set()
         self.keeper: asyncio.Task[None] | None = None
