@@ -39,7 +39,7 @@ class Lease:
         """Acquire or renew the lease; False while another owner holds it.
 
         Raises:
-            Unavailable: Redis does not answer; a held lease stays valid until it expires.
+            Unavailable: Redis does not respond; a held lease stays valid until it expires.
         """
         asked_at = self._clock.monotonic()
         token: int = await self._hot.run(
@@ -59,7 +59,7 @@ class Lease:
         """Acquire the lease, or renew it after a third of its time; False if another owner has it.
 
         Raises:
-            Unavailable: Redis does not answer; a held lease stays valid until it expires.
+            Unavailable: Redis does not respond; a held lease stays valid until it expires.
         """
         return self.left_s() > self._ttl_s * 2 / 3 or await self.claim()
 

@@ -80,7 +80,7 @@ class Answers:
             Exactly one of two concurrent callers gets None.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         mine = Answer(asked)
         made = await self._hot.call("SET", self._key(name), _encode(mine), "NX", "EX", CLAIM_S)

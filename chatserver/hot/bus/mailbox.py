@@ -1,7 +1,7 @@
 """Mailboxes of gateways: records from other processes, with many records per stream entry.
 
-Data: ``{gw:<id>}:mail`` (stream), one msgpack array of records per entry. Only its owner creates the
-stream and extends its TTL, so mail to a dead gateway is dropped and costs nothing.
+Data: ``{gw:<id>}:mail`` (stream), one msgpack array of records per entry. Only the owner creates
+the stream and extends its TTL, so mail to a dead gateway is dropped and costs nothing.
 
 Guarantees: best effort only. A lost push is detected by a gap in the inbox seq, or at the next
 heartbeat, and is then read from the inbox (promise P4). Bound: `MAIL_MAX` entries. An owner that

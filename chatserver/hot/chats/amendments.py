@@ -49,7 +49,7 @@ class Amendments:
             Cost: one script call.
 
         Raises:
-            Unavailable: Redis did not answer. The entry may be committed; retry with the same ref.
+            Unavailable: Redis did not respond. The entry may be committed; retry with the same ref.
             Overloaded: the backlog is full.
         """
         keys, settings = self._hot.keys, self._hot.settings

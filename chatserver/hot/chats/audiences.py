@@ -145,7 +145,7 @@ class Audiences:
 
         Raises:
             NotFound: there is no such chat.
-            Unavailable: Redis or the warm tier does not answer.
+            Unavailable: Redis or the warm tier does not respond.
         """
         task = self._loading.get(chat)
         if task is None:
@@ -159,8 +159,8 @@ class Audiences:
 
         Raises:
             NotFound, Unavailable: see `get`.
-            """
-            return await self._load(chat)
+        """
+        return await self._load(chat)
 
     async def get_whole(self, chat: ChatId) -> Audience:
         """Return the audience, read after this call started, with all members of a large chat.

@@ -286,7 +286,7 @@ class Backlog:
         await self._hot.call("XDEL", self._hot.keys.dead(self._partition), letter.entry)
 
     async def note_persisted(self, tops: Mapping[ChatId, Seq]) -> None:
-        """Record each chat's persisted seq; trim its log to `log_max` entries, never past that seq."""
+        """Record persisted seqs; trim each log to `log_max` entries, never past its seq."""
         keys, script = self._hot.keys, load_script("trim_persisted")
         chats: Sequence[tuple[ChatId, Seq]] = list(tops.items())
         for start in range(0, len(chats), 200):

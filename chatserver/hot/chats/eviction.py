@@ -1,11 +1,11 @@
 """Eviction of idle chats from the hot tier; the next access loads them again.
 
 Data: ``{pN}:idle`` (sorted set), chat → second of its last recorded activity. A chat is recorded
-when it is loaded and whenever something of it was persisted, so active chats cost no extra writes.
-`redis.chat_idle_s` later it is checked, and evicted if possible: its head, members, log and
-overlay. References of its messages expire by TTL, and its fields in the state of its users stay.
-Its inbox entries stay, too: a device that was offline for so long reads the messages from the warm
-tier (`chatserver.service.history.sync`).
+when it is loaded and when entries of it were persisted, so active chats cost no extra writes.
+After `redis.chat_idle_s`, the chat's head, members, log and overlay are evicted unless the chat is
+in use. References of its messages expire by TTL. Its fields in the user states and its inbox
+entries stay: a device that was offline for so long reads the messages from the warm tier
+(`chatserver.service.history.sync`).
 """
 
 from __future__ import annotations

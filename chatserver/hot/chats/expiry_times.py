@@ -41,7 +41,7 @@ class ExpiringMessages:
         """Return the seqs of recorded messages that have expired.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         key = self._hot.keys.expiring(chat)
         return [int(seq) for seq in await self._hot.call("ZRANGEBYSCORE", key, "-inf", int(now_s))]

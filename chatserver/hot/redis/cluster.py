@@ -40,7 +40,7 @@ from chatserver.hot.redis.wire import OnReply, Reply, Wire, key_in
 log = structlog.get_logger()
 
 REFRESH_S = 1.0  # refresh interval of the cluster map while all slots are served
-_REFRESH_DOWN_S = 0.15  # refresh interval while a node does not answer
+_REFRESH_DOWN_S = 0.15  # refresh interval while a node does not respond
 _REFRESH_PAUSE_S = 0.005  # minimum pause between two refreshes
 _ASKED_MAX = 12  # addresses tried when no connection is left
 

@@ -70,8 +70,8 @@ async def open_wire(address: Address, settings: config.Redis) -> Wire:
 
     Raises:
         Unavailable: no server responds; the message explains how to start one.
-        """
-        loop = asyncio.get_running_loop()
+    """
+    loop = asyncio.get_running_loop()
 
     def make() -> Wire:
         return Wire(address.name, settings.call_timeout_s)
