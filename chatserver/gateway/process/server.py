@@ -81,7 +81,7 @@ FAN_OUTS_S = 1.0
 
 
 class GatewayServer:
-    """The gateway's server: the `Host` of connections, and the owner of what sessions share."""
+    """The gateway's server: `Host` of the connections, and owner of the shared session state."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings.gateway
@@ -264,7 +264,7 @@ class GatewayServer:
             self._withdraw_soon(session.user)
 
     def _withdraw_soon(self, user: UserId) -> None:
-        """Withdraw a user whose last session here has ended; batched per tick."""
+        """Withdraw a user whose last session on this gateway has ended; batched per tick."""
         if not self._ended_users:
             asyncio.get_running_loop().call_soon(self._start_withdrawing)
         self._ended_users.append(user)
@@ -486,7 +486,7 @@ class GatewayServer:
         await send_byes(self.registry, settings.drain_s / 2, DRAIN_RECONNECTS_PER_S, rng)
         await poll_until(self._has_closed_all, deadline - loop.time())
         await listener.close()
-        # Connections accepted last still receive their refusal.
+        # The last accepted connections still receive their refusal.
         await poll_until(lambda: not self._connections, REFUSALS_S)
         for connection in list(self._connections):
             connection.abort()
@@ -510,7 +510,7 @@ class GatewayServer:
 
 
 async def end_all(tasks: set[asyncio.Task[None]]) -> None:
-    """Cancel tasks until they end. Repeated because a library may swallow a cancellation."""
+    """Cancel tasks until they end; repeat this, because libraries may swallow a cancellation."""
     for _ in range(END_TRIES):
         if not tasks:
             return

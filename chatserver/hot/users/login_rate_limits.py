@@ -5,8 +5,8 @@ Data (token buckets that expire when they would be full):
 device) for one account; ``{pN}:guesses:<user>`` (hash), the attempts of all unknown devices for an
 account; ``{pN}:limit:entries:<subject>``, the logins of a network or of an account's known devices.
 
-Every attempt calls Redis: with blocks, as in `Limits`, each process would allow an extra block. Only
-refusals are cached, until the bucket has a token again, so a flood is cheap to reject.
+Every attempt calls Redis: with blocks, as in `Limits`, each process would allow an extra block.
+Only refusals are cached, until the bucket has a token again, so a flood is cheap to reject.
 """
 
 from __future__ import annotations

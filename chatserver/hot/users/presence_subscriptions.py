@@ -2,8 +2,8 @@
 
 Data: ``{pN}:seen:<user>`` (hash): ``g:<gateway>`` → online or away, ``last``: the time of the last
 activity (ms), ``v``: a version that rises with each change. ``{pN}:watched:<user>`` (zset):
-gateways with a subscriber to the user's presence. ``{pN}:gateways`` (zset): expiry of each gateway; the
-state that an expired gateway published is ignored. All times are those of the Redis clock.
+gateways with a subscriber to the user's presence. ``{pN}:gateways`` (zset): expiry of each gateway;
+the state that an expired gateway published is ignored. All times are those of the Redis clock.
 """
 
 from __future__ import annotations
