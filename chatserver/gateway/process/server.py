@@ -4,9 +4,9 @@ Start: connect to Redis, create the mailbox, listen.
 Run: a heartbeat wheel pings each connection once per interval. A refresh renews presence and
 compares inbox heads, which detects a lost push without waiting for another message. The mailbox
 delivers records from other processes.
-Stop: on SIGTERM or SIGINT, new connections are refused, accepted requests are answered, every
+Stop: on SIGTERM or SIGINT, new connections are refused, accepted requests are completed, every
 session gets a `bye` with its own reconnect delay, and the process exits within `drain_s`. SIGUSR1
-does the same but releases the port to the sibling processes at once
+does the same, but releases the port to the sibling processes immediately
 (`chatserver.gateway.process.supervisor`).
 """
 

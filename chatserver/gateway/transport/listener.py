@@ -1,4 +1,4 @@
-"""Listening socket: bind, optional port sharing between processes, and close without losing clients.
+"""Listening socket: bind, optional port sharing between processes, and lossless close.
 
 Processes that share a port (SO_REUSEPORT) each have an accept queue, and the kernel assigns each
 new connection to one of them. Closing a socket resets the connections in its queue, so `close`
