@@ -69,7 +69,6 @@ class HoldKeeper:
                 return
 
     async def _begin(self, hold: Hold) -> None:
-        """Copy the messages that will expire."""
         if self._container.clock.time() < hold.since_ms / 1000 + self._settle_s:
             return  # a writer may still be unaware of the hold
         start, count = None, 0

@@ -257,7 +257,6 @@ class HttpConnection(H11Protocol):
     # the application
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the application if the limits allow another request of this client."""
         if scope["type"] != ScopeType.HTTP or scope["path"] in PROBES:
             await self._inner(scope, receive, send)
             return

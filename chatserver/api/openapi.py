@@ -123,7 +123,6 @@ def _add_header(operation: dict[str, Any], name: str, about: str, schema: dict[s
 
 
 def _add_problems(operation: dict[str, Any]) -> None:
-    """Replace the framework's error responses with problem details."""
     answers = operation["responses"]
     for status in [status for status in answers if status >= "400"]:
         del answers[status]

@@ -108,7 +108,6 @@ def _on_missing_setting(request: Request[Any, Any, Any], error: ConfigError) -> 
 
 
 def _challenge(request: Request[Any, Any, Any]) -> dict[str, str]:
-    """Return the authentication challenge (RFC 6750 section 3)."""
     is_tried = "authorization" in request.headers
     return {"WWW-Authenticate": 'Bearer error="invalid_token"' if is_tried else "Bearer"}
 

@@ -66,7 +66,6 @@ def parse_body(text: str, bounds: BodyBounds = WIDEST, field: str = "body") -> s
 
 
 def _normalize_breaks(text: str) -> str:
-    """Return the text with CRLF and lone CR as newlines."""
     if "\r" not in text:
         return text
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -332,7 +332,6 @@ class Http2Connection(asyncio.Protocol):
             self._give_up("the server does not read")
 
     def _notice(self) -> None:
-        """Wake all waiters."""
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -197,7 +197,6 @@ class Archiver:
         return last if last.raw_bytes < SEGMENT_BYTES_MAX // 2 else None
 
     def _fit(self, run: Sequence[Message], room: int, small: Segment | None) -> list[Message]:
-        """Return the leading entries that fit into one segment."""
         left = SEGMENT_BYTES_MAX - (small.raw_bytes if small else 0)
         fitting: list[Message] = []
         for entry in run[:room]:
@@ -270,7 +269,6 @@ class Archiver:
     async def _write(
         self, entries: Sequence[Message], replaced: Segment | None, top: ArchiveTop, what: str
     ) -> None:
-        """Write a segment of entries."""
         segment, data = await self._objects.encode(entries, new_id().lower())
         orphan = await self._find_orphan(segment)
         if orphan is None:
@@ -297,7 +295,6 @@ class Archiver:
         return None
 
     async def _discard_notes(self, chat: ChatId) -> None:
-        """Remove objects that were replaced or left after a crash."""
         for noted, is_dead in await self._manifests.list_notes(chat):
             if is_dead or await self._manifests.mark_dead(noted):
                 failpoint("archive.before_discard")

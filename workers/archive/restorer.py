@@ -185,7 +185,6 @@ class Restorer:
     async def _restore_page(
         self, chat: ChatId, first: int, last: int, until: int, users: Collection[str]
     ) -> float:
-        """Write the items of a page; return the write units."""
         slots = asyncio.Semaphore(PUTS_IN_FLIGHT_MAX)
 
         async def put(entry: Message) -> float:
@@ -214,7 +213,6 @@ class Restorer:
             return "group"
 
     async def _find_pair(self, chat: ChatId) -> Collection[str]:
-        """Return the users of a direct chat; empty for a group."""
         try:
             found, members = await self._directory.get_chat_with_members(chat)
         except NotFound:

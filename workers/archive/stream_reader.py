@@ -147,7 +147,6 @@ class StreamReader:
             await reading.save(keep=False)
 
     def _report_lost(self, shard: str, read_to_ms: int, why: str) -> None:
-        """Log an error and count it: records may be lost."""
         away_s = int(self._clock.time() - read_to_ms / 1000)
         log.error(
             "stream.records_lost", shard=shard, read_to_ms=read_to_ms, unread_s=away_s, reason=why
@@ -156,8 +155,6 @@ class StreamReader:
 
 
 class _Reading:
-    """A shard that is being read."""
-
     def __init__(self, reader: StreamReader, shard: Shard, hold: Hold) -> None:
         self._reader = reader
         self._shard = shard

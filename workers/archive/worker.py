@@ -122,7 +122,6 @@ class ArchiveWorker:
                 await self._container.manifests.drop_late(late)
 
     async def _end_restored(self) -> None:
-        """Remove restored items whose time is over."""
         for due in await self._container.restored.list_due():
             if self._container.hot.keys.partition_of(due.chat) != self._partition:
                 continue

@@ -238,7 +238,6 @@ class GatewayServer:
         counters.pushed_before = counters.pushed
 
     def _record_delivered(self, first: bytes) -> None:
-        """Record the delivery latency of the events written in this tick."""
         counters = self._counters
         if ts := codec.ts_of_event(first):
             late_s = max(0.0, self._clock.time() - ts / 1e6)
@@ -476,7 +475,6 @@ class GatewayServer:
     # shutdown
 
     async def _drain(self, listener: Listener) -> None:
-        """Close all sessions in batches, each with its own reconnect delay."""
         loop = asyncio.get_running_loop()
         settings = self.settings
         deadline = loop.time() + settings.drain_s

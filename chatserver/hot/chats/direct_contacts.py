@@ -59,7 +59,6 @@ class DirectChats:
         return seq is not None if (gate or b"").startswith(f"{epoch}:".encode()) else None
 
     async def _load(self, chats: Collection[ChatId]) -> bool:
-        """Load the chats that exist; return whether there are any."""
         if self._find_existing is not None:
             chats = await self._find_existing(chats)
 

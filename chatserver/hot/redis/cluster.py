@@ -185,7 +185,6 @@ class ClusterClient(HotClient):
             self._start_keeper(node)
 
     async def _read_view_once(self, address: Address) -> View:
-        """Return the view of a node without a permanent connection."""
         wire = await open_wire(address, self.settings)
         async with in_time(wire, self.settings):
             await log_in(wire, address)
@@ -333,7 +332,6 @@ class ClusterClient(HotClient):
         return {view.me: view for view in found if isinstance(view, View)}
 
     def _update_nodes(self, views: Iterable[View]) -> None:
-        """Connect to new masters, and drop nodes that are no longer masters."""
         members: dict[str, Member] = {}
         for view in views:
             for member in view.members.values():

@@ -207,7 +207,6 @@ class Auditor:
         )
 
     async def _read_log(self, walk: _Walk, window: Window) -> dict[int, Message]:
-        """Return the current Redis entries of a range."""
         found: dict[int, Message] = {}
         first = max(window.first, walk.log_first)
         for start in range(first, window.last + 1, PAGE):

@@ -153,7 +153,6 @@ def _check_rows(entries: RangeEntries) -> Iterable[Finding]:
 
 
 def _check_holes(entries: RangeEntries) -> Iterable[Finding]:
-    """Check that each seq up to the head is in a tier."""
     first, last = entries.window.first, entries.window.last
     covered = [(row.first, row.last) for row in entries.rows]
     for low, high in missing_ranges(first, min(last, entries.top), covered):

@@ -202,7 +202,6 @@ class AuditWorker:
         return whole
 
     async def _report(self, tally: Tally) -> int:
-        """Count, log and store the findings, and remove them from the tally."""
         found, tally.findings = tally.findings, []
         for each in found:
             metrics.AUDIT_FINDINGS[each.category].inc(each.count)

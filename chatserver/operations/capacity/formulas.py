@@ -133,7 +133,6 @@ def _numbers(node: ast.expr, known: Mapping[str, float]) -> str:
 def _inside(
     node: ast.expr, around: ast.operator, known: Mapping[str, float], *, is_right: bool
 ) -> str:
-    """Return an operand, in parentheses if needed."""
     text = _numbers(node, known)
     if not isinstance(node, ast.BinOp):
         return text

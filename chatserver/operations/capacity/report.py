@@ -131,7 +131,6 @@ def make_plan(
 
 
 def _prices_of(prices: Prices) -> dict[str, float]:
-    """Return the prices under their names in the model."""
     found = {
         "dynamodb_storage_per_gb_month_usd": prices.dynamodb.storage_per_gb_month_usd,
         "s3_storage_per_gb_month_usd": prices.s3.storage_per_gb_month_usd,

@@ -167,7 +167,6 @@ class WarmTrace:
         )
 
     async def _verify(self, item: Item, message: Message, key: str | None) -> str:
-        """Verify the checksum of an item, including its body object if it has one."""
         if key is None:
             return verify(item, message)
         try:

@@ -175,7 +175,6 @@ class ChatCreator:
 
 
 def _require_known(users: Sequence[UserId], known: Collection[str]) -> None:
-    """Raise NotFound for the first of `users` that has no account."""
     for user in users:
         if user not in known:
             raise NotFound(f"{user}: there is no such user")

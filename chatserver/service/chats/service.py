@@ -293,7 +293,6 @@ class Chats:
         return list(await asyncio.gather(*(self._get_marks(member, chat) for member in shown)))
 
     async def _list_blocked(self, user: UserId) -> set[UserId]:
-        """Return the users who block the user or are blocked by them."""
         return set() if self._blocks is None else await self._blocks.list_apart(user)
 
     async def get_snapshot(
@@ -384,5 +383,4 @@ def kind_of(text: str) -> ChatKind:
 
 
 def _is_message_entry(entry: LogEntry) -> bool:
-    """Return whether an entry is a message, without parsing it."""
     return codec.kind_of(entry.tail) not in frames.ENTRY_KINDS

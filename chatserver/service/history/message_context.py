@@ -109,7 +109,6 @@ class MessageContext:
         return await self._history.get_page(reader, frame)
 
     def _check(self, found: Sequence[bytes], seq: int, reference: Reference) -> None:
-        """Check that the message found matches the reference."""
         message = codec.decode_message(found[0]) if found else None
         if (
             message is None

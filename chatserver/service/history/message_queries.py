@@ -54,8 +54,6 @@ class TimeRange:
 
 
 class _ChatQuery(Protocol):
-    """A query of one chat in the warm tier."""
-
     async def __call__(
         self,
         chat: str,

@@ -64,7 +64,6 @@ class UserMessages:
         return sorted({chat for chat, _ in await self._list_archived(user)})
 
     async def _list_archived(self, user: str) -> list[tuple[ChatId, int]]:
-        """Return (chat, seq) of the archive segments that have entries of the user."""
         archived = []
         for name in await self._rows.list_names(user, TRAIL_PREFIX):
             chat, _, seq = name.partition("#")

@@ -150,7 +150,6 @@ class OlderTiers:
             raise
 
     async def _read_restored(self, chat: str, read: _Read) -> list[Message]:
-        """Return archived entries that were restored to the warm tier."""
         cached = self._tops.get(chat)
         if cached is None or self._clock.monotonic() - cached.read_at_s > RESTORED_CACHED_S:
             await self._get_top(chat)
@@ -168,7 +167,6 @@ class OlderTiers:
         return await self._warm.list_after(chat, read.seq - 1, read.limit, read.ts)
 
     async def _get_top(self, chat: str) -> ArchiveTop:
-        """Read a chat's archived position, and cache it."""
         top = await self._cold.get_top(chat)
         if top.seq:
             cached = self._tops.get(chat)

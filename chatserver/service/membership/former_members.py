@@ -115,7 +115,6 @@ class FormerMembers:
                         await self._memberships.fix_left(chat, entry.user, entry.mid, seq, first)
 
     async def _find_seq(self, chat: ChatId, seq: Seq, mid: str) -> Seq | None:
-        """Return `seq` if it is the seq of entry `mid`, otherwise None."""
         return seq if await self._find_mid(chat, seq) == mid else None
 
     async def _restore(self, chat: ChatId, user: str, former: FormerMember) -> FormerMember:
@@ -125,7 +124,6 @@ class FormerMembers:
         return former.close(is_confirmed=is_confirmed, now_s=self._clock.time())
 
     async def _find_mid(self, chat: ChatId, seq: int) -> str | None:
-        """Return the mid of the entry at a seq; None if there is none."""
         after = Seq(seq - 1)
         entries = await self._log.list_after(chat, after, 1)
         if entries and entries[0].seq == seq:

@@ -250,7 +250,6 @@ class MembershipPropagation:
     async def _deliver_notices(
         self, audience: Audience, notices: Sequence[MembershipNotice], record: Chat
     ) -> None:
-        """Deliver joins, leaves and transitions, in the order of the changes."""
         chat = audience.chat
         joined = [notice.user for notice in notices if notice.is_in and notice.user]
         members = await self._audiences.find_members(chat, joined)
@@ -294,7 +293,6 @@ class MembershipPropagation:
     async def _deliver_leave(
         self, audience: Audience, notice: MembershipNotice, user: UserId
     ) -> None:
-        """Deliver the last entries of a user who left."""
         if not notice.is_large and not audience.turns:
             await self._deliver_ranges(audience, [(user, notice.after, notice.seq)])
             return
@@ -308,7 +306,6 @@ class MembershipPropagation:
     async def _notify_size(
         self, audience: Audience, notice: MembershipNotice, users: Sequence[UserId], since: Seq
     ) -> None:
-        """Notify users that the chat is large or small from `since` on."""
         info = await self.describe(audience.chat)
         info = msgspec.structs.replace(info, large=notice.is_large, since=since)
         body = codec.chat_event_body(info)
@@ -327,7 +324,6 @@ class MembershipPropagation:
         self._nudge(await self._inboxes.turn(chat, version, events, is_large=is_large, epoch=epoch))
 
     async def _deliver_upto(self, audience: Audience, upto: Seq) -> None:
-        """Deliver the pending entries up to a seq to every member's inbox."""
         await self._deliver_ranges(
             audience,
             [
@@ -351,7 +347,6 @@ class MembershipPropagation:
             self._nudge(await self._inboxes.deliver(deliveries))
 
     async def _settle(self, audience: Audience) -> None:
-        """Record that all entries up to the audience's `top` are delivered."""
         chat, head = audience.chat, audience.top
         if audience.is_large:
             gateways = await self._large_chats.list_gateways(chat)
@@ -361,7 +356,6 @@ class MembershipPropagation:
         await self._undelivered.settle([(chat, head)])
 
     async def _list_chat(self, users: list[UserId], record: Chat) -> None:
-        """Add the chat to the lists of users who joined."""
         if not users:
             return
         chat = ChatId(record.chat)
@@ -389,7 +383,6 @@ class MembershipPropagation:
                 self._devices.nudge(place.user, place.seq, place.gateways)
 
     async def _mark_as_read(self, user: UserId, chat: ChatId, seq: Seq) -> None:
-        """Mark the messages before a user's join as read."""
         if seq > 0:
             try:
                 await self._inboxes.mark(user, chat, seq, seq)

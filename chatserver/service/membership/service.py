@@ -272,7 +272,6 @@ class Membership:
     async def _make_group(
         self, request: _Request, record: Chat, members: Mapping[str, Member]
     ) -> Group:
-        """Return the group state for the rules that the request must pass."""
         chat, actor, frame = request.chat, request.actor, request.frame
         roles: dict[UserId, Role] = {UserId(user): each.role for user, each in members.items()}
         if isinstance(frame, frames.Leave) and roles.get(actor) == "owner":
@@ -337,7 +336,6 @@ class Membership:
         )
 
     async def _check_quota(self, changes: Changes) -> Changes:
-        """Return the changes if all new members may join one more group."""
         if self._invitations is not None and changes:
             await self._invitations.require_group_quota(list(changes))
         return changes

@@ -161,7 +161,6 @@ class MessageAmendments:
         )
 
     async def _read_base(self, amendment: Amendment) -> bytes:
-        """Return the target as stored in the warm tier."""
         target = amendment.target
         found = (await self._warm.read_run(amendment.chat, target + 1, None, 1, None)).messages
         if not found or found[-1].seq != target:

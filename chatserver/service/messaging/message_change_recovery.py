@@ -64,7 +64,6 @@ class UnappliedChanges:
         entries: Sequence[frames.Message],
         by_seq: dict[int, frames.Message],
     ) -> None:
-        """Apply `entries` to the message at seq `target`, and update `by_seq` accordingly."""
         stored = by_seq.get(target)
         if stored is None:
             found = await self._messages.list_before(chat, target + 1, 1)

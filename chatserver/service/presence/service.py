@@ -143,7 +143,6 @@ class UserPresence:
         self._changed |= ended
 
     async def _find_idle(self) -> None:
-        """Find users who have become idle."""
         for number, (user, local) in enumerate(list(self._users.items()), 1):
             now = self._clock.monotonic()
             for activity in local.sessions:

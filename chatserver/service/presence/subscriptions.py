@@ -260,7 +260,6 @@ class PresenceSubscriptions:
     async def _notify_members(
         self, user: UserId, frame: bytes, chat: ChatId, subscribers: list[Subscriber]
     ) -> None:
-        """Notify those subscribers who still share a chat with the user."""
         users = {user, *(subscriber.user for subscriber in subscribers)}
         try:
             members = await self._find_members(chat, list(users))
