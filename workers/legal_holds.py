@@ -1,8 +1,8 @@
 """Legal hold worker: puts new holds in force, and deletes their copies when they end.
 
-A hold protects messages from the moment it is written (`chatserver.warm.chats.legal_holds`). Older
-messages that will expire are copied here, once no writer can be unaware of the hold. Crash safety:
-an unfinished hold is still `starting` or `ending`, so the next pass starts it over.
+A hold protects messages from the moment it is written (`chatserver.warm.chats.legal_holds`). When
+all writers respect the hold, this worker copies older messages that will expire. Crash safety: an
+unfinished hold is still `starting` or `ending`, so the next pass processes it again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class HoldKeeper:
         """Process each hold once.
 
         Guarantees:
-            Idempotent, and safe if several run at once.
+            Idempotent, and safe to run concurrently.
         """
         start = None
         while True:
@@ -69,7 +69,6 @@ class HoldKeeper:
                 return
 
     async def _begin(self, hold: Hold) -> None:
-        """Copy the messages that will expire."""
         if self._container.clock.time() < hold.since_ms / 1000 + self._settle_s:
             return  # a writer may still be unaware of the hold
         start, count = None, 0

@@ -16,7 +16,7 @@ async def make_rounds(
     The lease is released on exit.
 
     Raises:
-        Unavailable: Redis does not answer.
+        Unavailable: Redis does not respond.
         Exception: any error of a pass; the caller restarts the loop.
     """
     async with lease.given_back():

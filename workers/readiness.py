@@ -14,7 +14,7 @@ TIMEOUT_S: Final = 2.0
 
 
 class Readiness:
-    """Current readiness problem as text; empty if the stores answer."""
+    """Current readiness problem as text; empty if the stores respond."""
 
     def __init__(self) -> None:
         self._trouble = "starting"

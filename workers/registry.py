@@ -1,4 +1,4 @@
-"""The background workers by name: those of the core, and those that features register."""
+"""Registry of the background workers by name: of the core, and of features."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Repair worker: completes fan-outs whose gateway died or could not reach a partition.
 
-The commit lists a chat in ``{pN}:undelivered`` until every inbox is served and every gateway
-notified; the process that completes the delivery removes it. A chat that stays listed for longer
-than `REPAIR_AFTER_MS` is completed here: every inbox of the chat is served and every gateway with a
-member is nudged. Both have no effect where they were already done.
+The commit lists a chat in ``{pN}:undelivered`` until every inbox has the entries and every gateway
+is notified; the process that completes the delivery removes the chat. If a chat stays listed for
+longer than `REPAIR_AFTER_MS`, this worker appends the entries to every inbox and notifies every
+gateway with a member. Both steps have no effect where they were already done.
 
 The worker also completes membership changes of dead processes
 (`chatserver.service.membership.service`) and evicts idle chats from the hot tier, a few per pass
@@ -39,7 +39,7 @@ CHATS_MAX = 200  # per read
 READS_MAX = 50  # per pass
 CHATS_AT_ONCE = 16
 CHAT_S_MAX = 2.0  # a chat that cannot be loaded must not delay others for longer
-LEASE_S = 2.0  # then another worker takes over; two at once are harmless
+LEASE_S = 2.0  # then another worker takes over; two concurrent ones are harmless
 
 
 class RepairWorker:
@@ -72,8 +72,8 @@ class RepairWorker:
         async with self._lease.given_back():
             while True:
                 self._has_pending = False
-                # Renewed before each step: with high latency to Redis, all steps together outlast
-                # the lease.
+                # Renewed before each step: with high latency to Redis, all steps together may take
+                # longer than the lease.
                 for step in (self.repair_once, self.finish_changes, self._evict_if_due):
                     if not await self._lease.hold():
                         self._has_pending = True  # check again soon: its holder may have died
@@ -89,16 +89,16 @@ class RepairWorker:
             self._evict_at = now + EVICTION_INTERVAL_S
 
     async def evict_once(self) -> int:
-        """Evict a few idle chats; return how many were evicted."""
+        """Evict a few idle chats; return the number evicted."""
         gone = await self._eviction.evict_idle(self._partition, self._container.clock.time())
         metrics.EVICTED.inc(gone)
         return gone
 
     async def repair_once(self) -> int:
-        """Complete overdue deliveries; return how many chats were completed.
+        """Complete overdue deliveries; return the number of completed chats.
 
         Guarantees:
-            Idempotent, and safe while a gateway delivers the same.
+            Idempotent, and safe while a gateway delivers the same entries.
             Progress: chats that cannot be completed now do not block others.
         """
         failed = finished = 0
@@ -116,7 +116,7 @@ class RepairWorker:
     async def _list_overdue(self, start: int) -> list[ChatId]:
         hot = self._container.hot
         listed = hot.keys.undelivered(self._partition)
-        # One transaction, so the time is that of the node that recorded the scores.
+        # Read atomically, so that the time is that of the node that recorded the scores.
         (seconds, micros), found = await hot.snapshot(
             ("TIME",), ("ZRANGE", listed, start, start + CHATS_MAX - 1, "WITHSCORES")
         )
@@ -139,7 +139,7 @@ class RepairWorker:
         return False
 
     async def finish_changes(self) -> int:
-        """Complete membership changes of dead processes; return how many records were removed.
+        """Complete membership changes of dead processes; return the number of removed records.
 
         Guarantees:
             Idempotent, and safe while another process works on the change.
@@ -166,7 +166,7 @@ class RepairWorker:
 
     async def _repair(self, chat: ChatId) -> None:
         try:
-            # `top` and `done` come from one snapshot: the entries in between are pending.
+            # `top` and `done` are from one snapshot; the entries in between are pending.
             audience, notices = await self._container.audiences.get_turning(chat)
         except NotFound:
             await self._container.undelivered_chats.settle([(chat, Seq(2**53))])
@@ -190,7 +190,7 @@ class RepairWorker:
         await self._settle(chat, audience.top)
 
     async def _settle(self, chat: ChatId, upto: Seq) -> None:
-        # Runs after the nudges, which are sent in this loop tick.
+        # After the nudges, which are sent in this loop iteration.
         await asyncio.sleep(0)
         await self._container.undelivered_chats.settle([(chat, upto)])
         metrics.REPAIRED.inc()

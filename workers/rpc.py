@@ -1,17 +1,17 @@
 """RPC worker: serves the gateways' calls to the warm tier; see `chatserver.hot.bus.rpc`.
 
-At most `CALLS_IN_FLIGHT_MAX` calls run at once, `CALLS_OF_USER_MAX` of them for one user. Other
-calls wait here. Users are served round-robin, and a call whose caller has timed out is skipped. At
-most `WAITING_OF_USER_MAX` calls of a user wait; further ones are `rate_limited`. At `TAKEN_MAX`
-calls, the rest stays in the stream.
+At most `CALLS_IN_FLIGHT_MAX` calls run at once, and at most `CALLS_OF_USER_MAX` for one user. Other
+calls wait in this process. Users are served round-robin, and a call whose caller has timed out is
+skipped. At most `WAITING_OF_USER_MAX` calls of a user wait; further ones are `rate_limited`. Beyond
+`TAKEN_MAX` calls, the rest stays in the stream.
 
-Bulk calls (more than `FEW_USERS` users) run one at a time. Each is followed by a pause as long as
-the call took, so they use at most half of this process and of the stores. `BULK_WAITING_MAX` of
-them wait; further ones are `rate_limited`, because they would miss their deadlines after half of
+Bulk calls (more than `FEW_USERS` users) run one at a time. Each is followed by a pause of the same
+length, so they use at most half of this process and of the stores. At most `BULK_WAITING_MAX` of
+them wait; further ones are `rate_limited`, because they would miss their deadlines in the middle of
 the work.
 
 Every operation is idempotent, so a call that is lost with this process is retried. On shutdown,
-calls that were taken but not started are rejected at once.
+calls that were read but not started are rejected immediately.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class RpcWorker:
         self._queued: set[asyncio.Task[None]] = set()  # tasks without a slot
 
     async def run(self) -> None:
-        """Serve calls until cancelled; calls already taken are answered first.
+        """Serve calls until cancelled; then complete the calls that are running.
 
         Raises:
             Unavailable: Redis is unavailable.
@@ -95,7 +95,7 @@ class RpcWorker:
                 async for taken in calls:
                     await self._take(taken)
         finally:
-            await asyncio.sleep(0)  # let new tasks start, so that they can answer when cancelled
+            await asyncio.sleep(0)  # let new tasks start, so that they can respond when cancelled
             for task in self._queued:
                 task.cancel()
             if self._tasks:
@@ -134,7 +134,7 @@ class RpcWorker:
             self._places.release()
 
     async def _pause(self, took_s: float) -> None:
-        """Hold the slot after a bulk call was answered, unless the worker stops."""
+        """Hold the slot after a bulk call, unless the worker stops."""
         task = asyncio.current_task()
         assert task is not None
         self._queued.add(task)
@@ -186,7 +186,7 @@ class RpcWorker:
                     is_host=operation.is_host,
                 )
                 if info.large:
-                    # Its entries reach no inbox, so members must be notified of the chat.
+                    # No inbox gets its entries, so members must be notified of the chat.
                     await self._container.membership_propagation.finish(ChatId(info.chat))
                 return _encode(info)
             case rpc.ChangeChat():

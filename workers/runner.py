@@ -1,4 +1,4 @@
-"""Runs workers in one process: starts them, restarts them when they fail, stops them."""
+"""Runs workers in one process: starts them, restarts failed ones, and stops them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Runner = Callable[[StorageContainer, str], Awaitable[None]]
 
 
 async def run_workers(settings: Settings, names: list[str]) -> None:
-    """Run the named workers until SIGTERM or SIGINT; then let each complete its current step.
+    """Run the named workers until SIGTERM or SIGINT.
 
     Raises:
         ConfigError: a setting or a name is wrong, or credentials or tables are missing.

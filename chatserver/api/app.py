@@ -54,11 +54,11 @@ from chatserver.telemetry.loop_lag import watch_loop_lag
 from chatserver.telemetry.probes import serve_probes
 from chatserver.telemetry.tracing import open_tracing
 
-REQUESTS_MAX = 512  # concurrent, of all users
+REQUESTS_MAX = 512  # concurrent, by all users
 REQUESTS_OF_USER_MAX = 8
 WAITING_OF_USER_MAX = 64
 DRAIN_S = 5
-FILES_RESERVED = 256  # for the stores and for closing connections
+FILES_RESERVED = 256  # file descriptors for the data stores and for closing connections
 
 RoutesBuilder = Callable[[StorageContainer], list[HTTPRouteHandler]]
 
@@ -84,7 +84,7 @@ def create_app(
     """Return the ASGI application for these settings.
 
     Raises:
-        ConfigError: a route has no rule.
+        ConfigError: a route has no authorization rule.
     """
     litestar = create_litestar(settings, clock, container, web_folder)
     app: ASGIApp = StoreAnswers(litestar, container.idempotent_answers)
@@ -138,7 +138,7 @@ def _list_route_builders() -> list[RoutesBuilder]:
 
 
 class _Server(uvicorn.Server):
-    """Returns after SIGTERM and SIGINT; uvicorn's own handlers raise the signal again."""
+    """Server that returns after SIGTERM or SIGINT; uvicorn's own raises the signal again."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -220,7 +220,7 @@ def warn_of_open_registration(settings: Settings) -> None:
 async def finish(container: StorageContainer) -> None:
     """Deliver accepted messages and return unused rate limit tokens, within `DRAIN_S`.
 
-    Other processes complete what is left.
+    Other processes complete the remaining work.
     """
     with contextlib.suppress(TimeoutError, ChatError):
         async with asyncio.timeout(DRAIN_S):

@@ -17,7 +17,7 @@ KEY_PREFIX = "ck_"
 
 
 class Boxes(Protocol):
-    """User state in Redis: `is_known` is true if Redis has loaded the user."""
+    """User state in Redis; `is_known` returns whether Redis has that of a user."""
 
     async def is_known(self, user: UserId) -> bool: ...
 
@@ -57,11 +57,11 @@ class Authentication:
         """Return the principal of a token or an API key.
 
         Guarantees:
-            A revoked token is rejected, even by a Redis that lost its revocation marks.
+            A revoked token is rejected, even if Redis has lost its revocation marks.
 
         Raises:
             Unauthenticated: the token or key is not valid.
-            Banned: its user is banned.
+            Banned: the token's user is banned.
             Unavailable: a store does not respond, so the token cannot be checked.
         """
         if token.startswith(KEY_PREFIX):
@@ -82,8 +82,8 @@ class Authentication:
         """Check that an API key may act for a user; a ban applies to every kind of access.
 
         Guarantees:
-            A banned user is rejected, even by a Redis that lost its revocation marks.
-            Cost: two Redis commands if Redis has loaded the user.
+            A banned user is rejected, even if Redis has lost its revocation marks.
+            Cost: two Redis commands if Redis has the user's state.
 
         Raises:
             NotFound: the user does not exist.

@@ -1,7 +1,7 @@
 """Refresh and device tokens in cookies that scripts cannot read, for browsers.
 
-An injected script can only request an access token while the page is open; it lives for minutes,
-and the cookie stays out of reach.
+An injected script can only request access tokens while the page is open. They expire within
+minutes, and the script cannot read the cookie.
 
 The cookies are limited to `/v1/auth` and `SameSite=Strict`. In addition, a request may use them
 only if it has the header `X-Chat-Client` and the browser does not report that another site sent it.

@@ -13,11 +13,11 @@ HEAD    ``head_timeout_s``      408, or a plain close if no byte was received
 BODY    ``body_timeout_s``      408, or a plain close if the response is complete
 WRITE   ``write_timeout_s``     reset: the peer does not read, so send no error
 IDLE    ``idle_timeout_s``      close
-BUSY    none                    use cases have deadlines of their own
+BUSY    none                    the application has its own deadlines
 ======  ======================  ===============================================
 
-A deadline applies to the whole stage: bytes that trickle in do not extend it. After it rejects a
-request, the server ends its output, then reads and discards for `LINGER_S`, so that the peer
+A deadline applies to the whole stage: bytes that trickle in do not extend it. After the server
+rejects a request, it closes its side and discards received bytes for `LINGER_S`, so that the peer
 receives the response rather than a reset.
 
 `chatserver.domain.connection_table` selects the connection to close if there are too many.
@@ -53,7 +53,7 @@ CONNECTIONS_PER_ADDRESS_MAX = 200  # trusted proxies are exempt
 
 HEAD_TIMEOUT_S = 10.0  # a request's head, from its first byte
 BODY_TIMEOUT_S = 30.0  # a request's body, from the end of its head
-WRITE_TIMEOUT_S = 30.0  # a client that does not read the response
+WRITE_TIMEOUT_S = 30.0  # until a client reads the response
 
 PROBES: Final = {"/healthz", "/readyz"}  # exempt from all limits
 LINGER_S: Final = 2.0
@@ -85,17 +85,17 @@ class HttpLimits:
         self._expired: dict[HttpConnection, None] = {}
 
     def add_expired(self, connection: HttpConnection) -> None:
-        """End a connection whose deadline has passed, at once or after others.
+        """Schedule the end of a connection whose deadline has passed.
 
-        Half-open requests that were begun together expire together. Ending thousands of them in
-        one tick would block the process for hundreds of milliseconds.
+        Half-open requests that start together expire together. Ending thousands of them in one
+        event loop iteration would block the process for hundreds of milliseconds.
         """
         if not self._expired:
             asyncio.get_running_loop().call_soon(self._end_expired)
         self._expired[connection] = None
 
     def remove_expired(self, connection: HttpConnection) -> None:
-        """Forget an expiry: the connection has ended or has moved to another stage."""
+        """Unschedule a connection that has ended or has moved to another stage."""
         self._expired.pop(connection, None)
 
     def _end_expired(self) -> None:
@@ -240,7 +240,7 @@ class HttpConnection(H11Protocol):
             self.transport.close()
 
     def _refuse(self, status: int, detail: str) -> None:
-        """Send an error in place of the application, unless its response has begun, and close."""
+        """Send an error and close; if the application's response has begun, only close."""
         is_early = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True  # its task ends without sending
@@ -257,7 +257,6 @@ class HttpConnection(H11Protocol):
     # the application
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the application if the limits allow another request of this client."""
         if scope["type"] != ScopeType.HTTP or scope["path"] in PROBES:
             await self._inner(scope, receive, send)
             return

@@ -2,7 +2,7 @@
 
 Routes that create something declare ``opt={"creates": True}``. Routes that handle the key
 themselves, with `read_key`, declare ``opt={"takes_key": True}``. A client may send any key of up to
-255 characters. For 24 hours, the same key of the same caller returns the stored response::
+255 characters. For 24 hours, the same key from the same caller returns the stored response::
 
     key new                    ─► the handler runs; the response is stored if it succeeded
     key known, same request    ─► the stored response, with `Idempotency-Replayed: true`
@@ -88,7 +88,7 @@ class Idempotency:
         )
 
     async def _claim(self, name: str, asked: str) -> Answer | None:
-        """Return the stored response of a key once it is complete; None: the key is claimed now."""
+        """Claim a key and return None; if it is already claimed, wait for its response."""
         loop = asyncio.get_running_loop()
         give_up, pause_s = loop.time() + WAIT_S, FIRST_PAUSE_S
         while True:
@@ -145,7 +145,7 @@ class StoreAnswers:
 
 
 def tell_of(request: Request[Any, Any, Any], user: UserId) -> None:
-    """Record that the response contains data of a user who did not make the request."""
+    """Record that the response contains data of `user`, who did not make the request."""
     claim: _Claim | None = request.scope["state"].get(_CLAIM)
     if claim is not None:
         request.scope["state"][_CLAIM] = claim._replace(about=user)
@@ -172,12 +172,12 @@ def name_of(principal: Principal, key: str) -> str:
 
 
 def digest(*parts: str | bytes) -> str:
-    """Return a digest of the parts, which depends on where each part ends."""
+    """Return a digest of the parts; `("ab", "c")` and `("a", "bc")` have different ones."""
     return _hash(20, parts).hex()
 
 
 def short_digest(*parts: str | bytes) -> str:
-    """Return a digest of the parts in 22 characters: Redis stores two per response."""
+    """Return a digest of 22 characters; it is short because Redis stores two per response."""
     return base64.urlsafe_b64encode(_hash(16, parts)).rstrip(b"=").decode()
 
 

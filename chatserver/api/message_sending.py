@@ -19,11 +19,11 @@ async def send_message(
     """Send a message and return its position in the chat. `is_system`: see `Draft`.
 
     Guarantees:
-        As `Messaging.send`. With ``durability: "stored"``, the message is in the warm tier when
-            the call returns.
+        Those of `Messaging.send`. With ``durability: "stored"``, the message is in the warm tier
+            when the call returns.
 
     Raises:
-        ChatError: the same error that the protocol returns for the frame.
+        ChatError: the error that the WebSocket protocol returns for the frame.
     """
     if is_session_chat(frame.chat):
         await container.check_companion_send(sender, frame)

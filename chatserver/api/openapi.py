@@ -2,7 +2,7 @@
 
 The framework generates a document from the handlers. This module adds, from the definitions that
 are used at run time: the allowed callers (`x-rule`, security), the headers of each route, and the
-problem document for every error.
+problem details for every error.
 
 ``python -m chatserver.api.openapi_file > docs/openapi.json`` writes the committed file.
 """
@@ -29,13 +29,13 @@ PATH = "/v1/openapi.json"
 BEARER = "bearer"
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}
 _CODES = ", ".join(f"`{code}` ({meaning.http_status})" for code, meaning in CODES.items())
-_ABOUT = f"""Chats, accounts, attachments and push over HTTP; live events come by WebSocket.
+_ABOUT = f"""Chats, accounts, attachments and push over HTTP; live events use WebSocket.
 
-Log in with `Authorization: Bearer` and a user's token, or an API key of the host application.
-Errors are problem documents (RFC 9457). `code` is one of {_CODES};
-if `temporary` is true, retry after `retry_after_ms`. A resource that does not exist and one that
-the caller may not see return the same error. Lists are pages: `next` is the `cursor` of the next
-page."""
+Authenticate with `Authorization: Bearer` and a user's token or the host application's API key.
+Errors are problem details (RFC 9457). `code` is one of {_CODES};
+if `temporary` is true, retry after `retry_after_ms`. The error for a resource that does not exist
+is the same as for one that the caller may not see. Lists are paginated: `next` is the `cursor` of
+the next page."""
 
 
 class _Unrouted(Router):
@@ -112,8 +112,7 @@ def _add_rule(operation: dict[str, Any], rule: Rule) -> None:
 
 def _add_idempotency(operation: dict[str, Any], opt: dict[str, Any]) -> None:
     if opt.get("creates") or opt.get("takes_key"):
-        about = "a retry with the same key within 24 hours returns the same response and has no "
-        "further effect"
+        about = "a retry with the same key within 24 hours has no effect and gets the same response"
         schema = {"type": "string", "minLength": 1, "maxLength": idempotency.KEY_CHARS_MAX}
         _add_header(operation, idempotency.HEADER, about, schema)
 
@@ -124,12 +123,11 @@ def _add_header(operation: dict[str, Any], name: str, about: str, schema: dict[s
 
 
 def _add_problems(operation: dict[str, Any]) -> None:
-    """Replace the framework's error responses by the problem document."""
     answers = operation["responses"]
     for status in [status for status in answers if status >= "400"]:
         del answers[status]
     answers["default"] = {
-        "description": "an error, as a problem document",
+        "description": "an error, as problem details",
         "content": {problems.MEDIA_TYPE: {"schema": _PROBLEM}},
     }
 

@@ -1,4 +1,4 @@
-"""Error responses as problem documents (RFC 9457), with statuses from the table of codes.
+"""Error responses as problem details (RFC 9457), with the statuses in the table of codes.
 
 Fields: ``type`` (about:blank: the status is sufficient), ``title``, ``status`` and ``detail`` as in
 RFC 9457; ``code``, ``temporary`` and ``retry_after_ms`` as in an `error` frame.
@@ -63,7 +63,7 @@ def _make_problem(
 
 
 def encode_problem(status: int, code: str, detail: str, retry_after_ms: int | None = None) -> bytes:
-    """Return a problem document, for responses sent outside the framework."""
+    """Return problem details as JSON, for responses sent outside the framework."""
     return codec.encode(_make_problem(status, code, detail, retry_after_ms))
 
 
@@ -83,7 +83,7 @@ def _respond(
 
 
 def on_chat_error(request: Request[Any, Any, Any], error: ChatError) -> Response[Any]:
-    """Respond to a `ChatError`. Its message is sent to the caller, unless it is a bug."""
+    """Respond to a `ChatError`. The caller receives its message, unless it indicates a bug."""
     if isinstance(error, ClientError | Unavailable):
         # Rate-limited requests are counted in metrics; they would flood the log.
         if not isinstance(error, RateLimited):
@@ -101,14 +101,13 @@ def on_chat_error(request: Request[Any, Any, Any], error: ChatError) -> Response
 
 
 def _on_missing_setting(request: Request[Any, Any, Any], error: ConfigError) -> Response[Any]:
-    """Respond if a bucket or a permission is missing; the log names it."""
+    """Respond to a request that needs a missing bucket or permission, which the log names."""
     log.error("request.not_configured", path=request.url.path, problems=error.problems)
-    detail = "the server is not configured for this; its log names what is missing"
+    detail = "the server is not configured for this request; see the server log"
     return _respond(503, Unavailable.code, detail, {}, NOT_SET_UP_MS)
 
 
 def _challenge(request: Request[Any, Any, Any]) -> dict[str, str]:
-    """Return the authentication challenge (RFC 6750 section 3)."""
     is_tried = "authorization" in request.headers
     return {"WWW-Authenticate": 'Bearer error="invalid_token"' if is_tried else "Bearer"}
 
@@ -141,7 +140,7 @@ def on_bug(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
 
 
 def _detail(error: HTTPException) -> str:
-    """Return the invalid fields if the framework reports them, else its message."""
+    """Return the invalid fields if the framework reports them, otherwise its message."""
     fields = error.extra if isinstance(error.extra, list) else []
     named = [_explain(field) for field in fields if isinstance(field, dict) and "message" in field]
     return "; ".join(named) or error.detail

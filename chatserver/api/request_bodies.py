@@ -1,9 +1,8 @@
 """Request bodies derived from the types of WebSocket frames.
 
-A field added to the protocol is thereby available in HTTP, with the same bounds. Fields in the path
-are not in the body (a body that contains one is rejected, so the two cannot differ), nor is the
-frame's ``id``. ``ref`` is optional: it defaults to one derived from the `Idempotency-Key`, or to a
-new one.
+A field added to the protocol is thereby available in HTTP, with the same bounds. A body that
+contains the frame's ``id``, or a field that is in the path, is rejected. ``ref`` is optional: it is
+derived from the `Idempotency-Key`; without a key, the server generates one.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def frame_of(
 
 
 def ref_of(given: str | None, request: Request[Any, Any, Any]) -> str:
-    """Return the reference of a request; a retry with the same key has the same one."""
+    """Return the client reference of a request; it is the same for the same idempotency key."""
     if given is not None:
         return given
     key = read_key(request)

@@ -13,17 +13,17 @@ from chatserver.config import Api
 from chatserver.domain.client_addresses import is_in, parse_networks
 from chatserver.telemetry.metrics import HTTP_REQUESTS
 
-TRUSTED_TYPES = "chat-worker"  # in chatserver/web/push.js
+TRUSTED_TYPES = "chat-worker"  # policy name, also in chatserver/web/push.js
 
 
 def content_security_policy(gateway_url: str, files_urls: Sequence[str] = ()) -> str:
-    """Return the policy: only this server's files, one WebSocket address and the file storage.
+    """Return a policy that allows this server's files, one WebSocket URL and the file storage.
 
-    `files_urls`: S3 addresses for file uploads and thumbnails.
+    `files_urls`: S3 URLs for file uploads and thumbnails.
 
-    There is no inline code, so injected markup cannot run scripts. Framing, plugins and forms to
-    other sites are blocked. In browsers with Trusted Types, text cannot become markup either: the
-    page has one policy, for the address of its service worker.
+    Inline code is blocked, so injected markup cannot run scripts. Framing, plugins and forms to
+    other sites are blocked, too. In browsers with Trusted Types, text cannot become markup either:
+    the only policy is for the URL of the service worker.
     """
     gateway, files = _origin_of(gateway_url), "".join(f" {_origin_of(url)}" for url in files_urls)
     rules = {
@@ -51,7 +51,7 @@ class CommonHeaders:
     """ASGI middleware that adds security headers and counts responses by route and status.
 
     Requests with conflicting framing headers do not reach the application. HSTS (RFC 6797) is sent
-    only if TLS is known to be in front: it would lock browsers out of a site without TLS.
+    only if the client used HTTPS: it would lock browsers out of a site without TLS.
     """
 
     def __init__(self, app: ASGIApp, settings: Api, files_urls: Sequence[str] = ()) -> None:
@@ -78,7 +78,7 @@ class CommonHeaders:
                 if self._is_tls(scope):
                     headers.append(self._hsts)
                 message["headers"] = headers + self._headers
-                # The pattern, not the path: clients choose the path.
+                # The label is the route pattern, because clients can request any path.
                 route = str(scope.get("path_template") or "none")
                 HTTP_REQUESTS.labels(route, str(message["status"])).inc()
             await send(message)
@@ -87,7 +87,7 @@ class CommonHeaders:
         await self._app(scope, receive, send_with_headers if is_http else send)
 
     def _is_tls(self, scope: Scope) -> bool:
-        """Return whether the client used HTTPS and should always do so."""
+        """Return whether the client used HTTPS and HSTS is enabled."""
         if not self._settings.hsts_s:
             return False
         if self._settings.tls_in_front:

@@ -9,8 +9,8 @@ A handler declares ``opt={"rule": USER}``; the server does not start if a handle
 (`check_rules`). Handlers receive the caller as ``principal: Asker`` and the user as
 ``actor: Actor``.
 
-A rule states the kind of caller that a route accepts. Whether the caller may access a given chat or
-file is checked by the use cases. They return 404 both for missing objects and for those of others.
+A rule states the kind of caller that a route accepts. The services check whether the caller may
+access a given chat or file. If not, they return 404, as for a missing object.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Guard:
         if not handler.opt.get("is_probe"):
             await self._limits.find("calls", subject).pay("many requests from this address")
         rule: Rule | None = handler.opt.get("rule")
-        if rule is None:  # a framework route: `check_rules` ensures that ours have one
+        if rule is None:  # a framework route; `check_rules` ensures that all others have one
             raise MethodNotAllowedException
         if rule.is_open:
             return
@@ -168,7 +168,7 @@ def _memory_cost(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRo
 
 
 def _body_bytes(connection: ASGIConnection[Any, Any, Any, Any]) -> int:
-    """Return the maximum length of the body (RFC 9112 section 6.3), up to `BODY_COST_MAX`."""
+    """Return the body length in bytes; `BODY_COST_MAX` if unknown or larger (RFC 9112, 6.3)."""
     length = connection.headers.get("content-length")
     if length is None and "transfer-encoding" not in connection.headers:
         return 0
@@ -252,9 +252,9 @@ async def provide_principal(request: Request[Any, Any, Any]) -> Principal:
 def dependencies(users: UserLoader, slots: FairSemaphore) -> dict[str, Provide]:
     """Return the dependencies that handlers may declare: `principal` and `actor`.
 
-    A request with an `actor` holds one of the `slots` until it is answered. Sends hold none,
-    because they may wait long, and only for Redis. No field of a body may have one of these names:
-    the framework would confuse the errors of the two.
+    A request with an `actor` holds one of the `slots` until its response is sent. Sends hold none,
+    because they may wait for long, and only for Redis. A body field must not have one of these
+    names: the framework could not distinguish their errors.
     """
 
     async def provide_actor(request: Request[Any, Any, Any]) -> AsyncGenerator[UserId]:

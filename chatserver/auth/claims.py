@@ -1,7 +1,7 @@
 """Parsing of JWT headers and claims after the signature check. Pure functions.
 
-PyJWT checks only the signature here: by itself it would accept tokens that never expire, that were
-signed with five bytes, or that have duplicate names (the last one wins).
+PyJWT checks only the signature here: by itself, it would accept tokens that never expire, that were
+signed with a key of five bytes, or that have duplicate names (the last one wins).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def check_shape(token: str) -> None:
 
 
 def read_header(token: str) -> dict[str, Any]:
-    """Return the unverified header: it may select among our keys, and nothing else."""
+    """Return the unverified header, which may only be used to select one of our keys."""
     try:
         data = base64url_decode(token.partition(".")[0])
     except ValueError:

@@ -2,8 +2,8 @@
 
     <user>.<device>.<issued at>.<mac>
 
-A device token grants no access. It gives the device login attempts of its own, so that wrong
-guesses from unknown devices do not use up those of the owner (OWASP: device cookies). The mac is
+A device token grants no access. It gives the device its own login attempts, so that wrong guesses
+from unknown devices do not use up those of the owner (OWASP: device cookies). The mac is
 HMAC-SHA-256 with a key derived from `auth.secret`; nothing is stored.
 """
 
@@ -37,13 +37,13 @@ class DeviceTokens:
         self._clock = clock
 
     def make(self, user: UserId, device: str | None = None) -> str:
-        """Return a token of a device for an account; without `device`, of a new device."""
+        """Return a token for an account and a device; without `device`, for a new one."""
         device = device or secrets.token_urlsafe(_DEVICE_BYTES)
         text = f"{user}.{device}.{int(self._clock.time())}"
         return f"{text}.{self._mac(text)}"
 
     def find_device(self, tokens: Iterable[str], user: UserId) -> str | None:
-        """Return the device that one of the tokens proves for an account; None if there is none."""
+        """Return the device in the first valid token for an account; None if there is none."""
         for token in tokens:
             found = _TOKEN.fullmatch(token) if len(token) <= TOKEN_CHARS_MAX else None
             if found is None or found[1] != user:

@@ -1,9 +1,9 @@
 """Signature verification with the keys of the host application.
 
 The algorithm comes from the settings, never from the token (CVE-2022-29217): a key is loaded for
-that algorithm and works with no other. A key set (RFC 7517) may hold keys for other purposes; those
-are skipped. A token names its key by `kid`, whose grammar excludes paths and URLs. The name is only
-looked up here: no part of a token decides where keys come from (GHSA-j77h-rr39-c552).
+that algorithm and works with no other. Keys for other purposes in a key set (RFC 7517) are skipped.
+A token names its key by `kid`, whose grammar excludes paths and URLs. The server only looks up this
+name: no part of a token determines the source of keys (GHSA-j77h-rr39-c552).
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def read_static_keys(settings: Auth) -> HostKeys:
 
 
 class _Jwk(msgspec.Struct):
-    """The fields of a key that decide whether it is usable."""
+    """The fields of a key that determine whether it is usable."""
 
     kty: str
     kid: str | None = None
@@ -165,7 +165,7 @@ def _algorithm(name: str) -> Any:
 
 
 def _checked(algorithm: str, key: Any) -> Any:
-    """Return a key if it is public, of the algorithm's type and long enough.
+    """Return a key if it is public, is of the algorithm's type and is long enough.
 
     Raises:
         ValueError: it is not.

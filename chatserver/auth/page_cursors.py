@@ -1,8 +1,8 @@
 """Page cursors: sealed positions in lists.
 
-A cursor states where the next page starts. It is opaque to clients and sealed, because a client
+A cursor contains the start of the next page. It is opaque to clients and sealed, because a client
 that forged a position could read data that it has no access to. It is valid for one list and one
-caller, and for as long as the secret is.
+caller, until the secret changes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Cursors:
     """Seals and opens cursors."""
 
     def __init__(self, secret: SecretStr) -> None:
-        # A separate key: a signature made here is valid nowhere else.
+        # A separate key, so that a cursor's signature is valid only for cursors.
         key = secret.get_secret_value().encode()
         self._key = hmac.digest(key, b"chatserver cursor v1", "sha256")
 
@@ -39,7 +39,7 @@ class Cursors:
         return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
 
     def open(self, what: str, cursor: str | None, kind: type[T]) -> T | None:
-        """Return the position of a cursor of this list; None: the beginning.
+        """Return the position in a cursor; None means the beginning of the list.
 
         Raises:
             BadRequest: the cursor was not issued for this list.
@@ -63,7 +63,7 @@ class Cursors:
         cursor: str | None,
         limit: int,
     ) -> tuple[list[T], str | None]:
-        """Return a page of a list that is short enough to be read completely, and its `next`.
+        """Return a page, and its `next`, of a list that is short enough to be read completely.
 
         `place_of` returns positions in the order of the list. Positions belong to the items:
         inserts and deletes between two pages do not shift other items.

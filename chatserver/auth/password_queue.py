@@ -1,4 +1,4 @@
-"""The queue in front of password hashing: bounded, and fair by network and account.
+"""Queue for password hashing: bounded, and fair by network and account.
 
 ::
 
@@ -9,9 +9,9 @@ Invariants:
 
 - Known devices come first, then one attempt per account and source in rotation, then first come,
   first served. Among attempts for one account, sources with fewer attempts come first.
-- At most `SOURCE_MAX` attempts of a source and `ACCOUNT_MAX` of an account wait; `wait_s_max`
-  bounds the estimated wait of all. Beyond a bound, the lowest-ranked attempt is refused at once,
-  which is not necessarily the newest.
+- At most `SOURCE_MAX` attempts of a source and `ACCOUNT_MAX` of an account wait; `wait_s_max` is
+  the maximum estimated wait. Beyond a limit, the lowest-ranked attempt is rejected immediately; it
+  is not necessarily the newest.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class _Waiter:
 
     @property
     def source(self) -> tuple[str, str]:
-        """The network of an unknown device; a known device stands for one account only."""
+        """The network of an unknown device, or a known device of one account."""
         return (self.attempt.account if self.attempt.is_known else "", self.attempt.source)
 
     @property
     def account(self) -> tuple[UserId, bool]:
-        """Known devices of an account have capacity of their own."""
+        """The account; its known devices have separate capacity."""
         return (self.attempt.account, self.attempt.is_known)
 
     @property
@@ -84,10 +84,10 @@ class PasswordQueue:
 
     @contextlib.asynccontextmanager
     async def slot(self, attempt: LoginAttempt, delay_s: float = 0.0) -> AsyncIterator[None]:
-        """Hold one of the slots, to which the attempt is entitled after `delay_s`.
+        """Hold one of the slots; the attempt waits for at least `delay_s`.
 
         Guarantees:
-            Bounded: accepted attempts wait, refused attempts fail at once.
+            Bounded: accepted attempts wait, rejected attempts fail immediately.
             Cancellation: safe; a waiting attempt leaves the queue.
 
         Raises:
@@ -133,7 +133,7 @@ class PasswordQueue:
         self._start_next()
 
     def _displace(self, newest: _Waiter) -> None:
-        """Refuse the lowest-ranked attempt in each group that exceeds its bound."""
+        """Reject the lowest-ranked attempt in each group that exceeds its limit."""
         source = (each for each in self._waiting if each.source == newest.source)
         _refuse_last(source, SOURCE_MAX, _too_many("from this network or device"), self._waiting)
         account = (each for each in self._waiting if each.account == newest.account)

@@ -1,11 +1,11 @@
 """Password hashing with argon2id, in threads and with limited concurrency.
 
 Each hash takes `auth.argon2_memory_kib` of memory and about 100 ms of a core, so only
-`argon2_at_once_max` run concurrently in a process; the rest wait in a `PasswordQueue`. Guesses,
-which are attempts at an account where unknown devices have tried several times, run one at a time
-in a thread and a queue of their own: they delay no other login. Known devices have threads of their
-own, so they never wait for hashes of unknown devices. On Linux, the threads of unknown devices have
-a lower priority than those of known devices and the event loop, and guesses the lowest.
+`ARGON2_AT_ONCE_MAX` run concurrently in a process; the rest wait in a `PasswordQueue`. Guesses are
+attempts for an account that unknown devices have tried several times. They run one at a time in
+their own thread and queue, so they delay no other login. Known devices have their own threads, so
+they never wait for hashes of unknown devices. On Linux, the threads of unknown devices have a lower
+priority than those of known devices and the event loop, and guesses have the lowest.
 
 A login of an unknown user costs the same as one of a known user: the password is checked against a
 hash of random bytes, with the current parameters.
@@ -39,14 +39,14 @@ from chatserver.errors import BadRequest, CorruptData, TooLarge
 ARGON2_PASSES = 3
 ARGON2_LANES = 1
 ARGON2_AT_ONCE_MAX = 2  # concurrent checks, plus one each for guesses and known devices
-LOGIN_WAIT_S_MAX = 2.0  # longest estimated wait for a check; then refused
-LOGIN_DELAY_S = 3.0  # of an unknown device at an account past limits.guesses
+LOGIN_WAIT_S_MAX = 2.0  # a login with a longer estimated wait is rejected
+LOGIN_DELAY_S = 3.0  # for an unknown device if the account is over limits.guesses
 
 T = TypeVar("T")
 
 
 class StoredPassword(Protocol):
-    """A credential in the directory."""
+    """A credential in the `directory` table."""
 
     @property
     def hash(self) -> str: ...
@@ -63,7 +63,7 @@ KNOWN_DEVICE_SLOTS = 1
 
 
 class _Lane:
-    """A queue and its threads, for each slot one of either kind; idle threads cost nothing."""
+    """A queue and its threads, separate for known and unknown devices."""
 
     def __init__(self, slots: int, wait_s_max: float, nice: int, reserved: int = 0) -> None:
         self.queue = PasswordQueue(slots, wait_s_max, time.monotonic, reserved)
@@ -80,7 +80,7 @@ def _open_threads(count: int, nice: int) -> ThreadPoolExecutor:
 
 
 def _lower_priority(nice: int) -> None:
-    """Lower the priority of the current thread; Linux only, elsewhere it applies to processes."""
+    """Lower the current thread's priority. Elsewhere than on Linux, this affects the process."""
     if sys.platform == "linux":
         thread = threading.get_native_id()
         os.setpriority(os.PRIO_PROCESS, thread, max(nice, os.getpriority(os.PRIO_PROCESS, thread)))
@@ -134,8 +134,8 @@ class Passwords:
         """Return the hash of a password that `parse` accepted.
 
         Guarantees:
-            Cancellation: costs nothing while it waits for a slot; after that the thread runs to its
-            end and its result is dropped.
+            Cancellation: costs nothing while the call waits for a slot; later, the thread runs to
+            its end and its result is dropped.
 
         Raises:
             RateLimited, Overloaded: too many are waiting; see `PasswordQueue`.
@@ -146,7 +146,7 @@ class Passwords:
         """Return whether a password is the stored one; None costs the same and never matches.
 
         Guarantees:
-            Cancellation: as `hash`.
+            Cancellation: see `hash`.
 
         Raises:
             RateLimited, Overloaded: too many are waiting; see `PasswordQueue`.
@@ -172,15 +172,15 @@ class Passwords:
     async def find_verified(
         self, find: Callable[[], Awaitable[C | None]], password: str, attempt: LoginAttempt
     ) -> C | None:
-        """Return the credential from `find` if the password matches it, else None.
+        """Return the credential from `find` if the password matches it, otherwise None.
 
         Guarantees:
-            Cost: `find` is called once there is a slot; a refused attempt reads nothing. A missing
+            Cost: `find` is called when a slot is free; a rejected attempt reads nothing. A missing
             credential costs the same as a wrong password.
-            Cancellation: as `hash`.
+            Cancellation: see `hash`.
 
         Raises:
-            As `verify`, and the errors of `find`.
+            The errors of `verify` and of `find`.
         """
         text = normalise(password)
         async with self._slot(attempt) as threads:
@@ -201,7 +201,7 @@ class Passwords:
 
 
 async def _run(threads: ThreadPoolExecutor, work: Callable[..., T], *args: str) -> T:
-    """Run `work`, and keep the slot until its thread is done: otherwise memory is unbounded."""
+    """Run `work`, and keep the slot until its thread is done, to limit the memory in use."""
     done = asyncio.get_running_loop().run_in_executor(threads, work, *args)
     try:
         return await asyncio.shield(done)

@@ -3,12 +3,12 @@
     <user>.<login>.<generation>.<mac>
 
 The mac is HMAC-SHA-256 over user, login, generation and the login's own 32 random bytes, with a key
-derived from `auth.secret`. Stored data alone therefore grants no access: a copy of the directory
-has the random bytes but not the key. The next token of a login's chain can be computed again, so a
+derived from `auth.secret`. Stored data alone therefore grants no access: a copy of the `directory`
+table has the random bytes but not the key. The next token of a chain can be computed again, so a
 repeated request is harmless: it returns the same token.
 
-A genuine token of an older generation, used after its grace period, means that two parties hold the
-chain. The thief cannot be identified, so the login ends. A forged token ends nothing.
+If a genuine token of an older generation is used after its grace period, a token was stolen. The
+thief cannot be identified, so the login ends. A forged token ends nothing.
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ Tokens of this server, signed with `auth.secret`:
 Tokens of the host application, if `auth.host_algorithm` is set: signed with that algorithm and one
 of its keys (`chatserver.auth.host_keys`), with another `typ` or none, and without `jti`.
 
-The unverified header decides only the format of the token and which of the pinned keys is tried.
-The algorithm is never taken from it.
+The unverified header determines only the format of the token and the pinned key to try, never the
+algorithm.
 
-Trust: anyone with the secret can act as any user. Rotation means new processes with a new secret;
-tokens live for an hour.
+Trust: anyone with the secret can act as any user. To rotate it, restart all processes with a new
+one.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Tokens:
         self._host_keys = read_static_keys(settings)
 
     def use_key_set(self, body: bytes | None) -> None:
-        """Verify tokens of the host application with this key set (RFC 7517) from now on, or none.
+        """Replace the key set (RFC 7517) of the host application; None removes it.
 
         Raises:
             CorruptData: the body is not a key set with a usable key; the previous keys stay.

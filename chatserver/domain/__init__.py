@@ -1,4 +1,4 @@
-"""Values and rules of the core: ids, messages, memberships, presence. No I/O, no other package.
+"""Values and rules of the core: ids, messages, memberships, presence. No I/O.
 
 Start with `ids` and `messages`.
 """

@@ -44,7 +44,7 @@ class Hide(enum.Enum):
 
     KNOWN = 0  # it was already hidden
     NEW = 1
-    STORED = 3  # it was already hidden, and the directory has it
+    STORED = 3  # it was already hidden, and the `directory` table has it
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Archive segments: each holds a run of a chat's entries in one S3 object. No I/O.
+"""Archive segments: each holds a range of a chat's entries in one S3 object. No I/O.
 
 Segments of a chat neither overlap nor leave gaps: the first starts with seq 1, and each other one
-where the previous one ends.
+right after the end of the previous one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from chatserver.domain.ids import ChatId, Seq, Ts
 
 PREFIX: Final = "archive/v1"
-ARCHIVED_KIND: Final = "archived"  # kind of the placeholder for an archived newest entry
+ARCHIVED_KIND: Final = "archived"  # kind of the placeholder for an archived last entry
 LOST_KIND: Final = "lost"  # kind of the placeholder for an entry that no tier has
 TRAIL_PREFIX: Final = "archived#"  # prefix of items that list the segments with a user's entries
 
@@ -60,7 +60,7 @@ class Restored:
     is_ending: bool = False  # the entries are being removed
 
     def is_kept(self, now_s: float) -> bool:
-        """Return whether the entries are to stay in the warm tier."""
+        """Return whether the warm tier must keep the entries."""
         return not self.is_ending and self.until > now_s
 
     def serves(self, seq: int, now_s: float) -> bool:
@@ -70,7 +70,7 @@ class Restored:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArchiveTop:
-    """The archived position of a chat: the last entry, and the restored ranges."""
+    """The last archived entry of a chat, and the restored ranges."""
 
     seq: Seq
     ts: Ts

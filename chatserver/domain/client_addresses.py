@@ -50,7 +50,7 @@ def client_address(peer: str, forwarded: Sequence[str], trusted: Sequence[Networ
     while hops and any(address in network for network in trusted):
         hop = parse_address(hops.pop())
         if hop is None:
-            break  # the proxy before it is the last known one
+            break  # the proxy that reported this hop is the last known address
         address = hop
     return str(address)
 

@@ -1,4 +1,4 @@
-"""Clocks as objects that are passed in, so that tests can control time."""
+"""Injected clocks, so that tests can control time."""
 
 from __future__ import annotations
 

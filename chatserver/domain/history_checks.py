@@ -1,4 +1,4 @@
-"""Rules for the history of a chat: contiguous seqs, no duplicate, rising order. Pure.
+"""Rules for the history of a chat: contiguous seqs, no duplicates, ascending order. Pure.
 
 The audit, the load tool and the checkers of the chaos tests apply them to what they observed.
 """
@@ -57,7 +57,7 @@ def not_rising(values: Iterable[int]) -> Iterator[int]:
 
 
 def longest_rising_subsequence(seqs: Sequence[int]) -> set[int]:
-    """Return the indexes of a longest increasing subsequence of `seqs`; ties end lowest."""
+    """Return the indexes of the longest increasing subsequence whose last seq is lowest."""
     ends: list[int] = []  # for each length, the lowest last seq of an increasing subsequence
     at: list[int] = []  # the index of that seq
     before: list[int | None] = []

@@ -23,7 +23,7 @@ ChatId = NewType("ChatId", str)
 DeviceId = NewType("DeviceId", str)
 SessionId = NewType("SessionId", str)
 GatewayId = NewType("GatewayId", str)
-Ref = NewType("Ref", str)  # the client's reference of a message: makes a send idempotent
+Ref = NewType("Ref", str)  # the client's reference of a message, which makes a send idempotent
 Mid = NewType("Mid", str)  # the server's id of a message, a ULID
 Epoch = NewType("Epoch", str)  # identifies one lifetime of the hot tier, until it loses data
 Seq = NewType("Seq", int)  # position in a chat or an inbox: 1, 2, 3 …
@@ -87,7 +87,7 @@ def parse_mid(text: str) -> tuple[Mid, int]:
 
 
 def epoch_began_ms(epoch: Epoch) -> int:
-    """Return when an epoch began by its Redis clock, in ms since 1970; 0 if it is no ULID."""
+    """Return the start of an epoch by the Redis clock, in ms since 1970; 0 if it is no ULID."""
     try:
         return ULID.from_str(epoch).milliseconds
     except ValueError:

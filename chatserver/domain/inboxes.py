@@ -24,7 +24,7 @@ class InboxState:
     epoch: Epoch  # of the whole hot tier, as sent to devices
     head: Seq
     first: Seq  # oldest seq held; head + 1 when it is empty
-    is_known: bool  # the user state was loaded from the directory in this epoch
+    is_known: bool  # the user state was loaded from the `directory` table in this epoch
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class BoxChat:
     top: Seq  # newest seq of the chat
     read: Seq
     received: Seq
-    order: Ts  # ts of the newest message or of the listing: more recent activity is higher
+    order: Ts  # ts of the newest message or of the listing; the chat list is sorted by it
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ListedChat:
-    """A chat in the directory as one member sees it."""
+    """A member's listing of a chat in the `directory` table."""
 
     chat: ChatId
     read: Seq

@@ -5,8 +5,8 @@
 | invite        | owner and admins; only the owner invites admins                            |
 | join          | everyone, if `joining` is open                                             |
 | accept        | users with an invitation of a current owner or admin                       |
-| leave         | every member; an owner is succeeded by the oldest admin, or if there is    |
-|               | none by the oldest member                                                  |
+| leave         | every member; the longest-standing admin succeeds an owner, or without     |
+|               | admins the longest-standing member                                         |
 | remove        | admins remove members; the owner also removes admins                       |
 | set_role      | the owner; after making another member the owner, they become an admin     |
 | update        | owner and admins                                                           |
@@ -81,7 +81,7 @@ class Reader(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Group:
-    """The state of a group that decides a change. `roles` has at least the members it names."""
+    """The group state that a change depends on; `roles` includes all members that it names."""
 
     kind: str
     joining: Joining
@@ -105,7 +105,7 @@ class Group:
         return role
 
     def require_manager(self, actor: UserId) -> Role:
-        """Return the role of an owner or admin. Raises Forbidden, and as `role_of`."""
+        """Return the role of an owner or admin. Raises Forbidden, and the errors of `role_of`."""
         role = self.role_of(actor)
         if role not in _MANAGERS:
             raise Forbidden("chat: only the owner and admins may do this")
@@ -115,7 +115,7 @@ class Group:
 def plan_invite(
     group: Group, actor: UserId, users: Iterable[UserId], role: Literal["admin", "member"]
 ) -> Changes:
-    """Return the new members and their role; existing members stay unchanged."""
+    """Return the new members and their role; existing members keep theirs."""
     if group.require_manager(actor) != "owner" and role == "admin":
         raise Forbidden("role: only the owner may make admins")
     users = list(users)
@@ -126,12 +126,12 @@ def plan_invite(
 
 
 def plan_join(group: Group, actor: UserId) -> Changes:
-    """Return the actor's join; nothing if they are already a member."""
+    """Return the changes when the actor joins; empty if they are already a member."""
     if actor in group.roles:
         group.role_of(actor)
         return {}
-    # A chat without members is closed: it would have no owner. The error of a banned user does not
-    # reveal more than that of a stranger.
+    # A chat without members is closed: it would have no owner. A banned user gets the same error as
+    # a stranger.
     is_closed = group.kind != "group" or group.joining != "open" or group.count == 0
     if is_closed or actor in group.banned:
         raise NotFound("chat: no such chat, or it is not open to everyone")
@@ -141,7 +141,7 @@ def plan_join(group: Group, actor: UserId) -> Changes:
 def plan_accept(
     group: Group, actor: UserId, inviter: UserId, role: Literal["admin", "member"]
 ) -> Changes:
-    """Return the actor's join by an invitation; nothing if they are already a member.
+    """Return the changes when the actor accepts an invitation; empty if already a member.
 
     The inviter's current role in `group.roles` limits the role that is assigned.
     """
@@ -162,9 +162,9 @@ def _add(group: Group, added: Mapping[UserId, Role]) -> Changes:
 
 
 def plan_leave(group: Group, actor: UserId) -> Changes:
-    """Return the actor's leave, and the successor if the actor is the owner.
+    """Return the changes when the actor leaves; if they own the group, another member succeeds.
 
-    For an owner, `group.roles` has all members, the oldest first.
+    If the actor is the owner, `group.roles` must have all members, ordered by join time.
     """
     changes: Changes = {actor: None}
     if group.role_of(actor) == "owner":
@@ -176,7 +176,7 @@ def plan_leave(group: Group, actor: UserId) -> Changes:
 
 
 def plan_remove(group: Group, actor: UserId, user: UserId) -> Changes:
-    """Return the removal of a member; nothing if `user` is not a member."""
+    """Return the changes when a user is removed; empty if they are not a member."""
     return {} if _judge(group, actor, user) is None else {user: None}
 
 
@@ -202,13 +202,13 @@ def plan_mute(group: Group, actor: UserId, user: UserId) -> Changes:
 
 
 def plan_ban(group: Group, actor: UserId, user: UserId) -> Changes:
-    """Return the removal of a user, member or not; nothing if they are already banned."""
+    """Return the changes when a user, member or not, is banned; empty if already banned."""
     _judge(group, actor, user)
     return {} if user in group.banned else {user: None}
 
 
 def plan_set_role(group: Group, actor: UserId, user: UserId, role: Role) -> Changes:
-    """Return the new roles; nothing if the member already has the role."""
+    """Return the new roles; empty if the member already has the role."""
     if group.role_of(actor) != "owner":
         raise Forbidden("chat: only the owner may do this")
     if user not in group.roles:

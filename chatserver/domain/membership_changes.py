@@ -10,7 +10,7 @@ from chatserver.domain.ids import ChatId, Mid, Ref, Seq, UserId
 
 
 class ChangeEntry(NamedTuple):
-    """An entry of the chat that records a part of a change.
+    """A chat entry that records a part of a change.
 
     `user` is empty if the entry is about the chat itself. `role` is empty if the user is not a
     member afterward. `is_new`: the user was not a member before.
@@ -25,7 +25,7 @@ class ChangeEntry(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MembershipChange:
-    """A change committed to the directory. `version`, `name` and `history` are those after it.
+    """A change committed to the `directory` table; its values are those after the change.
 
     `sender`, `ref`, `mid` (of the first entry) and `digest` identify the request. `large` is the
     version with which the chat became large, 0 if it is small afterward; `transition` is "up" or
@@ -58,7 +58,7 @@ class MembershipChange:
 
 
 class ChangePlace(NamedTuple):
-    """Position of a change's entries; `is_checked`: the directory has the seqs of the joins."""
+    """Position of a change's entries; `is_checked`: the `directory` table has the joins' seqs."""
 
     first: Seq
     is_checked: bool
@@ -67,9 +67,9 @@ class ChangePlace(NamedTuple):
 class FoundReference(NamedTuple):
     """Lookup of a client reference in Redis.
 
-    `digest` is that of the request, None if there is none. If `is_open`, the chat is loaded: a
-    missing digest then means that the reference was never used, has expired, or, after a loss of
-    Redis, belongs to a message that is not among the newest 100.
+    `digest` is the digest of the request with this reference; None if it was not found. If
+    `is_open`, the chat is loaded. Then None means that the reference was never used, has expired,
+    or, after a data loss in Redis, belongs to a message that is not among the newest 100.
     """
 
     is_open: bool

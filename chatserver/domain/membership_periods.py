@@ -25,7 +25,7 @@ EMPTY: Final = Period(1, 0)
 
 
 def add_period(periods: Periods, period: Period) -> Periods:
-    """Return the periods with a newest one added. An empty one adds nothing."""
+    """Append the newest period. An empty one adds nothing."""
     if period.first > period.last:
         return periods
     if periods and period.first <= periods[-1].last + 1:

@@ -4,7 +4,7 @@ Format in the hot tier, chosen so that a commit needs no additional reads:
 
 - A member's value is ``<role>:<joined>``, followed by ``:<until>m`` if muted: seconds since 1970, 0
   forever. It ends with a letter only if there is a restriction to check.
-- A chat's `gate` is ``<epoch>:<version>``, followed by ``:r<seconds>`` if its messages expire, then
+- A chat's `gate`, which contains its write policy, is ``<epoch>:<version>``, followed by
   by ``:b`` if its two users may not write to each other, ``:e`` if it is a companion session that
   has ended, or ``:s<seconds>`` for slow mode.
 """
@@ -40,7 +40,7 @@ class MemberStatus(NamedTuple):
 
 
 class Restraint(enum.Enum):
-    """Why a commit refused a message; the values are those of `accept.lua`."""
+    """Reasons to reject a message at commit; the values are those of `accept.lua`."""
 
     BLOCKED = 1
     MUTED = 2
@@ -49,7 +49,7 @@ class Restraint(enum.Enum):
 
 
 def refusal_of(restraint: int, wait_ms: int = 0) -> ClientError:
-    """Return the error for a member whose message a commit refused."""
+    """Return the error for a message that was rejected at commit."""
     match Restraint(restraint):
         case Restraint.BLOCKED:
             return Forbidden(BLOCKED)
@@ -81,7 +81,7 @@ def parse_standing(value: bytes) -> MemberStatus:
 def format_strictness(
     slow_s: int, retention_s: int = 0, *, is_blocked: bool, is_ended: bool = False
 ) -> str:
-    """Return the write policy suffix of a chat's gate."""
+    """Return the write policy suffix of a chat's `gate`."""
     retention = f":r{retention_s}" if retention_s else ""
     if is_blocked:
         return f"{retention}:b"
@@ -91,22 +91,22 @@ def format_strictness(
 
 
 def is_blocked_gate(gate: str) -> bool:
-    """Return whether a gate is that of a chat whose users may not write to each other."""
+    """Return whether the two users of a chat with this `gate` may not write to each other."""
     return gate.removesuffix(":p").endswith(":b")
 
 
 def is_ended_gate(gate: str) -> bool:
-    """Return whether a gate is that of a companion session that has ended."""
+    """Return whether a `gate` belongs to a companion session that has ended."""
     return gate.removesuffix(":p").endswith(":e")
 
 
 def slow_s_of(gate: str) -> int:
-    """Return the slow mode seconds of a gate; 0 if there is none."""
+    """Return the slow mode seconds in a `gate`; 0 if slow mode is off."""
     _, _, last = gate.removesuffix(":p").rpartition(":")
     return int(last[1:]) if last.startswith("s") else 0
 
 
 def retention_s_of(gate: str) -> int:
-    """Return the lifetime of the chat's messages in seconds, according to a gate; 0: unlimited."""
+    """Return the lifetime of messages in seconds, according to a `gate`; 0 means unlimited."""
     found = _RETENTION.search(gate)
     return int(found[1]) if found else 0

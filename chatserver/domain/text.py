@@ -10,7 +10,7 @@ from chatserver.errors import BadRequest, TooLarge
 
 BODY_CHARS_MAX = 4_000
 BODY_BYTES_MAX = 16_384
-BODY_TOP = 262_144  # highest setting, in characters and bytes: an item holds 400 KB
+BODY_TOP = 262_144  # highest setting, in characters and bytes; a DynamoDB item holds 400 KB
 NAME_CHARS_MAX = 80
 NOTE_CHARS_MAX = 500
 COMBINING_RUN_MAX = 8
@@ -67,7 +67,6 @@ def parse_body(text: str, bounds: BodyBounds = WIDEST, field: str = "body") -> s
 
 
 def _normalize_breaks(text: str) -> str:
-    """Return the text with CRLF and lone CR as newlines."""
     if "\r" not in text:
         return text
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -91,7 +90,7 @@ def clean_body(text: str, bounds: BodyBounds = WIDEST) -> str:
 
 
 def _bounded_runs(text: str) -> str:
-    """Return the text without combining marks in runs too long to sort."""
+    """Truncate runs of combining marks that are too long to sort."""
     kept: list[str] = []
     run = 0
     for char in text:

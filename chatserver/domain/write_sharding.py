@@ -114,9 +114,9 @@ def is_shards(number: int) -> bool:
 
 
 def shard_of(ts: int, shards: int) -> int:
-    """Return the shard of an entry, a hash of its ts: evenly spread for any write pattern.
+    """Return the shard of an entry: a hash of its ts, even for any write pattern.
 
-    By ts and not by seq: a change stores the ts of its target, so no search is needed.
+    The hash uses ts rather than seq: a change stores the ts of its target, so no search is needed.
     """
     mixed = ts * _GOLDEN & _MASK
     mixed = (mixed ^ mixed >> 32) * _GOLDEN & _MASK
@@ -151,7 +151,7 @@ class Layouts:
 
 
 class ShardMerge(Generic[T]):
-    """Merges streams of rows, each ordered by ts: a row is returned once no stream can precede it.
+    """Merge of row streams, each ordered by ts: a row is returned once no stream can precede it.
 
     Repeat until `upto` is None: read the `lacking` streams, `feed` their rows, then `take`.
     """
@@ -164,7 +164,7 @@ class ShardMerge(Generic[T]):
 
     @property
     def upto(self) -> int | None:
-        """The ts up to which all streams are known; None: to their ends."""
+        """The ts up to which all streams have been read; None if they have ended."""
         known = self._known()
         return None if known is None else known * self._sign
 
@@ -186,7 +186,7 @@ class ShardMerge(Generic[T]):
         ]
 
     def feed(self, stream: int, rows: Iterable[tuple[int, T]], upto: int | None) -> None:
-        """Add the next rows of a stream, with their ts; it is read up to `upto`, None: all."""
+        """Add the next rows of a stream, which was read up to ts `upto`, or to its end (None)."""
         for ts, row in rows:
             heapq.heappush(self._heap, (ts * self._sign, stream, row))
             self._held[stream] += 1

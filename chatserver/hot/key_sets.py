@@ -1,8 +1,7 @@
 """Cached key set (JWKS) of the host application, shared by all processes.
 
-Data: ``{jwks}:keys`` (hash: ``at`` in ms, ``body``) expires a day after the last successful fetch,
-so keys outlive the host application by at most a day. ``{jwks}:fetching`` (string) exists while no
-process needs to fetch again.
+Data: ``{jwks}:keys`` (hash: ``at`` in ms, ``body``) expires a day after the last successful fetch.
+``{jwks}:fetching`` (string) exists while no process needs to fetch the key set again.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ KEEP_S = 86_400
 
 
 class KeySetCopy(NamedTuple):
-    """A fetched key set (RFC 7517); `fetched_at` in seconds since 1970."""
+    """A fetched key set (RFC 7517); `fetched_at` is in seconds since 1970."""
 
     fetched_at: float
     body: bytes
@@ -40,6 +39,6 @@ class KeySets:
         await self._hot.call("EXPIRE", key, KEEP_S)
 
     async def claim_fetch(self, interval_s: int) -> bool:
-        """Return whether the caller may fetch: one of all processes may, once per interval."""
+        """Return whether the caller may fetch; only one process may do so per interval."""
         key = self._hot.keys.jwks_fetching()
         return await self._hot.write("SET", key, "1", "NX", "EX", interval_s) is not None

@@ -1,8 +1,8 @@
 """Leases: exclusive claims on work of a partition, with a monotonic fencing token.
 
-Data: ``{pN}:lease:<work>`` (hash: owner, token, until). Times are those of the Redis clock. Redis
-rejects writes of a holder whose lease has expired, by its token. Before a write elsewhere the
-holder checks the lease, and such writes have a deadline shorter than the lease.
+Data: ``{pN}:lease:<work>`` (hash: owner, token, until), with times of the Redis clock. Scripts
+reject the token of a holder whose lease has expired. Before a write to another store, the holder
+checks the lease, and such writes have a deadline shorter than the lease.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Lease:
         self._until = 0.0
 
     def left_s(self) -> float:
-        """Return for how long the lease is certain to hold; 0 or less if it is not held."""
+        """Return the seconds for which the lease is certain to last; 0 or less if not held."""
         return self._until - self._clock.monotonic()
 
     async def claim(self) -> bool:
         """Acquire or renew the lease; False while another owner holds it.
 
         Raises:
-            Unavailable: Redis does not answer; a held lease stays valid until it expires.
+            Unavailable: Redis does not respond; a held lease stays valid until it expires.
         """
         asked_at = self._clock.monotonic()
         token: int = await self._hot.run(
@@ -50,16 +50,16 @@ class Lease:
         if token == 0:
             self._until = 0.0
             return False
-        # Counted from before the call, so the lease never ends earlier on the Redis clock.
+        # Measured from before the call, so the lease never ends earlier on the Redis clock.
         self._until = asked_at + self._ttl_s
         self.token = token
         return True
 
     async def hold(self) -> bool:
-        """Acquire the lease, or renew it after a third of its time; False if it is not free.
+        """Acquire the lease, or renew it after a third of its time; False if another owner has it.
 
         Raises:
-            Unavailable: Redis does not answer; a held lease stays valid until it expires.
+            Unavailable: Redis does not respond; a held lease stays valid until it expires.
         """
         return self.left_s() > self._ttl_s * 2 / 3 or await self.claim()
 

@@ -2,5 +2,5 @@
 
 `doctor` checks settings and stores, `audit` compares the tiers, `trace` locates one message, `cost`
 reports DynamoDB usage, `capacity` sizes a deployment, and `overview` serves the admin page. Start
-with the `cli` module of a tool; its `service` or `report` module holds the logic.
+with the `cli` module of a tool; its `service` or `report` module has the logic.
 """

@@ -1,12 +1,12 @@
-"""Addresses and ports that the server may call. No I/O.
+"""Addresses and ports that the server may connect to. No I/O.
 
 A URL may come from a user (the endpoint of a push subscription), so it could name any host near the
-server: the metadata service of the cloud, Redis, its own API. Only public addresses at the ports of
-`outbound.ports` are called, and the addresses of `outbound.allow_private` at any port. An IPv6
-address that contains an IPv4 address is checked by the latter.
+server: the metadata service of the cloud, Redis, its own API. The server connects only to public
+addresses at the ports in `outbound.ports`, and to the addresses in `outbound.allow_private` at any
+port. In an IPv6 address that contains an IPv4 address, the latter is checked.
 
-Metadata services hand out credentials, so an allowed range that contains one does not include it:
-it must be listed individually.
+Metadata services provide credentials. An allowed range therefore does not include the metadata
+service in it, whose address must be listed individually.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _NEVER = [
     ipaddress.ip_network(text)
     for text in (
-        # Ways into IPv4 that no public service needs: IPv4-compatible, local NAT64 (RFC 8215),
+        # Transition ranges that no public service needs: IPv4-compatible, local NAT64 (RFC 8215),
         # Teredo and 6to4; and site-local addresses, which Python treats as public.
         *("::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16", "fec0::/10"),
         # Protocol assignments (RFC 6890) and 6to4 relays, some of which Python treats as public.
@@ -60,7 +60,7 @@ def parse_networks(texts: Iterable[str]) -> list[Network]:
 
 
 def parse_url(url: str) -> URL:
-    """Parse a URL that may be called if its address may.
+    """Parse a URL; its address is checked separately.
 
     Raises:
         BadRequest: it is no http(s) URL, contains a user name or password, or is too long.

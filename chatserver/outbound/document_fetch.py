@@ -13,7 +13,7 @@ async def fetch_document(outbound: Outbound, url: str) -> bytes:
     """Return the document at `url`, at most 64 KB.
 
     Raises:
-        Unavailable: it cannot be fetched now, or its address may not be called.
+        Unavailable: it cannot be fetched now, or its address is not allowed.
     """
     try:
         answer = await outbound.get(url, timeout_s=TIMEOUT_S, answer_bytes_max=BYTES_MAX)

@@ -1,13 +1,11 @@
-"""HTTP/2 client for one server, for services that support nothing else.
+"""HTTP/2 client for one server, for services that require HTTP/2.
 
-The rules of `chatserver.outbound.http_client` apply: addresses that are not public are called only
-if `outbound.allow_private` lists them; the name is resolved and checked here, and the connection
-goes to a checked address; redirects are not followed, and proxies of the environment are not used.
-TLS is always used, and the server's certificate must be valid for its name; SSL_CERT_FILE replaces
-the system's authorities.
+The rules of `chatserver.outbound.http_client` for addresses, redirects and proxies apply. TLS is
+always used, and the server's certificate must be valid for its name; SSL_CERT_FILE replaces the
+system's certificate authorities.
 
-One connection carries all requests. It is opened when needed, kept for as long as the server
-allows, and checked with a ping after `PING_AFTER_S` of silence.
+One connection carries all requests. It is opened when needed, kept until the server closes it, and
+checked with a ping after `PING_AFTER_S` of silence.
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ class Http2:
             Cancellation: safe; the connection stays open for other requests.
 
         Raises:
-            BadRequest: the address may not be called.
+            BadRequest: the address is not allowed.
             NotReached: the server has certainly not processed the request.
             Unavailable: no response in time, or an unusable one.
         """
@@ -107,7 +105,7 @@ class Http2:
             addresses = await self._lookup(host, port)
         except OSError as exc:
             raise NotReached(f"unknown host {host}") from exc
-        # A private address among public ones indicates an attack, not a choice.
+        # A name with both private and public addresses indicates an attack.
         if not all(self._allowed.is_allowed(address, port) for address in addresses):
             raise BadRequest(NO_ENTRY)
         why: Exception | None = None

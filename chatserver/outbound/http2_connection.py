@@ -1,7 +1,7 @@
 """HTTP/2 client connection (RFC 9113) with concurrent requests.
 
-A thin shell around the Sans-I/O core of `h2`. It adds one distinction for failed requests: the
-server has certainly not processed the request (`NotReached`) if
+It wraps the Sans-I/O library `h2` and adds one distinction for failed requests: the server has
+certainly not processed the request (`NotReached`) if
 
 - the request was not sent completely;
 - its stream was refused (8.7);
@@ -33,7 +33,7 @@ STREAMS_MAX: Final = 100  # concurrent requests, if the server allows as many
 FRAME_BYTES_MAX: Final = 16_384  # of the server's frames: larger ones require a setting (6.5.2)
 HEADER_BYTES_MAX: Final = 16_384  # of a response
 UNSENT_BYTES_MAX: Final = 1_048_576  # limit for a server that does not read
-PING_S: Final = 5.0  # a server that answers no ping within this time is gone
+PING_S: Final = 5.0  # a server that does not answer a ping within this time is down
 WHY_CHARS_MAX: Final = 200
 _HEAD_BYTES: Final = 9  # of a frame; the first three bytes are the length of the rest
 _PING: Final = b"chatserv"
@@ -85,7 +85,7 @@ class Http2Connection(asyncio.Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """Return whether requests are accepted, based on what is known."""
+        """Return whether the connection accepts requests."""
         return self._is_open and not self._why_ending
 
     @property
@@ -97,13 +97,13 @@ class Http2Connection(asyncio.Protocol):
         """Wait for the server's settings, which include the limit of concurrent requests.
 
         Raises:
-            NotReached: the connection ended before.
+            NotReached: the connection ended first.
         """
         await self._until(lambda: self._is_open or bool(self._why_ending))
         self._require_usable()
 
     async def is_alive(self) -> bool:
-        """Return whether the server responds; it is pinged if nothing was received for a while.
+        """Return whether the server responds; ping it if nothing was received for a while.
 
         A connection that was lost silently would otherwise swallow the next request.
         """
@@ -202,7 +202,7 @@ class Http2Connection(asyncio.Protocol):
     def _forget(self, stream: int, exchange: _Exchange) -> None:
         """Close the stream if the server has not, and wake waiting requests."""
         if not exchange.is_closed and not self._is_lost:
-            with contextlib.suppress(H2Error):  # already closed in the core
+            with contextlib.suppress(H2Error):  # already closed in `h2`
                 self._core.reset_stream(stream, ErrorCodes.CANCEL)
             self._flush()
         if self._why_ending and not self._exchanges and self._transport is not None:
@@ -227,7 +227,7 @@ class Http2Connection(asyncio.Protocol):
                 for event in self._core.receive_data(frame):
                     self._take(event)
         except H2Error as exc:
-            self._flush()  # the core sends GOAWAY
+            self._flush()  # sends the GOAWAY of `h2`
             self._give_up(f"HTTP/2 protocol error: {type(exc).__name__}")
             return
         self._flush()
@@ -292,7 +292,8 @@ class Http2Connection(asyncio.Protocol):
             exchange.fail(Unavailable(f"the response is longer than {limit} bytes"))
 
     def _take_goodbye(self, event: events.ConnectionTerminated) -> None:
-        # The core accepts nothing after a GOAWAY; by RFC 9113, earlier streams are still answered.
+        # `h2` accepts nothing after a GOAWAY, but by RFC 9113, the server still completes earlier
+        # streams.
         self._core.state_machine.state = ConnectionState.CLIENT_OPEN
         said = (event.additional_data or b"")[:WHY_CHARS_MAX].decode("ascii", "replace")
         shown = "".join(char if char.isprintable() else "?" for char in said)
@@ -331,7 +332,6 @@ class Http2Connection(asyncio.Protocol):
             self._give_up("the server does not read")
 
     def _notice(self) -> None:
-        """Wake all waiters."""
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -1,11 +1,10 @@
 """HTTP client for all outbound requests of the server.
 
-Whatever the source of a URL, only public addresses at the ports of `outbound.ports` are called, or
-the addresses of `outbound.allow_private`. The name is resolved here, all its addresses are checked,
-and the connection goes to one of them, so a second lookup cannot return another address. The
-socket's address is checked again on creation, however the library parses the host. Redirects are
-returned like other responses and never followed; proxies of the environment are not used; cookies
-are not kept.
+The client connects only to addresses that `chatserver.outbound.destinations` allows, whatever the
+source of a URL. It resolves the name, checks all addresses and connects to one of them, so a second
+lookup cannot return another address. The address is checked again when the socket is created, in
+case the library parses the host differently. Redirects are returned like other responses, never
+followed. Proxy environment variables and cookies are ignored.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class Outbound:
             Cancellation: safe; the connection is closed, not reused.
 
         Raises:
-            BadRequest: the URL or a header is malformed, or the address may not be called.
+            BadRequest: the URL or a header is malformed, or the address is not allowed.
             NotReached: no connection could be made; nothing arrived.
             Unavailable: no response in time, or an unusable one.
         """
@@ -148,7 +147,7 @@ async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> Answer:
 
 
 class _JudgedNames(AbstractResolver):
-    """Resolves names; fails if a name has an address that may not be called."""
+    """Resolves names; fails if a name has an address that is not allowed."""
 
     def __init__(self, lookup: Lookup, allowed: Destinations) -> None:
         self._lookup = lookup
@@ -158,7 +157,7 @@ class _JudgedNames(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         addresses = await self._lookup(host, port)
-        # A private address among public ones indicates an attack, not a choice.
+        # A name with both private and public addresses indicates an attack.
         if not all(self._allowed.is_allowed(address, port) for address in addresses):
             raise BadRequest(NO_ENTRY)
         return [

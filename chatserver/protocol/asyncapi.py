@@ -105,7 +105,7 @@ _CLOSES = {
 
 
 def build_document() -> dict[str, Any]:
-    """Return the document as JSON-compatible objects; deterministic for the same types."""
+    """Return the document as JSON-compatible objects."""
     known = [*CLIENT_FRAMES, *SERVER_FRAMES]
     return {
         "asyncapi": "3.0.0",
@@ -113,8 +113,8 @@ def build_document() -> dict[str, Any]:
             "title": f"chatserver {frames.SUBPROTOCOL}",
             "version": f"{frames.PROTOCOL_VERSION}.0.0",
             "description": (
-                "One JSON object per WebSocket text message, its `type` first. Unknown fields are"
-                " ignored. See protocol.md for rules that a schema cannot express."
+                "Each WebSocket text message is one JSON object, with `type` as its first field."
+                " Unknown fields are ignored. protocol.md has rules that a schema cannot express."
             ),
             "license": {"name": "Apache-2.0"},
         },

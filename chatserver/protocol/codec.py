@@ -48,10 +48,10 @@ def decode_client_frame(data: bytes) -> frames.AnyClientFrame:
 
 
 def _check_halves(data: bytes) -> None:
-    """Refuse JSON whose only error is an escaped lone surrogate, such as ``"\\ud83d"``.
+    """Reject JSON whose only error is an escaped lone surrogate, such as ``"\\ud83d"``.
 
-    JSON allows it (RFC 8259 section 8.2) but UTF-8 cannot encode it. msgspec refuses it with the
-    same errors as invalid JSON.
+    JSON allows it (RFC 8259 section 8.2), but UTF-8 cannot encode it. For msgspec, it is the same
+    error as invalid JSON.
 
     Raises:
         BadRequest: the JSON has a lone surrogate; the message names the field.
@@ -154,7 +154,7 @@ _send_decoder = msgspec.json.Decoder(NamedSend)
 
 
 def find_send(data: bytes) -> NamedSend | None:
-    """Return the chat and reference of a refused send; None if the frame is not a send."""
+    """Return the chat and reference of a rejected send; None if the frame is not a send."""
     try:
         return _send_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -277,8 +277,8 @@ def read_event_body(chat: str, marks: frames.Marks) -> bytes:
 def chat_event_body(info: frames.ChatInfo) -> bytes:
     """Return the shared part of an event for a new or changed chat.
 
-    Every member's inbox keeps a copy. The member list is therefore omitted for a group of more than
-    `EVENT_MEMBERS_MAX`, and `invited` is only in the response to the request.
+    Every member's inbox stores a copy. A group of more than `EVENT_MEMBERS_MAX` members is
+    therefore sent without the member list. `invited` is only in the response to the request.
     """
     if len(info.members) > frames.EVENT_MEMBERS_MAX:
         info = msgspec.structs.replace(info, members=[], roles={}, muted={}, invited=[])
@@ -288,7 +288,7 @@ def chat_event_body(info: frames.ChatInfo) -> bytes:
 
 
 def event_head(epoch: str) -> bytes:
-    """Return the start of an epoch's event frames, up to the seq; a seq and event body follow."""
+    """Return the start of an event frame, up to its seq."""
     return b'{"type":"event","epoch":"%b","seq":' % epoch.encode()
 
 

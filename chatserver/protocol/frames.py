@@ -1,9 +1,10 @@
 """Frame types of ``chat.v1``: client frames first, then server frames.
 
-One JSON object per WebSocket text message, its ``type`` first. Decoding checks types, bounds and
-ids in one step; unknown fields are ignored, unknown types are a bad request. ``id`` is the client's
-number for a request and is repeated in the response. ``seq`` in an event is the position in the
-user's inbox, ``cs`` the position in the chat; both count 1, 2, 3 … without gaps.
+Each WebSocket text message is one JSON object, with ``type`` as its first field. Decoding checks
+types, bounds and ids in one step; unknown fields are ignored, and unknown types are rejected. The
+client numbers its requests (``id``), and a response has the ``id`` of its request. ``seq`` in an
+event is the position in the user's inbox, ``cs`` the position in the chat; both count 1, 2, 3 …
+without gaps.
 
 The file is long but contains only declarations. Split up, a request, its response and their shared
 types would be in three files.
@@ -63,7 +64,7 @@ CompanionIdField = Annotated[str, Meta(pattern=COMPANION_PATTERN)]
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """A position in a user's inbox. Valid only in its epoch."""
+    """A position in a user's inbox, valid only in its epoch."""
 
     epoch: Id
     seq: SeqField
@@ -80,8 +81,8 @@ class Hello(ClientFrame, tag="hello", frozen=True):
     """Authenticates the connection; must be the first frame. With `cursor`, events resume after it.
 
     `large` is the cursor for large chats: the last position (`cs`) that the device has in each.
-    `unstored` maps each chat with acked sends of this device that are not known to be stored to the
-    newest `seq` of these sends. The server sends `stored` for them, now and once they are stored.
+    `unstored`: chats for which the device has acks but no `stored` yet, each with the newest acked
+    `seq`. The server sends `stored` for them as soon as they are stored.
     """
 
     v: Literal[1]
@@ -213,7 +214,7 @@ class Invite(ClientFrame, tag="invite", frozen=True):
 
 
 class Join(ClientFrame, tag="join", frozen=True):
-    """Adds the user to a group that is open to join."""
+    """Adds the user to an open group."""
 
     id: RequestId
     chat: Id
@@ -346,7 +347,7 @@ class Unblock(ClientFrame, tag="unblock", frozen=True):
 
 
 class Blocks(ClientFrame, tag="blocks", frozen=True):
-    """Lists the users blocked by the user, by id; `after` is the `next` of the previous page."""
+    """Lists the user's blocked users, sorted by id; `after` is the previous page's `next`."""
 
     id: RequestId
     after: Id | None = None
@@ -380,7 +381,7 @@ class JoinTurn(ClientFrame, tag="join_turn", frozen=True):
 
 
 class Companions(ClientFrame, tag="companions", frozen=True):
-    """Lists the AI companions by id; `after` is the `next` of the previous page."""
+    """Lists the AI companions, sorted by id; `after` is the `next` of the previous page."""
 
     id: RequestId
     after: Id | None = None
@@ -414,7 +415,7 @@ class RenewSession(ClientFrame, tag="renew_session", frozen=True):
 
 
 class DeleteSession(ClientFrame, tag="delete_session", frozen=True):
-    """Ends the active session with a companion; with `chat`, only if it is that session.
+    """Ends the active session with a companion; with `chat`, only if the session has that chat.
 
     The messages remain readable.
     """
@@ -464,9 +465,9 @@ class Typing(ClientFrame, tag="typing", frozen=True):
 
 
 class Watch(ClientFrame, tag="watch", frozen=True):
-    """Subscribes to the presence of users, with their current state; strangers are ignored.
+    """Subscribes to the presence of users and requests their current state.
 
-    Strangers are users who share no chat with the user.
+    Users who share no chat with the user are ignored.
     """
 
     users: Annotated[list[Id], Meta(min_length=1, max_length=WATCH_MAX)]

@@ -1,12 +1,12 @@
 """Memory costs: the bytes of Redis memory that a user's request may occupy for a day.
 
-Upper bounds, measured by `tests/benchmarks/memory_budget.py`. They are charged to the bucket
-`memory` (`chatserver.hot.users.rate_limits`), which bounds a user's memory per day by
-the burst of `limits.memory` plus a day of its rate.
+They are upper bounds, measured by `tests/benchmarks/memory_budget.py`, and are charged to the
+bucket `memory` (`chatserver.hot.users.rate_limits`). A user's memory per day is thus limited to the
+burst of `limits.memory` plus a day of its rate.
 
 A frame is charged before it is handled (`cost_of_send`, `cost_of`). Costs that depend on the chat
 are charged afterwards, when its members are known: inbox entries, the copy of a changed message, a
-loaded chat. These charges may take the bucket below zero.
+loaded chat. These charges may make the bucket negative.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def cost_of_growth(written: str, normalized: str) -> int:
 
 
 def cost_of_membership_change(frame: msgspec.Struct, info: frames.ChatInfo) -> int:
-    """Return the inbox cost of a group change: an entry in each inbox, for each new member.
+    """Return the inbox cost of a group change: one entry per member, times the new members.
 
     Entries of a large group are in no inbox. A new member's own inbox may be new, too.
     """
@@ -97,7 +97,7 @@ def cost_of_membership_change(frame: msgspec.Struct, info: frames.ChatInfo) -> i
 
 
 def cost_of_load(members: int) -> int:
-    """Return the cost of loading an idle chat; the members of a large chat are shared."""
+    """Return the cost of loading an idle chat; in a large chat, not all members are charged."""
     return LOAD_BYTES + LOAD_MEMBER_BYTES * min(members, frames.MEMBERS_MAX)
 
 

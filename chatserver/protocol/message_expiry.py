@@ -1,9 +1,9 @@
-"""Message expiry on read: replaces expired messages by tombstones, in every tier.
+"""Message expiry on read: replaces expired messages with tombstones, in every tier.
 
 An expiring message has `expires_at` in Unix seconds. From then on, every reader gets a tombstone
-instead: the same seq, ts and ids, no body, ``deleted``. The chat stays contiguous (promise P6),
-and nothing has to be rewritten at the time of expiry. Both forms of a message are supported: the
-struct, and the JSON tail of the hot tier (`chatserver.protocol.codec`).
+instead, with the same seq, ts and ids, ``deleted``, and without a body. The chat stays contiguous
+(promise P6), and nothing has to be rewritten at the time of expiry. Both forms of a message are
+supported: the struct, and the JSON tail of the hot tier (`chatserver.protocol.codec`).
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ def _to_json_with_halves(data: bytes) -> bytes:
     r"""Convert like `to_json`, but accept lone surrogates encoded as three bytes of invalid UTF-8.
 
     Some encoders produce these. The JSON has a ``\ud800`` escape instead, so that the frame decoder
-    refuses it and names the field. U+FFFD is escaped too, which is harmless because the frame is
-    refused in any case.
+    rejects it and names the field. U+FFFD is escaped, too, which is harmless because the frame is
+    rejected in any case.
     """
     try:
         value = _decoder.decode(_HALF.sub(_REPLACEMENT, data))

@@ -4,8 +4,8 @@ A token is about one cheap call to Redis or DynamoDB. The gateway charges `cost_
 charges `cost_of_route` before it reads the body and, for frames built from bodies, the rest of
 `cost_of_frame`. Sends have a separate bucket. `docs/limits.md` shows this table.
 
-Invariant: no request costs more than `REQUEST_COST_MAX`, which is the minimum of
-the burst of `limits.requests`; a higher cost could never be covered.
+Invariant: no request costs more than `REQUEST_COST_MAX`. The burst of `limits.requests` is at least
+that much; a higher cost could never be paid.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def cost_of_frame(frame: Any) -> int:
 def cost_of_route(method: str, path: str, limit: str | None) -> int:
     """Return the cost of a request in tokens; `path` is the route pattern, `limit` the raw value.
 
-    A `limit` that is not a number is refused later.
+    A `limit` that is not a number is rejected later.
     """
     cost = ROUTE_COSTS.get((method, path), BASE)
     items = int(limit) if limit and limit.isascii() and limit.isdigit() and len(limit) < 6 else 0

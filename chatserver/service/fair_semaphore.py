@@ -21,8 +21,8 @@ RETRY_MS = 1_000
 class FairSemaphore:
     """Semaphore of `total_max` slots, at most `user_max` per user; `waiting_max` per user may wait.
 
-    `requests` is their name in error messages. `all_waiting_max` bounds the waiting requests of
-    all users, so that no request waits longer than its caller does.
+    `requests` is the name of the requests in error messages. `all_waiting_max` limits the waiting
+    requests of all users, so that no request waits longer than its caller does.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from chatserver.telemetry.heavy_hitters import HeavyHitters
 
 Kind = Literal["read", "write"]
 KINDS: Final[tuple[Kind, ...]] = ("read", "write")
-# The feature that a client's calls are charged to, set by the wiring. `other`: not specified.
+# The feature that a client's calls are charged to, set by the container; `other` if not specified.
 Feature = Literal[
     "accounts",
     "archive",

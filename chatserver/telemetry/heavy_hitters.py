@@ -1,10 +1,10 @@
 """Heavy hitters: the names with the largest sums, in bounded memory (Misra and Gries, 1982).
 
-At most ``2 * size`` names are kept. Beyond that, the sum of the name after the `size` largest is
-subtracted from all, and names without a remainder are dropped. A reported sum is therefore never
-too large, and too small by at most ``missing / (size + 1)``, where `missing` is the amount added
-but not reported for any name. Merged lists keep this property (Agarwal et al., 2012), so every
-process can have its own list.
+At most ``2 * size`` names are kept. Beyond that, the largest sum after the first `size` is
+subtracted from all sums, and names without a remainder are dropped. A reported sum is therefore
+never too large, and too small by at most ``missing / (size + 1)``, where `missing` is the amount
+added but not reported for any name. Merged lists keep this property (Agarwal et al., 2012), so
+every process can have its own list.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Tracer:
         """Record the start of a send; its span is recorded by `end`."""
         if self.find(mid) is not None:
             self._begun[mid] = at_ns
-            if len(self._begun) > BEGUN_MAX:  # sends refused before the commit never `end`
+            if len(self._begun) > BEGUN_MAX:  # rejected sends never `end`
                 del self._begun[next(iter(self._begun))]
 
     def end(self, mid: str, at_ns: int, **attributes: Id) -> None:
@@ -91,7 +91,7 @@ _tracer: Tracer | None = None
 
 
 def tracer() -> Tracer | None:
-    """Return the process's tracer; None if tracing is off. Callers read it once, when created."""
+    """Return the process's tracer; None if tracing is off. Objects read it once, on creation."""
     return _tracer
 
 

@@ -1,4 +1,4 @@
-"""Archiver: moves a chat's oldest entries, and later changes of them, into archive segments.
+"""Archiver: moves a chat's oldest entries, and later changes to them, into archive segments.
 
 ::
 
@@ -6,22 +6,21 @@
               │                              │ conditional: nothing was archived meanwhile
               └── left after a crash: the next run adopts the object, or removes it
 
-Crash safety: until the transaction nothing is archived, and an object that is left has an intent
+Crash safety: before the transaction, nothing is archived, and an orphaned object has an intent
 record. After it, readers find the entries in the archive. Items that are still in the warm tier,
 equal or newer, take precedence until they are removed. An item is removed only if it is unchanged
 since it was read, so a concurrent change stays, and `fold` merges it into the segment.
 
-With TTL removal (`archive.removal`), items that have `ttl` are copied and left to TTL. Their
-archived copy is identical (`chatserver.warm.messages.ttl`). Entries below the top are therefore
-read only in chats recorded as having an item without `ttl` there, which is merged and removed. A
+With TTL removal (`archive.removal`), items that have a `ttl` are copied, and DynamoDB removes them.
+Their archived copy is identical (`chatserver.warm.messages.ttl`). Archived entries without a `ttl`
+are merged and removed. They are searched only in chats that are recorded as having such entries. A
 process that creates such an item, or is about to remove one, writes that record first.
 
-An expiring entry is archived as its tombstone: its text stays in the warm tier until it expires
-there, and never reaches S3.
+An expiring entry is archived as its tombstone: its text stays in the warm tier until it expires,
+and never reaches S3.
 
-Restored entries (`workers.archive.restorer`) have items in the warm tier in addition to their
-segments until their time is over. These are treated like late changes, except that they are not
-removed: their changes are merged.
+Restored entries (`workers.archive.restorer`) temporarily have items in the warm tier in addition
+to their segments. When the time is over, changes to these items are merged, and they are removed.
 """
 
 from __future__ import annotations
@@ -102,11 +101,11 @@ class Archiver:
         """Archive entries that are old enough, and merge changes into the archive.
 
         Guarantees:
-            Idempotent, and safe if several run at once: one succeeds, the others raise Conflict.
+            Idempotent. Concurrent calls are safe: one succeeds, the others raise Conflict.
 
         Raises:
             Conflict: another process is archiving the chat.
-            Unavailable: a store does not answer; retry later.
+            Unavailable: a store does not respond; retry later.
             CorruptData: the archive of the chat does not match its manifest.
         """
         now_us = int(self._clock.time() * US)
@@ -126,17 +125,17 @@ class Archiver:
     async def fold(self, chat: ChatId) -> None:
         """Merge changes of archived entries into their segments, and remove the replaced items.
 
-        Guarantees and errors as `visit`. Texts that were deleted in the warm tier before the call
-        are then in no object.
+        Guarantees and errors are those of `visit`. After it returns, no object has a text that was
+        deleted in the warm tier before the call.
         """
         top = await self._manifests.get_top(chat)
         await self._fold_late(chat, 0, top.ts, is_by_ttl=self._keeping.is_by_ttl)
         await self._discard_notes(chat)
 
     async def end_restored(self, chat: ChatId) -> bool:
-        """Remove restored items whose time is over; True if none of the chat remain.
+        """Remove restored items whose time is over; return whether the chat has no others.
 
-        Guarantees and errors as `visit`. Changes are in the segment before their items are removed.
+        Guarantees and errors are those of `visit`. Changes are merged before items are removed.
         """
         for held in (await self._manifests.get_top(chat)).restored:
             if held.is_kept(self._clock.time()):
@@ -154,7 +153,7 @@ class Archiver:
     # entries that are old enough
 
     async def _take(self, chat: ChatId, cutoff: int, *, is_by_ttl: bool) -> int:
-        """Archive one segment; return how many entries that were, 0 if there are too few."""
+        """Archive one segment; return its number of new entries, 0 if there are too few."""
         top = await self._manifests.get_top(chat)
         entries_max = self._settings.segment_entries_max
         run, ttls = await self._archivable.list_run(chat, top.seq, top.ts, cutoff, entries_max)
@@ -168,7 +167,7 @@ class Archiver:
             return 0
         removed = [entry for entry in run if not is_by_ttl or self._is_ours(entry, ttls)]
         if is_by_ttl and removed:
-            # In case of a crash before they are removed.
+            # In case of a crash before the removal.
             await self._manifests.record_late(chat, int(self._clock.time() * 1000))
         entries, from_ns = [*held, *map(archived_form, run)], time.time_ns()
         await self._write(entries, small, top, "filled" if small else "written")
@@ -198,7 +197,6 @@ class Archiver:
         return last if last.raw_bytes < SEGMENT_BYTES_MAX // 2 else None
 
     def _fit(self, run: Sequence[Message], room: int, small: Segment | None) -> list[Message]:
-        """Return the leading entries that fit into one segment."""
         left = SEGMENT_BYTES_MAX - (small.raw_bytes if small else 0)
         fitting: list[Message] = []
         for entry in run[:room]:
@@ -211,7 +209,7 @@ class Archiver:
     async def _look_ahead(
         self, chat: ChatId, cutoff: int, now_us: int, *, is_by_ttl: bool
     ) -> tuple[int, int | None]:
-        """Return when the next visit is due, and the oldest entry that is stuck."""
+        """Return the due time of the next visit, and the ts of the oldest stuck entry."""
         top = await self._manifests.get_top(chat)
         due, stuck = now_us, None
         retention_us = self._settings.retention_s * US
@@ -234,7 +232,7 @@ class Archiver:
     # changes of archived entries
 
     def _spans(self, top: ArchiveTop) -> list[tuple[int, int]]:
-        """Return the time spans of the archive, without those kept as restored in the warm tier."""
+        """Return the time ranges of the archive, without those that are currently restored."""
         spans, start, now_s = list[tuple[int, int]](), 0, self._clock.time()
         kept = [held for held in top.restored if held.is_kept(now_s)]
         for held in sorted(kept, key=lambda held: held.first_ts):
@@ -271,7 +269,6 @@ class Archiver:
     async def _write(
         self, entries: Sequence[Message], replaced: Segment | None, top: ArchiveTop, what: str
     ) -> None:
-        """Write a segment of entries."""
         segment, data = await self._objects.encode(entries, new_id().lower())
         orphan = await self._find_orphan(segment)
         if orphan is None:
@@ -298,7 +295,6 @@ class Archiver:
         return None
 
     async def _discard_notes(self, chat: ChatId) -> None:
-        """Remove objects that were replaced or left after a crash."""
         for noted, is_dead in await self._manifests.list_notes(chat):
             if is_dead or await self._manifests.mark_dead(noted):
                 failpoint("archive.before_discard")

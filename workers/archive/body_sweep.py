@@ -1,9 +1,9 @@
 """Deletes body objects of long messages that no item references.
 
 Orphans result from crashes between writing the object and the item, or between changing the item
-and removing the object, and from items that TTL removed. A pass lists all objects and checks the
-old ones: those written before the oldest entry of the backlog that is not persisted, because the
-items of newer objects may still have to be written.
+and removing the object, and from items that TTL removed. A pass lists all objects and checks those
+that are older than the oldest unpersisted backlog entry: the items of newer objects may not have
+been written yet.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class BodySweeper:
             log.warning("bodies.sweep_failed", error=exc.message)
 
     async def sweep(self, prefix: str = PREFIX) -> int:
-        """Delete orphaned objects; return how many were deleted.
+        """Delete orphaned objects; return the number deleted.
 
         Guarantees:
-            Idempotent, and safe if several run at once. Objects that an item references, or that a
+            Idempotent, and safe to run concurrently. Objects that an item references, or that a
             writer still has to reference, stay.
         """
         before, count = await self._find_horizon(), 0
@@ -83,8 +83,8 @@ class BodySweeper:
     async def _may_go(self, key: str) -> bool:
         """Return whether no item can reference the object again.
 
-        If TTL removed the item before it was archived, the Stream reader restores it
-        (`workers.archive.ttl_removals`), and it references the object again.
+        If TTL removed the item before it was archived, the Stream reader restores the item
+        (`workers.archive.ttl_removals`), which then references the object again.
         """
         archive, place = self._container.settings.archive, place_of_object(key)
         if place is None or archive.removal != "ttl" or not archive.retention_s:
@@ -95,7 +95,7 @@ class BodySweeper:
         return await self._container.manifests.find_at(chat, ts) is not None
 
     async def _find_horizon(self) -> float:
-        """Return a time before which every body object's item is written, too."""
+        """Return a time; for every object written before it, the item is written, too."""
         oldest = self._container.clock.time()
         for partition in range(self._container.hot.keys.partitions):
             entry = await Backlog(self._container.hot, partition).find_oldest_ms()

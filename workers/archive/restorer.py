@@ -8,8 +8,8 @@
          └── from here on the archiver keeps the items of the range; the archive worker removes
              them when its time is over
 
-Resumable: items are written only if there is no newer one, and the row stores the progress. Readers
-rely on the row: they read the restored part from the warm tier, and the rest from the archive.
+Resumable: items are written only if there is no newer item, and the row stores the progress.
+Readers use the row: they read the restored part from the warm tier, and the rest from the archive.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from chatserver.warm.messages.store import PersistItem
 PAGE: Final = 100
 ROWS_PAGE: Final = 100
 PUTS_IN_FLIGHT_MAX: Final = 16
-UNITS_GUESS: Final = 4.0  # for an entry's item and index rows, until the first write
+UNITS_GUESS: Final = 4.0  # write units of an entry's item and index rows, until the first write
 
 
 class Bound(NamedTuple):
@@ -57,7 +57,7 @@ class Bound(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """Cost of restoring a range; removing its items later costs the same again."""
+    """Cost of restoring a range; removing its items later costs the same."""
 
     entries: int
     bytes: int
@@ -98,8 +98,8 @@ class Restorer:
         """Return the archived range between two inclusive bounds.
 
         Raises:
-            NotFound: it is empty.
-            Unavailable: S3 or DynamoDB does not answer.
+            NotFound: the range is empty.
+            Unavailable: S3 or DynamoDB does not respond.
         """
         top = await self._manifests.get_top(chat)
         first, last = 1, int(top.seq)
@@ -120,8 +120,7 @@ class Restorer:
         return Restored(Seq(first), Seq(last), first_ts, last_ts, until, done=first - 1)
 
     async def _find_at_or_after(self, chat: ChatId, bound: Bound) -> int:
-        """Return the first archived seq at or after a time; if there is none, the last one plus
-        1."""
+        """Return the first archived seq at or after a time, or the end of the archive plus 1."""
         after = 0
         async for row in self._iter_rows(chat, 1):
             if row.last_ts >= bound.value:
@@ -161,7 +160,7 @@ class Restorer:
     async def restore(
         self, chat: ChatId, held: Restored, told: Callable[[Progress], None]
     ) -> Progress:
-        """Restore the rest of a range that was begun.
+        """Restore the rest of a range.
 
         Guarantees:
             Idempotent and resumable at any point; newer items are never overwritten, and concurrent
@@ -169,7 +168,7 @@ class Restorer:
 
         Raises:
             Conflict: the range was removed in the meantime.
-            Unavailable: a store does not answer; run it again.
+            Unavailable: a store does not respond; run it again.
         """
         users = await self._find_pair(chat)
         progress = Progress(0, 0.0)
@@ -186,7 +185,6 @@ class Restorer:
     async def _restore_page(
         self, chat: ChatId, first: int, last: int, until: int, users: Collection[str]
     ) -> float:
-        """Write the items of a page; return the write units."""
         slots = asyncio.Semaphore(PUTS_IN_FLIGHT_MAX)
 
         async def put(entry: Message) -> float:
@@ -201,12 +199,12 @@ class Restorer:
         while True:
             rows = await self._manifests.list_covering(chat, first, last)
             entries = await self._cold.read(chat, first, last)
-            # Expiring entries are archived as tombstones only; their item or marker still exists.
+            # Expiring entries are archived as tombstones; their item or marker still exists.
             back = [entry for entry in entries if entry.expires_at is None]
             units += sum(await asyncio.gather(*map(put, back)))
             if rows == await self._manifests.list_covering(chat, first, last):
                 return units
-            # Between read and write, a change was merged into the segment and its item removed.
+            # Meanwhile, a change was merged into the segment and its item was removed.
 
     async def _find_kind(self, chat: ChatId) -> str:
         try:
@@ -215,7 +213,6 @@ class Restorer:
             return "group"
 
     async def _find_pair(self, chat: ChatId) -> Collection[str]:
-        """Return the users of a direct chat; empty for a group."""
         try:
             found, members = await self._directory.get_chat_with_members(chat)
         except NotFound:

@@ -6,9 +6,9 @@
          ─► claim some: each is read by a task, page by page
                 page ─► TTL removals handled ─► checkpoint written, lease renewed
 
-This is a safety net: the archive worker copies entries before TTL removes them, so nearly all are
-found archived. Crash safety: removals that were handled but not checkpointed are handled again by
-the next holder of the shard. A shard that cannot be read does not stop the others.
+This is a safety net: the archive worker usually copies entries before TTL removes them. Crash
+safety: removals that were handled but not checkpointed are handled again by the next holder of the
+shard. A shard that cannot be read does not stop the others.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class StreamReader:
         """Claim the shards assigned to this reader, and release those of others.
 
         Raises:
-            Unavailable: DynamoDB does not answer.
+            Unavailable: DynamoDB does not respond.
             ConfigError: the table has no stream, or permission is missing.
         """
         self._tasks = {name: task for name, task in self._tasks.items() if not task.done()}
@@ -97,7 +97,7 @@ class StreamReader:
         if now - self._seen_s >= self._lease_s / 3:
             await self._rows.put_reader(self._name, now)
             self._seen_s = now
-        # The order matters: a list read after a parent's end was known contains its children.
+        # The order matters: if the end of a parent is recorded, the later list has its children.
         known = await self._rows.list_known(now)
         listed = await self._streams.list_shards()
         wanted = plan(listed, known.standings, known.readers, self._name, int(now * 1000))
@@ -147,7 +147,6 @@ class StreamReader:
             await reading.save(keep=False)
 
     def _report_lost(self, shard: str, read_to_ms: int, why: str) -> None:
-        """Log an error and count it: records may be lost."""
         away_s = int(self._clock.time() - read_to_ms / 1000)
         log.error(
             "stream.records_lost", shard=shard, read_to_ms=read_to_ms, unread_s=away_s, reason=why
@@ -156,8 +155,6 @@ class StreamReader:
 
 
 class _Reading:
-    """A shard that is being read."""
-
     def __init__(self, reader: StreamReader, shard: Shard, hold: Hold) -> None:
         self._reader = reader
         self._shard = shard
@@ -218,7 +215,7 @@ class _Reading:
             raise ConfigError([f"{exc.message}: the shard has expired"]) from exc
 
     async def _open_after_trim(self) -> str:
-        """Return an iterator at the oldest record. Report if unread records may have expired."""
+        """Return an iterator at the oldest record, and report possibly expired records."""
         self._check_age()
         return await self._reader._streams.open_iterator(self._shard, None)
 
@@ -226,7 +223,7 @@ class _Reading:
         now_ms = self._reader._clock.time() * 1000
         if now_ms - self._hold.read_to_ms > KEPT_MS - SLACK_MS:
             self._reader._report_lost(self._shard.name, self._hold.read_to_ms, "records_expired")
-            # Report once: the existing records are read from now on.
+            # Report this once.
             self._hold = self._hold._replace(read_to_ms=int(now_ms))
 
     async def save(self, *, keep: bool) -> None:

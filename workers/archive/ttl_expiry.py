@@ -1,9 +1,9 @@
 """Replacement for DynamoDB's TTL on table `messages`, for local servers without TTL.
 
 An item whose `ttl` has passed is removed if its text has expired, or if the archive has its current
-revision. Any other item stays until the archive worker has archived it. Each pass reads the whole
-table, so this is for small tables. Removals are conditional on the item that was read, so several
-processes may run at once.
+revision. Any other item stays until it is archived. Each pass reads the whole table, so this is for
+small tables. Removals are conditional on the item that was read, so several processes may run at
+the same time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 
 class ExpirySweeper:
-    """Scans the table repeatedly; only the process that holds the lease does."""
+    """Scans the table repeatedly while this process holds the lease."""
 
     def __init__(self, container: StorageContainer, owner: str) -> None:
         self._container = container
@@ -48,7 +48,7 @@ class ExpirySweeper:
         )
 
     async def sweep(self) -> int:
-        """Remove expired items; return how many were removed.
+        """Remove expired items; return the number removed.
 
         Guarantees:
             Idempotent. An item that changed since it was read stays.
@@ -72,5 +72,5 @@ class ExpirySweeper:
 
 
 async def run_expiry(container: StorageContainer, owner: str) -> None:
-    """Make passes until cancelled. Raises Unavailable: a store is down; restart the worker."""
+    """Make passes until cancelled. Raises Unavailable if a store is down."""
     await ExpirySweeper(container, owner).run()

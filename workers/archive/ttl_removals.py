@@ -10,8 +10,8 @@ The common case is free: the archive top of a chat only rises and is cached, and
 only for an entry that had changed.
 
 A restored item has no `ttl`: the archive worker archives and removes it. It is restored with all
-later changes applied, because a change of a missing item has no effect. Changes are therefore
-collected before the restore, and again after all writes that found the item missing have completed.
+later changes applied, because changes to a missing item have no effect. Changes are therefore read
+before the restore, and again after all writes that found the item missing have completed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Found = Literal["expired", "archived", "missing"]
 
 
 class RemovalCheck:
-    """Decides whether items may be absent from the warm tier."""
+    """Checks whether items may be absent from the warm tier."""
 
     def __init__(self, manifests: Manifests, objects: SegmentObjects, clock: Clock) -> None:
         self._manifests = manifests
@@ -60,7 +60,7 @@ class RemovalCheck:
         """Classify a message: expired, archived in its current revision, or missing.
 
         Raises:
-            Unavailable: a store does not answer.
+            Unavailable: a store does not respond.
         """
         if message_expiry.has_expired(message, self._clock.time()):
             return "expired"
@@ -88,7 +88,7 @@ class RemovalCheck:
             try:
                 held = await self._objects.read(rows[0])
             except (CorruptData, IndexError):
-                continue  # replaced since the lookup; or lost, and then it is missing
+                continue  # the object was replaced since the lookup, or is lost
             return held[message.seq - rows[0].first].rev >= message.rev
         return False
 
@@ -109,7 +109,7 @@ class Gone(Protocol):
 
 @dataclasses.dataclass
 class RemovalHandler:
-    """Handles TTL removals. `settle_s`: duration after which earlier writes have completed."""
+    """Handles TTL removals. After `settle_s`, earlier writes have completed."""
 
     judge: RemovalCheck
     manifests: Manifests
@@ -128,7 +128,7 @@ class RemovalHandler:
             Cancellation: safe; call again with all items.
 
         Raises:
-            Unavailable: a store does not answer; call again with all items.
+            Unavailable: a store does not respond; call again with all items.
         """
         missing: dict[str, list[tuple[Item, Message]]] = {}
         for item in removed:
@@ -146,7 +146,7 @@ class RemovalHandler:
             else:
                 metrics.STREAM_REMOVALS.labels(found).inc()
         for chat, lacking in missing.items():
-            # Record first: the archive worker visits recorded chats.
+            # Record the chat first, because the archive worker visits recorded chats.
             await self.manifests.record_late(chat, int(self.clock.time() * 1000))
             failpoint("stream.before_put_back")
             await self._put_back(chat, lacking)
@@ -168,7 +168,7 @@ class RemovalHandler:
             left = [each for each, is_done in zip(left, is_back, strict=True) if not is_done]
             if not left:
                 break
-            # A newer item exists. The entry that changed it may be written shortly.
+            # A newer item exists. The entry that changed it may be written soon.
             await asyncio.sleep(self.settle_s / TRIES_MAX)
         for _, message in left:
             log.error("stream.refused", chat=chat, seq=message.seq, reason="newer_item_exists")
@@ -178,7 +178,7 @@ class RemovalHandler:
         metrics.STREAM_REMOVALS.labels("returned").inc(count)
 
     async def _catch_up(self, chat: str, returned: Sequence[Message]) -> None:
-        """Apply missed changes: those of the restored messages, and those that they make."""
+        """Apply missed changes of the restored messages, and the changes that these make."""
         since: dict[int, list[Message]] = {}
         for entry in await self.archivable.list_amending(chat, min(each.ts for each in returned)):
             since.setdefault(entry.target or 0, []).append(entry)
@@ -191,7 +191,7 @@ class RemovalHandler:
 
 
 def changed_by(message: Message, entries: Sequence[Message]) -> Message:
-    """Return the message after those of `entries`, in rising seq, that target it."""
+    """Return the message after the changes to it in `entries`, which are in seq order."""
     for entry in entries:
         if entry.target == message.seq:
             message = apply_entry(message, entry)

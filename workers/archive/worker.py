@@ -1,10 +1,10 @@
 """Archive worker: moves entries older than `archive.retention_s` to S3, chat by chat.
 
-One worker runs per partition, under a lease, over its segment of the directory, so several
+One worker runs per partition, under a lease, over its segment of the `directory` table, so several
 processes share the work. The lease only prevents duplicate work; conditional writes prevent loss
-and duplicates (`workers.archive.archiver`). TTL removals are handled alongside: by the Stream
-reader, or by a sweeper where TTL does not exist. Each pass also visits chats with a changed
-archived entry, even if nothing moves any more.
+and duplicates (`workers.archive.archiver`). The same process handles TTL removals, with the Stream
+reader, or with a sweeper where TTL does not exist. Each pass also visits chats with a changed
+archived entry, even if they have nothing else to archive.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from workers.periodic_work import make_rounds
 
 log = structlog.get_logger()
 
-# A change is written within `persist.write_timeout_s` after its record; clocks differ a little.
+# A change is written within `persist.write_timeout_s` after its record; clocks may differ.
 LATE_SETTLE_S: Final = 60.0
 
 
@@ -59,7 +59,7 @@ class ArchiveWorker:
         await make_rounds(self._lease, self._settings.sweep_interval_s, self.sweep)
 
     async def sweep(self) -> int:
-        """Archive all chats that are due; return how many entries moved.
+        """Archive all chats that are due; return the number of entries moved.
 
         Raises:
             Unavailable: a store is unavailable, or the lease is lost; restart the worker.
@@ -122,7 +122,6 @@ class ArchiveWorker:
                 await self._container.manifests.drop_late(late)
 
     async def _end_restored(self) -> None:
-        """Remove restored items whose time is over."""
         for due in await self._container.restored.list_due():
             if self._container.hot.keys.partition_of(due.chat) != self._partition:
                 continue
@@ -168,7 +167,7 @@ async def run_archive(container: StorageContainer, owner: str) -> None:
             if settings.archive.ttl_sweep:
                 group.create_task(keep_running(container.hot, "expiry", 0, sweep), name="expiry")
             elif settings.archive.removal == "ttl" or settings.warm.stream:
-                # Also after TTL removal was disabled: older items still have a `ttl`.
+                # Also if TTL removal was disabled, because older items still have a `ttl`.
                 group.create_task(keep_running(container.hot, "stream", 0, read), name="stream")
     except* ChatError as failures:
         raise failures.exceptions[0] from failures

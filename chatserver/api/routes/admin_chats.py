@@ -37,7 +37,7 @@ else:
 
 
 class NewBroadcast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One text for many users, sent in the direct chats with the system user."""
+    """A text to send to many users, in their direct chats with the system user."""
 
     users: Annotated[list[frames.Id], Meta(min_length=1, max_length=USERS_MAX)]
     body: Annotated[str, Meta(min_length=1, max_length=4000)]
@@ -109,7 +109,7 @@ def _chats(container: StorageContainer) -> list[HTTPRouteHandler]:
 async def _delete(container: StorageContainer, chat: ChatId, seq: int, ref: Ref) -> None:
     """Delete a message on behalf of a member who may delete it.
 
-    In a group that is an owner or an admin, in a direct chat the sender. Members see an ordinary
+    In a group, this is an owner or an admin; in a direct chat, the sender. Members see an ordinary
     deletion, and the rules of the chat apply (`amend.lua`).
 
     Raises:

@@ -77,7 +77,7 @@ def _chats(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def create_chat(
         data: JSONBody[NewChat], actor: Actor, principal: Asker, request: Request[Any, Any, Any]
     ) -> frames.ChatInfo:
-        """Create a group of the user and `members`; strangers among them are invited."""
+        """Create a group of the user and `members`; strangers are only invited."""
         frame, is_host = frame_of(frames.CreateChat, data, request), principal.kind == "key"
         await container.limits.find("memory", actor).pay(TOO_MUCH, cost_of(frame, 0))
         await pay_for(container.limits, actor, frame)
@@ -130,7 +130,7 @@ def _members(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_members(
         chat: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[Member]:
-        """List the members of a chat, by id."""
+        """List the members of a chat, sorted by id."""
         await container.members.get_reader(ChatId(chat), actor)
         place = f"members of {chat} for {actor}"
         after = container.cursors.open(place, cursor, str)
@@ -147,7 +147,7 @@ def _members(container: StorageContainer) -> list[HTTPRouteHandler]:
         principal: Asker,
         request: Request[Any, Any, Any],
     ) -> frames.ChatInfo:
-        """Add users to a group; those to whom the user is a stranger are invited instead."""
+        """Add users to a group; strangers are only invited."""
         frame, is_host = frame_of(frames.Invite, data, request, chat=chat), principal.kind == "key"
         await container.limits.find("memory", actor).pay(TOO_MUCH, cost_of(frame, 0))
         await pay_for(container.limits, actor, frame)
@@ -185,7 +185,7 @@ def _own_membership(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def join(
         chat: PathId, data: JSONBody[Reference], actor: Actor, request: Request[Any, Any, Any]
     ) -> frames.ChatInfo:
-        """Join a group that is open to join."""
+        """Join an open group."""
         return await change_group(container, actor, frame_of(frames.Join, data, request, chat=chat))
 
     @post("/v1/chats/{chat:str}/leave", status_code=200, opt={"rule": WRITE, "creates": True})
@@ -205,7 +205,7 @@ def _invitations(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_invitations(
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[frames.InvitationInfo]:
-        """List the user's pending invitations to groups, by chat."""
+        """List the user's pending invitations to groups, sorted by chat id."""
         place = f"invitations of {actor}"
         after = container.cursors.open(place, cursor, str)
         items, following = await container.invitations.list_pending(actor, after, limit)

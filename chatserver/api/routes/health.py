@@ -17,7 +17,7 @@ READY_FOR_S = 1.0  # results are cached, so frequent probes cost the stores noth
 
 
 class Health(msgspec.Struct, frozen=True):
-    """`status` is ``ok``; an unhealthy process returns a problem document or does not respond."""
+    """`status` is ``ok``; an unhealthy process returns problem details or does not respond."""
 
     status: str = "ok"
 

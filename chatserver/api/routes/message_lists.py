@@ -1,8 +1,8 @@
 """Message queries by time, user and content: the access patterns of the warm tier.
 
-Members query a chat, users query the messages that they sent and received, and the host
-application, with the scope `chats:read`, queries all of them. A cursor is valid only for the same
-list, range and direction.
+Members query a chat, and users query the messages that they sent and received. With the scope
+`chats:read`, the host application may query any of them. A cursor is valid only for the same list,
+range and direction.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Read = Callable[[TimeRange, int, Token | None], Awaitable[WarmPage[frames.Messag
 class MessageContextPage(msgspec.Struct, frozen=True):
     """Messages around one message, in ascending `seq` and without gaps.
 
-    `older` and `newer`: there are more messages in that direction.
+    `older` and `newer` are true if there are more messages in that direction.
     """
 
     messages: list[frames.Message]
@@ -122,7 +122,7 @@ async def _list(
     cursor: str | None,
     read: Read,
 ) -> Page[frames.Message]:
-    """Return a page of `what`; its cursors are valid for the same time range and direction."""
+    """Return a page of a list; `what` identifies the list in cursors."""
     place = f"{what}, {span}"
     start = container.cursors.open(place, cursor, dict[str, str | int])
     found = await read(span, limit, start)

@@ -31,7 +31,7 @@ else:
 
 
 class BannedUser(msgspec.Struct, frozen=True):
-    """A user who is banned from a chat; `since` in milliseconds since 1970."""
+    """A user who is banned from a chat; `since` is in milliseconds since 1970."""
 
     user: str
     by: str
@@ -39,7 +39,7 @@ class BannedUser(msgspec.Struct, frozen=True):
 
 
 class ReportInfo(msgspec.Struct, frozen=True):
-    """A report of a message; `at` in milliseconds since 1970."""
+    """A report of a message; `at` is in milliseconds since 1970."""
 
     chat: str
     seq: int
@@ -68,7 +68,7 @@ def _blocks(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @put("/v1/me/blocks/{user:str}", status_code=204, opt={"rule": user_or_key("users:write")})
     async def block(user: PathId, actor: Actor) -> None:
-        """Prevent direct messages and invitations between the user and another one, both ways."""
+        """Block another user: neither can send the other direct messages or invitations."""
         await container.moderation.block(actor, UserId(user))
 
     @delete("/v1/me/blocks/{user:str}", status_code=204, opt={"rule": user_or_key("users:write")})
@@ -96,7 +96,7 @@ def _members(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_bans(
         chat: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[BannedUser]:
-        """List the users who are banned from a chat, by id. For its owner and admins."""
+        """List the users who are banned from a chat, sorted by id. Requires an owner or admin."""
         place = f"bans of {chat} for {actor}"
         after = container.cursors.open(place, cursor, str)
         bans, following = await container.moderation.list_bans(actor, ChatId(chat), after, limit)
@@ -145,7 +145,7 @@ def _reports(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_reports(
         chat: PathId, principal: Asker, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[ReportInfo]:
-        """List all reports of a chat. For its owner and admins, and the host application."""
+        """List all reports of a chat. Requires an owner, an admin or the host application."""
         place = f"reports of {chat} for {principal.name}"
         after = container.cursors.open(place, cursor, str)
         reports, following = await container.moderation.list_reports(

@@ -42,7 +42,7 @@ def presence_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @get("/v1/presence", opt={"rule": user_or_key("users:read")})
     async def get_presence(actor: Actor, users: Users) -> Presences:
-        """Return the current presence of users; those who share no chat are omitted."""
+        """Return the current presence of the users who share a chat with the caller."""
         sights = await container.presence_subscriptions.list_presence(actor, map(UserId, users))
         return Presences(
             [

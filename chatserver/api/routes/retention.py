@@ -20,7 +20,7 @@ from chatserver.protocol import frames
 
 
 class NewRetention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Lifetime of messages sent from now on, in seconds; 0: they do not expire."""
+    """Lifetime of messages sent from now on, in seconds; with 0, they do not expire."""
 
     retention_s: frames.Retention
 
@@ -32,7 +32,7 @@ class NewHold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HoldInfo(msgspec.Struct, frozen=True):
-    """A legal hold; `since` in milliseconds since 1970."""
+    """A legal hold; `since` is in milliseconds since 1970."""
 
     chat: str
     reason: str
@@ -63,7 +63,7 @@ def _retention(container: StorageContainer) -> HTTPRouteHandler:
     async def set_retention(
         chat: PathId, data: JSONBody[NewRetention], request: Request[Any, Any, Any]
     ) -> frames.ChatInfo:
-        """Set the lifetime of messages that are sent from now on; 0: they do not expire."""
+        """Set the lifetime of messages that are sent from now on; with 0, they do not expire."""
         ref = Ref(ref_of(None, request))
         return await container.retention.set_retention(ChatId(chat), data.retention_s, ref)
 

@@ -26,7 +26,7 @@ CONTENT_TYPES = {
     ".css": "text/css",
     ".svg": "image/svg+xml",
 }
-# Pages with a short address.
+# Short paths of pages.
 _OTHER_PATHS = {"index.html": ["/"], "docs.html": ["/docs"]}
 
 

@@ -11,10 +11,10 @@ from chatserver.domain.ids import UserId
 class LoginAttempt:
     """One password to check or to hash.
 
-    `source` is the network of an unknown device, or the known device. `used` counts recent attempts
-    of the source for this account. `is_over_budget`: unknown devices have guessed too often at this
-    account recently, so this attempt has to wait. `is_guess`: they have tried several times
-    already, so this attempt is checked after those for other accounts.
+    `source` is the device if it is known, otherwise its network. `used` counts recent attempts from
+    the source for this account. `is_over_budget`: unknown devices have made too many attempts for
+    this account recently, so this one has to wait. `is_guess`: unknown devices have tried this
+    account several times, so this attempt is checked after those for other accounts.
     """
 
     account: UserId

@@ -4,7 +4,7 @@ A login is one sign-in with a password: one device, one chain of refresh tokens,
 id. Its access tokens carry that id. Tokens of the host application belong to no login.
 
 Revocation marks are stored per user: a time up to which all tokens without a login are revoked,
-single logins, and a ban of the user. They are kept for as long as a token lives.
+single revoked logins, and a ban of the user. They are kept for the lifetime of a token.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Marks:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Login:
-    """A device that logged in. Unused, the login expires at `expires_at` (s).
+    """A device that logged in. If unused, the login expires at `expires_at` (seconds since 1970).
 
     `generation` is the number of its newest refresh token, created at `rotated_ms`. `seed` is an
     input of its refresh tokens, deleted when the login ends.

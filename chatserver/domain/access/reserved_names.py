@@ -1,4 +1,4 @@
-"""Reserved user names: names that could be taken for staff or the service, in any spelling."""
+"""Reserved user names: names that could be mistaken for staff or the service, in any spelling."""
 
 from __future__ import annotations
 

@@ -20,11 +20,11 @@ EXIT_WRONG_SETTING = 2  # exit code of the command line, see `chatserver.cli.mai
 
 
 class StartFailed(Exception):
-    """A process exited before it was ready, or was not ready in time."""
+    """A process exited before it was ready, or it was not ready in time."""
 
     def __init__(self, why: str, *, is_wrong_setting: bool = False) -> None:
         super().__init__(why)
-        self.is_wrong_setting = is_wrong_setting  # another attempt would fail in the same way
+        self.is_wrong_setting = is_wrong_setting  # if so, retries are pointless
 
 
 class GatewayProcess:
@@ -76,7 +76,7 @@ class GatewayProcess:
     async def wait_ready(self, deadline_s: float) -> None:
         """Wait until the process is ready.
 
-        Cancellation: the process keeps running.
+        Cancellation: safe; the process keeps running.
 
         Raises:
             StartFailed: the process exited first, or was not ready in time and was killed.

@@ -28,7 +28,7 @@ SPREAD_MS_MAX = 60_000
 
 
 def spread_ms_of(sessions: int, reconnects_per_s: int) -> int:
-    """Return the time over which to spread the reconnects of that many sessions."""
+    """Return the ms over which to spread the reconnects of this number of sessions."""
     return min(max(SPREAD_MS_MIN, sessions * 1000 // reconnects_per_s), SPREAD_MS_MAX)
 
 

@@ -4,9 +4,9 @@ Start: connect to Redis, create the mailbox, listen.
 Run: a heartbeat wheel pings each connection once per interval. A refresh renews presence and
 compares inbox heads, which detects a lost push without waiting for another message. The mailbox
 delivers records from other processes.
-Stop: on SIGTERM or SIGINT, new connections are refused, accepted requests are answered, every
+Stop: on SIGTERM or SIGINT, new connections are refused, accepted requests are completed, every
 session gets a `bye` with its own reconnect delay, and the process exits within `drain_s`. SIGUSR1
-does the same but releases the port to the sibling processes at once
+does the same, but releases the port to the sibling processes immediately
 (`chatserver.gateway.process.supervisor`).
 """
 
@@ -82,7 +82,7 @@ FAN_OUTS_S = 1.0
 
 
 class GatewayServer:
-    """The gateway's server: the `Host` of connections, and the owner of what sessions share."""
+    """The gateway's server: `Host` of the connections, and owner of the shared session state."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings.gateway
@@ -239,7 +239,6 @@ class GatewayServer:
         counters.pushed_before = counters.pushed
 
     def _record_delivered(self, first: bytes) -> None:
-        """Record the delivery latency of the events written in this tick."""
         counters = self._counters
         if ts := codec.ts_of_event(first):
             late_s = max(0.0, self._clock.time() - ts / 1e6)
@@ -265,7 +264,7 @@ class GatewayServer:
             self._withdraw_soon(session.user)
 
     def _withdraw_soon(self, user: UserId) -> None:
-        """Withdraw a user whose last session here has ended; batched per tick."""
+        """Withdraw a user whose last session on this gateway has ended; batched per tick."""
         if not self._ended_users:
             asyncio.get_running_loop().call_soon(self._start_withdrawing)
         self._ended_users.append(user)
@@ -483,7 +482,6 @@ class GatewayServer:
     # shutdown
 
     async def _drain(self, listener: Listener) -> None:
-        """Close all sessions in batches, each with its own reconnect delay."""
         loop = asyncio.get_running_loop()
         settings = self.settings
         deadline = loop.time() + settings.drain_s
@@ -493,7 +491,7 @@ class GatewayServer:
         await send_byes(self.registry, settings.drain_s / 2, DRAIN_RECONNECTS_PER_S, rng)
         await poll_until(self._has_closed_all, deadline - loop.time())
         await listener.close()
-        # Connections accepted last still receive their refusal.
+        # The last accepted connections still receive their refusal.
         await poll_until(lambda: not self._connections, REFUSALS_S)
         for connection in list(self._connections):
             connection.abort()
@@ -517,7 +515,7 @@ class GatewayServer:
 
 
 async def end_all(tasks: set[asyncio.Task[None]]) -> None:
-    """Cancel tasks until they end. Repeated because a library may swallow a cancellation."""
+    """Cancel tasks until they end; repeat this, because libraries may swallow a cancellation."""
     for _ in range(END_TRIES):
         if not tasks:
             return

@@ -35,7 +35,7 @@ from chatserver.gateway.transport.listener import reserve_port
 log = structlog.get_logger()
 
 READY_S = 60.0  # enough for a fully loaded machine
-KILL_AFTER_S = 5.0  # on top of the drain timeout
+KILL_AFTER_S = 5.0  # in addition to the drain timeout
 PAUSE_FIRST_S = 0.2
 PAUSE_MAX_S = 10.0
 STEADY_S = 30.0  # a process that ran this long resets the backoff
@@ -147,7 +147,7 @@ class GatewayProcesses:
         self._stop.set()
 
     def renew_soon(self) -> None:
-        """Request a replacement of all processes; a request during one is queued."""
+        """Request a replacement of all processes; during a replacement, the request is queued."""
         self._is_renewal_wanted.set()
 
     async def run(self) -> None:

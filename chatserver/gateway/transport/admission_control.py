@@ -1,8 +1,8 @@
 """Admission control: limits on handshakes and refused hellos per address, across all gateways.
 
-An address already known to be over its limit is refused before any work, with 429 and a
-`Retry-After` header. If only Redis can decide, the handshake proceeds while Redis is queried. A
-connection over the limit is then closed with 3002, so that every open connection has been charged.
+An address that is already over its limit is refused before any work, with 429 and a `Retry-After`
+header. If Redis has to be queried first, the handshake proceeds meanwhile, and a connection over
+the limit is then closed with 3002. Every open connection has thus been charged.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Receiver(Protocol):
         """Handle the end of the connection."""
 
     def dropped_slow(self, waiting_bytes: int) -> None:
-        """Record a close as slow, with `waiting_bytes` still queued."""
+        """Record that the connection was closed as slow, with `waiting_bytes` still queued."""
 
 
 class Host(Protocol[ConnectionT]):
@@ -42,7 +42,7 @@ class Host(Protocol[ConnectionT]):
         """Handle an accepted socket, before its handshake."""
 
     def answer_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
-        """Answer a plain HTTP request; return False if it is a handshake to accept."""
+        """Respond to a plain HTTP request; return False if it is a handshake to accept."""
 
     def address_of(self, peer: str, request: Request) -> str:
         """Return the client's address, where `peer` may be a proxy."""

@@ -1,4 +1,4 @@
-"""Listening socket: bind, optional port sharing between processes, and close without lost clients.
+"""Listening socket: bind, optional port sharing between processes, and lossless close.
 
 Processes that share a port (SO_REUSEPORT) each have an accept queue, and the kernel assigns each
 new connection to one of them. Closing a socket resets the connections in its queue, so `close`
@@ -39,7 +39,7 @@ class Listener:
 
     async def open(self) -> None:
         """Start accepting connections."""
-        # The loop closes its own descriptor; the accept queue lives until this one is closed too.
+        # The loop closes its own descriptor; the accept queue exists until this one is closed, too.
         self._queue = self._sock.dup()
         self._queue.setblocking(False)
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Slow clients, current and recently closed, for the admin page."""
+"""Current and recently closed slow clients, for the admin page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chatserver.telemetry.process_stats import QUEUES_MAX, SLOW_MAX, Queue, Slow
 
 
 class SlowClients:
-    """Keeps the newest `SLOW_MAX` slow closes; `slow` holds the connections that are slow now."""
+    """Keeps the newest `SLOW_MAX` slow closes; `slow` has the connections that are slow now."""
 
     def __init__(self, slow: Collection[Connection], clock: Clock) -> None:
         self._clock = clock

@@ -1,8 +1,9 @@
 """Stored responses for HTTP requests with an idempotency key: a retry gets the same response.
 
-Data: ``{pN}:answer:<name>`` (string), named by caller and key: first a claim with the request
-digest, which lives for `CLAIM_S`; then the response, for `ANSWER_S`. ``{pN}:answers:<user>`` (set):
-names of responses that may contain data of a user, with the same TTL.
+Data: ``{pN}:answer:<name>`` (string), with a name derived from the caller and the key, contains a
+claim with the request digest for `CLAIM_S`, then the response for `ANSWER_S`.
+``{pN}:answers:<user>`` (set) contains the names of responses that may have data of a user, with the
+same TTL.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 from chatserver.domain.ids import UserId
 from chatserver.hot.redis.client import HotClient
 
-CLAIM_S = 60  # longer than any request takes; the claim of a process that died expires
+CLAIM_S = 60  # longer than any request; after a crash, the claim expires
 ANSWER_S = 86_400
 
 
@@ -64,7 +65,7 @@ def _decode(stored: bytes) -> Answer:
 
 
 class Answers:
-    """Claims names and stores responses."""
+    """Repository of idempotent responses: claim the name of a request, then store its response."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
@@ -79,7 +80,7 @@ class Answers:
             Exactly one of two concurrent callers gets None.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         mine = Answer(asked)
         made = await self._hot.call("SET", self._key(name), _encode(mine), "NX", "EX", CLAIM_S)
@@ -91,7 +92,7 @@ class Answers:
     async def put(self, name: str, answer: Answer, about: UserId | None = None) -> None:
         """Store a response under a claimed name. `about`: the user whose data it may contain."""
         if about is not None:
-            # Listed first: a response that is not listed would survive the erasure of its user.
+            # The name first: an erasure of the user would not find a response without it.
             listed = self._hot.keys.answers(about)
             await self._hot.transaction(("SADD", listed, name), ("EXPIRE", listed, ANSWER_S))
         await self._hot.write("SET", self._key(name), _encode(answer), "EX", ANSWER_S)

@@ -1,8 +1,8 @@
 """Progress of long-running jobs of the HTTP API.
 
 Data: ``{pN}:job:<job>`` (hash): ``total``, ``done``, ``failed``, ``state``, and ``at``, the time of
-the last update (ms). A running job without an update for `QUIET_S` has lost its process; the next
-request for it resumes it.
+the last update (ms). If a running job has no update for `QUIET_S`, its process has died, and the
+next request for the job resumes it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Jobs:
         self._clock = clock
 
     async def begin(self, job: str, total: int) -> bool:
-        """Record the start of a job; False if the job exists already. Raises Unavailable."""
+        """Record the start of a job; return False if it already exists. Raises Unavailable."""
         key = self._hot.keys.job(UserId(job))
         is_new = bool(await self._hot.call("HSETNX", key, "total", total))
         if is_new:

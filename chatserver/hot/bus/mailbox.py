@@ -1,10 +1,10 @@
-"""Mailboxes of gateways: records from other processes, many records in one stream entry.
+"""Mailboxes of gateways: records from other processes, with many records per stream entry.
 
-Data: ``{gw:<id>}:mail`` (stream), one msgpack array of records per entry. Only its owner creates it
-and extends its TTL, so mail to a dead gateway is dropped and costs nothing.
+Data: ``{gw:<id>}:mail`` (stream), one msgpack array of records per entry. Only the owner creates
+the stream and extends its TTL, so mail to a dead gateway is dropped and costs nothing.
 
-Guarantees: best effort only. A lost push shows up as a gap in the inbox seq, or at the next
-heartbeat, and is then read from the inbox (promise P4). Bound: `mail_max` entries. An owner that
+Guarantees: best effort only. A lost push is detected by a gap in the inbox seq, or at the next
+heartbeat, and is then read from the inbox (promise P4). Bound: `MAIL_MAX` entries. An owner that
 falls further behind loses the oldest entries and checks every inbox instead.
 """
 
@@ -57,7 +57,7 @@ class Nudge(Record, tag="n", array_like=True):
 
 
 class Publish(Record, tag="l", array_like=True):
-    """An entry of a large chat. Without `body`: the receiver has to read up to `seq`."""
+    """An entry of a large chat. Without `body`, the receiver has to read up to `seq`."""
 
     chat: str
     epoch: str
@@ -81,7 +81,7 @@ class SignalMail(Record, tag="s", array_like=True):
 
 
 class StoredMail(Record, tag="w", array_like=True):
-    """Messages of `user` in `chat` are in the warm tier up to `upto`, a seq of that `epoch`."""
+    """The warm tier has the messages of `user` in `chat` up to `upto`, a seq of that `epoch`."""
 
     user: str
     chat: str
@@ -156,7 +156,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class _Posting:
-    """State of one flush: entries without a reply, whether any was lost, and callbacks."""
+    """One flush: the number of entries without a reply, a loss flag, and callbacks."""
 
     __slots__ = ("is_lost", "left", "waiting")
 
@@ -173,7 +173,7 @@ class MailboxWriter:
         self._hot = hot
         self._out: dict[GatewayId, list[AnyRecord]] = {}
         self._postings: set[_Posting] = set()
-        # Called with the users of records whose gateway has no mailbox: that gateway is dead.
+        # Called with the users of records for a gateway without a mailbox, which is dead.
         self.on_gone: Callable[[set[UserId]], None] | None = None
 
     def post(self, gateway: GatewayId, record: AnyRecord) -> None:
@@ -212,7 +212,7 @@ class MailboxWriter:
             )
 
     def when_posted(self, then: Callable[[bool], None]) -> None:
-        """Call `then` once Redis has answered all records sent before; False if any was lost.
+        """Call `then` after Redis has stored all records sent before; with False if any was lost.
 
         A record for a dead gateway does not count as lost, because it has no receiver.
         """
@@ -232,7 +232,7 @@ class MailboxWriter:
             posting.waiting.append(one_answered)
 
     async def posted(self) -> None:
-        """Wait until Redis has answered all records sent before.
+        """Wait until Redis has stored all records sent before.
 
         Raises:
             Unavailable: some records were lost.
@@ -279,7 +279,7 @@ class Mailbox:
         self._hot = hot
         self._ttl_ms = int(ttl_s * 1000)
         self._key = hot.keys.mail(gateway)
-        # The last entry read. It survives a lost connection, so reading resumes after it.
+        # The last entry read. After a reconnect, reading resumes behind it.
         self._last: Any = None
 
     def send_to_self(self, echo: Echo) -> None:
@@ -347,7 +347,7 @@ class Mailbox:
             await client.aclose()
 
     async def _is_overrun(self, client: Any) -> bool:
-        """Return whether the last entry read was trimmed: then later ones may be, too."""
+        """Return whether the last entry read was trimmed, so later ones may be lost, too."""
         oldest = await self._hot.within(client.xrange(self._key, count=1))
         return bool(oldest) and _place(oldest[0][0]) > _place(self._last)
 

@@ -1,4 +1,4 @@
-"""Delivery to devices on other gateways, through the mailboxes that Redis listed for each user.
+"""Delivery to devices on other gateways, through the mailboxes of these gateways.
 
 `chatserver.gateway.delivery.event_dispatcher` serves the sessions of the same gateway. A process
 without sessions, such as the API, needs only this module.
@@ -59,7 +59,7 @@ class RemoteDelivery:
     def publish(
         self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, far: bytes | Literal[0]
     ) -> None:
-        """Send an entry of a large chat to its members; `far`: the gateways, or 0."""
+        """Send an entry of a large chat to its members on the gateways in `far`, if it is not 0."""
         if far:
             for gateway in parse_gateways(far):
                 self._mailbox_writer.post(gateway, Publish(chat, epoch, seq, body))

@@ -1,7 +1,7 @@
 """Remote procedure calls from gateways to warm-tier workers: operations, results and encoding.
 
-A gateway neither loads the AWS client nor blocks its event loop on it (a query costs 2 ms of CPU).
-It sends calls through Redis (`rpc_client`); `workers.rpc` reads them (`rpc_queue`), makes the query
+A gateway does not load the AWS client: a query would block its event loop for 2 ms. The gateway
+sends calls through Redis (`rpc_client`); `workers.rpc` reads them (`rpc_queue`), makes the query
 and sends the result to the gateway's mailbox. A worker receives each call at most once. The caller
 has a deadline and may retry, so every operation is idempotent.
 
@@ -28,7 +28,7 @@ class Operation(msgspec.Struct, tag_field="op"):
 
 
 class LoadUser(Operation, tag="load_user"):
-    """Register the user in the directory, and fill the user state from it."""
+    """Register the user in the `directory` table, and load the user state from it."""
 
     user: str
 
@@ -94,7 +94,7 @@ class Block(Operation, tag="block"):
 
 
 class ListBlocks(Operation, tag="list_blocks"):
-    """Return the users whom a user blocks, by id."""
+    """Return the users whom a user blocks, sorted by id."""
 
     user: str
     after: str | None
@@ -111,7 +111,7 @@ class Report(Operation, tag="report"):
 
 
 class ListCompanions(Operation, tag="list_companions"):
-    """Return the available companions, by id."""
+    """Return the available companions, sorted by id."""
 
     after: str | None
     limit: int
@@ -180,7 +180,7 @@ class Ask(Operation, tag="ask"):
 
 
 class LoadFile(Operation, tag="load_file"):
-    """Return a file of the directory. The payload is empty if there is none."""
+    """Return a file's row in the `directory` table. The payload is empty if there is none."""
 
     file: str
 
@@ -312,9 +312,9 @@ def find_author(payload: bytes) -> str | None:
 
 
 def payer_of(operation: AnyOperation) -> str:
-    """Return the user or chat to be charged for an operation's share of the worker.
+    """Return the user or chat that an operation is charged to.
 
-    That is the user whose request is being processed; else the user or the chat of the operation.
+    That is the user whose request is being processed, or else the operation's user or chat.
     """
     if isinstance(operation, Ask):
         return operation.question.sender

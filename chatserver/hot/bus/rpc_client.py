@@ -57,7 +57,7 @@ _ERRORS: dict[str, type[ChatError]] = {
 
 
 class WarmCalls:
-    """Client side of the gateway. Bound: `WAITING_MAX` pending calls; beyond it `Overloaded`."""
+    """Client side of a gateway. Beyond `WAITING_MAX` pending calls, it raises `Overloaded`."""
 
     def __init__(self, hot: HotClient, gateway: GatewayId, timeout_s: float) -> None:
         self._hot = hot
@@ -67,7 +67,7 @@ class WarmCalls:
         hot.on_epoch.append(self._give_up)
 
     def _give_up(self) -> None:
-        """Fail every pending call: Redis has a new epoch and may have lost calls or results."""
+        """Fail all pending calls: Redis has a new epoch and may have lost calls or results."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(Unavailable("warm tier: Redis was restarted; try again"))
@@ -178,7 +178,7 @@ class WarmCalls:
     async def ask_session(
         self, operation: rpc.BeginSession | rpc.GetSession | rpc.EndSession | rpc.MoveSession
     ) -> rpc.OpenedSession:
-        """Send an operation on one session; see the operations."""
+        """Call an operation on one session."""
         return msgspec.msgpack.decode(await self._call(operation), type=rpc.OpenedSession)
 
     async def ask(self, question: hooks.BeforeSend) -> hooks.Verdict:

@@ -1,7 +1,7 @@
 """Worker side of the gateways' remote procedure calls; see `rpc`.
 
 Data: ``{rpc}:calls`` (stream, bounded), read by one consumer group of all `rpc` workers. Webhook
-calls have a stream and workers of their own.
+calls have their own stream and workers.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ class CallQueue:
         self._mailbox_writer = MailboxWriter(hot)
 
     async def iter_calls(self) -> AsyncGenerator[TakenCall]:
-        """Yield calls as they arrive, each to one worker. A call past its budget is failed instead.
+        """Yield calls as they arrive, each to one worker; reject calls that exceeded their budget.
 
-        Calls that were read but not yielded when the generator closes fail with a retryable error.
+        When the generator closes, calls that it has read but not yielded fail with a retryable
+        error.
 
         Raises:
             Unavailable: the connection to Redis failed; start again.

@@ -1,10 +1,10 @@
 """Message amendments (edits, deletes, reactions), and messages that users delete for themselves.
 
 Data: ``{pN}:over:<chat>`` (hash, seq → JSON) holds the current state of entries that were changed
-or lost their text; ``{pN}:revs:<chat>`` (zset) when each may be removed. Bound: at most two for
-each entry of the log and of the backlog. ``{pN}:hidden:<user>`` (hash, chat → seqs) holds the
-messages that a user deleted for themselves: at most `HIDDEN_MAX` per chat; ``!`` is the backlog
-entry of the newest.
+or lost their text; ``{pN}:revs:<chat>`` (zset) has the seqs of their last changes. Bound: at most
+two for each entry of the log and of the backlog. ``{pN}:hidden:<user>`` (hash, chat → seqs) holds
+the messages that a user deleted for themselves, at most `HIDDEN_MAX` per chat; field ``!`` is the
+backlog entry of the newest one.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ class Amendments:
     async def amend(
         self, amendment: Amendment, base: bytes = b"", asked: int = 0, author: str = ""
     ) -> Amended:
-        """Commit an amendment, or return the reason for its refusal.
+        """Commit an amendment, or return the reason why it was rejected.
 
-        `base` is the target's JSON from the warm tier, read after the chat's head was `asked`; it
-        is used only if the hot tier has no newer version. With `author` the entry deletes a message
-        of this user, whose data is being erased: the sender need not be a member.
+        `base` is the target's JSON from the warm tier, read when the chat's head was at least
+        `asked`; it is used only if the hot tier has no newer version. `author` is set to erase the
+        data of this user: the entry deletes a message of theirs, and the sender need not be a
+        member.
 
         Guarantees:
             Atomic: membership, role and the target's state are checked together with the commit.
-            Idempotent: by (chat, sender, ref), in one namespace with messages.
+            Idempotent: by (chat, sender, ref), in the same namespace as messages.
             Cost: one script call.
 
         Raises:
-            Unavailable: Redis did not answer. The entry may be committed; retry with the same ref.
+            Unavailable: Redis did not respond. The entry may be committed; retry with the same ref.
             Overloaded: the backlog is full.
         """
         keys, settings = self._hot.keys, self._hot.settings
@@ -114,10 +115,10 @@ class Hidden:
         self._hot = hot
 
     async def hide(self, user: UserId, chat: ChatId, seq: Seq) -> Hide:
-        """Hide a message from the user, and add that to the backlog for the directory.
+        """Hide a message from the user; the persist worker stores this in the `directory` table.
 
         Raises:
-            TooLarge: the user hides the maximum number of messages of the chat already.
+            TooLarge: the user already hides the maximum number of messages of the chat.
             Overloaded: the backlog is full.
         """
         keys, settings = self._hot.keys, self._hot.settings
@@ -159,7 +160,10 @@ class Hidden:
         }
 
     async def open_hidden(self, user: UserId, hidden: Mapping[ChatId, Sequence[int]]) -> None:
-        """Merge the hidden messages of the directory into Redis, which may have newer ones."""
+        """Merge a user's hidden messages, loaded from the `directory` table, into Redis.
+
+        Redis may already have newer ones, which are kept.
+        """
         items: list[dict[str, Value]] = [
             {"chat_id": chat, "seqs": ",".join(map(str, seqs))}
             for chat, seqs in hidden.items()

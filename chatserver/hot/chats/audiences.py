@@ -42,7 +42,7 @@ def make_audience(
     base = int(head.get(b"base", 0))
     users: dict[UserId, Seq] = {}
     joined: dict[UserId, Seq] = {}
-    # A chat with a pending fan-out has ":p" at the end of `gate`; it matches once settled.
+    # While a fan-out is pending, `gate` ends with ":p", which is not part of the cached value.
     gate = head[b"gate"].decode().removesuffix(":p")
     slow_s = slow_s_of(gate)
     # Members whose write permission the commit has to check.
@@ -53,14 +53,15 @@ def make_audience(
         joined[user] = Seq(standing.joined)
         if standing.muted_until is not None or (slow_s and standing.role == "member"):
             looked_up.add(user)
-        # A companion has no devices, and thus no inbox: one inbox would collect all its chats.
+        # A companion has no devices and no inbox, which would collect the entries of all chats.
         if not is_companion(user):
             users[user] = Seq(max(base, joined[user] - 1))
     names = tuple(users)
     home = keys.partition_of(chat)
     is_large = _is_large(head)
     kind = head.get(b"kind", b"group").decode()
-    # The first message of a direct chat also lists it for the other user; the commit cannot.
+    # The first message of a direct chat also lists the chat for the other user, which the commit
+    # script cannot do.
     is_unlisted = kind == "direct" and int(head.get(b"seq", 0)) == 0
     is_near = all(keys.partition_of(user) == home for user in names)
     inline_users = names if is_near and not is_large and not is_unlisted else ()
@@ -106,7 +107,7 @@ def make_audience(
 
 
 class Audiences:
-    """Audiences cached by a gateway; at `CACHE_MAX` the one loaded longest ago is removed.
+    """Audiences cached by a gateway; beyond `CACHE_MAX`, the oldest one is removed.
 
     The cached audience of a large chat has no members: the commit looks up each sender.
 
@@ -144,7 +145,7 @@ class Audiences:
 
         Raises:
             NotFound: there is no such chat.
-            Unavailable: Redis or the warm tier does not answer.
+            Unavailable: Redis or the warm tier does not respond.
         """
         task = self._loading.get(chat)
         if task is None:
@@ -157,12 +158,12 @@ class Audiences:
         """Return the audience, read after this call started and not shared with an earlier call.
 
         Raises:
-            NotFound, Unavailable: as `get`.
+            NotFound, Unavailable: see `get`.
         """
         return await self._load(chat)
 
     async def get_whole(self, chat: ChatId) -> Audience:
-        """As `get_fresh`, with all members, even of a large chat.
+        """Return the audience, read after this call started, with all members of a large chat.
 
         Guarantees:
             Cost: 3 µs of this process for each member.
@@ -177,8 +178,8 @@ class Audiences:
             `top`.
             It contains the members of a large chat only if the chat became large or small.
 
-        Raises:
-            NotFound, Unavailable: as `get`.
+            Raises:
+                NotFound, Unavailable: see `get`.
         """
         turns: list[MembershipNotice] = []
         audience = await self._load(chat, turns=turns)
@@ -200,7 +201,7 @@ class Audiences:
     async def _load(
         self, chat: ChatId, *, is_whole: bool = False, turns: list[MembershipNotice] | None = None
     ) -> Audience:
-        """As `get_fresh`; `turns` receives the pending notices of the same atomic read."""
+        """Return the audience; `turns` receives the pending notices of the same atomic read."""
         hot, keys = self._hot, self._hot.keys
         is_loaded = False
         for _ in range(_LOADS_MAX):
@@ -255,10 +256,10 @@ class Audiences:
             self._known.popitem(last=False)
 
     async def get_for_member(self, chat: ChatId, user: UserId) -> Audience:
-        """Return the audience of a chat with member `user`; of a large chat, with this member only.
+        """Return the audience of a chat with member `user`; for a large chat, only this member.
 
         Raises:
-            NotFound: no such chat, or not a member: the caller must not learn which.
+            NotFound: no such chat, or not a member; the error does not reveal which.
         """
         audience = await self.get(chat)
         if audience.is_large:

@@ -1,17 +1,17 @@
 """Backlog of committed entries that are not persisted yet: one stream per partition.
 
 Data: ``{pN}:backlog``. An entry is one commit call: ``g`` gateway, then for each message ``seq:ts``
-→ ``receiver\\n`` and message tail (the receiver of a direct chat, or nothing). An entry that
-changes a message has `` <ts> <ts>`` instead of the receiver: the timestamp of the message, and that
-of the edit that it replaces, or 0. A ``!`` before the receiver means that the sender waits until
-the message is stored.
+→ ``receiver\\n`` and message tail; the receiver is empty except in direct chats. A chat entry that
+changes a message has `` <ts> <ts>`` instead of the receiver: the timestamps of the message and of
+the edit that it replaces, or 0. A ``!`` before the receiver means that the sender waits until the
+message is stored.
 
-Other entries are moved read marks: ``c`` chat, ``u`` user, ``r`` read, ``d`` received; or a message
-that a user deleted for themselves: ``c``, ``u``, ``x`` seq.
+Other entries are moved read marks (``c`` chat, ``u`` user, ``r`` read, ``d`` received), or messages
+that a user deleted for themselves (``c``, ``u``, ``x`` seq).
 
 ``{pN}:checkpoint`` contains the id of the last persisted entry. Only the holder of the ``persist``
-lease moves it, and only persisted entries are trimmed: never MAXLEN. ``{pN}:dead`` keeps entries
-that could not be persisted.
+lease moves it. Only persisted entries are trimmed; the stream has no MAXLEN. ``{pN}:dead`` keeps
+entries that could not be persisted.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class CommitEntry:
 
     @property
     def size(self) -> int:
-        """Amount that it adds to `waiting`."""
+        """The amount that the entry adds to `waiting`."""
         return len(self.messages)
 
 
@@ -175,7 +175,7 @@ class Backlog:
         return value.decode() if value else "0-0"
 
     async def get_ahead(self) -> str:
-        """Return the newest entry that may be partly persisted; ``0-0`` if none is known."""
+        """Return the newest entry that may be partly persisted; ``0-0`` if there is none."""
         key = self._hot.keys.checkpoint(self._partition)
         value: bytes | None = await self._hot.call("HGET", key, "ahead")
         return value.decode() if value else "0-0"
@@ -204,7 +204,7 @@ class Backlog:
     async def note_progress(self, lease: Lease, tops: Mapping[ChatId, Seq]) -> bool:
         """Record the persisted seq of chats that are ahead of the checkpoint.
 
-        Return False if the lease is lost. The checkpoint deletes the record when it has caught up.
+        Return False if the lease is lost. `checkpoint` deletes the record when it reaches the seq.
         """
         noted: int = await self._hot.run(
             load_script("record_progress"),
@@ -247,9 +247,9 @@ class Backlog:
         return int(await self._hot.call("HGET", key, "waiting") or 0)
 
     async def checkpoint(self, lease: Lease, entry_id: str, count: int) -> bool:
-        """Move the checkpoint to `entry_id`, and trim the backlog; False if the lease is lost.
+        """Move the checkpoint to `entry_id` and trim the backlog; False if the lease is lost.
 
-        `count`: number of messages and marks persisted with it.
+        `count`: number of messages and marks between the two checkpoints.
         """
         moved: int = await self._hot.run(
             load_script("move_checkpoint"),
@@ -277,7 +277,7 @@ class Backlog:
         )  # fmt: skip
 
     async def list_dead(self, after: str, limit: int) -> list[DeadLetter]:
-        """Return dead letters after the entry `after`, oldest first; ``0-0`` is before all."""
+        """Return dead letters after entry `after`, oldest first; ``0-0`` is before all of them."""
         key = self._hot.keys.dead(self._partition)
         reply = await self._hot.call("XRANGE", key, f"({after}", "+", "COUNT", limit)
         return [_parse_dead(self._partition, name.decode(), fields) for name, fields in reply]
@@ -287,7 +287,7 @@ class Backlog:
         await self._hot.call("XDEL", self._hot.keys.dead(self._partition), letter.entry)
 
     async def note_persisted(self, tops: Mapping[ChatId, Seq]) -> None:
-        """Record the persisted seq of chats, and trim their logs to `log_max` entries behind it."""
+        """Record persisted seqs; trim each log to `log_max` entries, never past its seq."""
         keys, script = self._hot.keys, load_script("trim_persisted")
         chats: Sequence[tuple[ChatId, Seq]] = list(tops.items())
         for start in range(0, len(chats), 200):

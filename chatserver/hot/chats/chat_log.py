@@ -1,9 +1,9 @@
 """Chat log: the hot part of a chat's history, a stream of its newest entries (entry id = seq).
 
-Data: ``{pN}:log:<chat>`` holds at least the entries that are not persisted yet, and up to `log_max`
-entries. Entries without their text leave it and become tombstones in ``{pN}:over:<chat>``; every
-read here inserts them again. ``{pN}:asides:<chat>`` has the seqs of the newest 500 entries that
-never count as unread: those that are not messages, and deleted messages.
+Data: ``{pN}:log:<chat>`` holds the newest `log_max` entries, and all that are not persisted yet.
+Entries without their text move to ``{pN}:over:<chat>`` as tombstones, and every read inserts them
+again. ``{pN}:asides:<chat>`` has the seqs of the newest 500 entries that never count as unread:
+deleted messages, and entries that are not messages.
 
 Invariant: the entries are in order. Gaps are possible only where Redis lost recent writes, so a
 reader checks that its result is contiguous.
@@ -42,7 +42,7 @@ class ChatLog:
         return self._hot.epoch_of(self._hot.keys.partition_of(chat))
 
     async def get_head(self, chat: ChatId) -> ChatHead:
-        """Return the head of the chat; seq 0 and not open if Redis does not have it."""
+        """Return the head of the chat; if Redis does not have it, seq is 0 and it is not open."""
         keys = self._hot.keys
         seq, gate, stored = await self._hot.call("HMGET", keys.chat(chat), "seq", "gate", "stored")
         epoch = self.epoch_of(chat)
@@ -62,8 +62,8 @@ class ChatLog:
     async def find_newest_ts(self, chat: ChatId) -> Ts | None:
         """Return an upper bound for the ts of all entries committed so far.
 
-        A ts is the Redis time, or just above the previous ts if that is later. None: the chat is
-        not loaded, so its next ts is unknown.
+        A ts is the Redis time, or just above the previous ts if that is later. None means that the
+        chat is not loaded, so its next ts is unknown.
         """
         keys = self._hot.keys
         epoch = self.epoch_of(chat)
@@ -77,10 +77,10 @@ class ChatLog:
     async def count_asides(
         self, chat: ChatId, after: Seq, now_s: float, hidden: Collection[int] = frozenset()
     ) -> int:
-        """Return how many entries above `after` do not count as unread for a reader.
+        """Return the number of entries above `after` that do not count as unread for a reader.
 
         `hidden`: messages that the reader deleted for themselves. Of the other entries that never
-        count, and of messages that have expired by `now_s`, only the newest 500 each are known.
+        count, and of messages that have expired by `now_s`, only the newest 500 each are recorded.
         """
         key = self._hot.keys.asides(chat)
         found, expired = await asyncio.gather(
@@ -99,7 +99,7 @@ class ChatLog:
         return found == b"all"
 
     async def list_before(self, chat: ChatId, before: Seq | None, limit: int) -> list[LogEntry]:
-        """Return the newest entries below `before`, in ascending seq; without it, the newest."""
+        """Return the newest entries, in ascending seq; with `before`, only entries below it."""
         end = "+" if before is None else f"({before}-0"
         if before is not None and before <= 0:
             return []
@@ -120,9 +120,9 @@ class ChatLog:
     async def list_large(
         self, chat: ChatId, after: Seq, limit: int
     ) -> tuple[int | None, list[LogEntry]]:
-        """As `list_after`, with the version at which the chat became large, read atomically.
+        """Return the version with which the chat became large, and the entries above `after`.
 
-        0: the chat is not large, and its entries go into inboxes. None: it is not loaded.
+        Both are read atomically. The version is 0 if the chat is not large, None if not loaded.
         """
         keys = self._hot.keys
         (large, gate), reply = await self._hot.snapshot(
@@ -144,12 +144,13 @@ class ChatLog:
     async def list_overlay(self, chat: ChatId, seqs: Sequence[int]) -> dict[int, bytes]:
         """Return the JSON of changed entries among `seqs`; logs and lower tiers may be outdated.
 
-        A bare number instead of JSON is the `rev` of an entry without text; the entry itself is
-        only in the warm tier.
+        A number instead of JSON is the `rev` of an entry without text, which only the warm tier
+        has.
 
         Guarantees:
-            Cost: one Redis call. Read before the warm tier, it omits no change that was acked
-            before the call: a change that has left the overlay by then is in the warm tier.
+            Current: if the warm tier is read later, no change that was acked before the call is
+            missed, because changes leave the overlay only when the warm tier has them.
+            Cost: one Redis call.
         """
         if not seqs:
             return {}
@@ -157,10 +158,11 @@ class ChatLog:
         return {seq: value for seq, value in zip(seqs, values, strict=True) if value is not None}
 
     async def _read(self, chat: ChatId, command: str, start: str, end: str, limit: int) -> Any:
-        """Read a range of the log, of the epoch that we know or an earlier one.
+        """Read a range of the log.
 
         Raises:
-            Unavailable: Redis is in a later epoch, and sessions here have not received its `reset`.
+            Unavailable: Redis is in a later epoch than this process, whose sessions have not
+                received `reset` yet.
         """
         keys = self._hot.keys
         gate, reply = await self._hot.snapshot(
@@ -171,7 +173,7 @@ class ChatLog:
         return reply
 
     def _check_epoch(self, chat: ChatId, gate: bytes | None) -> None:
-        """Raise Unavailable if the chat is open in a later epoch than the one we know."""
+        """Raise Unavailable if the chat is loaded in a later epoch than this process has."""
         partition = self._hot.keys.partition_of(chat)
         epoch = self._hot.epoch_of(partition)
         if gate is not None and gate.partition(b":")[0] > epoch.encode():
@@ -180,7 +182,7 @@ class ChatLog:
     async def _fill(
         self, chat: ChatId, entries: list[LogEntry], first: int, last: int
     ) -> list[LogEntry]:
-        """Insert tombstones into the gaps of ``[first, last]``. Free if there are none."""
+        """Insert tombstones into the gaps of ``[first, last]``. Cost: none without gaps."""
         is_covered = entries and entries[0].seq <= first and last <= entries[-1].seq
         if is_covered and entries[-1].seq - entries[0].seq + 1 == len(entries):
             return entries

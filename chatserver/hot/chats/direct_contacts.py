@@ -1,4 +1,4 @@
-"""Answered direct chats: contacts of a user who have written to that user.
+"""Answered direct chats: the users who have written to a user in their direct chat.
 
 Data: field ``s:<user>`` of ``{pN}:chat:<chat>``, the seq of the user's newest message, written by
 the commit. Loading a chat restores it for the senders of its newest messages.
@@ -40,7 +40,7 @@ class DirectChats:
         """Return those of `others` who have written to `user` in their direct chat.
 
         Guarantees:
-            Cost: one Redis call for each, pipelined; a load for each chat that is not loaded yet.
+            Cost: one Redis call for each user, pipelined; a load of each chat that is not loaded.
         """
         chats = {other: direct_chat_id(user, other) for other in others}
         for _ in range(_LOOKS):
@@ -59,7 +59,6 @@ class DirectChats:
         return seq is not None if (gate or b"").startswith(f"{epoch}:".encode()) else None
 
     async def _load(self, chats: Collection[ChatId]) -> bool:
-        """Load the chats that exist; return whether there are any."""
         if self._find_existing is not None:
             chats = await self._find_existing(chats)
 

@@ -1,11 +1,11 @@
 """Eviction of idle chats from the hot tier; the next access loads them again.
 
 Data: ``{pN}:idle`` (sorted set), chat → second of its last recorded activity. A chat is recorded
-when it is loaded and whenever something of it was persisted, so active chats cost no extra writes.
-`redis.chat_idle_s` later it is checked, and evicted if possible: its head, members, log and
-overlay. References of its messages expire by TTL, and its fields in the state of its users stay.
-Its inbox entries stay, too: a device that was offline for so long reads the messages from the warm
-tier (`chatserver.service.history.sync`).
+when it is loaded and when entries of it were persisted, so active chats cost no extra writes.
+After `redis.chat_idle_s`, the chat's head, members, log and overlay are evicted unless the chat is
+in use. References of its messages expire by TTL. Its fields in the user states and its inbox
+entries stay: a device that was offline for so long reads the messages from the warm tier
+(`chatserver.service.history.sync`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ class Eviction:
             await self._hot.write("ZADD", self._hot.keys.idle(partition), *names)
 
     async def evict_idle(self, partition: int, now_s: float) -> int:
-        """Check the longest idle chats of a partition; return the number evicted.
+        """Check the chats of a partition that are idle the longest; return the number evicted.
 
         Guarantees:
-            Atomic for each chat: a chat that is in use, or not completely persisted, stays
-            unchanged.
+            Atomic for each chat: a chat that is in use or not completely persisted is not changed.
             Cost: two calls, for at most `CHATS_MAX` chats; one if none is idle.
         """
         keys, idle_s = self._hot.keys, self._hot.settings.chat_idle_s

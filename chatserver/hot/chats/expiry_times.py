@@ -1,7 +1,7 @@
 """Expiry times of a chat's messages, so that expired messages do not count as unread.
 
-Data: ``{pN}:expiring:<chat>`` (zset), seq of a message → second since 1970 at which it expires; the
-500 that expire last. It is evicted with the chat (``evict_chats.lua``).
+Data: ``{pN}:expiring:<chat>`` (zset), seq of a message → expiry in seconds since 1970, for the 500
+that expire last. It is evicted with the chat (``evict_chats.lua``).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class ExpiringMessages:
         self._hot = hot
 
     def add(self, chat: ChatId, expiries: Mapping[int, int]) -> None:
-        """Record when messages expire, without waiting. If that is lost, they count as unread.
+        """Record when messages expire, without waiting. If this fails, they count as unread.
 
         Guarantees:
-            Cost: two commands, without waiting; nothing for messages that do not expire.
+            Cost: two commands.
         """
         key = self._hot.keys.expiring(chat)
         pairs = [value for seq, second in expiries.items() for value in (second, seq)]
@@ -41,7 +41,7 @@ class ExpiringMessages:
         """Return the seqs of recorded messages that have expired.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         key = self._hot.keys.expiring(chat)
         return [int(seq) for seq in await self._hot.call("ZRANGEBYSCORE", key, "-inf", int(now_s))]

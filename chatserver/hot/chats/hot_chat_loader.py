@@ -41,7 +41,7 @@ def _digest_of(message: frames.Message) -> str:
 
 
 class HotChatLoader:
-    """Writes data of the warm tier to Redis, unless Redis has it already."""
+    """Writes data of the warm tier to Redis if Redis does not have it."""
 
     def __init__(self, hot: HotClient, clock: Clock | None = None) -> None:
         self._hot = hot
@@ -71,21 +71,20 @@ class HotChatLoader:
         changes: Sequence[MembershipChange] = (),
         places: Mapping[int, int] | None = None,
     ) -> bool:
-        """Load a chat in the current epoch; False if the caller has to read it again.
+        """Load a chat in the current epoch; return False if the caller has to read it again.
 
         `members` maps to (role, joined seq); `head` is the newest (seq, ts) of the warm tier, and
-        `newest` its last messages. `epoch` is the one in which all this was read: data read before
-        Redis lost the chat may miss a change that Redis had (promise P7). `large` is the version
-        with which it became a large chat, 0 if it is not large. `strictness` is the write policy
-        stored after the version in the `gate` field; `muted` maps muted users to the end of the
-        mute (`chatserver.domain.moderation`). `changes` are not in Redis yet and are applied with
-        the load. `places` maps versions of other changes to their first seqs, where some tier has
-        the entries.
+        `newest` its last messages. `epoch` is the epoch in which the data was read: data read
+        before Redis lost the chat may lack a change that Redis had (promise P7). `large` is the
+        version with which it became a large chat, 0 if it is not large. `strictness` is the write
+        policy stored after the version in the `gate` field; `muted` maps muted users to the end of
+        the mute (`chatserver.domain.moderation`). `changes` are not in Redis yet and are applied
+        with the load. `places` maps versions of other changes to their first seqs.
 
         Guarantees:
             Order: seq and ts continue above all values that either tier has assigned (promise P3).
-            Idempotent: references of `newest` are recognized, those of messages for `ref_ttl_s`; a
-            chat that is already loaded stays unchanged.
+            Idempotent: a chat that is already loaded is not changed. References of `newest` are
+            recognized for `ref_ttl_s`.
             Atomic: no reader finds the chat loaded without the `changes`; their new members read
             nothing from before the entry of their join.
         """
@@ -117,7 +116,7 @@ class HotChatLoader:
             large,
             REF_TTL_S,
             generation_phase(chat),
-            # Newest first: Redis drops the last ones.
+            # Newest first, because the script drops the last ones.
             ",".join(f"{number}:{first}" for number, first in sorted((places or {}).items())[::-1]),
         ]
         newcomers = {user for change in changes for user in change.newcomers}
@@ -169,17 +168,17 @@ class HotChatLoader:
         return parse_changed(await self._hot.call("HGET", self._hot.keys.chat(chat), "changed"))
 
     async def get_seq(self, chat: ChatId) -> Seq:
-        """Return the newest seq that Redis has of a chat, even an unloaded one; 0 if none."""
+        """Return the newest seq of a chat in Redis, even if it is not loaded; 0 if none."""
         return Seq(int(await self._hot.call("HGET", self._hot.keys.chat(chat), "seq") or 0))
 
     async def note_unfinished(self, chat: ChatId) -> None:
-        """Record that a membership change of the chat has started and has to be finished."""
+        """Record that `workers.repair` has to finish a membership change of the chat."""
         await HotMembership(self._hot).begin(chat, 0)
 
     def epoch_of_chat(self, chat: ChatId) -> Epoch:
-        """Return the epoch for loading a chat; get it before reading the chat."""
+        """Return the epoch for loading a chat; call this before reading the chat."""
         return self._hot.epoch_of(self._hot.keys.partition_of(chat))
 
     def epoch_of_user(self, user: UserId) -> Epoch:
-        """Return the epoch for loading a user state; get it before reading the directory."""
+        """Return the epoch for loading a user state; call this before reading the user."""
         return self._hot.epoch_of(self._hot.keys.partition_of(user))

@@ -1,9 +1,9 @@
 """Large-chat subscriptions of gateways, and the large chats of each user.
 
-Data: ``{pN}:watchers:<chat>`` (zset, gateway → expiry by the Redis clock), where the commit looks
-up the gateways to notify; ``{pN}:large:<user>`` (hash, chat → ``<inbox seq>:<since>``, with
-``:<until>`` after the end; see `LargePlace`). Entries of a dead gateway expire without a refresh,
-and mail to it until then is dropped.
+Data: ``{pN}:watchers:<chat>`` (zset, gateway → expiry by the Redis clock) has the gateways that a
+commit notifies. ``{pN}:large:<user>`` (hash, chat → ``<inbox seq>:<since>``, followed by
+``:<until>`` after the end) has the periods in `LargePlace`. A gateway refreshes its entries; those
+of a dead gateway expire, and mail to it is dropped.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class LargeChatSubscriptions:
         """Subscribe this gateway to chats for another `ttl_s`; return the heads of the chats.
 
         Guarantees:
-            Order: every entry above the returned head is sent here. If `user` is a member at that
-            head, the entry that ends the membership lies above it, too.
+            Order: every entry above the returned head is sent to this gateway. If `user` is a
+            member at that head, the entry that ends the membership is above it, too.
         """
         return await self._run(chats, self._ttl_ms, user or "")
 
@@ -84,8 +84,7 @@ class LargeChatSubscriptions:
         return [heads[chat] for chat in chats]
 
     async def list_gateways(self, chat: ChatId) -> list[GatewayId]:
-        """Return the gateways with sessions of the chat, even if they died less than `ttl_s`
-        ago."""
+        """Return the gateways with sessions of the chat; some may have died within `ttl_s`."""
         names = await self._hot.call("ZRANGE", self._hot.keys.watchers(chat), 0, -1)
         return [GatewayId(name.decode()) for name in names]
 
@@ -103,9 +102,9 @@ class LargeChatSubscriptions:
         return None if value is None else _parse_places(value)[0]
 
     async def find_since(self, user: UserId, chat: ChatId, told: Seq) -> Seq | None:
-        """Return the start of the period that ended at inbox seq `told` of the user.
+        """Return the start of the user's period whose end was notified at inbox seq `told`.
 
-        None if it is no longer known: the chat had too many transitions since.
+        None if the period is no longer stored, because the chat had too many transitions since.
         """
         value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
         places = [] if value is None else _parse_places(value)

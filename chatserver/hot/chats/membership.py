@@ -1,8 +1,8 @@
 """Membership in the hot tier: changes of members, and read access checks.
 
-Data: ``{pN}:members:<chat>`` the members; ``{pN}:turnover:<chat>`` the users still to be notified
-of a join or leave; ``{pN}:changing`` the changes in progress, so that `workers.repair` finishes a
-change that a dead process left between the directory and Redis.
+Data: ``{pN}:members:<chat>`` has the members, and ``{pN}:turnover:<chat>`` the pending notices of
+joins and leaves. ``{pN}:changing`` has the changes in progress, so that `workers.repair` can finish
+a change that a dead process has written to the `directory` table but not to Redis.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from chatserver.hot.redis.scripts import Value, load_script
 OVERDUE_MAX = 100  # per call
 LOADS_MAX = 3
 PERIODS_CACHED_MAX = 10_000
-UNSTORED_S = 5.0  # entries stored by then need one check
+UNSTORED_S = 5.0  # interval of checks whether the entries of changes are stored
 _CLOSED = 0
 
 
@@ -119,7 +119,7 @@ class HotMembership:
         return name
 
     async def end(self, name: str) -> None:
-        """Delete the record of a change that is finished, or was not made."""
+        """Delete the record of a change that is finished or was not made."""
         chat = ChatId(name.partition(":")[0])
         key = self._keys.changing(self._keys.partition_of(chat))
         await self._hot.call("ZREM", key, name)
@@ -131,7 +131,7 @@ class HotMembership:
         await self._hot.call("ZADD", key, "NX", due_ms, f"{chat}:unstored")
 
     async def list_overdue(self, partition: int) -> tuple[list[tuple[ChatId, str]], bool]:
-        """Return (chat, record name) of overdue changes, whose process died.
+        """Return (chat, record name) of overdue changes.
 
         Also returns whether any change is pending.
         """
@@ -150,7 +150,7 @@ class HotMembership:
     # a single change
 
     async def find_digest(self, chat: ChatId, sender: UserId, ref: Ref) -> str | None:
-        """Return the digest of the operation of `sender` with `ref`; None if it is unknown."""
+        """Return the digest of the request of `sender` with `ref`; None if it is not stored."""
         return (await self.find_reference(chat, sender, ref)).digest
 
     async def find_reference(self, chat: ChatId, sender: UserId, ref: Ref) -> FoundReference:
@@ -169,13 +169,13 @@ class HotMembership:
         )
 
     async def apply(self, change: MembershipChange) -> Seq | None:
-        """Apply a change and return the seq of its first entry; None: load the chat first.
+        """Apply a change and return the seq of its first entry; None if the chat is not loaded.
 
-        0 means that a later change has been applied already.
+        0 means that a later change has already been applied.
 
         Guarantees:
-            From here on no commit uses the previous membership (promise P7).
-            Idempotent: a repeat, or a change older than the last one, does nothing.
+            After it returns, no commit uses the previous membership (promise P7).
+            Idempotent: a change that is not newer than the last one has no effect.
         """
         given = change_input(self._hot, change)
         script = load_script("change_members")
@@ -185,11 +185,11 @@ class HotMembership:
         return None if code == _CLOSED else Seq(int(place[0]) if place else 0)
 
     async def restrict(self, chat: ChatId, version: int, strictness: str) -> bool:
-        """Set the write policy of a chat as of `version`; False if it has to be loaded first.
+        """Set the write policy of a chat as of `version`; return False if it is not loaded.
 
         Guarantees:
-            From here on no commit accepts a sender whom the policy prevents from writing.
-            Idempotent: a repeat, or a change older than the last one, does nothing.
+            After it returns, no commit accepts a sender whom the policy prevents from writing.
+            Idempotent: a policy that is not newer than the last one has no effect.
         """
         partition = self._keys.partition_of(chat)
         reply = await self._hot.run(
@@ -206,9 +206,9 @@ class HotMembership:
             await self._hot.call("HDEL", key, *(turn.field for turn in turns))
 
     async def find_head(self, chat: ChatId, users: Sequence[UserId] = ()) -> ChangedChatHead | None:
-        """Return the head of a chat and the places of its last changes; None if it is not loaded.
+        """Return the head of a chat and the seqs of its last changes; None if it is not loaded.
 
-        `users`: users whose first seq is returned, if they are members.
+        The result also has the first seqs of those of `users` who are members.
 
         Guarantees:
             Atomic.
@@ -230,7 +230,7 @@ class HotMembership:
 
 
 class PeriodSource(Protocol):
-    """Source of earlier membership periods, in the directory."""
+    """Source of earlier membership periods."""
 
     async def find_periods(self, chat: ChatId, user: UserId) -> Periods: ...
 
@@ -244,7 +244,7 @@ class MemberCheck:
         self._hot = hot
         self._audiences = audiences
         self._periods = periods
-        # Immutable while this membership lasts, so never outdated.
+        # Immutable during this membership, so never outdated.
         self._cache: collections.OrderedDict[tuple[ChatId, UserId, Seq], Periods] = (
             collections.OrderedDict()
         )
@@ -257,7 +257,7 @@ class MemberCheck:
             Cost: one Redis round trip; the chat is loaded if necessary.
 
         Raises:
-            NotFound: no such chat, or not a member: the caller must not learn which.
+            NotFound: no such chat, or not a member; the error does not reveal which.
         """
         hot, keys = self._hot, self._hot.keys
         for _ in range(LOADS_MAX):
@@ -282,11 +282,11 @@ class MemberCheck:
         """Return the range that a member may read, with their earlier periods.
 
         Guarantees:
-            Cost: nothing for members who read from the start, else one GetItem for each membership;
-            this process caches the newest `PERIODS_CACHED_MAX`.
+            Cost: none for members who may read from the start, otherwise one GetItem per
+            membership; this process caches the newest `PERIODS_CACHED_MAX`.
 
-        Raises:
-            Unavailable: the directory does not answer.
+            Raises:
+                Unavailable: DynamoDB does not respond.
         """
         if not reader.lacks_periods or self._periods is None:
             return reader

@@ -16,9 +16,9 @@ EVERYBODY = "+"  # instead of a user id: the chat itself became large or small
 class MembershipNotice(NamedTuple):
     """A join or leave of a user at chat seq `seq`, or a large-chat transition.
 
-    A user who left still has to receive the entries above `after`. Without a user: all members have
-    to be notified that the chat became large or small above `seq`. `is_large`: the chat was large
-    at the join or leave; or it became large.
+    A user who left still has to receive the entries above `after`. Without a user, the chat became
+    large or small above `seq`, and all members have to be notified. `is_large`: the chat was large
+    at the join or leave, or it became large.
     """
 
     field: str
@@ -31,7 +31,7 @@ class MembershipNotice(NamedTuple):
 
 
 def parse_turns(reply: Sequence[bytes]) -> list[MembershipNotice]:
-    """Parse the fields of a chat's turnover, in the order of the changes.
+    """Parse the pending notices of a chat, in the order of the changes.
 
     Within one change, joins and leaves come before the large-chat transition.
     """

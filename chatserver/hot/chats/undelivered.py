@@ -1,9 +1,9 @@
 """Fan-out completion: removes completely delivered chats from ``{pN}:undelivered``.
 
-Fan-out is finished when every inbox has the entries and every gateway has been notified. The
-removal runs after all mail sent before, so that a process that dies between the two leaves the chat
-listed. On one connection the call order guarantees that. Mailboxes of a cluster are on other nodes,
-so the removal waits for their replies.
+Fan-out is finished when every inbox has the entries and every gateway has been notified. A chat is
+removed only after the mail, so that it stays listed if the process dies between the two. With a
+single server, the order of calls on the connection guarantees this. In a cluster, mailboxes are on
+other nodes, so the removal waits for their replies.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class UndeliveredChats:
         """
         if not self._soon:
             loop = asyncio.get_running_loop()
-            # Two ticks later: mail is flushed one tick later, and must be on the wire before.
+            # Two ticks later, because mail is flushed one tick later and must be sent first.
             loop.call_soon(loop.call_soon, self._flush)
         self._soon[chat] = upto
 
@@ -61,7 +61,7 @@ class UndeliveredChats:
         """Remove chats after the mail has been sent. A chat with newer commits stays listed.
 
         Raises:
-            Unavailable: Redis does not answer, or mail was lost; `workers.repair` finds the chat.
+            Unavailable: Redis does not respond, or mail was lost; `workers.repair` continues.
         """
         if not self._hot.is_ordered:
             await self._mailbox_writer.posted()

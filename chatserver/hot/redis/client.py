@@ -50,8 +50,7 @@ EPOCHS_CHECKED_MAX = 64  # partitions checked per interval
 class HotClient(abc.ABC):
     """Connection of one process to the hot tier. Created by `open_hot`."""
 
-    # True if all calls reach Redis in call order, whatever their keys. False if only calls of the
-    # same partition do.
+    # True if all calls reach Redis in call order; False if only calls of the same partition do.
     is_ordered: bool
 
     def __init__(self, settings: config.Redis) -> None:
@@ -67,7 +66,7 @@ class HotClient(abc.ABC):
         self.address = Address(settings.url)
         self.name = self.address.name
         self._durable = Durable(settings.wait_replicas, settings.wait_fsync)
-        # Shorter than the deadline of a call: calls behind it on the connection wait, too.
+        # Shorter than the deadline of a call, because later calls on the connection wait, too.
         self._wait = self._durable.command(self.wait_ms)
 
     # calls
@@ -75,7 +74,7 @@ class HotClient(abc.ABC):
     @property
     @abc.abstractmethod
     def is_up(self) -> bool:
-        """True while Redis answers and the epoch is known; for a cluster: any part of it."""
+        """True while Redis responds and the epoch is known; for a cluster, of any partition."""
 
     @abc.abstractmethod
     def send(self, on_reply: OnReply, *args: Value) -> None:
@@ -83,16 +82,16 @@ class HotClient(abc.ABC):
 
         Guarantees:
             Order: calls on keys of the same partition run in call order; see `is_ordered`.
-            Answer: `on_reply` runs exactly once, later. After `Unavailable` the call may have run.
+            Reply: `on_reply` runs exactly once, later. After `Unavailable`, the call may have run.
         """
 
     def commit(self, on_reply: OnReply, *args: Value) -> None:
-        """Send a call that must be durable before a client gets its acknowledgment; like `send`.
+        """Send a call that must be durable before its reply; see `send`.
 
         Guarantees:
-            Durability: with `redis.wait_replicas`, a reply means that so many replicas have the
-            write; with `redis.wait_fsync`, that it is on the disk of Redis. Otherwise `on_reply`
-            gets `Unavailable`, and the call may have run.
+            Durability: with `redis.wait_replicas`, a reply means that this number of replicas have
+            the write; with `redis.wait_fsync`, that it is on disk. Otherwise, `on_reply` gets
+            `Unavailable`, and the call may have run.
         """
         if self._durable.is_on:
             self._send_and_wait(on_reply, args)
@@ -107,7 +106,7 @@ class HotClient(abc.ABC):
         """Send a call and return its reply.
 
         Guarantees:
-            Order: as `send`.
+            Order: see `send`.
             Cancellation: the call may still run; its reply is dropped.
 
         Raises:
@@ -129,7 +128,7 @@ class HotClient(abc.ABC):
         *,
         is_commit: bool = False,
     ) -> Any:
-        """Run a script with the names from its header; load it again if Redis lost it.
+        """Run a script with inputs by name; load it again if Redis lost it.
 
         `is_commit`: the reply must be durable; see `commit`.
         """
@@ -144,11 +143,11 @@ class HotClient(abc.ABC):
     async def transaction(self, *calls: tuple[Value, ...]) -> list[Any]:
         """Run calls on keys of one partition atomically, and return their replies.
 
-        A full Redis runs them, too: use it only for bounded data, or to free memory. A call without
-        a key, such as TIME, runs on the server of the other keys.
+        A Redis that is out of memory runs them, too: use this only for bounded data or to free
+        memory. A call without a key, such as TIME, runs on the server of the other keys.
 
         Raises:
-            Unavailable: as `call`.
+            Unavailable: see `call`.
         """
         replies: list[Any] = await self._answer_of(
             functools.partial(self._send_script, load_script("transaction")), calls
@@ -163,7 +162,7 @@ class HotClient(abc.ABC):
         return replies
 
     async def time_ms(self, key: str) -> int:
-        """Return the time of the Redis server that holds `key`: process clocks may differ."""
+        """Return the time of the Redis server that holds `key`, as process clocks may differ."""
         _, (seconds, micros) = await self.snapshot(("EXISTS", key), ("TIME",))
         return int(seconds) * 1000 + int(micros) // 1000
 
@@ -208,9 +207,8 @@ class HotClient(abc.ABC):
     def whole_epoch(self) -> Epoch:
         """The epoch reported to devices; it changes when the epoch of any partition changes.
 
-        A user's inbox may be in a partition without data loss, and a chat of theirs in one with
-        data loss. The sender must learn of the loss, to send again the messages that were acked and
-        not stored (promise P1).
+        Data loss may affect the partition of a chat but not that of a member's inbox. All devices
+        must detect the loss, to resend messages that were acked but not stored (promise P1).
         """
         if self._whole_of != self.epochs:
             self._whole_of = list(self.epochs)
@@ -220,7 +218,7 @@ class HotClient(abc.ABC):
     def device_epoch(self, epoch: Epoch) -> Epoch:
         """Return the epoch to report to devices instead of the epoch of a partition.
 
-        An epoch of no current partition is returned unchanged: no device has it.
+        An epoch that no partition has is returned unchanged.
         """
         return self.whole_epoch if epoch in self.epochs else epoch
 
@@ -235,7 +233,7 @@ class HotClient(abc.ABC):
         """
 
     async def within(self, call: Awaitable[Any]) -> Any:
-        """Await a call of a blocking client, with a deadline; TimeoutError is an OSError."""
+        """Await a call of a blocking client, with a deadline. Raises TimeoutError, an OSError."""
         async with asyncio.timeout(self.settings.call_timeout_s + 5):
             return await call
 
@@ -257,7 +255,7 @@ class HotClient(abc.ABC):
     async def watch_epochs(self) -> None:
         """Check every second that the epochs of some partitions still exist, until cancelled.
 
-        Also check that Redis accepts writes: it refuses them while it cannot persist them to disk.
+        Also check that Redis accepts writes, which it refuses while it cannot save to disk.
         """
         partitions = itertools.cycle(range(self.settings.partitions))
         count = min(self.settings.partitions, EPOCHS_CHECKED_MAX)
@@ -294,10 +292,10 @@ class HotClient(abc.ABC):
             log.info("hot.writes_resumed", redis=name)
 
     async def _find_refusal(self, key: str) -> str:
-        """Return why Redis refuses a write; empty if it accepts it or does not answer.
+        """Return why Redis refuses writes; empty if it accepts them or does not respond.
 
-        The probe changes no data. Redis refuses it for the same reasons as a message, full memory
-        included.
+        The probe changes no data. Redis refuses it for the same reasons as a message, such as full
+        memory.
         """
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
@@ -314,7 +312,7 @@ class HotClient(abc.ABC):
         """Read the epoch of a partition again, because Redis reports an epoch other than `epoch`.
 
         Raises:
-            Unavailable: always; the caller has to repeat what it began in that epoch.
+            Unavailable: always; the caller has to restart its operation in the new epoch.
         """
         if epoch == self.epochs[partition]:
             log.warning("hot.epoch_lost", redis=self.name, partition=partition)
@@ -323,18 +321,18 @@ class HotClient(abc.ABC):
 
     @abc.abstractmethod
     def doubt(self, partition: int) -> None:
-        """Read the epoch of a partition again: Redis lost it, or has another one."""
+        """Read the epoch of a partition again, because Redis lost it or has another one."""
 
     @abc.abstractmethod
     async def close(self) -> None:
         """Close all connections."""
 
     def _blocking_client_at(self, address: Address) -> redis.asyncio.Redis:
-        """Return a client without its own retries: they would repeat calls that already ran."""
+        """Return a client without retries, which could repeat calls that already ran."""
         client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(
             address.url,
-            # `within` sets the deadline: redis-py's own uses wait_for, which in Python 3.11
-            # can swallow a cancellation, and then a reader never ends.
+            # `within` sets the deadline: redis-py uses wait_for, which in Python 3.11 can lose
+            # a cancellation, so that a reader never ends.
             socket_timeout=None,
             socket_connect_timeout=self.settings.call_timeout_s,
             retry=Retry(NoBackoff(), 0),
@@ -345,8 +343,8 @@ class HotClient(abc.ABC):
     async def _learn_epoch(self, wire: Wire, partition: int, life: str, came_from: str) -> Epoch:
         """Return the epoch of a partition; a new one if its server may have lost recent writes.
 
-        `came_from`: the replication id under which the partition was served before, if it moved
-        from there without data loss.
+        `came_from`: replication id of the previous server, if the partition moved without data
+        loss.
         """
         script = load_script("ensure_epoch")
         keys, args = script.bind(
@@ -362,7 +360,7 @@ class HotClient(abc.ABC):
                 "partitions": self.settings.partitions,
             },
         )
-        # Not EVALSHA: this runs rarely, and Redis may have lost the script.
+        # EVAL, not EVALSHA: this runs rarely, and Redis may have lost the script.
         epoch, partitions = await call_on(wire, "EVAL", script.source, len(keys), *keys, *args)
         if partitions != self.settings.partitions:
             raise ConfigError(

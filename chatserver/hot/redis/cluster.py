@@ -8,9 +8,8 @@
 
 The epoch of a partition is stored with the replication id (`life`) of the node that wrote it last.
 A promoted or restarted node has another replication id, so its partitions get another epoch: it may
-have lost recent writes. A slot that was migrated normally also changes its node, but loses nothing.
-Its epoch stays if this process can prove that; see `ClusterClient._proven_origin`. Decision record
-0004.
+have lost recent writes. A normal slot migration also changes the node, but loses nothing. The epoch
+stays if this process can prove that; see `ClusterClient._proven_origin` and decision 0004.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from chatserver.hot.redis.wire import OnReply, Reply, Wire, key_in
 log = structlog.get_logger()
 
 REFRESH_S = 1.0  # refresh interval of the cluster map while all slots are served
-_REFRESH_DOWN_S = 0.15  # refresh interval while a node does not answer
+_REFRESH_DOWN_S = 0.15  # refresh interval while a node does not respond
 _REFRESH_PAUSE_S = 0.005  # minimum pause between two refreshes
 _ASKED_MAX = 12  # addresses tried when no connection is left
 
@@ -109,7 +108,7 @@ class ClusterClient(HotClient):
             wire.send(on_reply, *args)
 
     def _send_to_all(self, on_reply: OnReply, args: Sequence[Value]) -> None:
-        """Send a call to all nodes. A failed node is skipped: reconnecting prepares it."""
+        """Send a call to all nodes. A failed node is skipped: it is prepared on reconnect."""
         wires = [node.wire for node in self._nodes.values() if node.wire is not None]
         if not wires:
             asyncio.get_running_loop().call_soon(on_reply, self._down())
@@ -186,7 +185,6 @@ class ClusterClient(HotClient):
             self._start_keeper(node)
 
     async def _read_view_once(self, address: Address) -> View:
-        """Return the view of a node without a permanent connection."""
         wire = await open_wire(address, self.settings)
         async with in_time(wire, self.settings):
             await log_in(wire, address)
@@ -195,7 +193,7 @@ class ClusterClient(HotClient):
         return view
 
     async def _ask(self, wire: Wire, address: Address) -> View:
-        # Replication id first: if it changes between the two calls, the next refresh detects that.
+        # The replication id first: if it changes between the calls, the next refresh detects that.
         life = await read_life(wire)
         try:
             text = await call_on(wire, "CLUSTER", "NODES")
@@ -209,7 +207,7 @@ class ClusterClient(HotClient):
         return parse_view(text.decode(), address.host, life=life, by_name=address.is_tls)
 
     async def _open(self, node: Node) -> None:
-        """Connect to a node; its calls are allowed once their epochs are known."""
+        """Connect to a node; calls are allowed once the epochs are known."""
         wire = await open_wire(node.address, self.settings)
         async with in_time(wire, self.settings):
             await log_in(wire, node.address)
@@ -274,7 +272,7 @@ class ClusterClient(HotClient):
         }
 
     def doubt(self, partition: int) -> None:
-        """Have the next refresh read the epochs of the slot again; see `HotClient.doubt`."""
+        """Make the next refresh read the epochs of the slot again; see `HotClient.doubt`."""
         self._signed.pop(slot_of(self.keys.epoch(partition)), None)
         self.refresh_soon()
 
@@ -314,7 +312,7 @@ class ClusterClient(HotClient):
         return failures
 
     async def _ask_all(self) -> dict[str, View]:
-        """Return the views of all masters by id; if none answers, those of any reachable nodes."""
+        """Return the views of all masters by id; if none responds, of any reachable nodes."""
         nodes = [node for node in self._nodes.values() if node.wire is not None]
         asked = (self._ask(node.wire, node.address) for node in nodes if node.wire is not None)
         views: dict[str, View] = {}
@@ -334,7 +332,6 @@ class ClusterClient(HotClient):
         return {view.me: view for view in found if isinstance(view, View)}
 
     def _update_nodes(self, views: Iterable[View]) -> None:
-        """Connect to new masters, and drop nodes that are no longer masters."""
         members: dict[str, Member] = {}
         for view in views:
             for member in view.members.values():
@@ -421,14 +418,13 @@ class ClusterClient(HotClient):
         )
 
     def _proven_origin(self, slot: int, node: Node, views: dict[str, View]) -> str:
-        """Return the replication id from which a slot provably moved without loss; else "".
+        """Return the replication id from which a slot provably moved without loss, or "".
 
-        Two conditions hold then. First, the source node is still a healthy master, both in its own
-        view and in the view of the slot's new node, and has the replication id under which the
-        slot's epoch was written: so it lost no writes. Second, the first view of the new
-        node with its current replication id shows no part of the slot, or the epoch was written
-        there under that id: so the new node has lost no writes either. Without this proof, the
-        partition gets another epoch.
+        The proof has two conditions. First, the source node has lost no writes: it is still a
+        healthy master, both in its own view and in that of the slot's new node, and has the
+        replication id under which the slot's epoch was written. Second, the new node has lost no
+        writes: its first view with its current replication id shows no part of the slot, or the
+        epoch was written there under that id. Without this proof, the partition gets another epoch.
         """
         source_id, life = self._signed.get(slot, ("", ""))
         source, target = views.get(source_id), views.get(node.id)

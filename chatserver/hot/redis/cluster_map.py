@@ -1,8 +1,8 @@
 """Slot owners of a Redis Cluster, computed from the views of its nodes. Pure: no I/O.
 
-Every node has its own view, and after a failover or a slot migration views differ for a moment. The
-claim with the highest config epoch wins: a node that was promoted or took a slot over has a higher
-one than the previous owner of the slot.
+Every node has its own view, and views differ for a moment after a failover or a slot migration. The
+claim with the highest config epoch wins: a promoted node, or the target of a migration, has a
+higher one than the previous owner of the slot.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from chatserver.hot.redis.replies import call_on
 from chatserver.hot.redis.scripts import all_scripts
 from chatserver.hot.redis.wire import Wire
 
-REDIS_VERSION_MIN = 7  # the first version whose scripts declare whether a full Redis may run them
+REDIS_VERSION_MIN = 7  # the first version with script flags such as allow-oom
 
 
 class Address:
@@ -45,7 +45,7 @@ class Address:
 
     @property
     def name(self) -> str:
-        """Name of the server in errors and logs: without secrets."""
+        """Name of the server in errors and logs, without secrets."""
         return self.path or f"{self.host}:{self.port}"
 
     def credentials(self) -> list[str]:
@@ -69,7 +69,7 @@ async def open_wire(address: Address, settings: config.Redis) -> Wire:
     """Open a connection.
 
     Raises:
-        Unavailable: no server answers; the message explains how to start one.
+        Unavailable: no server responds; the message explains how to start one.
     """
     loop = asyncio.get_running_loop()
 

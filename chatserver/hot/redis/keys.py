@@ -1,6 +1,6 @@
-"""Redis key names: the only place that builds them.
+"""Redis key names; no other module builds keys.
 
-``{pN}`` is the hash tag of a partition: all keys of one chat, or of one user, share a slot, so one
+``{pN}`` is the hash tag of a partition. All keys of one chat, or of one user, share a slot, so one
 script may use them together. ``N = crc16(id) % partitions``; ids cannot contain ``{``, ``}`` or
 ``:`` (see `chatserver.domain.ids`), so keys never collide.
 
@@ -16,7 +16,7 @@ script may use them together. ``N = crc16(id) % partitions``; ids cannot contain
 |                         |        | ``s:<sender>``: the newest seq of a sender                  |
 | ``{pN}:members:<chat>`` | hash   | user → ``<role>:<joined seq>``                              |
 | ``{pN}:turnover:<chat>`` | hash  | ``<version>:<user>`` → ``in:<seq>``, ``out:<seq>:<after>``: |
-|                         |        | joins and leaves to notify the user of                      |
+|                         |        | pending notices of joins and leaves                         |
 | ``{pN}:log:<chat>``     | stream | ``<seq>-0``: timestamp → ``receiver\\n`` and message tail   |
 | ``{pN}:refs-even:<chat>``,                                                                    |
 | ``{pN}:refs-odd:<chat>`` | hash | digest of (sender, ref) → place of the entry with this ref;    |
@@ -44,14 +44,14 @@ script may use them together. ``N = crc16(id) % partitions``; ids cannot contain
 |                         |        | ``s:<login>``; expires                                      |
 | ``{pN}:limit:<kind>:<subject>`` | hash | a token bucket: ``tokens``, ``at``; expires when full   |
 | ``{pN}:room:<user>``    | string | number of groups that the user may still join; expires      |
-| ``{pN}:login-attempts:<user>:<source>`` | hash | of a network or device for an account: |
+| ``{pN}:login-attempts:<user>:<source>`` | hash | attempts of a network or device:       |
 |                         |        | ``tokens``, ``at``; expires when full                       |
-| ``{pN}:guesses:<user>`` | hash   | those of all unknown devices; expires when full             |
+| ``{pN}:guesses:<user>`` | hash   | attempts of all unknown devices; expires when full          |
 | ``{pN}:answer:<name>``  | string | stored response for an idempotency key; expires             |
 | ``{pN}:answers:<user>`` | set    | names of responses that may contain data of the user;       |
 |                         |        | expires                                                     |
 | ``{pN}:gateways``       | zset   | gateway → time at which it counts as dead (ms)              |
-| ``{pN}:where``          | hash   | user → gateways, comma separated: a copy of ``online``      |
+| ``{pN}:where``          | hash   | user → gateways, comma-separated; a copy of ``online``      |
 | ``{pN}:watchers:<chat>`` | zset  | gateways with sessions of a large chat → expiry (ms)        |
 | ``{pN}:large:<user>``   | hash   | chat → ``<inbox seq>:<since>:<until>``, the newest periods  |
 | ``{pN}:lease:<work>``   | hash   | ``owner``, ``token``, ``until_ms``                          |
@@ -109,7 +109,7 @@ SLOTS = 16_384  # number of slots in a Redis Cluster
 
 
 def slot_of(key: str | bytes) -> int:
-    """Return the Redis Cluster slot of a key: that of its hash tag, if it has one."""
+    """Return the Redis Cluster slot of a key, based on its hash tag if it has one."""
     name = key.encode() if isinstance(key, str) else key
     start = name.find(b"{") + 1
     end = name.find(b"}", start)

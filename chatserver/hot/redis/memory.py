@@ -14,7 +14,7 @@ from chatserver.hot.redis.client import HotClient
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Memory:
-    """One master: total memory in use, overhead included, and number of keys."""
+    """Total memory in use, including overhead, and number of keys of one master."""
 
     server: str
     bytes: int
@@ -25,7 +25,7 @@ async def list_memory(hot: HotClient) -> list[Memory]:
     """Return the memory usage of each master; in a cluster, of masters that hold a partition.
 
     Raises:
-        Unavailable: one of them does not answer.
+        Unavailable: one of them does not respond.
     """
     found: dict[str, Memory] = {}
     for partition in range(hot.keys.partitions):

@@ -60,7 +60,7 @@ class Durable:
     def command(self, wait_ms: int) -> tuple[Value, ...]:
         """Return the command to send after a call."""
         if self.fsync:
-            # WAITAOF counts a replica only once the write is on the replica's disk.
+            # WAITAOF counts a replica only after the write is on the replica's disk.
             return ("WAITAOF", 1, self.replicas, wait_ms)
         return ("WAIT", self.replicas, wait_ms)
 
@@ -80,7 +80,7 @@ class Durable:
 
 
 def set_future(future: asyncio.Future[Any]) -> OnReply:
-    """Return a callback that sets a future from a reply; a finished future ignores it."""
+    """Return a callback that sets a future from a reply; a finished future is not changed."""
 
     def on_reply(reply: Reply) -> None:
         if future.done():
@@ -97,7 +97,7 @@ def set_future(future: asyncio.Future[Any]) -> OnReply:
 
 
 async def call_on(wire: Wire, *args: Value) -> Any:
-    """Send a call on one connection and return its reply; raises as `HotClient.call`."""
+    """Send a call on one connection and return its reply; see `HotClient.call` for errors."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     wire.send(set_future(future), *args)
     return await future

@@ -1,8 +1,8 @@
-"""Lua script loader: one file per script, loaded once, arguments checked against the file header.
+"""Lua script loader: loads each script once, and checks arguments against the file header.
 
 A header declares the inputs of the script: ``-- key NAME TYPE``, ``-- arg NAME TYPE``, and for
-batch scripts ``-- item key …`` and ``-- item arg …`` (``more key``/``more arg``: a variable number
-after an item). Callers pass inputs by name; an undeclared name fails immediately.
+batch scripts ``-- item key …`` and ``-- item arg …`` (``more key`` and ``more arg``: a variable
+number after an item). Callers pass inputs by name; an undeclared name fails immediately.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def load_script(name: str) -> Script:
 def combine(*scripts: Script) -> str:
     """Return the source of a script that runs several scripts in order, as one atomic call.
 
-    KEYS are those of all scripts. ARGV starts with the number of keys and of arguments of each
-    script. The script returns the reply of each.
+    KEYS has the keys of all scripts. ARGV starts with the numbers of keys and arguments of each
+    script. The combined script returns the reply of each script.
     """
     parts = [
         f"local function {script.name}(KEYS, ARGV)\n{_body_of(script)}\nend\n"

@@ -1,8 +1,9 @@
 """Master discovery through Redis Sentinel.
 
-Sentinels promote a replica when the master does not answer. Each connection queries the Sentinels
-for the master, then checks the role of that server: the two can disagree for a moment. A promoted
-replica has another replication id, so a failover changes the epoch, as a restart does.
+Sentinels promote a replica when the master does not respond. Each new connection queries the
+Sentinels for the master, then checks the role of that server, because the two can disagree for a
+moment. A promoted replica has another replication id, so a failover changes the epoch, like a
+restart.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ async def find_master(address: Address, settings: config.Redis) -> Address:
     """Return the address of the master, with the credentials of `address`.
 
     Guarantees:
-        Cost: a connection to the first Sentinel that answers.
+        Cost: a connection to the first Sentinel that responds.
 
     Raises:
-        Unavailable: no Sentinel answers, or none knows a master of that name.
+        Unavailable: no Sentinel responds, or none has a master with the configured name.
     """
     why = ""
     for url in settings.sentinels:

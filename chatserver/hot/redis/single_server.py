@@ -1,4 +1,4 @@
-"""Client of a single Redis server: one `Wire`, reopened when it is lost.
+"""Client of a single Redis server: one connection, reopened when it is lost.
 
 With Sentinels (`chatserver.hot.redis.sentinels`), each new connection goes to the current master. A
 server that has become a replica is disconnected within a second.
@@ -56,7 +56,7 @@ class SingleClient(HotClient):
         self.send(judge, *self._wait)
 
     def blocking_client(self, key: str) -> redis.asyncio.Redis:
-        """Return a client for blocking reads; the key is irrelevant here."""
+        """Return a client for blocking reads of any key."""
         return self._blocking_client_at(self.address)
 
     async def connect(self) -> None:

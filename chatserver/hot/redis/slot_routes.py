@@ -1,4 +1,4 @@
-"""Routing of one slot's calls to the node that serves it: in order, and across slot migrations.
+"""Routing of a slot's calls to its node: in order, even during slot migrations.
 
 ::
 
@@ -10,8 +10,8 @@
 
 Invariants: calls of a slot run in call order, or not at all. A refused call fails if a later call
 has overtaken it. A call is repeated only if Redis reported that it did not run. A call of an
-earlier epoch never reaches another node. Bounds: at most `HELD_MAX` calls wait, none of them longer
-than the deadline of a call, or `MOVING_S_MAX` while the slot is being migrated.
+earlier epoch never reaches another node. Bounds: at most `HELD_MAX` calls wait, for no longer than
+the deadline of a call, or `MOVING_S_MAX` while the slot is being migrated.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Node:
         self.name = address.name
         self.wire: Wire | None = None
         self.life = ""
-        # The first view with this replication id, and the slots whose epochs were written here
-        # since. Other slots arrived later and lost no writes.
+        # The first view with this replication id, and the slots whose epochs were written to this
+        # node since then. Other slots arrived later and lost no writes.
         self.first_view: View | None = None
         self.signed: set[int] = set()
         self.keeper: asyncio.Task[None] | None = None
@@ -159,7 +159,7 @@ class Route:
         *,
         durable: Durable | None = None,
     ) -> None:
-        """Send a call; see `HotClient.send`. `durable`: its command is the last one."""
+        """Send a call; see `HotClient.send`. If `durable` is set, its command is the last one."""
         self._send(Call(on_reply, commands, self._loop.time(), self._life, durable))
 
     def _send(self, call: Call) -> None:
@@ -199,18 +199,18 @@ class Route:
     # controlled by the client
 
     def hold(self) -> None:
-        """Hold calls until `settle`: the node of the slot may have lost recent writes."""
+        """Hold calls until `settle`, because the slot's node may have lost recent writes."""
         self.is_settled = False
         self._hold()
 
     def settle(self, node: Node | None) -> None:
-        """Send calls to this node from now on; None: no node serves the slot."""
+        """Send calls to this node from now on; None means that no node serves the slot."""
         self.node = node
         self.is_settled = True
         self._stirred.set()
 
     def end_life(self) -> None:
-        """Fail pending calls that are not in flight: they belong to an earlier epoch."""
+        """Fail pending calls that were not sent, because they belong to an earlier epoch."""
         self._life += 1
         self._fail_all(
             self._take_all(), Unavailable("redis: the server was replaced while the call waited")
@@ -271,7 +271,7 @@ class Route:
         self._pause_s = min(self._pause_s * 2, _PAUSE_S_MAX)
 
     async def _try_first(self) -> None:
-        """Try the first call on the slot's node, then on its new node; keep it if refused."""
+        """Try the first call on the slot's node, then on its new node; keep the call if refused."""
         call, wire = self._held.popleft(), self.wire
         assert wire is not None
         reply = await self._try(call, wire, is_asking=False)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Acquires or renews a lease; a new holder gets a higher token than all before.
+-- Acquires or renews a lease; each new holder gets a higher token.
 --
 -- key lease   hash    owner, token, until_ms (on Redis's clock)
 -- arg owner   string

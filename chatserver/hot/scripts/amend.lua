@@ -1,9 +1,9 @@
 #!lua
 -- Commits an entry that changes a message: an edit, a delete for everyone, or a reaction. Checks
--- permissions, assigns the entry its place, and writes the new state of the message to the overlay.
+-- permissions, assigns seq and ts, and writes the new state of the message to the overlay.
 --
--- The message is read from the overlay, else from the log, else from `base`, which the caller read
--- from the warm tier. `chatserver.protocol.entry_rules` implements the same rule in Python.
+-- The message is read from the overlay, or else the log, or else `base`, which the caller read from
+-- the warm tier. `chatserver.protocol.entry_rules` implements the same rules in Python.
 --
 -- An entry that loses its text (a deleted message, an edit that a later one replaced) leaves the
 -- log and becomes a tombstone in the overlay. If the entry is only in the warm tier, the overlay
@@ -19,7 +19,7 @@
 -- key checkpoint   hash    `waiting`: number of entries in the backlog
 -- key undelivered  zset    chats with an unfinished fan-out
 -- key asides       zset    seqs of entries that never count as unread, the newest 500
--- key refs_odd     hash    as `refs_even`, odd generations
+-- key refs_odd     hash    like `refs_even`, odd generations
 -- arg epoch        string  current epoch of the partition
 -- arg gateway      string  calling gateway
 -- arg ref_ttl_s    integer TTL of a client reference
@@ -27,18 +27,18 @@
 -- arg reactions_max integer per message
 -- arg chat_id      string
 -- arg sender       string
--- arg name         bytes   rest of its place if the reference is new (`format_name`)
+-- arg name         bytes   rest of the entry's place if the reference is new (`format_name`)
 -- arg kind         string  edit, delete or reaction
 -- arg target       integer seq of the message
 -- arg body         bytes   new text, or emoji; empty removes the reaction
 -- arg tail         bytes   the entry's JSON without seq and ts
 -- arg base         bytes   the message's JSON from the warm tier, or empty
 -- arg asked        integer head of the chat before `base` was read
--- arg author       string  empty; else erase the message if it is of this user, whether or not the
---                          sender is a member, and even if it has expired
+-- arg author       string  empty, or erase the message if this user sent it, even if it has expired
+--                          or the sender of the entry is not a member
 -- arg ref          bytes   digest of sender and reference
 -- arg phase        integer seconds by which the chat's reference generations start earlier
--- arg readable     string  "1": the message is of an earlier membership of the sender
+-- arg readable     string  "1": the message is from an earlier membership period of the sender
 --
 -- returns {code, ...}
 --   1 seq ts size  committed; the caller does the fan-out. `size`: bytes of the overlay's entry
@@ -47,7 +47,7 @@
 --   5          the sender is not a member
 --   6          the backlog is full
 --   7 head     the message is not in the hot tier: read it from the warm tier, and call again
---   8          the sender may not do that to this message
+--   8          the sender may not change this message in this way
 --   9          the message is deleted or has expired
 --   10         the message has the maximum number of reactions
 --   11         the chat has no such message
@@ -100,7 +100,7 @@ local h = call('HMGET', chat_key, 'seq', 'ts', 'gate', 'history')
 if not h[3] or sub(h[3], 1, #epoch + 1) ~= epoch .. ':' then return {4} end
 local ref, ref_ttl_s, phase = ARGV[16], tonumber(ARGV[3]), tonumber(ARGV[17])
 local known = call('HGET', KEYS[4], ref) or call('HGET', KEYS[11], ref)
--- a retry is acked even if the sender has left the chat
+-- A retry is acked even if the sender has left the chat.
 if known then return {3, known} end
 local role = call('HGET', KEYS[2], sender)
 if not role and not is_erasure then return {5} end
@@ -110,15 +110,15 @@ if tonumber(call('HGET', KEYS[8], 'waiting') or 0) >= tonumber(ARGV[4]) then ret
 
 local head = tonumber(h[1])
 if tonumber(target) > head then return {11} end
--- from before the sender joined, and not visible to the sender
+-- The message is from before the sender joined, and not visible to the sender.
 if not is_erasure and ARGV[18] ~= '1' and h[4] ~= 'all'
     and tonumber(target) < (tonumber(joined) or 0) then
   return {11}
 end
 local json = call('HGET', over, target) or read_log(target)
 if not json then
-  -- `base` is valid if no change of the message can be missing from it: all entries
-  -- since then are still in the log, and the overlay keeps as much as the log
+  -- `base` is valid if it cannot lack a change of the message: all later entries are still
+  -- in the log, and the overlay keeps changes as long as the log
   local oldest = call('XRANGE', log, '-', '+', 'COUNT', 1)[1]
   local asked = tonumber(ARGV[14])
   local is_held = head == asked
@@ -171,7 +171,7 @@ local tail, replaced_ts = ARGV[12], 0
 local last_edit = kind ~= 'reaction' and message.edited_seq
 local edit_text = last_edit and format('%d', last_edit)
 local edit = last_edit and read_log(edit_text)
--- an edit that Redis lost: its seq was given to another entry
+-- Redis lost the edit, and another entry has its seq
 local is_other = edit and cjson.decode(edit).ts ~= message.edited_ts
 if last_edit and not is_other then
   replaced_ts = message.edited_ts

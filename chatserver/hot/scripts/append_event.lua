@@ -2,11 +2,11 @@
 -- Appends one event that is not a message (a read mark, a new chat) to inboxes.
 --
 -- key seqs       hash     user to newest inbox seq
--- key where      hash     user to gateways, comma separated
+-- key where      hash     user to gateways, comma-separated
 -- arg inbox_max  integer  events kept per inbox
 -- arg chat_id    string
 -- arg body       bytes    part of the event frame that all inboxes share
--- arg is_listed  string   "1" if the event lists a chat: skip inboxes where it is listed already
+-- arg is_listed  string   "1": the event lists a chat; skip inboxes where it is already listed
 -- arg mark       string   field of the user state with the last reported mark, or empty
 -- arg level      integer  mark in this event; users with the same or a higher mark are skipped
 -- item key box    hash    user state: chats and marks

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Changes the members and the name of a chat, and appends the entries that record it. A change that
--- was made before is not made again.
+-- Changes the members and the name of a chat, and appends the entries that record the change.
+-- Idempotent.
 --
--- The change may include a large-chat transition: entries up to here are still delivered the old
--- way, later ones the new way, and the members have to be notified.
+-- The change may include a large-chat transition. It applies to later entries, and members have to
+-- be notified of it.
 --
 -- key chat         hash     head of the chat
 -- key members      hash     user to "role:joined", with ":<until>m" appended if muted
@@ -16,16 +16,16 @@
 --                           was large; "version:+" to "up:seq" or "down:seq": notify all members
 -- key refs_even    hash     reference to place, even generations; see accept.lua
 -- key asides       zset     seqs of entries that never count as unread, the newest 500
--- key refs_odd     hash     as `refs_even`, odd generations
+-- key refs_odd     hash     like `refs_even`, odd generations
 -- arg epoch        string   current epoch of the partition
 -- arg chat_id      string
 -- arg version      integer  version of the membership after this change
 -- arg title        string   name of the chat, or empty
--- arg history      string   what members may read: "all", or from where they joined
+-- arg history      string   readable messages: "all", or those since the member joined
 -- arg ref_ttl_s    integer  TTL of a client reference
 -- arg ref          bytes    digest of sender and reference of the first entry
--- arg name         bytes    rest of its place (`format_name`)
--- arg large        integer  version with which the chat became large, 0 if it is not after this
+-- arg name         bytes    rest of that entry's place (`format_name`)
+-- arg large        integer  version with which the chat became large, 0 if it is small after this
 --                           change
 -- arg turn         string   transition with this change: "up" (large), "down" (small), or empty
 -- arg phase        integer  seconds by which the chat's reference generations start earlier
@@ -37,8 +37,8 @@
 -- item arg is_new  string   "1": was not a member before
 -- item arg tail    bytes    the entry's JSON without seq and ts
 --
--- returns {1, first seq, last seq} of the entries; {0} if the chat is not loaded in this epoch
--- (load it), {2} if a later change has been applied already
+-- returns {1, first seq, last seq} of the entries; {0} if the chat is not loaded in this epoch; {2}
+-- if a later change has already been applied
 local call, format, sub = redis.call, string.format, string.sub
 local chat, version = ARGV[2], tonumber(ARGV[3])
 local large, turn = ARGV[9], ARGV[10]
@@ -51,13 +51,13 @@ local had_version = tonumber(string.match(gate, ':(%d+)', #ARGV[1] + 1))
 local is_repeat = ARGV[12] == '1'
 if had_version > version and not is_repeat then return {2} end
 
--- entries that are in the log already: appended by this script, or loaded with the chat
+-- Are the entries already in the log, appended by this script or loaded with the chat?
 local first
 local changed = head[6] or ''
 local found_at, mark = string.match(',' .. changed, format(',%d:(%%d+)(%%a?)', version))
 if found_at then
   first = tonumber(found_at)
-  -- a chat loaded since has the members of the directory: the change is applied again
+  -- If the chat was loaded since, its members lack the change, which is applied again.
   if is_repeat or (had_version == version and mark ~= 'l') then
     return {1, first, first + count - 1}
   end
@@ -78,15 +78,15 @@ for i = 0, count - 1 do
     joined = tonumber(joined)
     local field, seq = format('%d:%s', version, user), format('%d', first + i)
     if role == '' then
-      -- the user still receives the entries up to this one, which is the last
+      -- The user still receives the entries up to this one.
       local after = math.max(tonumber(head[4]) or 0, tonumber(head[5]) or 0, (joined or 1) - 1)
-      -- a banned user who was not a member receives nothing
+      -- A banned user who was not a member receives nothing.
       if ARGV[15 + 4 * i] ~= '1' then
         call('HDEL', KEYS[2], user)
         call('HSET', KEYS[7], field, format('out:%s:%d', seq, after) .. was_large)
       end
     elseif ARGV[15 + 4 * i] == '1' then
-      -- a user who was muted before leaving is still muted
+      -- A user who was muted before leaving is still muted.
       local name, given = string.match(role, '^(%a+)(.*)$')
       call('HSET', KEYS[2], user, name .. ':' .. seq .. given)
       call('HSET', KEYS[7], field, 'in:' .. seq .. (was_large ~= '' and ':0' or '') .. was_large)
@@ -99,7 +99,7 @@ for i = 0, count - 1 do
   end
 end
 
--- the last 33: one more than the directory keeps until they are stored
+-- the last 33 changes: one more than the `directory` table keeps until they are stored
 local places = {format('%d:%d%s', version, first, (is_repeat or found_at) and 'r' or '')}
 for one in string.gmatch(changed, '[^,]+') do
   if #places < 33 and tonumber(string.match(one, '^%d+')) ~= version then places[#places + 1] = one end
@@ -120,7 +120,7 @@ end
 fields[#fields + 1] = 'large'
 fields[#fields + 1] = large
 local pending = sub(gate, -2) == ':p' and ':p' or ''
--- the write policy stays; `set_write_policy` changes it
+-- Only `set_write_policy` changes the write policy.
 local strict = string.match(gate, '^%d+(:[^p]+)', #ARGV[1] + 2) or ''
 if not is_logged and count > 0 then
   local now, ts = time[1] * 1000000 + time[2], tonumber(head[3])
@@ -145,7 +145,7 @@ if not is_logged and count > 0 then
   call('XADD', KEYS[4], '*', unpack(entry))
   call('ZREMRANGEBYRANK', KEYS[9], 0, -501)
   call('HINCRBY', KEYS[5], 'waiting', count)
-  -- no `gate` matches until every inbox has these entries; see accept.lua
+  -- `gate` matches no cached value until every inbox has these entries; see accept.lua
   pending = ':p'
   call('ZADD', KEYS[6], 'NX', format('%.0f', now / 1000), chat)
 end

@@ -6,7 +6,7 @@
 -- arg turn    string  id of the reservation; empty: no reservation
 -- arg spent   integer tokens
 --
--- returns 1, or 0 if it was settled before
+-- returns 1, or 0 if the response was already charged
 local call = redis.call
 local DAY_MS = 86400000
 if ARGV[2] ~= '' then

@@ -8,7 +8,7 @@
 -- arg hold_ms  integer time until they are due again
 -- arg limit    integer
 --
--- returns for each {chat, first seq, its new time}; nothing if the caller no longer holds the lease
+-- returns {chat, first seq, new time} for each; nothing if the caller no longer holds the lease
 local call = redis.call
 if call('HGET', KEYS[1], 'token') ~= ARGV[1] then return {} end
 local time = call('TIME')

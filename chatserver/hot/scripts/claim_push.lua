@@ -9,7 +9,7 @@
 -- arg ttl_s     integer TTL of claims
 -- arg is_retry  string  "1": claimed before, and certainly not sent
 --
--- returns 1 if it has to be sent; 0 if it was claimed before, is read, or a newer one was claimed
+-- returns 1 to send the push; 0 if the message is read, or this or a newer push was claimed
 local call = redis.call
 local seq = tonumber(ARGV[3])
 if tonumber(call('HGET', KEYS[2], 'r:' .. ARGV[2]) or 0) >= seq then return 0 end

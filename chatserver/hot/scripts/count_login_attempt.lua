@@ -4,9 +4,9 @@
 -- key login_attempts hash     tokens of this source for this account, and their time (ms)
 -- key guesses        hash     tokens of all unknown devices for this account, and their time (ms)
 -- arg burst          integer  tokens in a full bucket of a source
--- arg rate           string   tokens a second
+-- arg rate           string   tokens per second
 -- arg account_burst  integer  tokens in a full budget; 0: the attempt is not counted in it
--- arg account_rate   string   tokens a second
+-- arg account_rate   string   tokens per second
 -- arg sign           integer  1: count the attempt; -1: return the token (the password was right)
 --
 -- returns {1 if allowed, ms until the source has a token, attempts used by the source,

@@ -1,15 +1,14 @@
 #!lua flags=allow-oom
--- Appends the entries of a chat to inboxes, from each inbox's last delivery on. A repeat does
--- nothing.
+-- Appends the entries of a chat to inboxes, starting after the last delivery to each. Idempotent.
 --
 -- key seqs       hash     user to newest inbox seq
--- key where      hash     user to gateways, comma separated
+-- key where      hash     user to gateways, comma-separated
 -- arg inbox_max  integer  events kept per inbox
 -- item key box     hash    user state: chats and marks
 -- item key inbox   stream  references to messages, entry id "<seq>-0", field: chat
 -- item arg user    string
 -- item arg chat_id string
--- item arg after   integer deliver nothing up to this seq: joined later, reset, or in every inbox
+-- item arg after   integer deliver only entries above this seq
 -- item arg upto    integer newest seq of the chat
 -- item arg epoch   string  epoch in which the chat assigned these seqs
 --
@@ -20,10 +19,10 @@ local out, n, a = {}, 0, 2
 for k = 3, #KEYS, 2 do
   local user, chat_id, upto = ARGV[a], ARGV[a + 1], tonumber(ARGV[a + 3])
   local inbox_seq = tonumber(call('HGET', KEYS[1], user) or 0)
-  -- the user state records deliveries of this script, the chat those of the commit (`after`)
+  -- The user state records the deliveries of this script; `after` covers those of the commit.
   local box = call('HMGET', KEYS[k], 't:' .. chat_id, 'c:' .. chat_id)
-  -- Deliveries of an earlier epoch are ignored: that epoch assigned seqs that this one may
-  -- assign again. A caller with an earlier epoch is outdated: epochs rise.
+  -- Deliveries of an earlier epoch are ignored, because this epoch may assign the same seqs
+  -- again. A caller with an earlier epoch is outdated, because epochs rise.
   local had, had_epoch = string.match(box[1] or '0 ', '^(%d+) (.*)$')
   if had_epoch > ARGV[a + 4] then
     upto = 0
@@ -39,7 +38,7 @@ for k = 3, #KEYS, 2 do
   if appended > 0 then
     call('HSET', KEYS[1], user, format('%d', inbox_seq))
     call('HSET', KEYS[k], 't:' .. chat_id, format('%d %s', upto, ARGV[a + 4]))
-    -- the creator of the chat may have failed before this user was notified of it
+    -- The creation may have failed before this user was notified of the chat.
     if not box[2] then call('HSET', KEYS[k], 'c:' .. chat_id, '0') end
     if inbox_seq > inbox_max then
       call('XTRIM', KEYS[k + 1], 'MINID', format('%d-0', inbox_seq - inbox_max + 1))

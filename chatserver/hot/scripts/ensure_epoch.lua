@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Returns the epoch of a partition. Creates a new one if this Redis is not the one that created it,
--- unless the partition moved here from that one without data loss.
+-- Returns the epoch of a partition. Creates a new one if another Redis created it, unless the
+-- partition moved from there without data loss.
 --
--- An epoch is a ULID, and a later one is greater: its time is that of this Redis, or just after
+-- An epoch is a ULID, and later epochs are greater: the time is that of this Redis, or just after
 -- that of the previous epoch. Process clocks are not used, because they may differ.
 --
 -- A new partition's hashes of users get a long field, which no user has. It makes Redis store them as
@@ -21,7 +21,7 @@ local call, sub, floor = redis.call, string.sub, math.floor
 local LONG_FIELD = '-- longer than hash-max-listpack-value, which is 64 bytes by default --'
 local DIGITS = '0123456789ABCDEFGHJKMNPQRSTVWXYZ'
 
--- milliseconds since 1970 in the first ten characters of a ULID; 0 if it is none
+-- milliseconds since 1970 in the first ten characters of a ULID; 0 if it is not a ULID
 local function time_of(ulid)
   local ms = 0
   for i = 1, 10 do

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- Evicts idle chats that are completely in the warm tier.
 --
--- A chat is evicted only if, at this moment, all of it is persisted, no fan-out or notice of it is
--- pending, and its last entry is old enough. The next access finds it closed and loads it. A chat
--- that has to stay is listed again, with the time of its next check.
+-- A chat is evicted only if it is completely persisted, no fan-out or notice of it is pending, and
+-- its last entry is old enough. The next access loads it again. A chat that has to stay gets a new
+-- time for its next check.
 --
--- key idle         zset  chat to the second since when it may be idle
+-- key idle         zset  chat to the second since which it may be idle
 -- key undelivered  zset  chats with an unfinished fan-out
 -- arg idle_s       integer
 -- item key chat      hash    head of the chat

@@ -5,12 +5,12 @@
 -- arg gateway   string
 -- arg ttl_ms    integer  time after which it counts as dead without a refresh
 --
--- returns 1 if it never expired; 0: other processes may have treated it as dead
+-- returns 1 if it had not expired; 0 if other processes may have treated it as dead
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local expiry = tonumber(call('ZSCORE', KEYS[1], ARGV[1]))
 call('ZADD', KEYS[1], string.format('%.0f', now + tonumber(ARGV[2])), ARGV[1])
--- Dead gateways stay for a day: their expiry gives the last-seen time of their users.
+-- Dead gateways stay for a day, because the last-seen time of their users is derived from it.
 call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - 86400000))
 return expiry and expiry > now and 1 or 0

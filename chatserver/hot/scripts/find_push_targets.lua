@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Returns which users may need a push for a chat: those with devices and no client in the
+-- Finds the users who may need a push for a chat: those with devices, and no client in the
 -- foreground.
 --
 -- key gateways  zset    gateway to expiry
@@ -8,9 +8,9 @@
 -- item key box      hash    user state: chats and marks
 -- item key pushing  string  1: may have push subscriptions, 0: has none; missing: unknown
 --
--- returns for each item {state, seq up to which the chat is read}. State 0: no push, there are no
--- devices; 1: push; 2: push if there are devices, which is unknown; 3: a client is in the
--- foreground, or was so recently
+-- returns for each item {state, seq up to which the chat is read}. State 0: no devices, so no push;
+-- 1: push; 2: push if there are devices, which is unknown; 3: a client is in the foreground, or was
+-- until recently
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

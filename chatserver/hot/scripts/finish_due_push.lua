@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Finishes a chat that `claim_due_pushes` returned: removes it, or makes it due once more.
+-- Finishes a chat that `claim_due_pushes` returned: removes it, or makes it due again.
 --
--- A message that was committed since then keeps the chat due.
+-- The chat stays due if a message was committed since then.
 --
 -- key due       zset    chat to the time its pushes are due (ms)
 -- key since     hash    chat to the first seq that needs pushes
 -- arg chat      string
 -- arg time      integer as returned by `claim_due_pushes`
 -- arg next      integer first seq that still needs pushes
--- arg delay_ms  integer when the chat is due again; -1: never
+-- arg delay_ms  integer time until the chat is due again; -1: never
 --
 -- returns 1 if the chat was removed, 0 if it stays due
 local call, format = redis.call, string.format

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- Finishes the AI response started by `start_response`; messages that arrived meanwhile are next.
+-- Finishes the AI response started by `start_response`, and schedules one for newer messages.
 --
 -- key asking  hash    begun, newest, stop, changed: chat seqs; tries
 -- key asked   zset    session to the time of its next check (ms)
 -- arg chat    string
--- arg seq     integer message that was answered, or 0
--- arg changed integer as returned by `start_response`: that change was handled, too
+-- arg seq     integer message that was responded to, or 0
+-- arg changed integer change that was handled, as returned by `start_response`
 --
--- returns 1 if there is more to do, else 0
+-- returns 1 if there is more to do, otherwise 0
 local call = redis.call
 local held = call('HMGET', KEYS[1], 'begun', 'newest', 'stop', 'changed')
 for i = 1, 4 do held[i] = tonumber(held[i] or 0) end

@@ -1,7 +1,7 @@
 #!lua
--- Records that a user deleted a message for themselves, and adds that to the backlog.
+-- Records that a user deleted a message for themselves, also in the backlog.
 --
--- key hidden      hash    chat to hidden seqs, comma separated; `!`: the backlog entry
+-- key hidden      hash    chat to hidden seqs, comma-separated; `!`: the backlog entry
 --                         of the newest
 -- key backlog     stream  entries that are not persisted yet
 -- key checkpoint  hash    `waiting`: number of entries in the backlog; `id`: last persisted entry
@@ -11,8 +11,8 @@
 -- arg hidden_max  integer per chat
 -- arg backlog_max integer limit of waiting entries: refuse above it
 --
--- returns 1 if it is hidden now, 0 if it was, 3 if it was and all hidden seqs are persisted, 2 if
--- the user has hidden too many, 6 if the backlog is full
+-- returns 1 if the message is newly hidden, 0 if it was already hidden, 3 if also all hidden seqs
+-- are persisted, 2 if the user has hidden too many, 6 if the backlog is full
 local call = redis.call
 
 local function parse(id)

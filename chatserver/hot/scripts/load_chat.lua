@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- Loads a chat in this epoch: head at least as high as in every tier, members, and the references
--- of its newest messages. Does nothing if the chat is loaded already.
+-- of its newest messages. Does nothing if the chat is already loaded.
 --
--- A Redis that went back in time holds old states of messages. Messages in the warm tier are read
--- there from now on: a text that was deleted since must not reappear (invariant I15).
+-- A Redis that lost recent writes has old states of messages. Messages that the warm tier has are
+-- therefore removed: a text that was deleted meanwhile must not reappear (invariant I15).
 --
 -- key chat     hash    head of the chat
 -- key members  hash    user to "role:joined"
@@ -13,32 +13,32 @@
 -- key asides   zset    seqs of entries that never count as unread
 -- key epoch    hash    `epoch`: epoch that this Redis holds
 -- key refs_even hash   reference to place, even generations; see accept.lua
--- key refs_odd hash    as `refs_even`, odd generations
+-- key refs_odd hash    like `refs_even`, odd generations
 -- key turnover hash    pending notices of joins, leaves and large-chat transitions; see
 --                      change_members.lua. A transition of an earlier epoch is deleted: it is
---                      created again if the directory records that not all members were notified
+--                      created again if not all members were notified
 -- arg epoch    string  current epoch of the partition
 -- arg seq      integer newest seq of the warm tier
 -- arg ts       string  its timestamp
 -- arg version  string  version of the membership, followed by the write policy
 -- arg kind     string  direct, group or companion
 -- arg name     string  or empty
--- arg history  string  what members may read: "all", or from where they joined
+-- arg history  string  readable messages: "all", or those since the member joined
 -- arg large    integer version with which it became a large chat, 0 if it is not large
 -- arg ref_ttl_s integer TTL of a client reference
 -- arg phase    integer seconds by which the chat's reference generations start earlier
 -- arg changed  string  changes with entries in the warm tier or Redis: "version:first seq",
---                     comma separated, newest first
+--                     comma-separated, newest first
 -- arg members_count integer pairs that follow: user, "role:joined"
--- item arg ref   bytes   digest of sender and reference of a committed entry; that of a message is
---                        kept if the message is at most `ref_ttl_s` old
+-- item arg ref   bytes   digest of sender and reference of a committed entry; kept for messages
+--                        that are at most `ref_ttl_s` old
 -- item arg place bytes   its place (`format_place`)
 -- item arg sender string sender of a message, who has read up to it; prefixed with "#" if the
---                        message is deleted; empty: the entry is not a message
+--                        message is deleted; empty if the entry is not a message
 --
--- returns 1 if it was loaded now; 0 if it was loaded before; 2 if the given membership is older
--- than an earlier one in Redis and has to be read again; 3 if this Redis was emptied, has no epoch,
--- or has another one: nothing may start in an epoch that has ended
+-- returns 1 if it is newly loaded; 0 if it was already loaded; 2 if Redis has a newer membership
+-- and the given one has to be read again; 3 if this Redis has no epoch or another one: nothing may
+-- start in an epoch that has ended
 local call = redis.call
 if call('HGET', KEYS[7], 'epoch') ~= ARGV[1] then return 3 end
 local head = call('HMGET', KEYS[1], 'gate', 'seq', 'ts', 'changed')
@@ -74,7 +74,7 @@ for version, first in string.gmatch(head[4] or '', '(%d+):(%d+)') do
   end
 end
 if #changed > 0 then call('HSET', KEYS[1], 'changed', table.concat(changed, ',')) end
--- entries above the head are lost, and their seqs are assigned again
+-- Entries above the head are lost, and their seqs are assigned again.
 call('ZREMRANGEBYSCORE', KEYS[6], string.format('(%d', seq), '+inf')
 local own, ref_ttl_s, phase = {}, tonumber(ARGV[9]), tonumber(ARGV[10])
 local now_s = tonumber(call('TIME')[1])

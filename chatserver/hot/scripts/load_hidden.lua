@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Merges the messages that a user deleted for themselves from the directory. Newer ones can already
--- exist here, after a data loss of Redis.
+-- Merges the messages that a user deleted for themselves, loaded from the `directory` table. Redis
+-- may already have newer ones.
 --
--- key hidden   hash    chat to the seqs hidden from the user, comma separated; see hide_message.lua
+-- key hidden   hash    chat to the seqs hidden from the user, comma-separated; see hide_message.lua
 -- item arg chat_id string
--- item arg seqs    string  comma separated
+-- item arg seqs    string  comma-separated
 --
 -- returns the number of chats changed
 local call = redis.call

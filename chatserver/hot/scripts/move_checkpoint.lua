@@ -8,14 +8,14 @@
 -- key progress    hash    chat to the seq up to which it is persisted beyond the checkpoint
 -- arg token       integer fencing token of the caller
 -- arg id          string  last entry that is persisted
--- arg next        string  the id after it: the first one that is kept
--- arg count       integer number of messages and marks persisted with it
+-- arg next        string  the next id, which is the first that is kept
+-- arg count       integer number of messages and marks since the previous checkpoint
 --
 -- returns 1, or 0 if the caller no longer holds the lease
 local call = redis.call
 local LATE_MS = 60000 -- maximum delay of the scan for pushes
 
--- the first entry to keep: the scan for pushes may not have read persisted entries yet
+-- the first entry to keep: the scan for pushes may not have reached persisted entries yet
 local function first_kept()
   local ms, n = string.match(ARGV[2], '^(%d+)-(%d+)$')
   local told, told_ms = unpack(call('HMGET', KEYS[2], 'told', 'told_ms'))

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Moves an undelivered webhook event to the retry set or the dead letters, if it is still here.
+-- Moves an undelivered webhook event from the stream to the retry set or the dead letters.
 --
 -- key hooks       stream  events to deliver
 -- key hooks_late  zset    events to retry → when, ms
@@ -7,7 +7,7 @@
 -- arg entry       string  stream entry of the event
 -- arg attempts    integer number of attempts
 -- arg event       bytes   its JSON
--- arg packed      bytes   attempts and event, as `hooks_late` has them
+-- arg packed      bytes   attempts and event in the format of `hooks_late`
 -- arg due_ms      integer time of the retry; 0: move it to the dead letters
 -- arg why         string  reason for the dead letter
 -- arg dead_max    integer number of dead letters kept

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Notifies users of a large-chat transition: the chat is large for them from now on, or no longer.
--- Appends one entry to each inbox, so that every device receives it at the same position. A repeat
--- does nothing, and neither does a transition older than the last one. Transitions recorded in an
--- earlier epoch are ignored: the chat may become large again at another seq.
+-- Notifies users that a chat has become large, or is no longer large. Appends one entry to each
+-- inbox, so that every device receives it at the same position. A transition that is not newer than
+-- the last one has no effect. Transitions recorded in an earlier epoch are ignored: the chat may
+-- become large again at another seq.
 --
 -- key seqs       hash     user to newest inbox seq
--- key where      hash     user to gateways, comma separated
+-- key where      hash     user to gateways, comma-separated
 -- arg inbox_max  integer  events kept per inbox
 -- arg chat_id    string
 -- arg version    integer  version of the chat at the transition
@@ -14,8 +14,8 @@
 -- item key box    hash    user state: chats and marks
 -- item key inbox  stream  entry id "<seq>-0"
 -- item key large  hash    large chat to "inbox seq:since", with ":until" appended after the end;
---                         after ";" the earlier periods, the newest 8, so that a device that was
---                         offline for several of them finds its own
+--                         after ";" the earlier periods, the newest 8, for devices that were
+--                         offline for several of them
 -- item arg user   string
 -- item arg since  integer chat seq above which the transition applies
 -- item arg field  string  field of the inbox entry: "!", or the chat for one of its entries
@@ -41,7 +41,7 @@ for k = 3, #KEYS, 3 do
     call('HSET', KEYS[k], 'l:' .. chat_id, version .. ' ' .. epoch)
     if not box[2] then call('HSET', KEYS[k], 'c:' .. chat_id, is_large and now or '0') end
     local times = {}
-    -- data from the directory (load_user.lua) has no epoch, and is kept
+    -- Data from the `directory` table (load_user.lua) has no epoch, and is kept.
     local old = (had_epoch == '' or had_epoch == epoch) and call('HGET', KEYS[k + 2], chat_id)
     for time in string.gmatch(old or '', '[^;]+') do
       if #times < 8 then times[#times + 1] = time end

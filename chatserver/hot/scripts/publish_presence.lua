@@ -11,7 +11,7 @@
 -- item arg ago_ms   integer  time since the change
 --
 -- returns for each item {1 if the user's state changed, state, last seen (ms), version,
---   the subscribed gateways, comma separated}
+--   the subscribed gateways, comma-separated}
 local call = redis.call
 local gateway, alive_ms, ttl_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local time = call('TIME')

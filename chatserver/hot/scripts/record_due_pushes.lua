@@ -20,7 +20,7 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local due = format('%.0f', now + tonumber(ARGV[3]))
 for a = 4, #ARGV, 2 do
-  -- LT: a waiting chat keeps its time; a chat being processed becomes due again
+  -- LT: a waiting chat keeps its time, and a chat in progress becomes due again
   call('ZADD', KEYS[4], 'LT', due, ARGV[a])
   call('HSETNX', KEYS[5], ARGV[a], ARGV[a + 1])
 end

@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
--- Records companion sessions with a message to answer or a changed message, and the position of the
--- backlog scan for them.
+-- Records companion sessions with a message to respond to or a changed message, and the position of
+-- the backlog scan for them.
 --
--- The response worker scans the backlog, and so does the persist worker before it trims. The first
--- of them moves `heard`; entries up to it are not recorded a second time.
+-- The response worker scans the backlog, and so does the persist worker before it trims. Whichever
+-- is first moves `heard`; entries up to `heard` are not recorded again.
 --
 -- key checkpoint  hash    heard: last entry scanned
 -- key asked       zset    session to the time of its next check (ms)
--- arg upto        string  last backlog entry scanned, with all before it
+-- arg upto        string  last backlog entry scanned
 -- item key asking hash    pending work of a session
 -- item arg chat   string
 -- item arg id     string  backlog entry with the message
--- item arg newest integer message to answer, or 0
+-- item arg newest integer message to respond to, or 0
 -- item arg changed integer message that was changed or deleted, or 0
 --
 -- returns the number of items that were new
@@ -38,7 +38,7 @@ for a = 2, #ARGV, 4 do
     if changed > 0 and changed < tonumber(known[2] or 2 ^ 53) then
       call('HSET', KEYS[k], 'changed', ARGV[a + 3])
     end
-    -- LT: a session that waits for a retry is checked now
+    -- LT: a session that waits for a retry is checked immediately
     call('ZADD', KEYS[2], 'LT', now, ARGV[a])
     count = count + 1
   end

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Records how far the backlog is being persisted beyond its checkpoint; for the holder of the
--- lease.
+-- Records the newest backlog entry beyond the checkpoint that is being persisted; only for the
+-- holder of the lease.
 --
 -- key lease       hash    owner, token
 -- key checkpoint  hash    ahead: newest entry that may be partly persisted

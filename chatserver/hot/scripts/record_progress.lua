@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Records how far chats are persisted beyond the checkpoint; only for the holder of the lease.
+-- Records the persisted seqs of chats beyond the checkpoint; only for the holder of the lease.
 --
 -- key lease       hash    owner, token
 -- key progress    hash    chat to the seq up to which it is persisted; removed by `move_checkpoint`

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- Registers sessions of users, and returns the older ones that they replace.
 --
--- Of two sessions on one device the one that started later stays; of more sessions than a user may
--- have, the newest. A session that was registered before keeps its start. So registering it again,
--- after a data loss of Redis or a lost mail, shows whether it is still valid.
+-- A device keeps its latest session, and a user the newest `sessions_max`. A session keeps its
+-- start when it is registered again, after a data loss in Redis or a lost mail; the result shows
+-- whether it is still valid.
 --
 -- key gateways      zset     gateway to expiry
 -- arg gateway       string   gateway of the sessions
@@ -52,7 +52,7 @@ for k = 2, #KEYS do
       end
     end
   end
-  -- later than all others, even in the same millisecond or when the clock was set back
+  -- later than all others, even in the same millisecond or after the clock was set back
   if started == 0 then started = math.max(now, latest + 1) end
   local own = {session = session, gateway = gateway, device = device, started = started}
   local staying, replaced = {own}, {}

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Moves a webhook event whose retry is due back to the delivery stream, if it is still here.
+-- Moves a webhook event whose retry is due from the retry set to the delivery stream.
 --
 -- key hooks       stream  events to deliver
 -- key hooks_late  zset    events to retry → when, ms
--- arg packed      bytes   attempts and event, as `hooks_late` has them
+-- arg packed      bytes   attempts and event in the format of `hooks_late`
 -- arg attempts    integer number of attempts
 -- arg event       bytes   its JSON
 --

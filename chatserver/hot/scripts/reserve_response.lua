@@ -9,8 +9,8 @@
 -- arg tokens_max integer per day
 -- arg hold_ms    integer time after which an unsettled reservation counts as used
 --
--- returns 0 and the tokens left today; or 1: too many concurrent AI responses; or 2 and the
--- ms until tokens are available again
+-- returns 0 and the tokens left today; 1 if there are too many concurrent AI responses; or 2 and
+-- the ms until tokens are available again
 local call, format = redis.call, string.format
 local DAY_MS = 86400000
 local time = call('TIME')

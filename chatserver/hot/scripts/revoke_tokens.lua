@@ -5,7 +5,7 @@
 -- arg before   integer  seconds since 1970; only rises; 0: unchanged
 -- arg banned   string   1: banned, 0: not banned, empty: unchanged
 -- arg ttl_s    integer  lifetime of a token; marks of a banned user stay until the ban ends
--- arg logins   string   comma separated; may be empty
+-- arg logins   string   comma-separated; may be empty
 --
 -- returns 1
 local call = redis.call

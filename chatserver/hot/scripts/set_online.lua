@@ -2,10 +2,10 @@
 -- Marks users as online or offline on a gateway, and returns the state of their inboxes.
 --
 -- key seqs       hash     user to newest inbox seq
--- key where      hash     user to gateways, comma separated
+-- key where      hash     user to gateways, comma-separated
 -- arg epoch      string   current epoch of the partition
 -- arg gateway    string
--- arg ttl_ms     integer  TTL without a refresh; 0: the users are offline here
+-- arg ttl_ms     integer  TTL without a refresh; 0: the users are offline on this gateway
 -- item key box     hash    user state: chats and marks
 -- item key online  zset    gateway to expiry
 -- item key inbox   stream
@@ -28,7 +28,7 @@ for k = 3, #KEYS, 3 do
     call('PEXPIRE', online, ttl_ms)
   end
   call('ZREMRANGEBYSCORE', online, '-inf', now_ms)
-  -- `where` copies `online`, so that the commit reads it for all recipients at once
+  -- `where` is a copy of `online`, which the commit can read for all recipients at once
   local gateways = table.concat(call('ZRANGE', online, 0, -1), ',')
   if gateways == '' then
     call('HDEL', KEYS[2], user)

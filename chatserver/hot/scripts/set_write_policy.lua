@@ -1,15 +1,14 @@
 #!lua flags=allow-oom
 -- Sets the write policy and retention in a chat's `gate`, after the version of the membership:
--- blocked, ended, slow mode, message expiry. From then on no commit accepts an older list of
--- members.
+-- blocked, ended, slow mode, message expiry. After that, no commit accepts an older member list.
 --
 -- key chat     hash    head of the chat
 -- arg epoch    string  current epoch of the partition
 -- arg version  integer version of the membership and settings with this policy
 -- arg strict   string  ":r<seconds>" or empty, then ":b", ":e", ":s<seconds>" or empty
 --
--- returns 1 if it is set; 0 if the chat is not loaded in this epoch (load it), 2 if a later change
--- has been applied already
+-- returns 1 if it is set; 0 if the chat is not loaded in this epoch; 2 if a later change has
+-- already been applied
 local gate = redis.call('HGET', KEYS[1], 'gate') or ''
 if string.sub(gate, 1, #ARGV[1] + 1) ~= ARGV[1] .. ':' then return 0 end
 if tonumber(string.match(gate, '^%d+', #ARGV[1] + 2)) > tonumber(ARGV[2]) then return 2 end

@@ -5,13 +5,13 @@
 -- key asking  hash    begun, newest, stop, changed: chat seqs; tries
 -- arg token   integer fencing token of the caller
 --
--- returns seq of the message to answer, or 0; stop, changed (0: none) and tries; an empty list if
+-- returns {seq of the message to respond to, or 0; stop; changed, or 0; tries}; an empty list if
 -- the caller no longer holds the lease
 local call = redis.call
 if call('HGET', KEYS[1], 'token') ~= ARGV[1] then return {} end
 local held = call('HMGET', KEYS[2], 'begun', 'newest', 'stop', 'changed', 'tries')
 for i = 1, 5 do held[i] = tonumber(held[i] or 0) end
--- `begun` stays until the response is finished: after a crash, the same message is answered.
+-- `begun` stays until the response is finished, so that it is restarted after a crash.
 if held[1] == 0 and held[2] > 0 then
   held[1] = held[2]
   call('HSET', KEYS[2], 'begun', string.format('%d', held[1]))

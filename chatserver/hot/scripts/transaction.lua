@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Runs commands on keys of one partition atomically. Unlike MULTI, it also runs on a full Redis.
+-- Runs commands on keys of one partition atomically. Unlike MULTI, it also runs when Redis is out
+-- of memory.
 --
 -- KEYS are the keys of the commands. ARGV has for each command its number of words, then the words.
 --

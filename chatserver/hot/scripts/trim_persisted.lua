@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Records how far chats are persisted and trims their logs and overlays, never past that.
+-- Records the persisted seqs of chats and trims their logs and overlays, never past these seqs.
 --
 -- An entry leaves the overlay when its last change has left the log: a later read of the
 -- warm tier then returns the entry with the change applied.

@@ -1,7 +1,7 @@
 """Blocks between users, in both directions, for presence, typing and read marks.
 
-Data: ``{pN}:blocks:<user>`` (set), filled from the directory with the user state. Messages do not
-use it: the write policy of the chat determines whether its two users may write to each other.
+Data: ``{pN}:blocks:<user>`` (set), loaded from the `directory` table with the user state. Messages
+do not use it: the chat's write policy determines whether its users may write to each other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Blocks:
         return {UserId(name.decode()) for name in reply}
 
     async def open_blocks(self, user: UserId, others: Collection[UserId]) -> None:
-        """Add the blocks of the directory."""
+        """Add blocks that were loaded from the `directory` table."""
         names, key = list(others), self._hot.keys.blocks(user)
         for at in range(0, len(names), _ADDED_MAX):
             await self._hot.write("SADD", key, *names[at : at + _ADDED_MAX])

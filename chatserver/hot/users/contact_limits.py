@@ -1,4 +1,4 @@
-"""Limit of new contacts: the number of direct chats with strangers a user may still open.
+"""Limit of new contacts: the number of direct chats that a user may open with strangers.
 
 Data: ``{pN}:limit:contacts:<user>`` (hash), a token bucket that fills within a day; it expires when
 it would be full.
@@ -24,7 +24,7 @@ class Contacts:
         """Take one contact; return 0, or the ms until one is available.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         item: dict[str, Value] = {
             "limit": self._hot.keys.limit("contacts", user),

@@ -1,9 +1,8 @@
 """Quota of groups per user: the number of groups that a user may still join.
 
 Data: ``{pN}:room:<user>`` (string), the number of groups that a user may still join. It is set
-after a count, decreases with each join and does not increase when the user leaves a group. When it
-is 0 or has expired, the user's groups are counted again, so a join is never refused without a
-count.
+after a count, decreases with each join and does not increase when the user leaves a group. If it is
+0 or has expired, the user's groups are counted again, so no join is rejected without a count.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ class GroupQuotas:
         self._hot = hot
 
     async def take(self, users: Collection[UserId]) -> set[UserId]:
-        """Take a place for each user; return the users whose groups have to be counted.
+        """Use one group of each user's quota; return the users whose groups have to be counted.
 
         Guarantees:
             Cost: one Redis call for each partition, pipelined.
 
         Raises:
-            Unavailable: Redis does not answer; places may be taken.
+            Unavailable: Redis does not respond; quotas may have been used.
         """
         groups = self._by_partition(users)
         replies = await asyncio.gather(
@@ -52,10 +51,10 @@ class GroupQuotas:
         }
 
     async def put(self, rooms: Mapping[UserId, int]) -> None:
-        """Store how many groups users may still join.
+        """Store the number of groups that users may still join.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         await asyncio.gather(
             *(

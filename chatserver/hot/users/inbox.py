@@ -1,9 +1,9 @@
-"""User inboxes: the ordered event log that every device of a user reads.
+"""User inboxes: ordered event logs, which all devices of a user read.
 
-Data: ``{pN}:inbox:<user>`` (stream, entry id = seq) holds references to messages, or complete
-events of other kinds; ``{pN}:seqs`` (hash) the newest seq of each inbox; ``{pN}:box:<user>`` (hash)
-the user state: chats and marks. All share a slot. Bound: `inbox_max` entries; a device that missed
-more starts from a snapshot.
+Data: ``{pN}:inbox:<user>`` (stream, entry id = seq) holds references to messages, and complete
+events of other kinds; ``{pN}:seqs`` (hash) holds the newest seq of each inbox, and
+``{pN}:box:<user>`` (hash) the user state: chats and marks. All share a slot. Bound: `inbox_max`
+entries; a device that missed more starts from a snapshot.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Inboxes:
         """Return the entries above `after`, oldest first.
 
         Raises:
-            Unavailable: Redis is in another epoch, and the user's sessions have not received its
-            `reset`.
+            Unavailable: Redis is in another epoch, and the user's sessions have not received
+            `reset` yet.
         """
         partition = self._keys.partition_of(user)
         epoch = self._hot.epoch_of(partition)
@@ -71,7 +71,7 @@ class Inboxes:
         """Append to each inbox the chat entries committed since the last delivery.
 
         Guarantees:
-            Idempotent: a repeat appends nothing; a late call omits nothing.
+            Idempotent: repeated calls append nothing; a late call omits nothing.
             Cost: one script call per partition.
         """
         script = load_script("deliver")
@@ -167,14 +167,13 @@ class Inboxes:
     ) -> list[Place]:
         """Notify users that a chat has become large, or is no longer large, as of its `version`.
 
-        `epoch` is that of the chat at the transition. Each item of `news` adds one entry to an
+        `epoch` is the chat's epoch at the transition. Each item of `news` adds one entry to an
         inbox: user, the chat seq above which the transition applies, and the entry's field and
-        value: "!" and an event, or the chat and the seq of an entry of it.
+        value, which are "!" and an event, or the chat and the seq of a chat entry.
 
         Guarantees:
             Atomic: a user's large chats and the inbox change together.
-            Idempotent: a repeat does nothing, and neither does a transition older than the last
-            one.
+            Idempotent: a transition that is not newer than the last one has no effect.
         """
         script = load_script("notify_transition")
         places: list[Place] = []
@@ -223,10 +222,10 @@ class Inboxes:
         return list(groups.items())
 
     async def mark(self, user: UserId, chat: ChatId, read: Seq, received: Seq) -> MarkResult:
-        """Move the user's marks forward, and add them to the backlog for the directory.
+        """Move the user's marks forward; the persist worker stores them.
 
         Guarantees:
-            Idempotent: a mark never moves back, nor beyond the newest committed seq.
+            Idempotent: a mark never moves back, and never beyond the newest committed seq.
 
         Raises:
             NotFound: the user has no such chat.
@@ -264,7 +263,7 @@ class Inboxes:
         """Return all chats of the user, most recent activity first; None if they are not loaded.
 
         Guarantees:
-            Cost: as `list_chats`.
+            Cost: see `list_chats`.
         """
         fields = await self._read_box(user)
         if fields.get("known") != self._hot.epoch_of(self._keys.partition_of(user)).encode():
@@ -292,7 +291,7 @@ class Inboxes:
         return chats
 
     async def _read_head(self, user: UserId, chat: ChatId) -> tuple[int, int, int]:
-        # Users have read their own messages: the commit records the seq in the chat.
+        # Users have read their own messages, whose newest seq the commit records in the chat.
         seq, ts, own = await self._hot.call(
             "HMGET", self._keys.chat(chat), "seq", "ts", f"s:{user}"
         )
@@ -321,16 +320,16 @@ class Inboxes:
         return bool(await self._hot.call("HEXISTS", self._keys.box(user), f"c:{chat}"))
 
     async def is_known(self, user: UserId) -> bool:
-        """Return whether the user state was loaded from the directory in this epoch."""
+        """Return whether the user state was loaded from the `directory` table in this epoch."""
         known = await self._hot.call("HGET", self._keys.box(user), "known")
         epoch = self._hot.epoch_of(self._keys.partition_of(user))
         return bool(known == epoch.encode())
 
     async def open_box(self, user: UserId, chats: Sequence[ListedChat], epoch: Epoch) -> None:
-        """Load the user state from the directory, once per epoch.
+        """Write the user state, read from the `directory` table, to Redis once per epoch.
 
         Raises:
-            Unavailable: Redis has left that epoch.
+            Unavailable: Redis is in another epoch.
         """
         items: list[dict[str, Value]] = [
             {

@@ -12,7 +12,7 @@ from chatserver.hot.redis.client import HotClient
 
 
 class LiveSession(NamedTuple):
-    """A session of a user. `device` is the device id set by the client; `started_ms` its start."""
+    """A session of a user; `device` is the device id that the client chose."""
 
     session: str
     gateway: str
@@ -30,7 +30,7 @@ class LiveSessions:
         """Return the user's sessions, oldest first, without those of dead gateways.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         keys = self._hot.keys
         gateways = keys.gateways(keys.partition_of(user))

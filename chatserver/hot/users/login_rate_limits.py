@@ -1,12 +1,12 @@
 """Login attempt limits, counted in Redis across all API processes.
 
-Data, all token buckets that expire when they would be full: ``{pN}:login-attempts:<user>:<source>``
-(hash), the attempts of one source (a network, or a known device) for one account;
-``{pN}:guesses:<user>`` (hash), those of all unknown devices for it;
-``{pN}:limit:entries:<subject>``, the logins of a network or of the known devices of an account.
+Data (token buckets that expire when they would be full):
+``{pN}:login-attempts:<user>:<source>`` (hash), the attempts of one source (a network, or a known
+device) for one account; ``{pN}:guesses:<user>`` (hash), the attempts of all unknown devices for an
+account; ``{pN}:limit:entries:<subject>``, the logins of a network or of an account's known devices.
 
-Every attempt calls Redis: with blocks, as in `Limits`, each process would allow one block more.
-Only refusals are cached here until the bucket has a token again, so a flood is cheap to refuse.
+Every attempt calls Redis: with blocks, as in `Limits`, each process would allow an extra block.
+Only refusals are cached, until the bucket has a token again, so a flood is cheap to reject.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class LoginRateLimits:
         self._logins = _Refusals("logins")
 
     def check_refused(self, subject: str, attempt: LoginAttempt | None) -> None:
-        """Raise RateLimited if Redis has refused this login until later. Calls nothing."""
+        """Raise RateLimited if a cached refusal applies to this login. Does not call Redis."""
         self._entries.check(self._hot.keys.limit("entries", subject))
         if attempt is not None:
             self._logins.check(self._bucket_of(attempt))
@@ -78,7 +78,7 @@ class LoginRateLimits:
 
         Raises:
             RateLimited: there were too many.
-            Unavailable: Redis does not answer; the attempt is refused.
+            Unavailable: Redis does not respond; the attempt is rejected.
         """
         bucket = self._hot.keys.limit("entries", subject)
         self._entries.check(bucket)
@@ -101,7 +101,7 @@ class LoginRateLimits:
 
         Raises:
             RateLimited: this source has guessed too often for this account.
-            Unavailable: Redis does not answer; the attempt is refused.
+            Unavailable: Redis does not respond; the attempt is rejected.
         """
         bucket = self._bucket_of(attempt)
         self._logins.check(bucket)

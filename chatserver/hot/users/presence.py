@@ -1,9 +1,8 @@
 """Online users by gateway: ``{pN}:online:<user>``, gateway → expiry, with a copy in ``{pN}:where``.
 
-Times are those of the Redis clock, so a gateway with a wrong clock does no harm. A gateway
-refreshes its users well before the expiry. Entries of a dead gateway expire without a refresh.
-Until then mail to it is lost, which costs nothing: its sessions are gone, and a reconnecting device
-resumes from its inbox.
+Times are those of the Redis clock, so a wrong clock of a gateway has no effect. A gateway refreshes
+its users well before the expiry. Entries of a dead gateway expire. Until then, mail to it is lost,
+which is harmless: its sessions are gone, and a reconnecting device resumes from its inbox.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ class Presence:
         await self._run(users, 0, GatewayId("-"))
 
     async def announce(self, users: Sequence[UserId]) -> list[InboxState]:
-        """Mark the users as online here for another `ttl_s`; return the state of their inboxes."""
+        """Mark users as online on this gateway for another `ttl_s`; return their inbox states."""
         return await self._run(users, int(self._ttl_s * 1000), self._gateway)
 
     async def withdraw(self, users: Sequence[UserId]) -> None:
-        """Mark the users as having no session here."""
+        """Mark users as having no session on this gateway."""
         await self._run(users, 0, self._gateway)
 
     async def _run(
@@ -71,7 +70,7 @@ class Presence:
                 )
                 for i, user in enumerate(chunk):
                     seq, first, is_known = reply[3 * i : 3 * i + 3]
-                    # Read after the call: an epoch that ended meanwhile is over for devices.
+                    # Read after the call, so that devices do not get an epoch that ended meanwhile.
                     whole = self._hot.whole_epoch
                     states[user] = InboxState(whole, Seq(seq), Seq(first), bool(is_known))
 

@@ -1,9 +1,9 @@
 """Presence state of users over all gateways, and the gateways subscribed to it.
 
-Data: ``{pN}:seen:<user>`` (hash): ``g:<gateway>`` → online or away, ``last`` the time of the last
-activity (ms), ``v`` a version that rises with each change. ``{pN}:watched:<user>`` (zset): gateways
-with a subscriber to the user's presence. ``{pN}:gateways`` (zset): expiry of each gateway; the
-state that an expired gateway published is ignored. All times are those of the Redis clock.
+Data: ``{pN}:seen:<user>`` (hash): ``g:<gateway>`` → online or away, ``last``: the time of the last
+activity (ms), ``v``: a version that rises with each change. ``{pN}:watched:<user>`` (zset):
+gateways with a subscriber to the user's presence. ``{pN}:gateways`` (zset): expiry of each gateway;
+the state that an expired gateway published is ignored. All times are those of the Redis clock.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from chatserver.hot.redis.scripts import load_script
 from chatserver.hot.users.inbox import parse_gateways
 
 BATCH_MAX = 500
-# A gateway refreshes each third of the time after which its users are to be offline, and
-# subscribers check as often. So it must count as dead after less than two thirds.
+# Gateways refresh, and subscribers check, at intervals of a third of the time after which users of
+# a dead gateway must be offline. A gateway must therefore count as dead in under two thirds of it.
 ALIVE_SHARE = 0.6
 
 
@@ -38,15 +38,15 @@ class PresenceStates:
         self._keep_ms = int(keep_s * 1000)
 
     async def keep_alive(self) -> bool:
-        """Extend the expiry of this gateway; False if it may have counted as dead meanwhile.
+        """Extend the expiry of this gateway; return False if it may have counted as dead.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         return await self._live_for(self._alive_ms)
 
     async def leave(self, after_s: float) -> None:
-        """Expire in `after_s`: until then the users can reconnect elsewhere."""
+        """Expire in `after_s`, so that users have time to reconnect to another gateway."""
         await self._live_for(int(after_s * 1000))
 
     async def _live_for(self, ttl_ms: int) -> bool:
@@ -60,7 +60,7 @@ class PresenceStates:
                 )
                 for partition in range(self._keys.partitions)
             ),
-            # A cluster node may be down: the partitions of other nodes are still refreshed.
+            # If a cluster node is down, the partitions of other nodes are still refreshed.
             return_exceptions=True,
         )
         for answer in answers:
@@ -72,11 +72,11 @@ class PresenceStates:
         """Publish the presence of users on this gateway; return their resulting presence.
 
         Guarantees:
-            Idempotent: a change is reported only if a user's state over all gateways changes.
+            Idempotent: a change is returned only if a user's state over all gateways changes.
             Cost: one script call per partition and 500 users.
 
         Raises:
-            Unavailable: Redis does not answer. The state may be published; repeating is safe.
+            Unavailable: Redis does not respond. The state may be published; a retry is safe.
         """
         by_user = {appearance.user: appearance for appearance in appearances}
         news: list[PresenceChange] = []
@@ -108,7 +108,7 @@ class PresenceStates:
         """Subscribe to users for another `online_ttl_s`; return their presence.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         return await self._watch(users, self._watch_ms)
 
@@ -120,7 +120,7 @@ class PresenceStates:
         """Return the presence of users without subscribing to it.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         return await self._watch(users, 0)
 

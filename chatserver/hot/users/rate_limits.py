@@ -4,11 +4,11 @@ Data: ``{pN}:limit:<kind>:<subject>`` (hash), a token bucket that fills at a rat
 it expires when it would be full. A gateway takes tokens in blocks for a quarter of a second and
 spends them locally. It returns unspent tokens when the subject leaves.
 
-Invariant: from any moment on, all gateways together allow at most the rate times the elapsed time,
-plus a burst, plus a block for each gateway. While Redis is unavailable, every requested block is
-granted: the limited operations need Redis themselves and report the failure. Memory is also charged
-afterwards, where the size is known only then: a bucket may fall below zero, and allows nothing
-until it is filled again.
+Invariant: within any time, all gateways together allow at most the rate times this time, plus a
+burst, plus a block for each gateway. While Redis is unavailable, every requested block is granted:
+the limited operations need Redis themselves and report the failure. Memory whose size is not known
+in advance is charged afterwards: the bucket may become negative, and then allows nothing until it
+is positive again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ IDLE_S = 10.0
 SWEEP_S = 2.5
 CACHE_MAX = 100_000
 _ASK_MAX = 500
-OF_ADDRESS: Collection[Kind] = ("connections", "failures")  # limits of users end with the users
+OF_ADDRESS: Collection[Kind] = (
+    "connections",
+    "failures",
+)  # those of users end with their sessions
 ALL_KINDS: Collection[Kind] = (*OF_ADDRESS, "calls", "sends", "requests", "memory")
 MEMORY_BLOCK_BYTES = 32_768  # taken in advance: more than the longest message costs
 TOO_MUCH = "much data (limits.memory)"  # "too …: slow down"
@@ -67,12 +70,12 @@ class Allowance:
         self._block = block
         self._low = block // 2
         self._rate = rate
-        self._at = 0.0  # when there may be a token again; in the past: no shortage is known
+        self._at = 0.0  # when there may be a token again; if in the past, no shortage is known
         self._is_asking = False
         self._waiting: list[Callable[[], None]] = []
 
     def take(self, cost: int = 1) -> bool:
-        """Spend tokens. False if too few are available; see `wait_ms` and `ask`."""
+        """Spend tokens; return False if too few are available. See `wait_ms` and `ask`."""
         if self.tokens >= cost:
             self.tokens -= cost
             if self.tokens <= self._low and not self._is_asking:
@@ -87,7 +90,7 @@ class Allowance:
             self.ask()
 
     def wait_ms(self, cost: int = 1) -> int:
-        """Return for how long there are certainly too few tokens; 0: unknown, use `ask`."""
+        """Return the ms for which there are certainly too few tokens; 0 if unknown: use `ask`."""
         left_s = self._at - self._limits.now()
         if left_s <= 0:
             return 0
@@ -113,7 +116,7 @@ class Allowance:
         """Spend tokens; request them first if too few are available.
 
         Raises:
-            RateLimited: there are too few; the message contains `what`, the error the retry time.
+            RateLimited: there are too few tokens; the message contains `what`.
         """
         while not self.take(cost):
             wait_ms = self.wait_ms(cost)
@@ -125,12 +128,12 @@ class Allowance:
             await answered.wait()
 
     def answered(self, taken: int, wait_ms: int) -> None:
-        """Add granted tokens; `wait_ms`: when there will be more, if there are none now."""
+        """Add granted tokens; `wait_ms`: time until there are more, if there are none now."""
         self._is_asking = False
         self.tokens += taken
         wait_s = wait_ms / 1000
         if wait_ms and self.key[0] == "memory":
-            wait_s = max(wait_s, MEMORY_PAUSE_S)  # a single byte is available sooner, but useless
+            wait_s = max(wait_s, MEMORY_PAUSE_S)  # one byte is available sooner, but is not enough
         self._at = self._limits.now() + wait_s
         waiting, self._waiting = self._waiting, []
         for on_answer in waiting:
@@ -144,7 +147,7 @@ class Allowance:
 
 
 class Limits:
-    """The allowances of one process. At `CACHE_MAX` subjects the oldest one is released.
+    """The allowances of one process. Beyond `CACHE_MAX`, the oldest one is released.
 
     `swept`: the kinds whose idle allowances `run` releases.
     """

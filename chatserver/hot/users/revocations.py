@@ -1,8 +1,8 @@
 """Revocation marks of logins, tokens and users, checked for every hello and every request.
 
 Data: ``{pN}:revoked:<user>`` (hash), see `revoke_tokens.lua`; it expires with the affected tokens,
-but not while the user is banned. The directory stores the same marks. `workers.rpc` copies them to
-a new Redis when it loads a user (`chatserver.service.access.revocation`).
+but not while the user is banned. The `directory` table has the same marks, which are loaded with
+the user in a new epoch (`chatserver.service.access.revocation`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
 READS_AT_ONCE_MAX = 500
-SLACK_S = 60  # a request under way can issue a token shortly after the end of its login
+SLACK_S = 60  # a request in progress can issue a token shortly after the end of its login
 
 
 class Revocations:
-    """Writes and reads marks. `token_s_max`: maximum lifetime of a token, leeway included."""
+    """Writes and reads marks. `token_s_max`: maximum lifetime of a token, including leeway."""
 
     def __init__(self, hot: HotClient, token_s_max: int) -> None:
         self._hot = hot
@@ -30,11 +30,11 @@ class Revocations:
         """Return the marks that can apply to a token.
 
         Guarantees:
-            Order: as of this call among all calls on keys of the user's partition.
+            Order: the call is ordered with all other calls on keys of the user's partition.
             Cost: one command.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         fields = ["before", "banned"]
         if claims.login is not None:
@@ -67,7 +67,7 @@ class Revocations:
             Idempotent; only the ban can be removed again.
 
         Raises:
-            Unavailable: the marks may be written or not.
+            Unavailable: the marks may have been written.
         """
         await self._hot.run(
             load_script("revoke_tokens"),
@@ -92,8 +92,8 @@ class SessionEnder:
         """Close the sessions to which these marks apply; call it after writing the marks.
 
         Guarantees:
-            Complete: a session that starts meanwhile finds the marks itself, because it checks them
-            after registering its gateway, so no session is missed.
+            Complete: no session is missed, because a session that starts meanwhile checks the marks
+            after it has registered its gateway.
 
         Raises:
             Unavailable: some gateway may not have been notified; try again.
@@ -104,6 +104,6 @@ class SessionEnder:
         await self._mailbox_writer.posted()
 
     async def _gateways_of(self, user: UserId) -> Sequence[GatewayId]:
-        # Expired entries included: their sessions may be about to refresh them.
+        # This includes expired entries, which their gateways may be about to refresh.
         names = await self._hot.call("ZRANGE", self._hot.keys.online(user), 0, -1)
         return [GatewayId(name.decode()) for name in names]

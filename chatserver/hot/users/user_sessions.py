@@ -1,4 +1,4 @@
-"""Session directory: the sessions of each user over all gateways, limited in number.
+"""Session registry: the sessions of each user over all gateways, limited in number.
 
 Data: ``{pN}:seen:<user>`` (hash), field ``s:<session>`` → ``<gateway> <device> <started ms>``. A
 claim deletes entries of dead gateways that it finds. A device has one session, and a user at most
@@ -26,7 +26,7 @@ CLAIM_BATCH_MAX = 200
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Claim:
-    """Claim for a session; `started_ms` 0: for the first time."""
+    """Claim for a session; `started_ms` is 0 if it has not been claimed before."""
 
     user: UserId
     session: SessionId
@@ -43,7 +43,7 @@ class Claimed:
 
 
 class Sessions:
-    """Registers the sessions of one gateway in the directory."""
+    """Registers the sessions of one gateway."""
 
     def __init__(
         self, *, hot: HotClient, gateway: GatewayId, sessions_max: int, keep_s: float
@@ -54,16 +54,16 @@ class Sessions:
         self._keep_s = keep_s
 
     async def claim(self, claims: Sequence[Claim]) -> list[Claimed]:
-        """Register sessions; the sessions to be replaced can include the claimed one itself.
+        """Register sessions; a replaced session may be a claimed one.
 
         Guarantees:
             Idempotent: registering a session again keeps its start.
-            Order: of two claims on one device, in whatever order, the session with the later start
-            stays.
+            Order: of two sessions on one device, the one with the later start stays, whatever the
+            order of the claims.
             Cost: one script call per partition and 200 claims.
 
         Raises:
-            Unavailable: Redis does not answer; sessions may be registered. Repeat the claim.
+            Unavailable: Redis does not respond; sessions may be registered. Repeat the claim.
         """
         keys, found = self._hot.keys, dict[SessionId, Claimed]()
 
@@ -107,7 +107,7 @@ class Sessions:
         return groups
 
     def release(self, user: UserId, session: SessionId) -> None:
-        """Remove a session, without waiting. If that fails, later claims replace it first."""
+        """Remove a session, without waiting. If this fails, later claims replace it."""
         on_reply = functools.partial(self._released, session)
         self._hot.send(on_reply, "HDEL", self._hot.keys.seen(user), f"s:{session}")
 

@@ -1,15 +1,15 @@
-"""Audit of one chat: compares Redis, DynamoDB and S3 range by range. Changes nothing.
+"""Audit of one chat: compares Redis, DynamoDB and S3 range by range, and changes nothing.
 
 ::
 
     head ─► segments, by their rows ─► items beyond them, by time ─► entries only in Redis so far
               each range: read ─► inconsistent? ─► wait, read again ─► still? ─► a finding
 
-Workers move entries while they are read, always from Redis to DynamoDB to S3, and an entry is in
-the next tier before it leaves the one above. Each read goes in that order, so a moving entry is
-seen at least once. An inconsistency is reported only if `READS` reads agree.
+Workers may move entries during an audit, always from Redis to DynamoDB to S3, and an entry is in
+the next tier before it leaves the previous one. The tiers are read in this order, so a moving entry
+is found at least once. An inconsistency is reported only if `READS` reads agree.
 
-Memory: one range, that is the entries of a segment (three, where they overlap), or `PAGE` items.
+Memory: one range, which is a segment, three overlapping segments or `PAGE` items.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Tally:
 
 @dataclasses.dataclass(slots=True)
 class _Walk:
-    """Position of an audit in a chat: `seq` is the next entry, `ts` that of the entry before it."""
+    """Position of an audit in a chat: seq of the next entry, and ts of the previous one."""
 
     chat: ChatId
     log_first: int  # Redis has no older entries
@@ -75,7 +75,7 @@ class _Walk:
 
 
 class Auditor:
-    """Audits chats, one at a time. `objects` should have no cache, so each read hits the bucket."""
+    """Audits chats, one at a time. `objects` must not have a cache."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Auditor:
         self._sleep = sleep
 
     async def audit(self, chat: ChatId, tally: Tally, on_progress: OnProgress) -> None:
-        """Audit a chat from its first entry to its last. Adds to `tally` and reports progress.
+        """Audit a chat from its first entry to its last; update `tally`.
 
         Guarantees:
             Nothing is written. Entries that move during the audit are not reported.
@@ -103,7 +103,7 @@ class Auditor:
             appear inconsistent.
 
         Raises:
-            Unavailable: a tier does not answer; the chat was not checked completely.
+            Unavailable: a tier does not respond; the chat was not checked completely.
         """
         tally.chats += 1
         try:
@@ -126,7 +126,7 @@ class Auditor:
                 walk.is_beyond = True
             page = await self._archivable.list_checked(chat, walk.ts + 1, TS_MAX, PAGE + 1)
             if not is_sure and (not page or _first_seq(page) > walk.seq):
-                # The archive may have taken the entries that are missing here.
+                # Missing entries may have moved to the archive meanwhile.
                 walk.is_beyond, is_sure = False, True
                 continue
             is_sure = False
@@ -207,7 +207,6 @@ class Auditor:
         )
 
     async def _read_log(self, walk: _Walk, window: Window) -> dict[int, Message]:
-        """Return the current Redis entries of a range."""
         found: dict[int, Message] = {}
         first = max(window.first, walk.log_first)
         for start in range(first, window.last + 1, PAGE):
@@ -228,7 +227,7 @@ class Auditor:
 
 
 def _archived_window(rows: Sequence[Segment], walk: _Walk) -> Window:
-    """Return the range up to the end of the next segment, and of those that overlap it."""
+    """Return the range up to the end of the next segment and of segments that overlap it."""
     last = rows[0]
     for row in rows[1:]:
         if row.first > last.last:
@@ -244,7 +243,7 @@ def _first_seq(page: Sequence[CheckedItem]) -> int:
 def _window_of(page: Sequence[CheckedItem], walk: _Walk) -> tuple[Window, Sequence[CheckedItem]]:
     """Return the range that a page covers, and its items.
 
-    The range ends with the last item in order, which one extra item after the page confirms.
+    The range ends with the last item in order; the extra item after the page confirms this order.
     """
     body = page[:PAGE]
     seqs = [0 if item.message is None else item.message.seq for item in page]

@@ -1,8 +1,8 @@
 """Consistency rules for a range of a chat, applied to each tier's entries. Pure.
 
-Up to the `stored` seq of the hot tier, each seq must exist exactly once in the lower tiers; beyond
-it, in some tier. Copies of the same revision must be equal, and checksums must match. A marker or a
-tombstone counts as an entry.
+Each seq up to the `stored` seq of the hot tier must exist exactly once in the lower tiers; each seq
+beyond it must exist in some tier. Copies of the same revision must be equal, and checksums must
+match. A marker or a tombstone counts as an entry.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Window(NamedTuple):
     last: int
     from_ts: int
     to_ts: int
-    is_tail: bool = False  # the range is open: entries after `last` are not part of it
+    is_tail: bool = False  # the chat may have entries after `last`, which are not part of the range
 
 
 class UnreadableSegment(NamedTuple):
@@ -38,7 +38,7 @@ class UnreadableSegment(NamedTuple):
 
 
 class RangeEntries(NamedTuple):
-    """The tiers' entries of a range. All seqs up to `stored` must be below the hot tier.
+    """The tiers' entries of a range. The warm or cold tier must have all seqs up to `stored`.
 
     `top`: newest archived seq of the chat when `rows` were read.
     """
@@ -122,7 +122,7 @@ def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
 
 def _agree(one: Message, other: Message) -> bool:
     if LOST_KIND in (one.kind, other.kind):
-        return True  # a position that was given up, and its late entry
+        return True  # a placeholder for a lost entry, and that entry, which arrived later
     if one.ts != other.ts:
         return False
     if "-" not in (one.mid, other.mid) and one.mid != other.mid:
@@ -131,7 +131,7 @@ def _agree(one: Message, other: Message) -> bool:
 
 
 def _comparable(entry: Message) -> Message:
-    """Return the part of an entry that all tiers keep: only its position if it expires."""
+    """Return the part of an entry that all tiers keep: only a tombstone if it expires."""
     return entry if entry.expires_at is None else tombstone_of(entry, entry.rev)
 
 
@@ -153,7 +153,6 @@ def _check_rows(entries: RangeEntries) -> Iterable[Finding]:
 
 
 def _check_holes(entries: RangeEntries) -> Iterable[Finding]:
-    """Check that each seq up to the head is in a tier."""
     first, last = entries.window.first, entries.window.last
     covered = [(row.first, row.last) for row in entries.rows]
     for low, high in missing_ranges(first, min(last, entries.top), covered):

@@ -1,4 +1,4 @@
-"""Latest results of the continuous audit, in Redis for the admin page. The log has all results.
+"""Latest results of the continuous audit, in Redis for the admin page. Logs have all results.
 
 Data, without expiry because it is small:
 
@@ -58,7 +58,7 @@ class AuditResults:
         await self._hot.call("HSET", key, str(found.partition), msgspec.json.encode(found))
 
     async def add_findings(self, findings: Sequence[Found]) -> None:
-        """Append findings; a repeat appends them twice. Raises Unavailable."""
+        """Append findings; a repeated call appends them again. Raises Unavailable."""
         key = self._hot.keys.audit_findings()
         for start in range(0, len(findings), FINDINGS_MAX):
             calls = [

@@ -1,8 +1,8 @@
-"""Detection of orphaned archive objects, to which no row refers. Removes nothing.
+"""Detection of orphaned archive objects, to which no row refers. It removes nothing.
 
-Every object gets an intent record in `directory` before it is written, and its row is removed only
-after the object. An object with neither a segment row nor an intent record, and older than `age_s`,
-is therefore an orphan.
+Every object gets an intent record in the `directory` table before it is written, and its row is
+removed only after the object. An object that is older than `age_s` and has neither a segment row
+nor an intent record is therefore an orphan.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ class ObjectAuditor:
         self._sleep = sleep
 
     async def iter_chats(self) -> AsyncIterator[list[ChatId]]:
-        """Yield the chats with objects in the bucket, by page, even of chats without rows."""
+        """Yield the chats with objects in the bucket, page by page, even chats without rows."""
         async for page in self._iter_pages(Prefix=f"{PREFIX}/", Delimiter="/"):
             found = [each["Prefix"] for each in page.get("CommonPrefixes", ())]
             yield [ChatId(name.removeprefix(f"{PREFIX}/").rstrip("/")) for name in found]
 
     async def find_orphans(self, chat: ChatId) -> list[Finding]:
-        """Return the objects of a chat that no row names.
+        """Return the objects of a chat to which no row refers.
 
         Guarantees:
             Objects that are being written or about to be removed are not reported.
             Cost: a listing for 1,000 objects, and their rows.
 
         Raises:
-            Unavailable: a store does not answer.
+            Unavailable: a store does not respond.
         """
         found: list[Finding] = []
         async for page in self._iter_pages(Prefix=f"{PREFIX}/{chat}/"):
@@ -65,7 +65,7 @@ class ObjectAuditor:
             keys = {each["Key"] for each in page.get("Contents", ()) if _time_of(each) <= oldest}
             unknown = keys - await self._list_known(chat, keys)
             if unknown:
-                # Since that read, a row may have appeared, or a record and its object may be gone.
+                # Meanwhile, a row may have been written, or a record and its object removed.
                 await self._sleep(self._confirm_s)
                 unknown -= await self._list_known(chat, unknown)
             found += [_orphan(chat, key) for key in sorted(unknown) if await self._exists(key)]

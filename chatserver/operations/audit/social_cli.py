@@ -13,16 +13,16 @@ from chatserver.cli.process_setup import prepare, require_redis, run
 from chatserver.config import Settings
 from chatserver.domain.quantities import counted
 
-SETTLE_S = 10.0  # longer than the interval between writing a like's edge and queueing it
+SETTLE_S = 10.0  # longer than the time between writing a like's edge and queueing it
 
 
 @click.command("social")
 @click.option("--repair", "is_repairing", is_flag=True, help="Repair inconsistencies.")
 def audit_social(is_repairing: bool) -> None:
-    """Recount the social graph: each edge has two sides, counts equal the number of rows.
+    """Check that each edge of the social graph has two sides and that counts match the rows.
 
-    May run at any time: a suspected mismatch is checked again until it has stopped changing.
-    Removing an edge leaves counts that the next run repairs.
+    This may run at any time: a suspected mismatch is checked again until it has stopped changing.
+    If a repair removes an edge, the next run repairs the counts.
     """
     settings = prepare("audit")
     require_redis(settings.redis)

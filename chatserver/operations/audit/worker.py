@@ -1,8 +1,8 @@
-"""Continuous audit worker: compares the tiers of all chats at a set pace.
+"""Continuous audit worker: compares the tiers of all chats at a limited rate.
 
-Results go to metrics, the log and Redis. One worker runs per partition. Its lease only prevents
-duplicate work, because the audit is read-only. Each worker scans its segment of the directory, then
-the objects in the bucket whose chats belong to its partition.
+Results are written to metrics, the log and Redis. One worker runs per partition. Its lease only
+prevents duplicate work, because the audit is read-only. Each worker scans its segment of the
+`directory` table, then the objects in the bucket whose chats belong to its partition.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Audit:
             tally.failed[f"objects of {chat}"] = exc.message
 
     async def iter_chats(self, part: int = 0, parts: int = 1) -> AsyncIterator[ChatId]:
-        """Yield the chats of one segment of the directory."""
+        """Yield the chats of one segment of the `directory` table."""
         async for page in iter_chats(self.client, self.settings.warm, part, parts):
             for chat in page:
                 yield chat
@@ -83,7 +83,7 @@ class Audit:
         on_progress: OnProgress,
         is_mine: Callable[[ChatId], bool] = lambda _: True,
     ) -> None:
-        """Check the objects of all chats in the bucket, even of chats without a directory row."""
+        """Check the objects of all chats in the bucket, even of chats without a row."""
         try:
             async for page in self.objects.iter_chats():
                 for chat in filter(is_mine, page):
@@ -107,7 +107,7 @@ def make_audit(
     shards = ShardList(paced, settings.warm, clock)
     bodies = LongBodies(paced, settings.warm, BodyFiles(store), clock, shards)
     archivable = ArchivableMessages(paced, settings.warm, clock, shards, bodies)
-    # A cache of one byte never hits: each object is read from the bucket.
+    # A cache of one byte never has an object, so each one is read from the bucket.
     objects = SegmentObjects(store, settings.archive.model_copy(update={"cache_bytes_max": 1}))
     return Audit(
         settings,
@@ -161,7 +161,7 @@ class AuditWorker:
         """Check all chats of the partition once, and report the findings.
 
         Raises:
-            Unavailable: the directory cannot be read, or the lease is lost.
+            Unavailable: DynamoDB does not respond, or the lease is lost.
         """
         keys = self._container.hot.keys
         whole, began_ms, found = Tally(), int(self._container.clock.time() * 1000), 0
@@ -202,7 +202,6 @@ class AuditWorker:
         return whole
 
     async def _report(self, tally: Tally) -> int:
-        """Count, log and store the findings, and remove them from the tally."""
         found, tally.findings = tally.findings, []
         for each in found:
             metrics.AUDIT_FINDINGS[each.category].inc(each.count)

@@ -73,8 +73,8 @@ def plan(
 ) -> None:
     """Estimate the capacity of each tier for a number of users, and its monthly cost.
 
-    Quantities are written as 10m (users), 5%, 200 or 2KB, 90d. Contacts no server and needs no
-    settings. docs/capacity.md lists what is included and what is not.
+    Quantities are written as 10m (users), 5%, 200 or 2KB, 90d. The command contacts no server and
+    needs no settings. docs/capacity.md lists what is included and what is not.
     """
     from chatserver.operations.capacity.report import load_constants, make_plan
     from chatserver.operations.cost.prices import load_prices
@@ -99,7 +99,7 @@ def plan(
 
 
 def _parse_inputs(given: dict[str, str]) -> dict[str, float]:
-    """Parse all inputs. Raises UsageError that lists every problem, one per line."""
+    """Parse all inputs. Raises a UsageError that lists all problems, one per line."""
     found, problems = {}, []
     for each in INPUTS:
         field = "--" + each.name.replace("_", "-")

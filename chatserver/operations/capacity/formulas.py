@@ -1,7 +1,7 @@
 """Evaluation of named formulas, from the same text that is displayed.
 
-A printed formula is therefore the one that was computed, with the numbers it used. The language is
-arithmetic: numbers, names, ``+ - * /``, and the functions of `FUNCTIONS`.
+The printed formulas are therefore the ones that were computed. The language is arithmetic: numbers,
+names, ``+ - * /``, and the functions of `FUNCTIONS`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _power2(value: float) -> float:
     return 2.0 ** math.ceil(math.log2(value)) if value > 1 else 1.0
 
 
-# upto(x, limit): x if it is at most the limit, else 0. power2(x): the next power of two.
+# upto(x, limit): x if it is at most the limit, otherwise 0. power2(x): the next power of two.
 FUNCTIONS: Final[Mapping[str, Callable[..., float]]] = {
     "ceil": lambda value: float(math.ceil(value)),
     "max": max,
@@ -63,8 +63,8 @@ class Value:
 def compute(rows: Iterable[Row], known: dict[str, float]) -> list[Value]:
     """Evaluate rows in order. A formula may use known values and earlier rows.
 
-    `known` gains the rows' values. Raises KeyError for an unknown name, ValueError for a formula
-    that is not arithmetic or a result that is not finite.
+    The rows' values are added to `known`. Raises KeyError for an unknown name, and ValueError for a
+    formula that is not arithmetic or a result that is not finite.
     """
     found = []
     for row in rows:
@@ -133,7 +133,6 @@ def _numbers(node: ast.expr, known: Mapping[str, float]) -> str:
 def _inside(
     node: ast.expr, around: ast.operator, known: Mapping[str, float], *, is_right: bool
 ) -> str:
-    """Return an operand, in parentheses if needed."""
     text = _numbers(node, known)
     if not isinstance(node, ast.BinOp):
         return text

@@ -72,8 +72,8 @@ class Node:
 def compute_plan(known: dict[str, float], nodes: Sequence[Node]) -> tuple[list[Value], Node]:
     """Evaluate the capacity model; return its rows and the Redis node type.
 
-    `known` has all inputs, constants and prices, and gains the rows. The node is the smallest one
-    with which one cluster is enough; the largest if none is.
+    `known` has all inputs, constants and prices; the rows are added to it. The node is the smallest
+    one with which a single cluster is sufficient, or else the largest.
     """
     found = compute((*model.LOAD, *model.GATEWAYS, *model.REDIS), known)
     for node in sorted(nodes, key=lambda each: each.memory_bytes):

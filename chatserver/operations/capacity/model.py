@@ -1,12 +1,12 @@
 """Capacity model of `chatserver plan`: resources and cost as named formulas.
 
-Each row has a label and the formula that computes it. Names in formulas are inputs
+Each row has a label and its formula. Names in formulas are inputs
 (`chatserver.operations.capacity.inputs.INPUTS`), measured constants
 (chatserver/operations/capacity/constants.json, docs/capacity.md), prices
 (chatserver/operations/cost/prices.toml) and earlier rows. Rates are per second and money is US
 dollars per month. Machines are sized for peaks; usage-based cost uses means.
 
-Invariants: nothing is negative; no row reads a later one; load-dependent rows grow with the users.
+Invariants: no value is negative; no row uses a later one; load-dependent rows grow with the users.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ LOAD = (
     Row(
         "load",
         "messages_per_chat_day",
-        "messages a chat and day",
+        "messages per chat and day",
         "",
         "users * messages_per_user_day / active_chats",
     ),
     Row(
         "load",
         "entries_per_message",
-        "inbox entries a message",
+        "inbox entries per message",
         "",
         "2 * (1 - group_share) + upto(group_size, fanout_members_max) * group_share",
     ),
     Row(
         "load",
         "frames_per_message",
-        "frames to sockets a message",
+        "frames to sockets per message",
         "",
         "devices * ((1 - group_share) * (1 + concurrent)"
         " + group_share * (1 + (group_size - 1) * concurrent))",
@@ -58,7 +58,7 @@ LOAD = (
     Row(
         "load",
         "segments_per_message",
-        "segments written a message, at most",
+        "segments written per message, at most",
         "",
         "min(1, max(archive_moves_per_day / messages_per_chat_day, 1 / segment_entries_min))",
     ),
@@ -68,7 +68,7 @@ GATEWAYS = (
     Row(
         "gateways",
         "gateway_us",
-        "CPU a message",
+        "CPU per message",
         "µs",
         "max(gateway_cpu_us_per_message + gateway_cpu_us_per_further_delivery"
         " * (frames_per_message - deliveries_per_message),"
@@ -84,7 +84,7 @@ GATEWAYS = (
     Row(
         "gateways",
         "gateways",
-        "gateway processes, a core each",
+        "gateway processes, one core each",
         "",
         "ceil(max(2, gateway_cores, connections / connections_per_gateway))",
     ),
@@ -109,7 +109,7 @@ REDIS = (
     Row(
         "redis",
         "redis_us",
-        "CPU a message",
+        "CPU per message",
         "µs",
         "max(redis_cpu_us_per_message + redis_cpu_us_per_further_entry"
         " * (entries_per_message - 2), redis_cpu_us_per_further_entry)",
@@ -229,7 +229,7 @@ WORKERS = (
     Row(
         "workers",
         "workers",
-        "worker processes, a core each",
+        "worker processes, one core each",
         "",
         "ceil(max(2, persist_cores + archive_cores + rpc_cores))",
     ),
@@ -254,7 +254,7 @@ DYNAMODB = (
     Row(
         "dynamodb",
         "write_units_group",
-        "write units of a group's message",
+        "write units of a group message",
         "",
         "ceil((upto(message_bytes, body_inline_bytes_max) + item_bytes_group) / 1024)"
         " + index_units_group + attachments",
@@ -381,14 +381,14 @@ S3 = (
     Row(
         "s3",
         "puts_per_month",
-        "PUTs a month",
+        "PUTs per month",
         "",
         "messages_per_s * 2628000 * (is_archived * segments_per_message + attachments * 2)",
     ),
     Row(
         "s3",
         "gets_per_month",
-        "GETs a month",
+        "GETs per month",
         "",
         "messages_per_s * 2628000 * attachments"
         " * (1 - group_share + group_share * (group_size - 1))",
@@ -415,7 +415,7 @@ NETWORK = (
     Row(
         "network",
         "egress_bytes",
-        "to all devices, a month",
+        "to all devices, per month",
         "B",
         "messages_per_s * 2628000 * (devices * (2 * (1 - group_share) + group_size * group_share)"
         " * (message_bytes + frame_bytes) + ack_bytes) + gets_per_month * attachment_bytes",
@@ -448,7 +448,7 @@ TOTAL = (
         "USD",
         "total_usd - on_demand_usd + provisioned_usd",
     ),
-    Row("total", "usd_per_user", "a user and month", "USD", "total_usd / users"),
+    Row("total", "usd_per_user", "per user and month", "USD", "total_usd / users"),
 )
 
 ROWS: Final = (

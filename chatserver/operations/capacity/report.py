@@ -1,7 +1,7 @@
 """Report of `chatserver plan`: the evaluated model with constants and prices.
 
-Pure, except for the two files that it reads. The packaged constants (`constants.json`) and the
-results of `chatserver load` (docs/load.md) have the same format:
+It is pure, except for the two files that it reads. The packaged constants (`constants.json`) and
+the results of `chatserver load` (docs/load.md) have the same format:
 
     {"schema": 1, "constants": {name: {"value", "unit", "how"}}}
 """
@@ -44,7 +44,7 @@ class Results(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A row of the plan. `value` in `unit`; `numbers` is the formula with the numbers inserted."""
+    """A row of the plan. `value` is in `unit`; `numbers` is the formula with numbers inserted."""
 
     tier: str
     name: str
@@ -57,7 +57,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The complete plan, in the order of the tiers. `usd_per_month`: by tier and total."""
+    """The complete plan, in the order of the tiers. `usd_per_month` is by tier, and in total."""
 
     schema: int
     inputs: dict[str, float]
@@ -75,8 +75,8 @@ class Plan(msgspec.Struct, frozen=True):
 def load_constants(path: Path | None = None) -> tuple[dict[str, Constant], list[str]]:
     """Return the packaged constants, overridden by a results file, and the overridden names.
 
-    Ignored from the file: constants without a value, values below zero (memory that shrank during
-    the measurement), and names that the model does not use.
+    Constants in the file are ignored if they have no value, a negative one (memory that shrank
+    during the measurement), or a name that the model does not use.
 
     Raises:
         ConfigError: the file cannot be read or has the wrong format.
@@ -131,7 +131,6 @@ def make_plan(
 
 
 def _prices_of(prices: Prices) -> dict[str, float]:
-    """Return the prices under their names in the model."""
     found = {
         "dynamodb_storage_per_gb_month_usd": prices.dynamodb.storage_per_gb_month_usd,
         "s3_storage_per_gb_month_usd": prices.s3.storage_per_gb_month_usd,
@@ -236,7 +235,7 @@ def _cheaper(known: Mapping[str, float]) -> list[str]:
 
 
 def names_without_source(constants: Mapping[str, Constant], prices: Prices) -> list[str]:
-    """Return names in formulas that are no input, constant, price or row."""
+    """Return names in formulas that are not an input, constant, price or row."""
     rows = {row.name for row in ROWS}
     known = (
         rows | set(constants) | set(_prices_of(prices)) | {each.name for each in capacity.INPUTS}

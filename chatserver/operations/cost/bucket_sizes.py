@@ -23,10 +23,10 @@ async def list_held(store: ObjectStore, objects_max: int) -> tuple[list[Held], b
     """Return sizes by prefix, and whether the listing is complete (at most `objects_max`).
 
     Guarantees:
-        Cost: a LIST for each 1,000 objects. With a tenant, only its own objects.
+        Cost: a LIST for each 1,000 objects; with a tenant, only of its own objects.
 
-    Raises:
-        Unavailable: S3 does not answer.
+        Raises:
+            Unavailable: S3 does not respond.
         ConfigError: the bucket is missing, or permission to list it.
     """
     found: dict[str, tuple[int, int]] = {}

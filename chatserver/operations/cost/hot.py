@@ -2,13 +2,13 @@
 
 Data of each day, kept for `KEPT_S` after the last write to it:
 
-    {cost}:units:<day>    hash  ``<feature>:<table>:<kind>`` → units; ``messages``: how many were
-                                stored; ``chats:<kind>``: units of all chats
+    {cost}:units:<day>    hash  ``<feature>:<table>:<kind>`` → units; ``messages``: number of stored
+                                messages; ``chats:<kind>``: units of all chats
     {cost}:reads:<day>    zset  chat → read units, of the chats with the most
     {cost}:writes:<day>   zset  chat → write units, likewise
     {cost}:flushes:<day>  hash  process → number of its newest part that was added
 
-Bound: features times tables fields, and at most ``2 * CHATS_MAX`` chats in each zset.
+    Bound: one field per feature and table, and at most ``2 * CHATS_MAX`` chats in each zset.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class UsageTotals:
 
         Guarantees:
             Idempotent: a part is added once; parts of a process must arrive in order.
-            Cost: one call, of at most `CHATS_MAX` chats twice for each kind, and the other fields.
+            Cost: one call, with at most ``2 * CHATS_MAX`` chats of each kind, and the other fields.
 
         Raises:
             Unavailable: the part may or may not have been added; retry it.

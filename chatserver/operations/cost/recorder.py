@@ -31,18 +31,18 @@ class UsageRecorder:
         self._clock = clock
         self._process = new_id()
         self._number = 0
-        self._waiting: Part | None = None  # may have been added: its reply was lost
+        self._waiting: Part | None = None  # its reply was lost, so it may have been added
 
     async def flush(self) -> None:
         """Add the usage since the last flush.
 
         Guarantees:
             Nothing is counted twice: a part whose reply was lost is sent again, unchanged, before
-            the next one. Usage of the meantime stays in the accumulator, which is bounded.
-            Cancellation: safe, likewise.
+            the next one. Later usage stays in the accumulator, which is bounded.
+            Cancellation: safe, for the same reason.
 
-        Raises:
-            Unavailable: Redis does not answer; retry later.
+            Raises:
+                Unavailable: Redis does not respond; retry later.
         """
         while True:
             if self._waiting is None:
@@ -58,7 +58,7 @@ class UsageRecorder:
         return datetime.datetime.fromtimestamp(self._clock.time(), datetime.UTC).date().isoformat()
 
     async def run(self) -> None:
-        """Flush periodically until cancelled. Redis may be down in between."""
+        """Flush periodically until cancelled, even if Redis is temporarily down."""
         while True:
             await asyncio.sleep(FLUSH_S)
             try:
@@ -71,7 +71,7 @@ class UsageRecorder:
 async def record_usage(
     usage: UsageAccumulator, totals: UsageTotals, clock: Clock
 ) -> AsyncIterator[None]:
-    """Record usage while the block runs, and flush the rest at its end."""
+    """Record usage while the block runs, and flush the remaining usage at its end."""
     accounting = UsageRecorder(usage, totals, clock)
     task = asyncio.create_task(accounting.run(), name="cost")
     try:

@@ -1,6 +1,6 @@
 """Cost report of `chatserver cost`: usage, storage and their price. Pure.
 
-Every amount of money is a `Line` or `Stored`: dollars, and the formula that produced them.
+Every cost is a `Line` or `Stored`: dollars, and the formula that produced them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Capacity(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The complete report. Unavailable stores are listed in `problems` and left out elsewhere."""
+    """The complete report. Unavailable stores are listed in `problems` and omitted elsewhere."""
 
     tenant: str
     days: list[str]
@@ -156,7 +156,7 @@ def chat_lines(spending: Spending, rates: Rates, count: int = TOP_CHATS) -> list
 
 
 def chats_error(spending: Spending) -> dict[str, float]:
-    """Return the maximum by which a chat's units are understated, by kind; see `TopList`."""
+    """Return the maximum by which a chat's units are understated; see `heavy_hitters`."""
     found: dict[str, float] = {}
     for kind in KINDS:
         listed = sum(spending.chats[kind].values())

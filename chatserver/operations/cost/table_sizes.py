@@ -14,7 +14,7 @@ from chatserver.warm.schema.tables import TABLES
 class Size:
     """Size of a table (``messages``) or an index (``messages/sender``).
 
-    Units per second, 0 if on demand. A table shared by tenants is counted for all of them together.
+    Units are per second, 0 if on demand. A table shared by tenants is counted for all of them.
     """
 
     name: str
@@ -28,7 +28,7 @@ async def list_sizes(client: DynamoClient, settings: Warm) -> list[Size]:
     """Return the size of each table and index. Cost: a DescribeTable per table.
 
     Raises:
-        Unavailable: DynamoDB does not answer.
+        Unavailable: DynamoDB does not respond.
         ConfigError: a table is missing, or permission to describe it.
     """
     found: list[Size] = []

@@ -1,4 +1,4 @@
-"""`chatserver doctor`: find problems of settings and stores, and suggest fixes."""
+"""`chatserver doctor`: find problems with settings and stores, and suggest fixes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ TIMEOUT_S = 60.0
 def doctor(is_json: bool, is_all: bool) -> None:
     """Check settings, Redis, DynamoDB and S3; report problems and how to fix them.
 
-    Changes nothing, and may be run at any time. Exit code 1 if there is a problem, 0 if there are
-    none, or only notes.
+    This changes nothing and may run at any time. The exit code is 1 if there is a problem,
+    otherwise 0.
     """
     findings = run(_check_stores(prepare("doctor")))
     for finding in findings:
@@ -73,8 +73,8 @@ async def _check_stores(settings: Settings) -> list[Finding]:
             what = f"no response within {TIMEOUT_S:g} s"
             return [Finding(store, "problem", what, "check the network")]
 
-    # Redis is checked alone: loading the AWS library blocks the event loop, and the Redis
-    # connection, with a deadline of two seconds, would appear to have failed.
+    # Redis is checked alone: loading the AWS library blocks the event loop, so the Redis
+    # connection could miss its deadline of two seconds.
     redis = await bounded("redis")
     found = [redis, *await asyncio.gather(bounded("dynamodb"), bounded("s3"))]
     return [*_check_all(settings), *(finding for some in found for finding in some)]

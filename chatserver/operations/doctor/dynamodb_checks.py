@@ -17,11 +17,11 @@ APPLY: Final = "run `chatserver tables apply`"
 
 
 async def require_tables(client: DynamoClient, settings: Warm) -> None:
-    """Check that every table exists and may be read; one eventually consistent read each.
+    """Check that every table exists and may be read. Cost: one eventually consistent read each.
 
     Raises:
         ConfigError: credentials, a table or the permission to read it are missing.
-        Unavailable: DynamoDB does not answer.
+        Unavailable: DynamoDB does not respond.
     """
     missing = []
     for table in TABLES:
@@ -39,7 +39,7 @@ async def check_dynamodb(settings: Warm) -> list[Finding]:
     """Return the findings about the tables. Changes nothing.
 
     Guarantees:
-        Never raises for a problem of DynamoDB; problems are returned.
+        DynamoDB problems are returned, never raised.
         Cost: three free calls for each table, and one read.
     """
     try:

@@ -1,6 +1,6 @@
 """Redis checks for `chatserver doctor`.
 
-Changes nothing, except that a new Redis gets its epochs, as from any connecting process. Each
+They change nothing, except that a new Redis gets its epochs, as from any connecting process. Each
 server of a cluster is queried over its own connection.
 """
 
@@ -23,7 +23,7 @@ STORE: Final = "redis"
 OLDEST: Final = (7, 0)
 CLOCKS_S_MAX: Final = 1.0
 MEMORY_SHARE_MAX: Final = 0.8
-WAITING_MAX: Final = 0.5  # share of the bound at which sends are refused
+WAITING_MAX: Final = 0.5  # share of the backlog limit, at which sends are refused
 WORKERS: Final = ("persist", "repair")  # without them, messages are not stored or not delivered
 
 _MODEST: Final = re.compile(r"(\d+)\.(\d+)")
@@ -33,8 +33,8 @@ async def check_redis(settings: config.Redis, clock: Clock) -> list[Finding]:
     """Return the findings about Redis.
 
     Guarantees:
-        Never raises for a problem of Redis; problems are returned.
-        Cost: some ten small commands for each server, four for each partition.
+        Redis problems are returned, never raised.
+        Cost: about ten small commands for each server, and four for each partition.
     """
     hot = make_hot(settings)
     try:
@@ -65,7 +65,7 @@ async def _check_server(hot: HotClient, name: str, key: str, clock: Clock) -> li
         after = clock.time()
         findings = [*_check_version(name, info), *_check_persistence(name, info)]
         findings.append(_check_memory(name, info))
-        # The server read its clock between `before` and `after`, which may be far apart on a busy
+        # The server read its clock between `before` and `after`, which may differ much on a busy
         # machine.
         theirs = seconds + micros / 1e6
         apart_s = max(before - theirs, theirs - after, 0.0)

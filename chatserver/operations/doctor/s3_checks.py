@@ -19,11 +19,10 @@ _TEXT: Final = b"chatserver doctor"
 async def check_s3(settings: Cold) -> list[Finding]:
     """Return the findings about the bucket.
 
-    Puts a small object below ``uploads/``, reads and deletes it, which is the most reliable check
-    of permissions.
+    To check permissions reliably, a small object below ``uploads/`` is written, read and deleted.
 
     Guarantees:
-        Never raises for a problem of S3; problems are returned.
+        S3 problems are returned, never raised.
     """
     try:
         async with open_s3(settings) as store:

@@ -1,9 +1,9 @@
 """Redis stream of process statistics for the admin page.
 
-Data: ``{figures}:log`` (stream). Fields: ``p`` the process, ``s`` its snapshot (msgpack of
+Data: ``{figures}:log`` (stream). Fields: ``p``, the process, and ``s``, its snapshot (msgpack of
 `chatserver.telemetry.process_stats.Snapshot`). Each process appends every two seconds. The key
 expires `KEPT_S` after the last append. Bound: entries of the last `KEPT_S` seconds by the Redis
-clock, and about `ENTRIES_MAX`; with more than 66 processes the retained history is shorter.
+clock, and about `ENTRIES_MAX`; with more than 66 processes, the retained history is shorter.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class ProcessStatsLog:
         """Append a snapshot.
 
         Guarantees:
-            Cost: one call of three commands, some 1 KB. A repeat appends it twice, which distorts a
-            single point of a chart.
+            Cost: one call of three commands, about 1 KB. A repeated call appends the snapshot
+            again, which distorts a single point of a chart.
 
-        Raises:
-            Unavailable: Redis does not answer; the snapshot may have been appended.
+            Raises:
+                Unavailable: Redis does not respond; the snapshot may have been appended.
         """
         key, kept_ms = self._hot.keys.figures(), int(KEPT_S * 1000)
         oldest = max(0, self._newest_ms - kept_ms)
@@ -75,7 +75,7 @@ class ProcessStatsLog:
         Snapshots of another release that cannot be decoded are skipped.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         key = self._hot.keys.figures()
         reply, (seconds, micros) = await self._hot.snapshot(
@@ -110,7 +110,7 @@ class BacklogStats:
             that is not empty, one call that returns an entry of its backlog.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         count = min(self._hot.keys.partitions, MEASURED_MAX)
         some = list(itertools.islice(self._partitions, count))

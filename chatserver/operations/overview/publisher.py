@@ -87,17 +87,16 @@ class Publisher:
         """Publish one snapshot.
 
         Raises:
-            Unavailable: Redis does not answer; the counts of this interval are lost.
-            TimeoutError: Redis does not answer in time; likewise.
+            Unavailable, TimeoutError: Redis does not respond; the counts of this interval are lost.
         """
         async with asyncio.timeout(PUBLISH_TIMEOUT_S):
             await self._stats_log.append(self._process, await self.collect())
 
     async def run(self) -> None:
-        """Publish until cancelled. While Redis is down the charts have a gap."""
+        """Publish until cancelled. While Redis is down, the charts have a gap."""
         is_published = True
         while True:
-            # Sleep first: a snapshot right at the start would show a rate over a near-zero
+            # Sleep first, because the rates of a snapshot at the start would be over a near-zero
             # interval.
             await asyncio.sleep(EVERY_S)
             try:

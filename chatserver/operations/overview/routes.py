@@ -1,7 +1,7 @@
 """HTTP routes of the admin page: process statistics, audit report and cost.
 
-For admins (`auth.admins`) and API keys with `operate`. Responses contain no message text; chats and
-users appear by id only.
+They require an admin (`auth.admins`) or an API key with `operate`. Responses contain no message
+text; chats and users appear only by id.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ After = Annotated[
 
 
 class AuditFinding(msgspec.Struct, frozen=True):
-    """A group of wrong entries, with meaning and advice. `at_ms`: detection time."""
+    """A range of inconsistent entries, with meaning and advice. `at_ms` is the detection time."""
 
     at_ms: int
     category: str
@@ -53,8 +53,9 @@ class AuditFinding(msgspec.Struct, frozen=True):
 class AuditReport(msgspec.Struct, frozen=True):
     """The last pass of the continuous audit over each partition, and the latest findings.
 
-    `oldest_ms`, `newest_ms`: when these passes ended (null: none has run). `failed`: chats that
-    could not be checked. `findings`: count of these passes; `latest` may include earlier passes.
+    `oldest_ms` and `newest_ms` are the end times of these passes, null if there are none. `failed`
+    is the number of chats that could not be checked, `findings` the number of findings of these
+    passes; `latest` may include earlier passes.
     """
 
     partitions: int
@@ -70,7 +71,7 @@ class AuditReport(msgspec.Struct, frozen=True):
 
 
 class FeatureCost(msgspec.Struct, frozen=True):
-    """Units consumed by a feature, and dollars; null with provisioned capacity."""
+    """Units consumed by a feature; `usd` is null with provisioned capacity."""
 
     feature: str
     write_units: float
@@ -79,7 +80,7 @@ class FeatureCost(msgspec.Struct, frozen=True):
 
 
 class DayCost(msgspec.Struct, frozen=True):
-    """Cost of one day (UTC). `usd_per_message`: total divided by the messages stored."""
+    """Cost of one day (UTC). `usd_per_message` is the total divided by the stored messages."""
 
     day: str
     messages: int
@@ -91,8 +92,8 @@ class DayCost(msgspec.Struct, frozen=True):
 class CostReport(msgspec.Struct, frozen=True):
     """Cost of today and the day before, newest first.
 
-    `chats`: the most expensive chats of both days. `write_unit_usd`, `read_unit_usd`: on-demand
-    price of a unit; null with provisioned capacity.
+    `chats` has the most expensive chats of both days. `write_unit_usd` and `read_unit_usd` are the
+    on-demand prices of a unit, null with provisioned capacity.
     """
 
     billing: str
@@ -115,7 +116,7 @@ def operations_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @get("/v1/admin/overview", opt={"rule": OPERATE})
     async def get_overview(after: After = 0) -> Overview:
-        """Return the state of all processes and their history of the last ten minutes.
+        """Return the state of all processes and the history of the last ten minutes.
 
         A point covers two seconds; with `after`, only newer points are returned.
         """

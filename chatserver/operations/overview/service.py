@@ -5,11 +5,11 @@
     processes ──► {figures}:log ──► StatsHistory: latest snapshot per process ──► a Point every 2 s
 
 A point sums the latest snapshot of each process that published within the last `STALE_S` seconds.
-Processes therefore need no common schedule, and a dead process drops out of the sums. Percentiles
-come from the merged histograms of all processes, never from averaged percentiles.
+Processes therefore need no common schedule, and dead processes disappear from the sums. Percentiles
+are computed from the merged histograms of all processes, never averaged.
 
-Memory of a process that serves this page: `POINTS_MAX` points, `PROCESSES_MAX` processes. Nothing
-is read while nobody requests the page.
+Memory of a process that serves this page: `POINTS_MAX` points and `PROCESSES_MAX` processes. The
+stream is read only when the page is requested.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Process(msgspec.Struct, frozen=True):
-    """A process and its latest snapshot. `is_stale`: the process may be dead or stuck."""
+    """A process and its latest snapshot. If `is_stale`, the process may be dead or stuck."""
 
     process: str
     kind: str
@@ -90,7 +90,7 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class BusyChat(msgspec.Struct, frozen=True):
-    """A chat and its messages stored in the last minute; never overstated, see `TopList`."""
+    """A chat and the number of its messages stored in the last minute, which may be too low."""
 
     chat: str
     messages: int
@@ -159,7 +159,7 @@ class StatsHistory:
         """Create the points that are due by now, and expire old entries."""
         if not self._next_ms:
             self._next_ms = (now_ms // EVERY_MS + 1) * EVERY_MS
-        # Nobody requested the page for longer than the history: skip points outside it.
+        # If the page was not requested for longer than the history, skip points before it.
         self._next_ms = max(self._next_ms, (now_ms // EVERY_MS - POINTS_MAX) * EVERY_MS)
         while self._next_ms <= now_ms:
             self._points.append(self._point(self._next_ms))
@@ -171,7 +171,7 @@ class StatsHistory:
             if now_ms - received.at_ms > GONE_S * 1000:
                 del self._latest[process]
         while self._slow and now_ms - self._slow[0].at_ms > KEPT_S * 1000:
-            self._slow.popleft()  # user ids are kept no longer here than in Redis
+            self._slow.popleft()  # keep user ids no longer than Redis does
 
     def _point(self, at_ms: int) -> Point:
         live = [
@@ -325,7 +325,7 @@ class Overviews:
             minutes, in pages of 500.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         async with self._reading:
             while True:

@@ -1,5 +1,5 @@
 """`chatserver trace`: location and state of one message in Redis, DynamoDB and S3.
 
-`cli` is the command, `service` the search, `hot` and `warm` read the tiers, `model` holds the
-result. Start with `service`.
+`cli` is the command, `service` searches the message, `hot` and `warm` read the tiers, and `model`
+defines the result. Start with `service`.
 """

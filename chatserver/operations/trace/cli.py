@@ -1,6 +1,6 @@
-"""`chatserver trace`: locate a message by its mid. Reads only, and never prints message text.
+"""`chatserver trace`: locate a message by its mid, without printing its text. Read-only.
 
-Exit codes: 0 found, 1 not found or a tier that could have it did not answer, 2 invalid option.
+Exit codes: 0 found, 1 not found or a tier that may have it did not respond, 2 invalid option.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def trace(
 ) -> None:
     """Show the state of message MID: committed, delivered, persisted, archived.
 
-    Queries Redis, DynamoDB and S3, and reports each tier that does not answer. Changes nothing.
+    The command queries Redis, DynamoDB and S3, and reports each tier that does not respond. It
+    changes nothing.
     """
     try:
         parse_mid(mid)
@@ -223,7 +224,7 @@ def _warm_lines(found: Trace) -> list[Line]:
         return [("persisted", f"not yet: in the backlog at {waiting.place} since {since}")]
     if warm is None:
         says = {
-            True: "yes, but the table has no item of it",
+            True: "yes, but the table has no item for it",
             False: "no",
             None: "not known",
         }[found.is_persisted]

@@ -1,4 +1,4 @@
-"""Redis lookups for `chatserver trace`. Reads only, loads no chat.
+"""Redis lookups for `chatserver trace`. Read-only; chats are not loaded.
 
 A message that is not persisted is in the backlog, whose entries are searched by time. A recent
 message is in the log of its chat, and that chat is among the recently active ones.
@@ -42,7 +42,7 @@ class HotTrace:
         `from_ms`: lower bound of the entries to search.
 
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not respond.
         """
         partitions = range(self._keys.partitions)
         for find in (self._find_in_backlog, self._find_dead):
@@ -88,7 +88,7 @@ class HotTrace:
         return None
 
     async def list_active(self, since_s: int, limit: int) -> list[ChatId]:
-        """Return chats with an entry persisted since then, least recently active first."""
+        """Return chats with an entry persisted since a time, least recently active first."""
         found: list[tuple[float, ChatId]] = []
         for partition in range(self._keys.partitions):
             reply = await self._hot.call(
@@ -137,7 +137,7 @@ class HotTrace:
         )
 
     async def list_members(self, chat: ChatId, limit: int) -> tuple[int, dict[UserId, int]]:
-        """Return the member count of a chat in Redis, and the join seq of some members."""
+        """Return the member count of a chat in Redis, and the join seqs of some members."""
         key = self._keys.members(chat)
         count = int(await self._hot.call("HLEN", key))
         members: dict[UserId, int] = {}
@@ -181,7 +181,7 @@ class HotTrace:
 
 
 def _as_found(mid: Mid, seq: int, ts: int, tail: bytes, source: Source) -> Found | None:
-    """Return the position of an entry if it is the message. Fast for entries that are not."""
+    """Return the position of an entry if it is the message; fast for all other entries."""
     if f'"mid":"{mid}"'.encode() not in tail:
         return None
     try:

@@ -1,6 +1,6 @@
 """Trace result of `chatserver trace`: the state of one message in each tier, without its text.
 
-None means unknown, because a tier did not answer or has no record; `problems` gives the reason.
+None means unknown, because a tier did not respond or has no record; `problems` has the reason.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class InHot:
     served: int  # newest seq delivered to every inbox
     is_large: bool  # no inboxes: members read the chat's log
     is_in_log: bool
-    undelivered_since_ms: int | None  # of the chat: since when a delivery is pending
-    gateways: int  # of a large chat: those subscribed to it
+    undelivered_since_ms: int | None  # start of the oldest pending delivery of the chat
+    gateways: int  # number of gateways subscribed to a large chat
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Waiting:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Recipient:
-    """A member, and how far the message was delivered to them."""
+    """A member, and the delivery state of the message for them."""
 
     user: UserId
     joined: int

@@ -1,4 +1,4 @@
-"""Message trace: find a message by its mid, then read its state from each tier. Reads only.
+"""Message trace: find a message by its mid, then read its state from each tier. Read-only.
 
 ::
 
@@ -6,11 +6,11 @@
        by time, a call each          newest entries back to that time        warm rows and segments
                                                                              of that time
 
-A mid contains its creation time. The message's ts follows within moments, unless a clock is off or
-the commit had to wait. If the chat or one of its members is given, only those chats are searched,
-and up to the present instead of a few minutes.
+A mid contains its creation time. The message's ts is shortly after it, unless a clock is off or the
+commit had to wait. If the chat or one of its members is given, only those chats are searched, up to
+the present.
 
-A tier that does not answer is listed in `problems`, and the others are still read (promise P9).
+A tier that does not respond is listed in `problems`, and the others are still read (promise P9).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from chatserver.telemetry.trace_ids import trace_ids_of
 T = TypeVar("T")
 
 EARLIER_S: Final = 60  # maximum by which the gateway's clock may be ahead of the Redis clock
-LATER_S: Final = 300  # maximum by which it may be behind, or the commit be delayed
+LATER_S: Final = 300  # maximum by which it may be behind, or by which the commit may be delayed
 CHATS_AT_ONCE: Final = 16
 
 
@@ -70,7 +70,7 @@ class MessageTrace:
 
         Raises:
             BadRequest: `text` is not a mid.
-            NotFound: no tier that answered has it; the message lists the places that were searched.
+            NotFound: no tier that responded has it; the error lists the searched places.
         """
         mid, made_ms = parse_mid(text)
         found = await self._find(mid, made_ms, chat, user)
@@ -197,7 +197,7 @@ class MessageTrace:
         )
 
     async def _load_members(self, trace: Trace) -> None:
-        """Set the members and their read marks: from Redis if available, otherwise as stored."""
+        """Set the members and their read marks, from Redis if available, otherwise as stored."""
         found, limit = trace.found, self._members_max
         stored = await self._record_errors(self._older.list_members(found.chat, limit))
         if stored is not None:

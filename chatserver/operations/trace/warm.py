@@ -1,4 +1,4 @@
-"""DynamoDB and archive lookups for `chatserver trace`. Reads only.
+"""DynamoDB and archive lookups for `chatserver trace`. Read-only.
 
 No index contains the mid, because it would cost a write unit per message. The mid contains its
 creation time, so a message is found among the rows of a chat near that time. The caller has to
@@ -38,7 +38,7 @@ SEGMENTS_MAX = 8  # per chat
 
 
 class WarmTrace:
-    """Reads the warm and the cold tier for `chatserver.operations.trace.service`."""
+    """Reads the warm and cold tiers for `chatserver.operations.trace.service`."""
 
     def __init__(
         self, *, client: DynamoClient, settings: Warm, bodies: LongBodies, segments: SegmentObjects
@@ -116,7 +116,7 @@ class WarmTrace:
         """Return the message if a segment that overlaps ``[from_ts, to_ts]`` contains it.
 
         Raises:
-            Unavailable: S3 does not answer, or more than `SEGMENTS_MAX` segments overlap.
+            Unavailable: S3 does not respond, or more than `SEGMENTS_MAX` segments overlap.
             CorruptData: an object fails its checksum.
         """
         segments = await self._manifests.list_at(chat, from_ts, to_ts)
@@ -167,7 +167,6 @@ class WarmTrace:
         )
 
     async def _verify(self, item: Item, message: Message, key: str | None) -> str:
-        """Verify the checksum of an item, including its body object if it has one."""
         if key is None:
             return verify(item, message)
         try:
@@ -189,7 +188,7 @@ class WarmTrace:
         """Check the object of a segment against its checksum.
 
         Raises:
-            Unavailable: S3 does not answer.
+            Unavailable: S3 does not respond.
         """
         try:
             await self._segments.read(segment)

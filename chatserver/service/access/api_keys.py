@@ -19,7 +19,7 @@ from chatserver.domain.text import parse_name
 from chatserver.errors import BadRequest, NotFound, Unauthenticated
 from chatserver.warm.api_keys import KeyRow, KeyRows
 
-CACHE_S = 2.0  # how long a revoked key may still be accepted
+CACHE_S = 2.0  # a revoked key may be accepted for this long
 RELOAD_S = 0.5  # a mismatching key may have been rotated since it was cached
 CACHE_MAX = 1_000
 OVERLAP_S_MAX = 604_800
@@ -34,7 +34,7 @@ class ApiKeys:
         self._cache: dict[str, tuple[float, KeyRow | None]] = {}
 
     async def create(self, name: str, scopes: Collection[str]) -> tuple[str, str]:
-        """Create a key; return its id and the key itself, which cannot be read again.
+        """Create a key; return its id and the key itself, which is not stored.
 
         Raises:
             BadRequest: the key has no scope, or an unknown one.
@@ -83,12 +83,12 @@ class ApiKeys:
         """Return the stored key that matches a presented one.
 
         Guarantees:
-            Cost: one directory read per `CACHE_S` for a valid key, per `RELOAD_S` for an invalid
+            Cost: one DynamoDB read per `CACHE_S` for a valid key, or per `RELOAD_S` for an invalid
             one.
 
         Raises:
             Unauthenticated: the key is invalid or revoked.
-            Unavailable: the directory does not respond.
+            Unavailable: DynamoDB does not respond.
         """
         shown = parse_key(text)
         for age_s in (CACHE_S, RELOAD_S):

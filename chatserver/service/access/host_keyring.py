@@ -5,12 +5,12 @@
     URL ◄── KeyFetcher (api, worker rpc) ──► copy in Redis ◄── KeyRing (every process) ──► tokens
 
 A gateway makes no outbound requests. It reads the copy, and calls `workers.rpc` when the copy is
-too old or a token names a key that is not in it. The URL comes from the settings and contains no
-part of a token.
+too old or does not have the key that a token names. The URL comes from the settings and contains
+no part of a token.
 
 Keys are fetched every `JWKS_TTL_S`, sooner if a token names a new key, and at most once per
-`JWKS_REFETCH_S` over all processes: many invented key names do not cause many requests. While
-the URL does not respond, the last keys stay in use for up to a day.
+`JWKS_REFETCH_S` over all processes, so many unknown key names do not cause many requests. While the
+URL does not respond, the last keys stay in use for up to a day.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class KeyFetcher:
 
 
 class KeyRing:
-    """The key set of one process. `fetch` returns a fresh key set; `activate` uses it."""
+    """The key set of one process. `fetch` returns a new key set; `activate` starts using one."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class KeyRing:
         self._refreshing: asyncio.Task[bool] | None = None
 
     async def refetch(self) -> bool:
-        """Check for newer keys after a token named an unknown one; return False if there are none.
+        """Check for newer keys after a token named an unknown key; return whether there are any.
 
         Guarantees:
             Bounded: one check per `JWKS_REFETCH_S`; concurrent callers share it.

@@ -1,14 +1,14 @@
 """Revocation of logins and tokens, and banning of users.
 
-Every operation has the same steps: write to the directory, which is durable; write the mark in
-Redis, which every hello and every request checks; notify the gateways to which the user is
-connected, which close the sockets. All steps are idempotent: if one fails, the caller repeats the
-operation.
+Every operation has the same steps: write to the `directory` table, which is durable; write the mark
+in Redis, which every hello and every request checks; notify the user's gateways, which close the
+sockets. All steps are idempotent: if one fails, the caller repeats the operation.
 
 If Redis loses the marks, it starts a new epoch (decision 0014) in which no user is loaded. Loading
-a user calls `restore` first, so a revoked token is not accepted there. A session can start without
-the marks only if the directory is unavailable too (promise P9). A revoked token then stays valid
-until it expires, after an hour at most, or until the user is loaded: `restore` ends sessions, too.
+a user calls `restore` first, so revoked tokens are rejected in the new epoch. A session can start
+without the marks only if the `directory` table is unavailable, too (promise P9). A revoked token
+then stays valid until it expires, after an hour at most, or until the user is loaded: `restore`
+ends sessions, too.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from chatserver.warm.chats.records import User
 
 log = structlog.get_logger()
 
-LOGIN_KEPT_S = 120  # ended login rows outlive their last token by this
+LOGIN_KEPT_S = 120  # retention of an ended login's row after its last token expires
 
 
 class Accounts(Protocol):
-    """Users and their logins in the directory; feature `accounts` stores them."""
+    """Users and their logins in the `directory` table; the `accounts` feature implements this."""
 
     async def find_user(self, user: str) -> User | None: ...
 
@@ -49,7 +49,7 @@ class Accounts(Protocol):
 
 
 class PushDevices(Protocol):
-    """Push subscriptions of users; feature `push` stores them."""
+    """Push subscriptions of users; the `push` feature implements this."""
 
     async def remove_of_device(self, user: UserId, device: str, now: float) -> int: ...
 
@@ -57,7 +57,7 @@ class PushDevices(Protocol):
 
 
 class Revoking:
-    """Revocation use cases. `push_devices`: subscriptions to delete along with the logins."""
+    """Revocation use cases. Push subscriptions are deleted along with their logins."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class Revoking:
         self._clock = clock
 
     async def end_logins(self, user: UserId, logins: Collection[str], reason: str) -> None:
-        """End some logins of a user: their tokens, refresh tokens and sessions.
+        """End some logins of a user, with their tokens, refresh tokens and sessions.
 
         Guarantees:
-            Idempotent. When it returns, no request or hello with one of their tokens is accepted,
-            and each gateway has a pending notification to close their sockets.
+            Idempotent. After it returns, requests and hellos with their tokens are rejected, and
+            each gateway has a pending notification to close their sockets.
 
         Raises:
             Unavailable: some may still be active; repeat the call.
@@ -101,7 +101,7 @@ class Revoking:
         """End all logins except `but`, and all tokens without a login that were issued so far.
 
         Guarantees:
-            As `end_logins`.
+            Those of `end_logins`.
 
         Raises:
             NotFound: there is no such user.
@@ -110,8 +110,8 @@ class Revoking:
         now = int(self._clock.time())
         await self._accounts.put_standing(user, before=now)
         rows = await self._accounts.list_logins(user)
-        # Includes logins that ended earlier: an earlier attempt may have failed before it marked
-        # them.
+        # Includes logins that ended earlier: an earlier attempt may have failed before it wrote
+        # their marks.
         logins = frozenset(row.login for row in rows if row.login != but)
         live = [row.login for row in rows if row.login != but and row.ended_ms is None]
         until = now + self._settings.token_s_max + LOGIN_KEPT_S
@@ -122,7 +122,7 @@ class Revoking:
             await self._push_devices.remove_all(user, now, but=but)
 
     async def ban(self, user: UserId) -> None:
-        """Reject a user, whatever the token. Logins are kept, so a ban can be lifted.
+        """Reject all tokens of a user. Logins are kept, so a ban can be lifted.
 
         Raises:
             NotFound: there is no such user.
@@ -135,12 +135,12 @@ class Revoking:
             await self._push_devices.remove_all(user, self._clock.time())
 
     async def unban(self, user: UserId) -> None:
-        """Lift a ban. Raises as `ban`."""
+        """Lift a ban. Raises the errors of `ban`."""
         await self._accounts.lift_ban(user)
         await self._revocations.put(user, is_banned=False)
 
     async def restore(self, user: UserId) -> None:
-        """Restore a user's revocation marks from the directory; see the module docstring.
+        """Restore a user's revocation marks from the `directory` table; see the module docstring.
 
         Raises:
             Unavailable: some marks may be missing.

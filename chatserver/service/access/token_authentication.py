@@ -22,7 +22,8 @@ class TokenAuthentication:
         """Return the claims of a valid token, without checking whether it was revoked.
 
         Raises:
-            UnknownKey: the token names a key that is not known here; `authenticate` fetches it.
+            UnknownKey: the token names a key that this process does not have; `authenticate`
+                fetches it.
             Unauthenticated: the token is invalid.
         """
         return self._tokens.verify(token)

@@ -1,7 +1,7 @@
 """Creation of direct chats, groups and companion chats.
 
-A chat is written to the directory first and loaded into Redis second. If the process dies in
-between, the next call completes it: both steps are idempotent.
+A chat is written to the `directory` table first and loaded into Redis second. If the process dies
+in between, the next call completes the creation: both steps are idempotent.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ChatCreator:
                 await self._invitations.require_contact(user, other)
         if not exists:
             await self._directory.create_direct(chat, user, other, self._clock.time())
-            # A block made after the check above found no chat row to mark.
+            # A block after the check above found no chat row to mark.
             await self._block_policy.mark_new_chat(chat, user, other)
         elif not is_listed:
             await self._directory.list_direct(chat, user)
@@ -94,14 +94,14 @@ class ChatCreator:
     ) -> frames.ChatInfo:
         """Create a group; the same creator and `ref` return the same group.
 
-        Members to whom the user is a stranger are invited, not added, unless the host application
-        is the caller (`is_host`).
+        Members to whom the user is a stranger are only invited, unless the caller is the host
+        application (`is_host`).
 
         Raises:
             BadRequest: the group would exceed the member limit.
             NotFound: a member does not exist; the message names the first such member.
             NotFound: the group already exists, and the user has left it.
-            Conflict: `ref` was used before for another group.
+            Conflict: `ref` was already used for another group.
             Forbidden: a member blocks the creator, or the other way round.
         """
         if len(members) + 1 > self._members_max:
@@ -176,7 +176,6 @@ class ChatCreator:
 
 
 def _require_known(users: Sequence[UserId], known: Collection[str]) -> None:
-    """Raise NotFound for the first of `users` that has no account."""
     for user in users:
         if user not in known:
             raise NotFound(f"{user}: there is no such user")

@@ -1,8 +1,8 @@
 """Loading of chats into the hot tier.
 
-Runs in `workers.rpc` on behalf of gateways. A load reads the chat's row, members and newest
-messages, and repairs what a loss of Redis left unfinished: missing messages, message changes that
-are not applied, and entries of membership changes.
+It runs in `workers.rpc` on behalf of gateways. A load reads the chat's row, members and newest
+messages. It also repairs the effects of a data loss in Redis: missing messages, unapplied message
+changes, and missing entries of membership changes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOADS_MAX = 3
 
 
 class ChatLoader:
-    """Loads chats. `revive` completes a creation that was interrupted; False if there was none."""
+    """Loads chats. `revive` completes an interrupted creation; it returns False without one."""
 
     def __init__(
         self,
@@ -63,14 +63,14 @@ class ChatLoader:
         raise Unavailable(f"chat {chat}: changed while it was loaded; try again")
 
     async def _load_chat(self, chat: ChatId) -> bool:
-        """Load a chat once; return False if the data was read too early."""
+        """Load a chat once; return False if the chat changed while it was read."""
         epoch = self._hot.epoch_of_chat(chat)
         if chat.startswith(DIRECT_PREFIX):
             (record, members), head = await asyncio.gather(
                 self._directory.get_chat_with_members(chat), self._messages.find_head(chat)
             )
         else:
-            # The row first: changes that are stored meanwhile are then included in the head.
+            # The row first, so that the head includes changes that are stored meanwhile.
             record, members = await self._directory.get_chat_with_members(chat)
             head = await self._messages.find_head(chat)
         newest = [] if head is None else await self._newest.read(chat, head)

@@ -36,12 +36,12 @@ READ_MARKS_MEMBERS_MAX = 32  # members of a chat that shares read marks
 
 
 class ChatDirectory(Protocol):
-    """Creates chats: in this process, or through an rpc worker."""
+    """Creates chats, in this process or through an rpc worker."""
 
     async def open_direct(
         self, user: UserId, other: UserId, *, is_host: bool = False
     ) -> frames.ChatInfo:
-        """Return the direct chat of two users, loaded; create it if needed. Idempotent."""
+        """Return the direct chat of two users; create and load it if needed. Idempotent."""
 
     async def create_chat(
         self,
@@ -52,7 +52,7 @@ class ChatDirectory(Protocol):
         *,
         is_host: bool = False,
     ) -> frames.ChatInfo:
-        """Create a group, and load it; the same creator and `ref` return the same group."""
+        """Create and load a group; the same creator and `ref` return the same group."""
 
 
 class Chats:
@@ -149,11 +149,10 @@ class Chats:
     async def list_page(
         self, user: UserId, after: str | None, limit: int
     ) -> tuple[list[frames.ChatSummary], str | None]:
-        """Return a page of the user's chats, most recent activity first, and the next start.
+        """Return a page of the user's chats, most recent activity first, and the next `after`.
 
         Guarantees:
-            Complete: a page is never built from the partial chat list that Redis has after a data
-            loss.
+            Complete: the partial chat list that Redis has after a data loss is never used.
             Cost: one Redis call, and two to five per chat of the page, pipelined; one warm-tier
             read for a chat without a message among its newest entries in Redis.
 
@@ -268,7 +267,7 @@ class Chats:
         return None
 
     async def _is_readable(self, user: UserId, audience: Audience, seq: Seq) -> bool:
-        """Return whether the user may read a message, including ones from before they joined."""
+        """Return whether the user may read a message, which may be older than their membership."""
         chat = audience.chat
         if seq >= audience.joined[user] or await self._log.shows_all(chat):
             return True
@@ -294,7 +293,6 @@ class Chats:
         return list(await asyncio.gather(*(self._get_marks(member, chat) for member in shown)))
 
     async def _list_blocked(self, user: UserId) -> set[UserId]:
-        """Return the users who block the user or are blocked by them."""
         return set() if self._blocks is None else await self._blocks.list_apart(user)
 
     async def get_snapshot(
@@ -385,5 +383,4 @@ def kind_of(text: str) -> ChatKind:
 
 
 def _is_message_entry(entry: LogEntry) -> bool:
-    """Return whether an entry is a message, without parsing it."""
     return codec.kind_of(entry.tail) not in frames.ENTRY_KINDS

@@ -6,8 +6,8 @@
 
 An archived entry that changes has an item in the warm tier until the archive worker writes it into
 its segment. The item takes precedence unless the segment has a newer `rev`. The manifest is read
-before and after the items. This catches entries that leave the warm tier meanwhile, and keeps
-deleted text of a replaced segment from being returned. Segments are immutable, so they are cached.
+before and after the items, so that no entry is missed that leaves the warm tier meanwhile, and no
+deleted text of a replaced segment is returned. Segments are immutable, so they are cached.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ class ColdLog:
         self._clock = clock
 
     async def get_top(self, chat: str) -> ArchiveTop:
-        """Return the seq and time up to which a chat is archived."""
+        """Return the seq and ts up to which a chat is archived."""
         return await self._manifests.get_top(chat)
 
     async def read(self, chat: str, first: int, last: int) -> list[Message]:
-        """Return the archived entries of seqs ``[first, last]``, all of them, in ascending seq.
+        """Return all archived entries in ``[first, last]``, in ascending seq.
 
         Guarantees:
             Current: includes every change that reached the warm tier before the call.
-            Cost: three Queries, one of them over the entries' time range, and the S3 reads that the
-            cache cannot answer.
+            Cost: three Queries, one of them over the entries' time range, and S3 reads of segments
+            that are not cached.
 
         Raises:
             Unavailable: the entries cannot be read now, or are not archived.

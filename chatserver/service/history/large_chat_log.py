@@ -1,4 +1,4 @@
-"""Entries of large chats as event bodies for gateway channels, in ascending seq.
+"""Log of large chats: entries as event bodies for gateway channels, in ascending seq.
 
 Expired entries are sent without their text. Every acked change is applied to the messages
 (`chatserver.service.history.views`), so a reader who is behind never receives deleted text.
@@ -43,8 +43,8 @@ class ChannelLog:
     ) -> tuple[int | None, list[ChannelEntry]]:
         """Return the version with which the chat became large, and the entries after `after`.
 
-        The entries are as all members see them. The version is 0 for a chat that is not large: a
-        channel must not send its entries. It is None for a chat that is not loaded.
+        The entries are as all members see them. The version is 0 if the chat is not large; its
+        entries must not be sent through a channel. It is None if the chat is not loaded.
         """
         large, entries = await self._log.list_large(chat, after, limit)
         if not large or not entries:

@@ -1,8 +1,8 @@
 """Message context: one message by reference, and the messages before and after it.
 
 A reference holds a message's seq or ts, and optionally its `mid`. A ts is converted to a seq first.
-The message is then read as a history page, from whichever tier has it. No tier is searched by
-`mid`: it is compared with the message found.
+The message is then read as a history page, from whichever tier has it. The `mid` is only compared
+with that of the message found; no tier is searched by it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Reference:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ContextPage:
-    """Messages as JSON, in ascending seq, contiguous. `tier` is the coldest tier that was read."""
+    """Contiguous messages as JSON, in ascending seq. `tier` is the coldest tier that was read."""
 
     messages: list[bytes]
     tier: Tier
@@ -66,9 +66,9 @@ class MessageContext:
         """Return a message as history shows it; a deleted message is returned as a tombstone.
 
         Guarantees:
-            As `History.get_page`, for this one message.
-            Cost: a page of one. With a ts alone: one GetItem more, or up to 20 Redis calls if the
-            message is not stored yet, or an archive read.
+            Those of `History.get_page`.
+            Cost: a page with one message. With only a ts, also a GetItem, up to 20 Redis calls if
+            the message is not stored yet, or an archive read.
 
         Raises:
             BadRequest: the reference has neither seq nor ts.
@@ -82,14 +82,14 @@ class MessageContext:
     async def get_context(self, reader: UserId, reference: Reference, limit: int) -> ContextPage:
         """Return a message, up to ``limit // 2`` before it, and enough after it to reach `limit`.
 
-        Guarantees and raises as `get_message`. Returns fewer only at the ends of the chat or at the
-        byte limit of a page; see `has_older` and `has_newer`.
+        Guarantees and errors are those of `get_message`. There are fewer messages only at the ends
+        of the chat or at the byte limit of a page; see `has_older` and `has_newer`.
         """
         seq = await self._find_seq(reader, reference)
         older = await self._read(reader, reference, limit=limit // 2 + 1, before=seq + 1)
         self._check(older.messages[-1:], seq, reference)
         left = limit - len(older.messages)
-        # If none is left, one is read to learn whether there are newer messages.
+        # If the limit is reached, one message is read to check whether there are newer ones.
         newer = await self._read(reader, reference, limit=max(left, 1), after=seq)
         messages = older.messages + newer.messages[:left]
         has_newer = newer.has_more or len(newer.messages) > left
@@ -109,7 +109,6 @@ class MessageContext:
         return await self._history.get_page(reader, frame)
 
     def _check(self, found: Sequence[bytes], seq: int, reference: Reference) -> None:
-        """Check that the message found matches the reference."""
         message = codec.decode_message(found[0]) if found else None
         if (
             message is None
@@ -126,7 +125,7 @@ class MessageContext:
             raise BadRequest("seq, ts: at least one of them is required")
         chat, ts = reference.chat, reference.ts
         span = await self._members.get_reader(chat, reader)
-        # The hot tier first: an entry reaches the next tier before it leaves this one.
+        # The hot tier first: an entry reaches the next tier before it leaves the hot tier.
         seq = await self._search_unstored(chat, ts, span)
         if seq is None:
             found = await self._messages.get_many([(chat, ts)])

@@ -54,8 +54,6 @@ class TimeRange:
 
 
 class _ChatQuery(Protocol):
-    """A query of one chat in the warm tier."""
-
     async def __call__(
         self,
         chat: str,
@@ -72,7 +70,7 @@ class _ChatQuery(Protocol):
 class MessageQueries:
     """Message query use cases. `reader` None is the host application, which may read all chats.
 
-    `start` is the `next` token of the page before, None for the first page.
+    `start` is the `next` token of the previous page, None for the first page.
     """
 
     def __init__(
@@ -117,9 +115,10 @@ class MessageQueries:
     async def list_active(
         self, reader: UserId | None, chat: ChatId, times: TimeRange, limit: int, start: Token | None
     ) -> Page[Message]:
-        """Return messages of a chat that are not deleted. Guarantees and raises as `list_chat`.
+        """Return messages of a chat that are not deleted.
 
-        Cost: a Query of an index and a BatchGetItem, in addition to the cost of `list_chat`.
+        Guarantees and errors are those of `list_chat`. Cost: also a Query of an index and a
+        BatchGetItem.
         """
         query = self._messages.list_active
         return await self._query_chat(query, reader, chat, times, limit, start)
@@ -127,9 +126,10 @@ class MessageQueries:
     async def list_files(
         self, reader: UserId | None, chat: ChatId, times: TimeRange, limit: int, start: Token | None
     ) -> Page[Message]:
-        """Return messages of a chat that have files. Guarantees, costs and raises as `list_active`.
+        """Return messages of a chat that have files.
 
-        While the index of files is incomplete, the cost grows with the length of the chat.
+        Guarantees, costs and errors are those of `list_active`. While the index of files is
+        incomplete, the cost grows with the length of the chat.
         """
         query = self._files.list_with_files
         return await self._query_chat(query, reader, chat, times, limit, start)
@@ -163,7 +163,7 @@ class MessageQueries:
         """Return messages that a user sent to any chat that the reader may read.
 
         Guarantees:
-            As `list_chat`.
+            Those of `list_chat`.
             Cost: a Query of an index, a BatchGetItem per 50 chats and one per 100 messages, and two
             Redis calls for each chat of the page.
         """
@@ -180,7 +180,7 @@ class MessageQueries:
     async def list_received(
         self, reader: UserId | None, user: UserId, times: TimeRange, limit: int, start: Token | None
     ) -> Page[Message]:
-        """Return the direct messages that a user received. Guarantees and costs as `list_sent`."""
+        """Return the direct messages that a user received; see `list_sent` for guarantees."""
         return await self._messages.list_received(
             user,
             times.from_ts,
@@ -225,7 +225,7 @@ class MessageQueries:
 
 
 class _QueryView:
-    """The messages of one query as its reader sees them: implements `ReaderView`.
+    """The `ReaderView` of one query: its messages as the reader sees them.
 
     Caches the reader's access to each chat, for all pages of rows.
     """
@@ -274,12 +274,11 @@ class _QueryView:
         }
 
     async def see(self, messages: Sequence[Message]) -> list[Message | None]:
-        """Return messages as the reader sees them now, None for those that are not visible.
+        """Return messages as the reader sees them now; None for each that is not visible.
 
         Every change acked before `choose` is included. If the whole chat was stored by then, the
-        items have the changes, because they were read later. Otherwise a change is in the overlay,
-        or it has left the overlay because the item has it. Items of such chats are therefore read
-        again after the overlay.
+        items have the changes, because they were read later. Otherwise, a change is in the overlay
+        until the item has it. Items of such chats are therefore read again after the overlay.
         """
         wanted = [message for message in messages if self._is_for_reader(message)]
         views = await self._open_views(wanted)

@@ -28,12 +28,12 @@ class NewestMessages:
     async def read(self, chat: ChatId, head: frames.Message) -> list[frames.Message]:
         """Return a chat's newest messages; none if they are archived and the archive is down.
 
-        Without them, members' own messages count as unread until they mark them. Writing stays
-        possible, unless the newest message is younger than `REF_TTL_S`: its retry would
-        create a duplicate.
+        Without them, a member's own messages count as unread until the member marks them as read.
+        Writing stays possible, unless the newest message is younger than `REF_TTL_S`: a retry of
+        it would create a duplicate.
 
         Raises:
-            Unavailable: Redis or the warm tier does not respond, or the archive does not and the
+            Unavailable: Redis or the warm tier does not respond; or the archive does not, and the
             message is younger than `REF_TTL_S`.
         """
         top = await self._hot.get_seq(chat)
@@ -49,12 +49,12 @@ class NewestMessages:
         return self._clock.time() - ts / 1_000_000 < self._hot.ref_ttl_s
 
     async def _read(self, chat: ChatId, head: frames.Message, top: Seq) -> list[frames.Message]:
-        """Return the chat's newest messages. Fill the gaps that lost messages left among them.
+        """Return the chat's newest messages, and fill the gaps that lost messages left.
 
         If the persist worker and Redis fail together, the warm tier may lack messages below its
         head that Redis no longer has. Such a gap would block all reads past it (invariant I4).
 
-        `top` is the newest seq in Redis. The persist worker stores messages up to there.
+        `top` is the newest seq in Redis, up to which the persist worker stores messages.
         """
         while True:
             newest = await self._messages.list_before(

@@ -1,11 +1,10 @@
-"""History: pages of a chat, from the hot tier and, for older messages, from the warm and cold tier.
+"""History: pages of a chat from the hot tier and, for older messages, the warm and cold tiers.
 
-A page is contiguous in seq. This is checked, not assumed: entries after a gap are not returned.
+A page is contiguous in seq. `History` checks this, and does not return entries beyond a gap.
 `chatserver.service.history.warm_and_cold_log` combines the warm and the cold tier.
 
-A reader who left and rejoined has several readable periods. A page covers one of them. The page
-before its oldest message ends with the previous period; the page after its newest starts with the
-next one.
+A reader who left and rejoined has several readable periods, and a page covers one of them. Paging
+beyond the end of a period continues with the adjacent one.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ Tier = Literal["hot", "warm", "cold"]
 
 
 class WarmHistory(Protocol):
-    """The warm and the cold part of chat histories: read here, or by an rpc worker."""
+    """The warm and cold parts of chat histories, read in this process or by an rpc worker."""
 
     async def read_run(
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
     ) -> HistoryRun:
-        """Return up to `limit` entries just after seq `after`, else just before `before`.
+        """Return up to `limit` entries just after seq `after` or, if None, just before `before`.
 
         `ts` is the probable ts of the entry at that position; a correct hint saves a search.
 
@@ -46,7 +45,7 @@ class WarmHistory(Protocol):
             Entries that move to the archive meanwhile are neither missed nor returned twice.
 
         Raises:
-            Unavailable: a tier that has the first of them does not respond.
+            Unavailable: the tier that has the first of them does not respond.
         """
 
 
@@ -95,16 +94,16 @@ class History:
         """Return a page of the chat before or after a seq, or its newest page.
 
         Guarantees:
-            Contiguous: no gap and no repeat within a page, nor between a page and the next, except
-            for times at which the reader was not a member.
+            Contiguous: there is no gap and no duplicate within a page or between a page and the
+            next, except for times at which the reader was not a member.
             Only entries that the reader may read (P7): none from times at which they were not a
-            member, unless the chat shows its full history. A leave during the read counts.
+            member, unless the chat shows its full history. A leave during the read is respected.
             Current: includes every change that was acked before the call (promise P10, I15).
-            One epoch: a page never has both entries that Redis lost and later entries with their
+            One epoch: a page never mixes entries that Redis lost with entries that reuse their
             seqs.
-            Cost: two to four Redis calls; one read of the older tiers where the hot tier ends; that
-            of `MemberCheck.add_periods` if the page begins at or below the seq at which the reader
-            joined.
+            Cost: two to four Redis calls; one read of the older tiers where the hot tier ends; the
+            cost of `MemberCheck.add_periods` if the page begins at or below the seq at which the
+            reader joined.
 
         Raises:
             BadRequest: both `before` and `after` are given.
@@ -140,7 +139,7 @@ class History:
         limit = min(frame.limit, self._pages.items_max, period.last - after)
         if limit <= 0:
             return _NO_PAGE
-        ts = frame.ts if after == frame.after else None  # else the hint is for another position
+        ts = frame.ts if after == frame.after else None  # the hint is for `frame.after`
         return await self._page_after(reader, chat, after, limit, ts, span)
 
     async def _read_before(self, reader: UserId, frame: frames.History, span: Reader) -> Page:
@@ -155,7 +154,7 @@ class History:
             except Unavailable:
                 if wanted <= span.first:
                     raise
-                has_periods = False  # there may be more; a request for it gets the error
+                has_periods = False  # there may be more; the next request gets the error
         period = span.find_period_before(wanted)
         if period is None:
             return _NO_PAGE
@@ -201,7 +200,7 @@ class History:
         rows = _contiguous_up_from(after + 1, self._hot_rows(entries, view))
         tier: Tier = "hot"
         last = after + len(rows)
-        # The log has tombstones of warm-tier entries: its contiguous part may end before the head.
+        # The log may have gaps below the head, where it has only tombstones of warm-tier entries.
         if len(rows) < limit and last < span.head:
             hint = rows[-1].ts if rows else ts
             found = await self._older.read_run(chat, None, last, limit - len(rows), hint)

@@ -1,7 +1,7 @@
 """Device sync: missed inbox entries with the messages they refer to.
 
-Messages are usually read from the chat logs. A chat that was idle for long has left the hot tier
-(`chatserver.hot.chats.eviction`). Its messages are read from the warm tier.
+Messages are usually read from the chat logs. Messages of a chat that was idle for long and has left
+the hot tier (`chatserver.hot.chats.eviction`) are read from the warm tier.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OLDER_CHATS_MAX = 16  # chats of one page whose messages are read from older tie
 
 
 class EventsLost(ChatError):
-    """Events that the device missed are no longer available: it must start from a snapshot."""
+    """Events that the device missed are no longer available; it must start from a snapshot."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ class Sync:
         self._pages = pages
 
     async def list_missed(self, user: UserId, after: Seq, limit: int) -> list[Missed]:
-        """Return up to `limit` events after `after`, contiguous, within the page limits.
+        """Return up to `limit` contiguous events after `after`, within the page limits.
 
         An empty list means that there are no later events.
 
         Raises:
-            EventsLost: the next event has left the inbox, or no tier has a message of it.
+            EventsLost: the next event has left the inbox, or no tier has its message.
             Unavailable: a required tier does not respond.
         """
         entries = await self._inboxes.list_after(user, after, min(limit, self._pages.items_max))
@@ -96,7 +96,7 @@ class Sync:
         return missed
 
     async def _open_views(self, user: UserId, chats: Sequence[ChatId]) -> dict[ChatId, View]:
-        """Return the user's views, without an overlay: changes follow as separate entries."""
+        """Return the user's views, without an overlay: changes are separate entries."""
         if self._views is None:
             return {}
         hidden = await self._views.list_hidden(user, chats)
@@ -129,7 +129,7 @@ class Sync:
         for entry in entries:
             if entry.chat is not None:
                 wanted.setdefault(entry.chat, []).append(entry.cs)
-        # An inbox holds every message of its chats, so the refs of a chat are dense.
+        # An inbox holds every message of its chats, so the references of a chat are dense.
         ranges = [(chat, min(seqs), max(seqs)) for chat, seqs in wanted.items()]
         pages = await asyncio.gather(*(self._log.list_range(*each) for each in ranges))
         messages = {

@@ -17,10 +17,10 @@ from chatserver.warm.archive.manifests import Manifests
 
 
 class UserEntries(Protocol):
-    """Entries of one user in the warm tier; the feature `privacy` implements it."""
+    """Entries of one user in the warm tier; the `privacy` feature implements this."""
 
     def iter_entries(self, user: str) -> AsyncIterator[list[Message]]:
-        """Yield the entries that the user sent, page by page, through an index that lags behind."""
+        """Yield the entries that the user sent, page by page, from an index that may lag behind."""
 
     async def find_entry(self, chat: str, ts: int) -> Message | None:
         """Return an entry of the warm tier."""
@@ -40,8 +40,8 @@ class UserMessages:
     async def iter_entries(self, user: str) -> AsyncIterator[list[Message]]:
         """Yield all entries that the user sent, page by page, each in its current version.
 
-        First the warm tier, through an index that lags behind, then the archive, one segment per
-        page. Only entries that move to the archive meanwhile are yielded twice.
+        The warm tier comes first, from an index that may lag behind, then the archive, with one
+        segment per page. Only entries that move to the archive meanwhile are yielded twice.
         """
         tops: dict[str, int] = {}
         yielded: set[tuple[str, int]] = set()  # archived entries that are in the warm tier, too
@@ -64,7 +64,6 @@ class UserMessages:
         return sorted({chat for chat, _ in await self._list_archived(user)})
 
     async def _list_archived(self, user: str) -> list[tuple[ChatId, int]]:
-        """Return (chat, seq) of the archive segments that have entries of the user."""
         archived = []
         for name in await self._rows.list_names(user, TRAIL_PREFIX):
             chat, _, seq = name.partition("#")

@@ -1,11 +1,11 @@
-"""A reader's view of a chat's entries: edits applied, text outside the reader's access removed.
+"""A reader's view of a chat's entries: changes are applied, and unreadable text is removed.
 
 Two kinds of entries keep their position and lose their body: messages that the reader deleted for
 themselves, and changes of messages from times at which the reader was not a member (`history:
 joined`).
 
 A tier may hold an older version of an entry than the last acked change: the hot log keeps entries
-as committed, and the warm tier applies changes later. The overlay holds every change until the next
+as committed, and the warm tier applies changes later. The overlay holds every change until the warm
 tier has it. It is therefore read after the log and before the warm tier, and applied to both.
 """
 
@@ -56,8 +56,8 @@ NOTHING = Reader(Seq(INT_MAX), Seq(0), periods=())
 class View:
     """The changes to a range of a chat, and the entries hidden from its reader.
 
-    Changes of messages outside `span` are returned without their text; `withheld` collects these
-    messages.
+    Changes of messages outside `span` are returned without their text; `withheld` collects the
+    seqs of these messages.
     """
 
     overlay: Mapping[int, bytes]
@@ -110,7 +110,7 @@ class Views:
     async def open(
         self, reader: UserId, chat: ChatId, seqs: Sequence[int], span: Reader = ALL
     ) -> View:
-        """Return the view of `reader`, who may read `span`, of these entries.
+        """Return the view of these entries for `reader`, who may read `span`.
 
         Cost: two Redis calls in parallel.
         """
@@ -122,11 +122,12 @@ class Views:
     async def find_span(self, reader: UserId, chat: ChatId, entries: Iterable[LogEntry]) -> Reader:
         """Return the read access of `reader` that is needed for the changes among `entries`.
 
-        Former members may read nothing. Earlier periods are left out if they cannot be read now: a
-        change of an old message must not delay new ones.
+        Former members may read nothing. Earlier periods are omitted if they cannot be read now: a
+        change of an old message must not delay new messages.
 
         Guarantees:
-            Cost: one Redis call; see `add_periods` for changes of messages from before they joined.
+            Cost: one Redis call, and that of `add_periods` if there are changes of messages from
+            before the reader joined.
         """
         if self._members is None:
             return ALL
@@ -160,11 +161,11 @@ class Views:
             return span
 
     async def open_shared(self, chat: ChatId, seqs: Sequence[int]) -> View:
-        """Return the view of readers who hid none of these entries. Cost: one Redis call."""
+        """Return the view for readers who hid none of these entries. Cost: one Redis call."""
         return View(await self._log.list_overlay(chat, seqs), frozenset())
 
     async def list_hidden(
         self, reader: UserId, chats: Sequence[ChatId]
     ) -> dict[ChatId, frozenset[int]]:
-        """Return the messages that `reader` deleted for themselves, by chat that has any."""
+        """Return the seqs of messages that `reader` deleted for themselves, by chat."""
         return await self._hidden.list_hidden(reader, chats)

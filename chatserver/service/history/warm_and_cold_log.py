@@ -1,10 +1,10 @@
 """The warm and the cold tier, read as one log.
 
-Entries move from the warm to the cold tier while they are read. They reach the archive before they
+Entries may move from the warm to the cold tier during a read. They reach the archive before they
 leave the warm tier, so the warm tier is read first, and the archive for the rest. The archived
-position of a chat only rises; caching it avoids useless reads of the warm tier. Restored entries
-(`chatserver restore`) are read from the warm tier, and entries that the restore lacks from the
-archive. The start and the end of a restore take effect within `RESTORED_CACHED_S`.
+position of a chat only rises; it is cached to avoid useless reads of the warm tier. Entries that
+`chatserver restore` has restored are read from the warm tier. The start and the end of a restore
+take effect within `RESTORED_CACHED_S`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from chatserver.warm.messages.store import MessageRepository
 Tier = Literal["warm", "cold"]
 
 CACHED_CHATS_MAX = 50_000  # chats whose archived position is cached
-RESTORED_CACHED_S: Final = 10.0  # how long a cached list of restored ranges is used
+RESTORED_CACHED_S: Final = 10.0  # cache time of the list of restored ranges
 
 
 class _Read(NamedTuple):
@@ -56,7 +56,7 @@ class OlderTiers:
 
     async def find_head(self, chat: str) -> Message | None:
         """Return the newest entry of a chat, or a placeholder with its seq and ts."""
-        # In this order: an entry that leaves the warm tier in between is archived by then.
+        # In this order: an entry that leaves the warm tier meanwhile is already archived.
         head = await self._warm.find_head(chat)
         top = await self._get_top(chat)
         if top.seq > (head.seq if head is not None else 0):
@@ -89,7 +89,7 @@ class OlderTiers:
     async def read_run(
         self, chat: str, before: int | None, after: int | None, limit: int, ts: int | None
     ) -> HistoryRun:
-        """Return the contiguous entries just after seq `after`, else just before `before`.
+        """Return the contiguous entries just after seq `after` or, if None, just before `before`.
 
         Guarantees:
             Contiguous and adjacent to the requested position, or empty.
@@ -128,7 +128,7 @@ class OlderTiers:
         return run
 
     async def _read_tier(self, chat: str, read: _Read, *, has_some: bool) -> HistoryRun:
-        """Return the requested entries that the tier of the first one has."""
+        """Return the requested entries from the tier that has the first one."""
         cached = self._tops.get(chat)
         top = 0 if cached is None else cached.top.seq
         if read.seq > top:
@@ -150,7 +150,6 @@ class OlderTiers:
             raise
 
     async def _read_restored(self, chat: str, read: _Read) -> list[Message]:
-        """Return archived entries that were restored to the warm tier."""
         cached = self._tops.get(chat)
         if cached is None or self._clock.monotonic() - cached.read_at_s > RESTORED_CACHED_S:
             await self._get_top(chat)
@@ -168,7 +167,6 @@ class OlderTiers:
         return await self._warm.list_after(chat, read.seq - 1, read.limit, read.ts)
 
     async def _get_top(self, chat: str) -> ArchiveTop:
-        """Read a chat's archived position, and cache it."""
         top = await self._cold.get_top(chat)
         if top.seq:
             cached = self._tops.get(chat)

@@ -1,4 +1,4 @@
-"""Encoding of membership changes in the chat's directory row until their entries are stored."""
+"""Encoding of membership changes in the chat's row, which has them until they are stored."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ UNSTORED_BYTES_MAX: Final = 64_000
 class ChangedMember(msgspec.Struct, array_like=True):
     """An entry about a member: the new role, or "" if the user is no longer a member.
 
-    `mute` is the new suffix of the member's value: ":" clears it, "" leaves it unchanged
-    (`chatserver.domain.moderation`). `muted_until` is the same for readers of the entry.
+    `mute` is the new suffix of the member's value in Redis (`chatserver.domain.moderation`): ":"
+    clears it, "" leaves it unchanged. `muted_until` is the end of the mute in the chat entry.
     """
 
     mid: str
@@ -38,10 +38,9 @@ class ChangeRecord(msgspec.Struct, omit_defaults=True):
     """A change. Its entries have fixed ids.
 
     `transition` is "up" if the change makes the chat large, "down" if small. `first_transition` is
-    the oldest one that members may not have received: this one or an earlier one. `joined` is the
-    lowest seq that the first entry can have; the directory assumes it until Redis returns the seq.
-    `version` is that of the chat after the change. `after` is the chat's stored position before it:
-    all entries of the change are above that.
+    the oldest transition that members may not have received. `joined` is the lowest possible seq of
+    the first entry; the `directory` table has it until Redis returns the actual seq. `version` is
+    the chat version after the change. All entries of the change are above seq `after`.
     """
 
     sender: str
@@ -66,7 +65,7 @@ def encode_record(record: ChangeRecord) -> str:
 
 
 def find_change(row: Chat) -> MembershipChange | None:
-    """Return the change that a chat's row still holds; None if Redis and all inboxes have it."""
+    """Return the change in a chat's row; None if Redis and all inboxes have it."""
     return None if row.change is None else _make_change(row, decode_record(row.change), row.version)
 
 
@@ -76,10 +75,10 @@ def find_unstored(row: Chat) -> list[MembershipChange]:
 
 
 def add_unstored(row: Chat, change: ChangeRecord, head: ChangedChatHead) -> str | None:
-    """Return the row's unstored changes with a new one added; None if there is no room yet.
+    """Return the row's unstored changes with a new one added; None if there is no room.
 
-    Changes that are stored and checked are removed, strictly oldest first. Otherwise, a load could
-    find a member's join but not the leave after it.
+    Changes that are stored and checked are removed, oldest first. In another order, a load could
+    find a member's join but not a later leave.
     """
     records = [*_decode_unstored(row, head), change]
     text = _encode_unstored(records)
@@ -140,7 +139,7 @@ def is_large_in_inboxes(row: Chat) -> bool:
     """Return whether members have been notified that a chat is large.
 
     A change that is still in the row notifies them through their inboxes, after earlier entries. An
-    inbox loaded from the directory must be in the state before that notification.
+    inbox loaded from the `directory` table must be in the state before that notification.
     """
     first_transition = find_first_transition(row)
     return first_transition == "down" if first_transition else row.large > 0

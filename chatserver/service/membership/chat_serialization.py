@@ -1,9 +1,9 @@
 """Per-chat serialization of membership changes, with coalesced propagation.
 
-Of two changes decided on the same version, only one can be committed. In a burst, the others would
-be decided repeatedly, and some would miss their deadline. So the changes of one process wait for
-each other here; the version in DynamoDB serializes those of different processes. A propagation
-includes all earlier changes, so changes that arrive during one share the next.
+Only one of two changes that are based on the same version can be committed. In a burst, the others
+would be retried repeatedly, and some would miss their deadline. The changes of one process
+therefore wait for each other here; the version in DynamoDB serializes those of different processes.
+A propagation includes all earlier changes, so changes that arrive during one share the next.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ChatSerializer:
         return self._queues.setdefault(chat, _Queue())
 
     async def propagate(self, queue: _Queue, record: Chat) -> bool:
-        """Propagate a change that is in Redis; return False if that is left to `workers.repair`.
+        """Propagate a change that is in Redis; return False if `workers.repair` has to do it.
 
         Guarantees:
             Concurrency: one propagation at a time, of the newest change; it includes the earlier

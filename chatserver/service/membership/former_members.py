@@ -1,7 +1,7 @@
-"""Former members: the state a chat keeps when users leave, and restores when they rejoin.
+"""Former members: their state, which is kept when they leave and restored when they rejoin.
 
-The state consists of membership periods, messages deleted for oneself, how long the user muted the
-chat's notifications, and how long a moderator muted the user.
+The state consists of membership periods, messages deleted for oneself, the end of muted
+notifications, and the end of a mute by a moderator.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHECKS_IN_FLIGHT_MAX: Final = 16
 
 
 def former_of(member: Member, joined: int, left: int, mid: str, stored: int) -> FormerMember:
-    """Return the state kept of a member whom entry `mid` removes, at seq `left` or later."""
+    """Return the state to keep of a member whom entry `mid` removes, at seq `left` or later."""
     return FormerMember(
         Period(max(1, joined), left),
         mid,
@@ -56,15 +56,15 @@ class FormerMembers:
         self._clock = clock or SystemClock()
 
     async def restore(self, chat: ChatId, users: Collection[str]) -> dict[str, FormerMember]:
-        """Return the initial state of those of `users` who were members of the chat before.
+        """Return the initial state of those of `users` who are former members of the chat.
 
-        When this returns, the messages they deleted for themselves are in the hot tier.
+        After it returns, the hot tier has the messages that they deleted for themselves.
 
         Guarantees:
-            No period includes entries after the user left, even if the hot tier lost the entry
-            about the leave: the last period then ends with the entries stored before it.
+            No period includes entries after the user left. If the hot tier lost the entry about the
+            leave, the last period ends with the entries stored before it.
             Idempotent.
-            Cost: a BatchGetItem; for each former member a Redis call, or two reads of an older
+            Cost: a BatchGetItem, and for each former member a Redis call or two reads of an older
             tier.
 
         Raises:
@@ -85,10 +85,10 @@ class FormerMembers:
         head: ChangedChatHead,
         users: Collection[str] | None = None,
     ) -> None:
-        """Correct the seqs at which `users` (None: all) left by changes that were applied again.
+        """Correct the seqs at which `users` (None: all) left, if `changes` were applied again.
 
-        `changes` are those in the chat's row. Without the correction, the period of a user who
-        rejoins would end with the entries stored before they left.
+        `changes` are the changes in the chat's row. Without the correction, the period of a user
+        who rejoins would end with the entries stored before they left.
 
         Guarantees:
             Idempotent. A seq is stored only if the chat has the entry there: if a change was partly
@@ -115,7 +115,6 @@ class FormerMembers:
                         await self._memberships.fix_left(chat, entry.user, entry.mid, seq, first)
 
     async def _find_seq(self, chat: ChatId, seq: Seq, mid: str) -> Seq | None:
-        """Return `seq` if entry `mid` is there; else None."""
         return seq if await self._find_mid(chat, seq) == mid else None
 
     async def _restore(self, chat: ChatId, user: str, former: FormerMember) -> FormerMember:
@@ -125,7 +124,6 @@ class FormerMembers:
         return former.close(is_confirmed=is_confirmed, now_s=self._clock.time())
 
     async def _find_mid(self, chat: ChatId, seq: int) -> str | None:
-        """Return the mid of the entry at a seq; None if there is none."""
         after = Seq(seq - 1)
         entries = await self._log.list_after(chat, after, 1)
         if entries and entries[0].seq == seq:

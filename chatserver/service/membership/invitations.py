@@ -1,8 +1,8 @@
-"""Invitations: users decide whether a stranger may add them to a group.
+"""Invitations: a stranger cannot add users to a group without their consent.
 
-An inviter is no stranger to users who have written to them in their direct chat, who follow them,
-or who have accepted an earlier invitation from them. Everyone else gets an invitation, which adds
-nothing to their chats and inbox until they accept it.
+An inviter is not a stranger to users who have written to the inviter in their direct chat, who
+follow the inviter, or who have accepted an earlier invitation. All others get an invitation, which
+adds nothing to their chats and inbox until they accept it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.warm.chats.invitations import InvitationRows
 
-PENDING_MAX = 100  # invitations of one user; the oldest makes room
+PENDING_MAX = 100  # invitations of one user; the oldest is replaced
 LIFETIME_S = 30 * 86_400
 FROM_ONE_MAX = 5  # pending and declined invitations from one inviter, per invited user
 IN_FLIGHT_MAX = 16  # users invited concurrently by one request
@@ -31,10 +31,10 @@ NO_INVITATION = "chat: you have no invitation, or it has expired"
 
 
 class FollowGraph(Protocol):
-    """Follow relations between users; feature `social` stores them.
+    """Follow relations between users; the `social` feature implements this.
 
     Raises:
-        Unavailable: the directory does not respond.
+        Unavailable: DynamoDB does not respond.
     """
 
     async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
@@ -77,13 +77,13 @@ class Invitations:
     async def find_strangers(
         self, inviter: UserId, users: Collection[UserId], *, is_host: bool
     ) -> set[UserId]:
-        """Return those of `users` whom `inviter` may invite but not add.
+        """Return those of `users` whom `inviter` may invite but not add directly.
 
         The host application (`is_host`) may add everyone.
 
         Guarantees:
-            Cost: a BatchGetItem of two tables per 100 users; one Redis call for each user who is no
-            follower and does not trust the inviter, and a BatchGetItem per 100 of them.
+            Cost: a BatchGetItem of two tables per 100 users. For users who neither follow nor trust
+            the inviter, also one Redis call each and a BatchGetItem per 100.
         """
         if is_host or self._policy == "never" or not users:
             return set()
@@ -127,7 +127,7 @@ class Invitations:
         """Check that a user may have one more direct chat.
 
         Raises:
-            BadRequest: the user has `chats.per_user_max` of them.
+            BadRequest: the user has `chats.per_user_max` direct chats.
         """
         if await self._count_chats(user, "direct") >= self._chats_max:
             raise BadRequest(
@@ -163,10 +163,10 @@ class Invitations:
         """Invite users to a group.
 
         Guarantees:
-            Idempotent: one invitation per user and chat; a declined one is not sent again before it
-            expires.
-            Bounded: `FROM_ONE_MAX` per inviter and user. If a user has `PENDING_MAX`
-            pending ones, the oldest is replaced.
+            Idempotent: one invitation per user and chat; a declined invitation is not sent again
+            before it expires.
+            Bounded: `FROM_ONE_MAX` per inviter and user. If a user has the maximum number of
+            invitations, the oldest is replaced.
 
         Raises:
             TooLarge: a user has the maximum number of invitations from the inviter; the message
@@ -209,7 +209,7 @@ class Invitations:
     async def list_pending(
         self, user: UserId, after: str | None, limit: int
     ) -> tuple[list[frames.InvitationInfo], str | None]:
-        """Return a page of a user's invitations, by chat, and the next page's `after`."""
+        """Return a page of a user's invitations, sorted by chat, and the next page's `after`."""
         found = await self._rows.list_for(user, after, limit + 1, self._clock.time())
         page = found[:limit]
         pending = [

@@ -1,8 +1,8 @@
-"""Recovery of membership changes whose entries were lost with Redis.
+"""Recovery of membership changes whose entries Redis has lost.
 
 A committed change is final: its entries must be in the history exactly once (decision 0011). The
 chat's row keeps each change until its entries are stored. When the chat is loaded, an entry is in
-Redis, in the warm tier, or lost. Lost entries are created again, after the stored ones.
+Redis, in the warm tier, or lost. Lost entries are created again, after the stored entries.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PAGE = 200
 class ChangesToLoad(NamedTuple):
     """The changes to apply when a chat is loaded, and the positions of the others.
 
-    `places` maps versions to the first seqs of their changes, `joined` maps members to theirs.
+    `places` maps versions to the first seqs of their changes, `joined` members to their first seqs.
     """
 
     changes: list[MembershipChange]
@@ -41,7 +41,7 @@ class LostChanges:
         self._hot = hot
 
     async def find(self, row: Chat, newest: Sequence[frames.Message]) -> ChangesToLoad:
-        """Return the changes to apply when a chat is loaded; `newest` are its stored messages.
+        """Return the changes to apply when a chat is loaded; `newest` are its newest messages.
 
         Guarantees:
             Cost: nothing if all changes are stored; otherwise one Redis call, plus reads of the
@@ -102,7 +102,7 @@ class LostChanges:
 def _without_superseded(
     change: MembershipChange, changes: Sequence[MembershipChange], seqs: Mapping[str, Seq]
 ) -> MembershipChange:
-    """Return a lost change without its effect on members that a later, stored change affects."""
+    """Return a lost change without its effect on members whom a later, stored change affects."""
     users = {
         entry.user
         for later in changes

@@ -1,7 +1,7 @@
 """Membership propagation: applies a committed change to Redis and delivers it to inboxes.
 
 These are steps 3 to 5 of a change; `chatserver.service.membership.service` describes all steps.
-Every operation here may run twice, in two processes at once, or in another process than the one
+Every operation is safe to run twice, in two processes at once, or in a process other than the one
 that committed the change.
 """
 
@@ -45,7 +45,7 @@ log = structlog.get_logger()
 
 LOADS_MAX = 3
 ROUNDS_MAX = 5  # repeats for changes that arrive during the delivery
-_CHAT_KEY: Final = UserId("+")  # in place of a user: key of notifications about the chat itself
+_CHAT_KEY: Final = UserId("+")  # used instead of a user in notifications about the chat itself
 
 
 class MembershipPropagation:
@@ -75,9 +75,9 @@ class MembershipPropagation:
         self._former_members = former_members
 
     async def finish(self, chat: ChatId) -> bool:
-        """Complete an interrupted change of a chat; do nothing if there is none.
+        """Complete an interrupted change of a chat, if there is one.
 
-        Returns False if entries of changes are not stored yet, so that the call has to be repeated.
+        Return False if entries of changes are not stored yet; the caller has to repeat the call.
 
         Raises:
             NotFound: there is no such chat.
@@ -97,8 +97,8 @@ class MembershipPropagation:
     async def _drop_stored(self, record: Chat) -> bool:
         """Remove changes with stored entries from the row; return whether none is left.
 
-        Before that, the directory gets the seqs at which members joined and left: they differ from
-        its own if a change was applied again.
+        First, the seqs at which members joined and left are corrected in the `directory` table:
+        they have changed if a change was applied again.
         """
         changes = find_unstored(record)
         if not changes:
@@ -124,9 +124,9 @@ class MembershipPropagation:
         """Apply the change in the chat's row, if any, to Redis; store the seqs of joins and leaves.
 
         Guarantees:
-            When it returns, no commit uses the previous membership (promise P7), and the directory
-            has the exact seq at which each member joined or left. When the chat is loaded again,
-            new members see nothing older, and rejoining members see nothing in between.
+            After it returns, no commit uses the previous membership (promise P7), and the
+            `directory` table has the exact seq at which each member joined or left. When the chat
+            is loaded again, members see nothing from times at which they were not members.
 
         Raises:
             Unavailable: Redis does not respond, or the chat cannot be loaded.
@@ -142,7 +142,7 @@ class MembershipPropagation:
             await self.apply_write_policy(record)
 
     async def _apply_to_redis(self, change: MembershipChange) -> Seq:
-        """Apply a change; return the seq of its first entry, 0 if a later change is applied."""
+        """Apply a change; return the seq of its first entry, 0 if a later change was applied."""
         for _ in range(LOADS_MAX):
             first = await self._hot_membership.apply(change)
             if first is not None:
@@ -151,7 +151,7 @@ class MembershipPropagation:
         raise _not_loaded(change.chat)
 
     async def _fix_seqs(self, change: MembershipChange, written: ChangeRecord, first: Seq) -> None:
-        """Correct the directory, which assumed that the first entry gets seq `written.joined`."""
+        """Correct the seqs in the `directory` table if the first one is not `written.joined`."""
         chat = change.chat
         if first > written.joined and change.newcomers:
             joined = [(user, first + index) for user, index in change.newcomers.items()]
@@ -165,7 +165,7 @@ class MembershipPropagation:
         """Apply the write policy of the chat's row to Redis, such as a block or slow mode.
 
         Guarantees:
-            When it returns, no commit accepts a message that the policy forbids.
+            After it returns, no commit accepts a message that the policy forbids.
 
         Raises:
             Unavailable: Redis does not respond, or the chat cannot be loaded.
@@ -184,7 +184,7 @@ class MembershipPropagation:
         raise _not_loaded(chat)
 
     async def get_head(self, chat: ChatId, users: Sequence[UserId] = ()) -> ChangedChatHead:
-        """Return the head of a chat and of its last changes; load it into Redis if needed.
+        """Return the head of a chat and its last changes; load the chat into Redis if needed.
 
         `joined` of the result contains those of `users` who are members.
 
@@ -203,7 +203,8 @@ class MembershipPropagation:
     async def deliver_leaves(self, record: Chat, users: Collection[UserId]) -> None:
         """Deliver the pending leaves of those of `users` who left, before they rejoin.
 
-        A later delivery would overtake the entries still due to them and hide those permanently.
+        Otherwise, deliveries after the rejoin would overtake their last entries, which would then
+        never be delivered.
 
         Raises:
             Unavailable: the delivery is incomplete.
@@ -213,7 +214,7 @@ class MembershipPropagation:
             await self.deliver(record)
 
     async def try_deliver(self, record: Chat) -> bool:
-        """As `deliver`, but log a failure, leave the rest to `workers.repair` and return False."""
+        """Call `deliver`; on failure, log it and return False, and `workers.repair` continues."""
         try:
             await self.deliver(record)
         except ChatError as exc:
@@ -225,31 +226,30 @@ class MembershipPropagation:
         """Deliver the chat's entries to all inboxes, list the chat for new members, and clean up.
 
         If the chat became large or small, each inbox gets the entries before the transition, then
-        the transition, then the later entries. Every device thus switches its source without a gap
-        and without a repeat (promise P4).
+        the transition, then the later entries. Every device thus switches between inbox and log
+        without a gap or a duplicate (promise P4).
 
         Raises:
             Unavailable: the delivery is incomplete.
         """
         chat = ChatId(record.chat)
         for _ in range(ROUNDS_MAX):
-            # Read together: no delivery goes beyond a transition that is missing here.
+            # Read together, so that no delivery goes beyond a transition that was not read.
             audience, notices = await self._audiences.get_turning(chat)
             await self._deliver_notices(audience, notices, record)
             await self._deliver_upto(audience, audience.top)
-            # Before the fan-out counts as done: after that, notices must not be sent again.
+            # Before the fan-out is marked as done: later, notices must not be sent again.
             await self._hot_membership.forget_turnover(chat, notices)
             await self._settle(audience)
             if not audience.is_turning:
                 break
-            # Entries committed during the transition are left to this process.
+            # Other processes leave entries committed during the transition to this one.
         if record.change is not None:
             await self._memberships.clear_change(chat, record.version)
 
     async def _deliver_notices(
         self, audience: Audience, notices: Sequence[MembershipNotice], record: Chat
     ) -> None:
-        """Deliver joins, leaves and transitions, in the order of the changes."""
         chat = audience.chat
         joined = [notice.user for notice in notices if notice.is_in and notice.user]
         members = await self._audiences.find_members(chat, joined)
@@ -280,10 +280,10 @@ class MembershipPropagation:
     ) -> None:
         """Deliver the entries before a large-chat transition, then notify all members of it."""
         await self._deliver_upto(audience, notice.seq)
-        # Members who joined later have a notice of their own.
+        # Members who joined later have their own notice.
         first_own = max(notice.seq, 1)
         users = [user for user, first in audience.joined.items() if first <= first_own]
-        # Members at that time who have left since take the same path up to their last entry.
+        # Members who have left since the transition get the same, up to their last entry.
         for leave in leaves:
             if leave.user is not None and leave.after < notice.seq < leave.seq:
                 await self._deliver_spans(audience, leave.user, leave.after, notice.seq)
@@ -293,7 +293,6 @@ class MembershipPropagation:
     async def _deliver_leave(
         self, audience: Audience, notice: MembershipNotice, user: UserId
     ) -> None:
-        """Deliver the last entries of a user who left."""
         if not notice.is_large and not audience.turns:
             await self._deliver_ranges(audience, [(user, notice.after, notice.seq)])
             return
@@ -307,7 +306,6 @@ class MembershipPropagation:
     async def _notify_size(
         self, audience: Audience, notice: MembershipNotice, users: Sequence[UserId], since: Seq
     ) -> None:
-        """Notify users that the chat is large or small from `since` on."""
         info = await self.describe(audience.chat)
         info = msgspec.structs.replace(info, large=notice.is_large, since=since)
         body = codec.chat_event_body(info)
@@ -326,7 +324,6 @@ class MembershipPropagation:
         self._nudge(await self._inboxes.turn(chat, version, events, is_large=is_large, epoch=epoch))
 
     async def _deliver_upto(self, audience: Audience, upto: Seq) -> None:
-        """Deliver the due entries to every member's inbox."""
         await self._deliver_ranges(
             audience,
             [
@@ -350,17 +347,15 @@ class MembershipPropagation:
             self._nudge(await self._inboxes.deliver(deliveries))
 
     async def _settle(self, audience: Audience) -> None:
-        """Record that everything up to the audience's `top` is delivered."""
         chat, head = audience.chat, audience.top
         if audience.is_large:
             gateways = await self._large_chats.list_gateways(chat)
             self._devices.nudge_channel(chat, head, gateways)
-        # After the wake-ups: they are sent in this tick, on the same connection.
+        # The wake-ups are sent first: in this loop iteration, on the same connection.
         await asyncio.sleep(0)
         await self._undelivered.settle([(chat, head)])
 
     async def _list_chat(self, users: list[UserId], record: Chat) -> None:
-        """Add the chat to the lists of users who joined."""
         if not users:
             return
         chat = ChatId(record.chat)
@@ -375,7 +370,7 @@ class MembershipPropagation:
         self._nudge(places)
 
     async def _notify_ended(self, record: Chat) -> None:
-        """Notify the user of a companion session that it has ended; once per inbox."""
+        """Notify the user of a companion session once that the session has ended."""
         chat = ChatId(record.chat)
         info = await self.describe(chat)
         users = [UserId(user) for user in info.members if not is_companion(user)]
@@ -388,7 +383,6 @@ class MembershipPropagation:
                 self._devices.nudge(place.user, place.seq, place.gateways)
 
     async def _mark_as_read(self, user: UserId, chat: ChatId, seq: Seq) -> None:
-        """Mark the messages before a user's join as read."""
         if seq > 0:
             try:
                 await self._inboxes.mark(user, chat, seq, seq)

@@ -1,25 +1,25 @@
 """Membership and settings of groups: invite, join, leave, remove, roles, name and settings.
 
-Runs in `workers.rpc` on behalf of gateways. The directory and Redis are two stores, so a change has
-ordered steps, and another process completes an interrupted one::
+It runs in `workers.rpc` on behalf of gateways. The `directory` table and Redis are two stores, so a
+change has ordered steps, and another process completes an interrupted change::
 
     marker ─► directory: rows, version+1, the change ─► Redis: one script ─► inboxes ─► clean up
     (1)       (2) one transaction                       (3)                  (4)        (5)
 
 1. A marker in Redis records that a change may be in progress. If it is not removed in time,
    `workers.repair` completes the change.
-2. The change is decided on rows whose version the transaction checks. After the transaction it is
-   final: the chat's row holds its content until (5).
+2. The change is based on rows whose version the transaction checks. After the transaction, the
+   change is final: the chat's row holds its content until (5).
 3. `change_members.lua` updates membership, write policy and entries together. This happens before
    the caller receives ``ok``: no later commit uses the previous membership (promise P7).
-4. Members get the entries by the regular fan-out. For members who left, the last entry is the one
-   about that. New members get the chat in their list.
+4. Members get the entries by the regular fan-out. Members who left get entries up to the one about
+   their leave. New members get the chat in their list.
 5. The change is deleted from the row, and the marker is removed. Until the entries are stored, the
    row keeps a copy for `chatserver.service.membership.membership_recovery`.
 
-If a process dies between (2) and (3), it has not reported success. The change is in the row, so
-the next change of the chat, a retry of the request, a load of the chat into an empty Redis, or
-`workers.repair` completes it. Redis is therefore never more than one change behind.
+If a process dies between (2) and (3), it has not reported success. The change is in the row. It is
+completed by the next change of the chat, a retry of the request, a load of the chat into an empty
+Redis, or `workers.repair`. Redis is therefore never more than one change behind.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ from chatserver.warm.chats.records import Chat, Member
 
 ATTEMPTS_MAX: Final = 20
 CHANGE_S: Final = 10.0
-MARKER_TTL_S: Final = 2 * CHANGE_S  # the change of an older marker has ended, completed or not
+MARKER_TTL_S: Final = 2 * CHANGE_S  # after this time, the change has ended, completed or not
 WAIT_S_MAX: Final = 0.2
 
 
 class _DoneByFormerMember(Exception):
-    """The request was already done; its sender is no longer a member."""
+    """The request was already completed, and its sender is no longer a member."""
 
 
 class _Request(NamedTuple):
@@ -90,7 +90,7 @@ class _Request(NamedTuple):
 
 
 class _State(NamedTuple):
-    """The state of a group on which a change is decided: its row, members and rules."""
+    """The group state that a change is based on: its row, members and rules."""
 
     record: Chat
     members: Mapping[str, Member]
@@ -138,21 +138,21 @@ class Membership:
         """Apply a member's request, and return the new state of the chat.
 
         `is_host`: the host application sends it on behalf of `actor`. Users to whom the actor is a
-        stranger are invited, not added (`chatserver.service.membership.invitations`).
+        stranger are only invited (`chatserver.service.membership.invitations`).
 
         Guarantees:
             Idempotent: by (chat, sender, ref), as long as references of messages are kept; a
-            request that changes nothing succeeds. A retry by a former member succeeds, without
-            members and name.
+            request that changes nothing succeeds. A former member's retry succeeds, but returns no
+            members or name.
             After it returns, no message of a removed member is committed (promise P7).
-            Concurrency: other processes may change the chat at the same time; changes of this one
-            wait for each other.
+            Concurrency: other processes may change the chat at the same time; changes of the same
+            process wait for each other.
 
         Raises:
             NotFound: no such chat, the actor is not a member, or a user does not exist.
             Forbidden: the actor's role does not allow it.
             BadRequest: the chat is a direct one, or a limit is reached.
-            Conflict: `ref` was used before for a different request.
+            Conflict: `ref` was already used for a different request.
             Unavailable: the change may have been made.
         """
         chat = ChatId(frame.chat)
@@ -201,7 +201,7 @@ class Membership:
     async def _find_invitation(
         self, chat: ChatId, actor: UserId, frame: frames.AcceptInvitation, digest: str
     ) -> Invitation | None:
-        """Return the invitation; None if it was accepted before. Raises NotFound."""
+        """Return the invitation; None if it was already accepted. Raises NotFound."""
         if self._invitations is None:
             raise NotFound(rules.NOT_A_MEMBER)
         try:
@@ -220,14 +220,14 @@ class Membership:
     # decision
 
     async def _change(self, request: _Request) -> _Committed | None:
-        """Decide and commit the change; return it if it has to be propagated."""
+        """Plan and commit the change; return it if it has to be propagated."""
         chat, actor, frame = request.chat, request.actor, request.frame
         users = {actor, *list_target_users(frame)}
         if request.invitation is not None:
             users.add(request.invitation.inviter)
         for attempt in range(ATTEMPTS_MAX):
             record, members = await self._read(chat, users)
-            # Redis is never more than one change behind: the last one is applied before the next.
+            # The last change is applied before the next, so Redis is at most one change behind.
             await self._propagation.apply(record)
             if await self._is_done(chat, actor, frame, request.digest):
                 if actor not in members and not isinstance(frame, frames.Leave):
@@ -254,7 +254,7 @@ class Membership:
     async def _is_done(
         self, chat: ChatId, actor: UserId, frame: frames.AnyChange, digest: str
     ) -> bool:
-        """Return whether this request was done before; load the chat if needed."""
+        """Return whether this request was already completed; load the chat if needed."""
         found = await self._hot_membership.find_reference(chat, actor, Ref(frame.ref))
         if not found.is_open:
             # Redis lost the references; loading the chat restores them.
@@ -264,7 +264,7 @@ class Membership:
                 raise Unavailable(f"chat {chat}: could not be loaded; try again")
         if found.digest is None:
             return False
-        # After a load from the warm tier, the digest is that of the entry, not of the request.
+        # After a load from the warm tier, Redis has the digest of the entry, not of the request.
         kind = "update" if isinstance(frame, frames.UpdateChat) else "member"
         if found.digest not in {digest, "", digest_of(kind, format_settings(frame), None)}:
             raise Conflict("ref: already used for another request")
@@ -273,11 +273,10 @@ class Membership:
     async def _make_group(
         self, request: _Request, record: Chat, members: Mapping[str, Member]
     ) -> Group:
-        """Return the group by whose rules the request is decided."""
         chat, actor, frame = request.chat, request.actor, request.frame
         roles: dict[UserId, Role] = {UserId(user): each.role for user, each in members.items()}
         if isinstance(frame, frames.Leave) and roles.get(actor) == "owner":
-            # All members, the oldest first: one of them becomes the owner.
+            # All members, ordered by join time: one of them becomes the owner.
             all_members = await self._memberships.list_seniority(chat)
             roles = {UserId(user): role for user, role in all_members}
         banned: set[UserId] = set()
@@ -338,7 +337,6 @@ class Membership:
         )
 
     async def _check_quota(self, changes: Changes) -> Changes:
-        """Return the changes if all new members may join one more group."""
         if self._invitations is not None and changes:
             await self._invitations.require_group_quota(list(changes))
         return changes
@@ -348,14 +346,14 @@ class Membership:
     async def _commit(
         self, request: _Request, state: _State, changes: Changes
     ) -> _Committed | None:
-        """Write a decided change to both stores; None if another change was committed first."""
+        """Write a planned change to both stores; None if another change was committed first."""
         chat, frame = request.chat, request.frame
         record, members, group = state
         if any(role and user not in group.roles for user, role in changes.items()):
             await self._propagation.deliver_leaves(record, changes)
         marker = await self._hot_membership.begin(chat, MARKER_TTL_S)
         head = await self._propagation.get_head(chat, list(changes))
-        # The lowest seq that the first entry can get; the script returns the exact one.
+        # The lowest possible seq of the first entry; the script returns the exact one.
         first = Seq(head.seq + 1)
         added: dict[str, tuple[Role, int]] = {
             user: (role, first + index)
@@ -383,14 +381,14 @@ class Membership:
         for index, entry in enumerate(change.members):
             if entry.user in removed:
                 member = members[entry.user]
-                # If Redis lost the join and applied it again, the directory may have the old seq.
+                # If Redis lost the join and applied it again, the table may have the old seq.
                 joined = head.joined.get(UserId(entry.user), member.joined)
                 former[entry.user] = former_of(
                     member, joined, first + index, entry.mid, head.stored
                 )
         unstored = add_unstored(record, change, head)
         written = None
-        # Without room, the change waits until the changes before it are stored.
+        # If there is no room, the change waits until earlier changes are stored.
         if unstored is not None:
             written = await self._memberships.commit(
                 record,
@@ -414,7 +412,7 @@ class Membership:
         return _Committed(written, marker)
 
     def _mutes_of(self, frame: frames.AnyChange) -> dict[str, int | None]:
-        """Return the end of the mute that the request sets, by member; None ends a mute."""
+        """Return the end of the requested mute, by member; None ends a mute."""
         if not isinstance(frame, frames.MuteMember):
             return {}
         if frame.mute_s is None:
@@ -422,7 +420,7 @@ class Membership:
         return {frame.user: math.ceil(self._clock.time() + frame.mute_s) if frame.mute_s else None}
 
     def _find_transition(self, record: Chat, count: int) -> tuple[int, str]:
-        """Return the version with which the chat became large (or 0), and the transition now."""
+        """Return the version with which the chat became large (or 0), and the new transition."""
         was_large = record.large > 0
         if not is_large_after(count, self._fanout_members_max, was_large=was_large):
             return 0, "down" if was_large else ""

@@ -1,4 +1,4 @@
-"""Message changes: edit, delete for everyone or for oneself, react.
+"""Message changes: edit, delete for everyone or for oneself, and react.
 
 ::
 
@@ -7,8 +7,8 @@
                           └─┴ read it in the warm tier, retry
 
 A change is an entry of the chat with its own seq: it is delivered, synced and stored like a
-message. Deleting for oneself creates no entry, only a mark of the user and an event for their
-devices.
+message. Deleting for oneself creates no entry, only a mark in the user state and an event for the
+user's devices.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class MessageAmendments:
         """Apply the change that a frame requests.
 
         Guarantees:
-            Idempotent: by (chat, sender, ref), in one namespace with messages.
+            Idempotent: by (chat, sender, ref), in the same namespace as messages.
             Order: the change has a seq; every client that applies changes in that order gets the
             same result.
             Deletion: after a delete for everyone is acked, no read returns the text (promise I15).
@@ -93,7 +93,7 @@ class MessageAmendments:
             NotFound: no such chat or message, or the user is not a member.
             Forbidden: the user may not change this message.
             Conflict: the message is deleted, or the `ref` was used for something else.
-            Unavailable: a tier does not respond; a retry with the same `ref` returns the outcome.
+            Unavailable: a tier does not respond; retry with the same `ref`.
         """
         match frame:
             case frames.Edit():
@@ -161,11 +161,10 @@ class MessageAmendments:
         )
 
     async def _read_base(self, amendment: Amendment) -> bytes:
-        """Return the target as stored in the warm tier."""
         target = amendment.target
         found = (await self._warm.read_run(amendment.chat, target + 1, None, 1, None)).messages
         if not found or found[-1].seq != target:
-            # Every message up to the head is in a tier, unless it is permanently deleted.
+            # Every message up to the head is in a tier unless it was permanently deleted.
             raise NotFound(NO_MESSAGE)
         return codec.encode(found[-1])
 

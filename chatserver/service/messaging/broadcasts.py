@@ -1,7 +1,7 @@
 """Broadcasts: one message to many users, each in the direct chat with the system user.
 
-The process that accepts a broadcast runs it and stores its progress in Redis. Resumable: if the
-process dies, the same request with the same `ref` continues it. No user gets the message twice,
+The process that accepts a broadcast runs it and stores its progress in Redis. If the process dies,
+a retry of the request with the same `ref` resumes the broadcast. No user gets the message twice,
 because each message's reference is derived from the broadcast and the user.
 """
 
@@ -39,7 +39,7 @@ class Broadcasts:
         self._running: dict[str, asyncio.Task[None]] = {}
 
     async def start(self, requester: str, ref: str, users: Sequence[UserId], body: str) -> str:
-        """Start the broadcast of `requester` under `ref`, or resume it; return its job name.
+        """Start or resume the broadcast of `requester` with this `ref`; return its job name.
 
         Guarantees:
             Idempotent while progress is kept (a week): each user gets the message once.
@@ -111,7 +111,7 @@ class Broadcasts:
 
 
 def job_name(requester: str, ref: str) -> str:
-    """Return the job name of the broadcast of `requester` under `ref`."""
+    """Return the job name of the broadcast of `requester` with this `ref`."""
     return f"b-{digest(f'{requester}#{ref}')}"
 
 

@@ -1,4 +1,4 @@
-"""Notification of users' devices, used by every use case of a gateway that changes an inbox."""
+"""Notification of users' devices about inbox changes and signals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DeviceNotifier(Protocol):
     def publish(
         self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, far: bytes | Literal[0]
     ) -> None:
-        """Push an entry of a large chat to its members here; `far`: other gateways, or 0."""
+        """Push an entry of a large chat to members on this gateway, and to gateways in `far`."""
 
     def nudge_channel(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         """Notify gateways that a large chat has grown to `seq`."""

@@ -18,7 +18,7 @@ async def list_with_first_message(
 
     Guarantees:
         Idempotent: each inbox gets one event.
-        Cost: nothing except for the first message of a direct chat.
+        Cost: none, except for the first message of a direct chat.
     """
     if audience.kind == "direct" and audience.done == 0 and audience.top > 0:
         users = list(audience.users)

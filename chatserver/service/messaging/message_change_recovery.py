@@ -1,8 +1,8 @@
 """Recovery of message changes that are stored but not applied to their messages.
 
 The persist worker first stores an edit, deletion or reaction, and then changes the message
-(`workers.persist.batch_writer`). If Redis is lost in between, the second step is missing. Loading
-the chat completes it: nothing changes a message before that.
+(`workers.persist.batch_writer`). If Redis loses data in between, the second step is missing.
+Loading the chat, which precedes any other change, completes this step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from chatserver.protocol.entry_rules import AMENDING, apply_entry, tombstone_of
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.messages.message_changes import MessageChanges
 
-CLOCKS_APART_S_MAX = 3600  # maximum clock lead of an earlier Redis
+CLOCKS_APART_S_MAX = 3600  # maximum clock difference between two Redis servers
 READS_IN_FLIGHT_MAX = 8
 
 
@@ -30,12 +30,12 @@ class UnappliedChanges:
     async def apply(
         self, chat: ChatId, newest: Sequence[frames.Message], epoch: Epoch
     ) -> list[frames.Message]:
-        """Apply unapplied changes among `newest`, a chat's newest entries; return them as stored.
+        """Apply unapplied changes among `newest`, a chat's newest entries; return these as stored.
 
         Guarantees:
             Idempotent.
-            Cost: nothing for entries of `epoch`, which no loss of Redis has affected; for the
-            others one read for each message that they change and that is older than `newest`.
+            Cost: none for entries of `epoch`, which no data loss has affected. For earlier ones,
+            one read for each message that they change and that is older than `newest`.
 
         Raises:
             Unavailable: a required tier does not respond.
@@ -64,7 +64,6 @@ class UnappliedChanges:
         entries: Sequence[frames.Message],
         by_seq: dict[int, frames.Message],
     ) -> None:
-        """Apply `entries` to the message at seq `target`, and update `by_seq` accordingly."""
         stored = by_seq.get(target)
         if stored is None:
             found = await self._messages.list_before(chat, target + 1, 1)

@@ -7,7 +7,7 @@
                   └─┴ read it in the warm tier, retry                      ▼ workers.persist.worker
 
 An erasure is a regular deletion, so every device and every tier applies it; `workers.repair` does
-the fan-out. The reference is derived from the message's seq, so repeats are recognized.
+the fan-out. The reference is derived from the message's seq, so a repeated erasure is recognized.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TextEraser:
     async def erase(self, user: UserId, message: frames.Message) -> bool:
         """Delete a message of the user; return False if there is nothing left to delete.
 
-        `message` is the entry as read. An edit is passed only if its message is gone.
+        `message` may be an edit only if the edited message no longer exists.
 
         Guarantees:
             Idempotent. After it returns, no read returns the text (promise I15).
@@ -102,7 +102,7 @@ class TextEraser:
 def _placeholder_of(edit: frames.Message) -> frames.Message:
     """Return a placeholder for a missing message that `edit` changed last.
 
-    Deleting the placeholder removes the edit's text, and finds nothing of the message itself.
+    Deleting the placeholder removes the text of the edit.
     """
     return msgspec.structs.replace(
         edit,

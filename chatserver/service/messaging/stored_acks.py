@@ -25,7 +25,7 @@ class _Wait:
     timer: asyncio.TimerHandle
 
 
-STORED_TIMEOUT_S = 6.0  # how long an ack of a send to be stored waits for DynamoDB
+STORED_TIMEOUT_S = 6.0  # maximum time that such an ack waits for DynamoDB
 
 
 class StoredWaits:
@@ -48,7 +48,7 @@ class StoredWaits:
         on_stored: Callable[[], None],
         on_timeout: Callable[[], None],
     ) -> bool:
-        """Wait for message `seq`; exactly one callback runs, later. False: too many wait."""
+        """Wait for message `seq`; one callback will run. Return False if too many sends wait."""
         if self._count >= WAITS_MAX:
             return False
 
@@ -69,7 +69,7 @@ class StoredWaits:
 
         Raises:
             Overloaded: too many sends wait.
-            Unavailable: the message was not stored within the timeout, or Redis was lost.
+            Unavailable: the message was not stored within the timeout, or Redis lost data.
         """
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -87,7 +87,7 @@ class StoredWaits:
         await stored
 
     def reached(self, chat: ChatId, upto: Seq) -> None:
-        """Complete the waits for the chat's messages up to `upto`, which are in the warm tier."""
+        """Complete the waits for messages up to `upto`, which the warm tier has."""
         waits = self._waits.get(chat)
         if waits is None:
             return
@@ -99,17 +99,17 @@ class StoredWaits:
             wait.on_stored()
 
     def expire_all(self) -> None:
-        """Time out every wait: in a new epoch of Redis, these seqs may be other messages."""
+        """Time out all waits: in a new epoch of Redis, other messages may have these seqs."""
         waits, self._waits, self._count = self._waits, {}, 0
         for wait in itertools.chain.from_iterable(waits.values()):
             wait.timer.cancel()
             wait.on_timeout()
 
     async def run(self, log: ChatLog) -> None:
-        """Check periodically how far chats with waiting sends are stored, until cancelled.
+        """Until cancelled, read the stored seqs of chats with waiting sends periodically.
 
-        The worker notifies only the gateway that first accepted a message. This check covers lost
-        notifications, sends retried on this gateway, and processes without a mailbox.
+        The worker notifies only the gateway that first accepted a message. This polling covers
+        lost notifications, sends retried on this gateway, and processes without a mailbox.
         """
         while True:
             if not self._waits:
@@ -117,7 +117,7 @@ class StoredWaits:
                 await self._added.wait()
             await asyncio.sleep(self._poll_s)
             for chat in list(self._waits)[:CHATS_PER_POLL_MAX]:
-                self._waits[chat] = self._waits.pop(chat)  # move to the end of the next round
+                self._waits[chat] = self._waits.pop(chat)  # move to the end
                 with contextlib.suppress(ChatError):
                     self.reached(chat, await log.get_stored(chat))
 

@@ -1,4 +1,4 @@
 """Moderation and retention: blocks, reports, message retention and legal holds.
 
-`service.py` has blocks and reports. Mutes and bans are changes of a group (`service/membership`).
+`service.py` has blocks and reports. Mutes and bans are group changes (`service/membership`).
 """

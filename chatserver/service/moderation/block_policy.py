@@ -12,14 +12,14 @@ from chatserver.warm.chats.moderation import Moderation as ModerationRows
 
 
 class BlockPolicy:
-    """Block policy, by the blocks in the directory."""
+    """Block policy, based on the blocks in the `directory` table."""
 
     def __init__(self, rows: ModerationRows, hot: Blocks) -> None:
         self._rows = rows
         self._hot = hot
 
     async def restore(self, user: UserId) -> None:
-        """Restore a user's blocks in Redis from the directory. Idempotent."""
+        """Restore a user's blocks in Redis from the `directory` table. Idempotent."""
         blocks = await self._rows.list_blocks(user, None, BLOCKS_MAX)
         others = {UserId(block.user) for block in blocks}
         others.update(UserId(name) for name in await self._rows.list_blockers(user))
@@ -40,6 +40,6 @@ class BlockPolicy:
         return bool(await self._rows.find_blocked(user, [other]))
 
     async def mark_new_chat(self, chat: ChatId, user: UserId, other: UserId) -> None:
-        """Record blocks in a new direct chat that were made while it was created."""
+        """Apply blocks that were made while a direct chat was created to that chat."""
         for blocker in await self._rows.list_between(user, other):
             await self._rows.mark_chat(chat, blocker, is_blocked=True)

@@ -1,8 +1,9 @@
 """Message retention of chats, and legal holds that preserve messages beyond it.
 
-Retention is a setting of the chat: messages sent from then on expire. Managers of a group change it
-like any other setting; the host application can change it for every chat. Only the host application
-sees and changes holds. Under a hold, messages are copied before members change or delete them.
+Retention is a chat setting that applies to messages sent after it is set. Managers of a group
+change it like any other setting; the host application can change it for every chat. Only the host
+application sees and changes holds. Under a hold, messages are copied before members change or
+delete them.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Retention:
         other change.
 
         Guarantees:
-            Idempotent. No message sent after it returns lives longer.
+            Idempotent. It applies to every message sent after it returns.
 
         Raises:
             NotFound: there is no such chat.
@@ -85,7 +86,7 @@ class Retention:
         return info
 
     async def put_hold(self, chat: ChatId, reason: str, by: str) -> Hold:
-        """Put a chat under a legal hold; return the hold. An existing hold stays unchanged.
+        """Put a chat under a legal hold; return the hold. An existing hold is not changed.
 
         Guarantees:
             Idempotent. Messages that members change or delete after it returns are copied first.

@@ -39,7 +39,7 @@ PublishEvent = Callable[[UserId, HookEvent], Awaitable[None]]
 
 
 class Moderation:
-    """Moderation use cases. One instance per process with access to the directory."""
+    """Moderation use cases. One instance per process with access to the `directory` table."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Moderation:
             BadRequest: both ids are the same.
             NotFound: there is no such user.
             TooLarge: the user has reached the limit of blocks.
-            Unavailable: the block may have been made.
+            Unavailable: the user may or may not be blocked; repeat the call.
         """
         if user == other:
             raise BadRequest("user: you cannot block yourself")
@@ -142,7 +142,7 @@ class Moderation:
     async def list_blocks(
         self, user: UserId, after: str | None, limit: int
     ) -> tuple[list[frames.BlockedUser], str | None]:
-        """Return a page of the users that the user blocks, by id, and the next page's `after`."""
+        """Return a page of the user's blocked users, sorted by id, and the next page's `after`."""
         found = await self._rows.list_blocks(user, after, limit + 1)
         page = [frames.BlockedUser(block.user, block.since) for block in found[:limit]]
         return page, page[-1].user if len(found) > limit else None
@@ -150,7 +150,7 @@ class Moderation:
     # reports
 
     async def report(self, user: UserId, chat: ChatId, seq: Seq, reason: str) -> None:
-        """Store a reader's report of a message. Idempotent: the first report of a reader stays.
+        """Store a reader's report of a message. Idempotent: a reader's first report is kept.
 
         Raises:
             NotFound: no such chat or message, or the user may not read it.
@@ -182,7 +182,7 @@ class Moderation:
     async def list_reports(
         self, actor: UserId | None, chat: ChatId, after: str | None, limit: int
     ) -> tuple[list[Report], str | None]:
-        """Return a page of a chat's reports, by seq; `actor` is None for the host application.
+        """Return a page of a chat's reports in seq order; `actor` None is the host application.
 
         Raises:
             NotFound: no such chat, or the actor is not a member.

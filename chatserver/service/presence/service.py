@@ -1,7 +1,8 @@
 """Presence of the users connected to this gateway.
 
 A user's state is derived from the activity of their sessions. Changes are published to Redis in
-batches; Redis combines the states of all gateways (`chatserver.hot.users.presence_subscriptions`).
+batches, and Redis combines the states of all gateways
+(`chatserver.hot.users.presence_subscriptions`).
 Short disconnects are not published: the state of a closed session counts for another
 `offline_grace_s`, so a device that reconnects in time causes no notification.
 """
@@ -63,7 +64,7 @@ class UserPresence:
         self._in_grace: set[UserId] = set()
         self._changed: set[UserId] = set()
         self._wake = asyncio.Event()
-        # The grace period ends between two ticks, so a tick is a small part of it.
+        # The end of a grace period is found at the next tick, so ticks are much shorter.
         self._tick_s = min(
             TICK_S_MAX, settings.away_after_s / IDLE_CHECKS, max(0.02, settings.offline_grace_s / 4)
         )
@@ -99,7 +100,7 @@ class UserPresence:
         self._mark_changed(user)
 
     def republish_all(self) -> None:
-        """Publish all states again: Redis may have lost them, or considered this gateway dead."""
+        """Publish all states again: Redis may have lost them or treated this gateway as dead."""
         for user, local in self._users.items():
             local.published = None
             self._changed.add(user)
@@ -143,7 +144,6 @@ class UserPresence:
         self._changed |= ended
 
     async def _find_idle(self) -> None:
-        """Find users who have become idle."""
         for number, (user, local) in enumerate(list(self._users.items()), 1):
             now = self._clock.monotonic()
             for activity in local.sessions:

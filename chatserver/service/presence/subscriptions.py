@@ -1,7 +1,7 @@
-"""Presence subscriptions: sends sessions the presence of the users they subscribed to.
+"""Presence subscriptions of sessions to users.
 
-Users see each other's presence only if they share a chat (promise P7): a direct chat that was
-answered, or a group. Group membership of both is checked in Redis when a subscription starts and
+Users see each other's presence only if they share a chat (promise P7): a group, or a direct chat in
+which both have written. Group membership of both is checked in Redis when a subscription starts and
 before each notification. `refresh` finds changes that were lost between gateways, and renews this
 gateway's subscriptions.
 """
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 SUBSCRIBED_USERS_MAX = 500  # of one session
 NOTIFY_INTERVAL_S = 1.0  # between two changes of a user
 SHARED_CHATS_MAX = 100  # newest groups of a subscriber that are searched for a user
-_DIRECT = ChatId("")  # any direct chat: it never gets other members
+_DIRECT = ChatId("")  # any direct chat, whose members never change
 
 
 class Subscriber(Protocol):
@@ -45,7 +45,7 @@ class Subscriber(Protocol):
 
 
 class _Subject:
-    """A user with subscribers here: subscribers by shared chat, latest and last sent state."""
+    """A user with subscribers on this gateway: each subscriber's shared chat, and the states."""
 
     __slots__ = ("latest", "sent", "sent_at", "subscribers", "timer")
 
@@ -88,7 +88,7 @@ class PresenceSubscriptions:
     # session commands
 
     async def subscribe(self, subscriber: Subscriber, users: Iterable[UserId]) -> None:
-        """Send the subscriber the presence of users, now and at each change.
+        """Send the subscriber the presence of users now and after each change.
 
         Users who share no chat with the subscriber are omitted silently.
 
@@ -109,7 +109,7 @@ class PresenceSubscriptions:
         for user in shared:
             subject = self._subjects.get(user)
             if subject and subject.sent is not None and subscriber in subject.subscribers:
-                # The state last sent to other subscribers: a newer one follows for all of them.
+                # The state last sent to other subscribers: all of them will get the newer one.
                 subscriber.signal(encode_presence(user, subject.sent, subject.latest))
 
     async def list_presence(
@@ -124,7 +124,7 @@ class PresenceSubscriptions:
         return await self._states.look(list(shared)) if shared else {}
 
     async def find_visible(self, viewer: UserId, users: Iterable[UserId]) -> set[UserId]:
-        """Return those users who share a chat with the viewer, and the viewer if listed.
+        """Return those of `users` who share a chat with the viewer, or are the viewer.
 
         Raises:
             Unavailable: Redis does not respond.
@@ -182,7 +182,7 @@ class PresenceSubscriptions:
         chat_ids = set(chats)
         partners = [other for other in others if direct_chat_id(user, other) in chat_ids]
         if partners and self._direct_chats is not None:
-            # A direct chat with a stranger does not reveal their presence before they answer.
+            # Users do not reveal their presence to a stranger whom they have not answered.
             partners = list(await self._direct_chats.find_answered(user, partners))
         shared = dict.fromkeys(partners, _DIRECT)
         groups = [chat for chat in chats if not chat.startswith(DIRECT_PREFIX)][:SHARED_CHATS_MAX]
@@ -260,7 +260,6 @@ class PresenceSubscriptions:
     async def _notify_members(
         self, user: UserId, frame: bytes, chat: ChatId, subscribers: list[Subscriber]
     ) -> None:
-        """Notify those subscribers who still share a chat with the user."""
         users = {user, *(subscriber.user for subscriber in subscribers)}
         try:
             members = await self._find_members(chat, list(users))
@@ -280,7 +279,7 @@ class PresenceSubscriptions:
             log.info("presence.notify_failed", user=user, error=exc.message)
 
     async def refresh(self) -> None:
-        """Renew subscriptions, and find missed changes: a lost notification, a dead gateway."""
+        """Renew subscriptions; find changes missed due to lost notifications or dead gateways."""
         await self._refresh(list(self._subjects))
 
     async def _refresh(self, users: list[UserId]) -> None:

@@ -34,7 +34,7 @@ def test_explain_has_the_numbers_and_where_they_come_from() -> None:
     ran = run("--users", "1m", "--explain")
 
     assert "connections = users * concurrent * devices\n    = 1,000,000 * 0.05 * 1.2" in ran.output
-    assert "page_cpu_us: 2600 µs; a page of 50 of DynamoDB" in ran.output
+    assert "page_cpu_us: 2600 µs; a page of 50 messages from DynamoDB" in ran.output
 
 
 def test_json_has_all_of_it(tmp_path: Path) -> None:
