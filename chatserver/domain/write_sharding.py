@@ -114,7 +114,7 @@ def is_shards(number: int) -> bool:
 
 
 def shard_of(ts: int, shards: int) -> int:
-    """Return the shard of an entry: a hash of its ts, even for any write pattern.
+    """Return the shard of an entry: a hash of its ts, which balances any write pattern.
 
     The hash uses ts rather than seq: a change stores the ts of its target, so no search is needed.
     """

@@ -2,13 +2,13 @@
 
 ::
 
-    backlog of every partition ─► logs of chats that were active since ─► all chats of the directory
+    backlog of every partition ─► logs of chats that were active since ─► all other chats
        by time, a call each          newest entries back to that time        warm rows and segments
                                                                              of that time
 
 A mid contains its creation time. The message's ts is shortly after it, unless a clock is off or the
-commit had to wait. If the chat or one of its members is given, only those chats are searched, up to
-the present.
+commit had to wait, so a few minutes are searched. If the chat or one of its members is given, only
+those chats are searched, but up to the present.
 
 A tier that does not respond is listed in `problems`, and the others are still read (promise P9).
 """

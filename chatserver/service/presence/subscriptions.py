@@ -1,4 +1,4 @@
-"""Presence subscriptions of sessions to users.
+"""Presence subscriptions: notifies sessions of the presence of other users.
 
 Users see each other's presence only if they share a chat (promise P7): a group, or a direct chat in
 which both have written. Group membership of both is checked in Redis when a subscription starts and
