@@ -1,5 +1,5 @@
 """The command line: one module per command, imported only when the command runs.
 
-Start with `main`, which lists the commands. Commands of features and operator tools are in the
-`cli` modules of their packages.
+To read the code, start with `main`, which lists the commands. Commands of features and operator
+tools are in the `cli` modules of their packages.
 """

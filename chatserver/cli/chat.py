@@ -17,13 +17,13 @@ from chatserver.errors import BadRequest, ChatError, Unauthenticated, Unavailabl
 API_URL = "http://127.0.0.1:8080"
 ANSWER_S = 20.0
 ANSWER_BYTES_MAX = 65_536
-BRINGING = "Your token; prefer CHAT_TOKEN, because other users can read command lines."
+LOGIN_HELP = "Your token; prefer CHAT_TOKEN, because other users can read command lines."
 
 
 @click.command()
 @click.option("--as", "user", help="Your user name: a demo user, unless --token is given.")
 @click.option("--with", "peer", required=True, help="User to chat with.")
-@click.option("--token", envvar="CHAT_TOKEN", help=BRINGING)
+@click.option("--token", envvar="CHAT_TOKEN", help=LOGIN_HELP)
 @click.option("--url", help="Address of the gateway, ws:// or wss://. Default: from the API.")
 @click.option("--api", "api_url", default=API_URL, show_default=True, help="Address of the API.")
 def chat(user: str | None, peer: str, token: str | None, url: str | None, api_url: str) -> None:

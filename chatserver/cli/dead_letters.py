@@ -33,24 +33,24 @@ def dead_letters() -> None:
     "--limit", default=100, type=click.IntRange(1, 100_000), help="Maximum number to print."
 )
 def list_dead(limit: int) -> None:
-    """Print dead letters, oldest first: place, seq, reason, and the start of the raw message."""
+    """Print dead letters, oldest first: id, seq, reason, and the start of the raw message."""
     settings = prepare("dead-letters")
     require_redis(settings.redis)
     run(_list(settings, limit))
 
 
 @dead_letters.command()
-@click.argument("places", nargs=-1)
+@click.argument("places", metavar="[ID]...", nargs=-1)
 @click.option("--all", "is_all", is_flag=True, help="Replay all.")
 def replay(places: tuple[str, ...], is_all: bool) -> None:
-    """Retry the messages at PLACES (as `list` prints them).
+    """Retry the messages with these IDs, which `list` prints.
 
     A message that DynamoDB now accepts replaces its tombstone, with all later changes applied. If
     it was deleted in the meantime, the tombstone stays. A message that still cannot be persisted
     stays a dead letter.
     """
     if bool(places) == is_all:
-        raise click.UsageError("specify PLACES or --all")
+        raise click.UsageError("specify IDs or --all")
     settings = prepare("dead-letters")
     require_redis(settings.redis)
     run(_replay(settings, None if is_all else set(places)))
@@ -143,7 +143,7 @@ async def _replay_message(repository: MessageRepository, changes: MessageChanges
         message = codec.decode_message(codec.join_message(raw.seq, raw.ts, raw.tail))
     except msgspec.MsgspecError as exc:
         raise CorruptData(f"not a message: {exc}") from exc
-    # Changes made since left no trace on the tombstone; their entries come later in the chat.
+    # The tombstone lacks changes made since; apply their entries, which come later in the chat.
     after: int = raw.seq
     while page := await repository.list_after(message.chat, after, PAGE):
         for entry in page:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from chatserver.loadtest.coordinator import Coordinator
     from chatserver.loadtest.report.thresholds import Thresholds
 
-URL: Final = "ws://127.0.0.1:8081/"  # of `chatserver dev`
+URL: Final = "ws://127.0.0.1:8081/"  # default gateway of `chatserver dev`
 DEV_DATA: Final = Path(".dev")
 DEV_SETTINGS: Final = (
     "settings.env"  # in chatserver.dev.data_folder; cli and dev do not import each other
@@ -41,7 +41,7 @@ _NUMBER = click.FloatRange(min=0, min_open=True)
 
 
 _CEILING: Final = "ceiling"
-# Import path and `--help` line of each benchmark. Only text: cli does not import chatserver.dev.
+# Import path and `--help` line of each benchmark. They import chatserver.dev, which cli must not.
 BENCHMARKS: Final = {
     "direct": (
         "chatserver.loadtest.bench.direct:direct",
@@ -71,7 +71,7 @@ def load() -> None:
 
 @load.group(cls=LazyGroup, lazy_commands=BENCHMARKS)
 def bench() -> None:
-    """Measure rates, latencies and CPU costs on servers of its own."""
+    """Start servers and measure rates, latencies and CPU costs."""
 
 
 _OPTIONS = (
@@ -179,8 +179,8 @@ _add_scenario(_CEILING, "Measure only the capacity of the tool.")
 
 
 def _settings(secret: str | None, dev_data: Path) -> Settings:
-    """Load the settings; without a secret, use those of a `chatserver dev`."""
-    os.environ.setdefault("CHAT_TELEMETRY_LEVEL", "error")  # the terminal shows the progress
+    """Load the settings; without a secret, use those of a local `chatserver dev`."""
+    os.environ.setdefault("CHAT_TELEMETRY_LEVEL", "error")  # logs would garble the progress line
     if secret is not None:
         os.environ["CHAT_AUTH_SECRET"] = secret
     path = dev_data / DEV_SETTINGS
@@ -206,7 +206,7 @@ def read_exports(text: str) -> dict[str, str]:
 
 
 def make_plans(chosen: Scenario, settings: Settings, options: dict[str, Any]) -> list[Plan]:
-    """Return the plan of each process, possibly fewer than requested: see `split_users`."""
+    """Return one plan per process; there may be fewer than requested (see `split_users`)."""
     import msgspec
 
     names = ("small_members", "large_members")
@@ -281,10 +281,8 @@ async def _load(
     ceiling = await measure_ceiling(plans, CEILING_S) if options["ceiling"] else None
     if ceiling is not None:
         click.echo(summary.ceiling_line(ceiling), err=True)
-    is_told = "url" in settings.redis.model_fields_set  # the default may not be ours
-    async with open_watch(
-        address, settings.redis if is_told else None, options["metrics"]
-    ) as watch:
+    is_set = "url" in settings.redis.model_fields_set  # the default may be another server's
+    async with open_watch(address, settings.redis if is_set else None, options["metrics"]) as watch:
         running = Coordinator(plans, watch)
         click.echo(f"{chosen.name}: {sum(one.users for one in plans):,} users connect", err=True)
         with _progress(running) as on_second, _stop_on_signal(running):
@@ -352,11 +350,11 @@ def _progress(running: Coordinator) -> Iterator[Any]:
 
     if not sys.stderr.isatty():
 
-        def say(number: int) -> None:
+        def print_line(number: int) -> None:
             if number % LINE_S == 0:
                 click.echo(progress_line(running.totals, number), err=True)
 
-        yield say
+        yield print_line
         return
     from rich.console import Console
     from rich.live import Live

@@ -64,7 +64,7 @@ COMMANDS = {
 class LazyGroup(click.Group):
     """A click group that imports a command's module only when the command is invoked.
 
-    `lazy_commands`: name to import path and help line.
+    `lazy_commands` maps names to import paths and help lines.
     """
 
     def __init__(self, *, lazy_commands: Mapping[str, tuple[str, str]], **settings: Any) -> None:

@@ -36,7 +36,7 @@ def status() -> None:
     "--max-write-units",
     type=click.IntRange(1),
     default=None,
-    help="As of `up`; adds a duration.",
+    help="As for `up`; adds the duration.",
 )
 def plan(max_write_units: int | None) -> None:
     """Estimate the cost of pending migrations. Reads a sample; writes nothing."""
@@ -71,7 +71,7 @@ def plan(max_write_units: int | None) -> None:
     show_default=True,
     help="Items between two checkpoints.",
 )
-@click.option("--contract", is_flag=True, help="Run a contract: older releases are then rejected.")
+@click.option("--contract", is_flag=True, help="Run the next contract; it locks out old releases.")
 def up(
     max_write_units: int | None,
     max_read_units: int | None,

@@ -18,7 +18,7 @@ LINE_S: Final = 5.0
 
 
 class ProgressPart(Protocol):
-    """A part of the work and its progress."""
+    """Progress of one part of a task."""
 
     @property
     def read(self) -> int: ...
@@ -44,7 +44,7 @@ class PlainReport:
         click.echo(text, err=self._is_aside)
 
     def begin(self, title: str, items: int) -> None:
-        """Start counting, up to about `items`."""
+        """Start a task of about `items` items."""
         self._title, self._items = title, items
         self._next_at = self._clock.monotonic() + LINE_S
 
@@ -61,7 +61,7 @@ class PlainReport:
             click.echo(f"{self._title}: {text}", err=self._is_aside)
 
     def end(self) -> None:
-        """Stop counting."""
+        """End the task."""
 
 
 class BarReport:
@@ -76,7 +76,7 @@ class BarReport:
         self._progress.console.print(text, highlight=False, markup=False)
 
     def begin(self, title: str, items: int) -> None:
-        """Draw a bar that is full at about `items`."""
+        """Start a task of about `items` items, with its own bar."""
         self._task = self._progress.add_task(title, total=items or None, text="")
 
     def advance(self, parts: Sequence[ProgressPart]) -> None:
@@ -84,12 +84,12 @@ class BarReport:
         self.show(sum(part.read for part in parts), _format_parts(parts))
 
     def show(self, done: int, text: str) -> None:
-        """Move the bar, and set the text beside it."""
+        """Move the bar and set its text."""
         if self._task is not None:
             self._progress.update(self._task, completed=done, text=text)
 
     def end(self) -> None:
-        """Leave the bar in its current state."""
+        """End the task; its bar remains visible."""
         self._task = None
 
 

@@ -81,7 +81,7 @@ def parse_bound(text: str | None, name: str, *, is_end: bool = False) -> Bound |
     """Parse a bound: a whole number is a seq, any other text an ISO 8601 time in UTC.
 
     Raises:
-        BadRequest: it is neither.
+        BadRequest: the text is neither.
     """
     from workers.archive.restorer import Bound
 

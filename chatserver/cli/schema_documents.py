@@ -41,7 +41,7 @@ from chatserver.warm.schema.tables import (
     Table,
 )
 
-# Constant, so that the model changes only with the tables.
+# Constant dates, so that the model changes only with the tables.
 _DATE: Final = "Jan 01, 2026, 12:00 AM"
 _TS: Final = 1_795_000_000_000_000
 _NO_VALUE: Final = {"Ref": "AWS::NoValue"}

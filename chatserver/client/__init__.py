@@ -1,7 +1,7 @@
 """Python client SDK for users' devices, terminals and bots.
 
-Start reading with `ChatClient` in `client.py`; `ClientState` in `state.py` holds the protocol logic
-without I/O. `terminal` is the `chatserver chat` command.
+To read the code, start with `ChatClient` in `client.py`; `ClientState` in `state.py` has the
+protocol logic without I/O. `terminal` is the `chatserver chat` command. "We" is the client's user.
 """
 
 from __future__ import annotations

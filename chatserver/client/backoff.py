@@ -1,4 +1,4 @@
-"""Reconnect policy: whether and when to reconnect after a close. Pure: randomness is passed in."""
+"""Reconnect policy: whether and when to reconnect after a close. No I/O."""
 
 from __future__ import annotations
 

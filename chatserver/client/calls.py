@@ -50,11 +50,11 @@ def new_ref() -> str:
 
 
 class Calls(Moderating, CompanionCalls):
-    """The commands. Each one waits until it is done.
+    """Commands of a chat client. Coroutines wait for the server's answer.
 
     Raises:
         ClientError: the request is invalid; the message names the field.
-        Unavailable: not done in time; the same call, with the same `ref`, may succeed later.
+        Unavailable: no answer in time; the same call, with the same `ref`, may succeed later.
     """
 
     _state: ClientState
@@ -96,11 +96,11 @@ class Calls(Moderating, CompanionCalls):
 
     @property
     def known_chats(self) -> list[Chat]:
-        """The chats known so far, most recently active last."""
+        """The chats loaded so far, most recently active last."""
         return list(self._state.chats.values())
 
     def find_chat(self, chat: str) -> Chat | None:
-        """Return a chat, or None if it is unknown."""
+        """Return a chat, or None if it is not loaded."""
         return self._state.chats.get(chat)
 
     def messages(self, chat: str) -> list[Entry]:
@@ -154,7 +154,7 @@ class Calls(Moderating, CompanionCalls):
         ref: str | None = None,
         attachments: Sequence[Attachment | str] = (),
     ) -> str:
-        """Send a message without waiting; return its ref. `Acked` or `Refused` follows."""
+        """Send a message without waiting; return its ref. An `Acked` or `Refused` event follows."""
         more = {"kind": "text", "durability": "hot", "attachments": _ids_of(attachments)}
         deed = _deed("send", chat, ref, body=body, **more)
         self._post(deed)
@@ -200,7 +200,7 @@ class Calls(Moderating, CompanionCalls):
         await self._ask(_fields("stop", chat=chat), ANSWER_S)
 
     async def join_turn(self, chat: str) -> None:
-        """Load a companion's response so far, as `AnswerGrew`; later pieces follow."""
+        """Load a companion's response so far; it is delivered as `AnswerGrew`."""
         self._state.spoken.joined(await self._ask(_fields("join_turn", chat=chat), ANSWER_S))
 
     async def history(
@@ -252,7 +252,7 @@ class Calls(Moderating, CompanionCalls):
         role: Literal["admin", "member"] = "member",
         ref: str | None = None,
     ) -> Chat:
-        """Add users to a group; users who do not know us receive an invitation."""
+        """Add users to a group; users whose consent is needed receive an invitation."""
         return await self._change("invite", chat, ref, users=list(users), role=role)
 
     async def join(self, chat: str, *, ref: str | None = None) -> Chat:
@@ -264,7 +264,7 @@ class Calls(Moderating, CompanionCalls):
     ) -> tuple[list[InvitationInfo], str | None]:
         """Return a page of our pending invitations to groups, and the `after` of the next page.
 
-        `Signalled` with kind ``invitation`` announces a new one.
+        A `SignalReceived` with kind ``invitation`` announces a new invitation.
         """
         page = await self._ask(_fields("invitations", after=after, limit=limit), ANSWER_S)
         found = msgspec.convert(page["invitations"], list[InvitationInfo])
@@ -324,7 +324,7 @@ class Calls(Moderating, CompanionCalls):
     # ── presence ────────────────────────────────────────────────────────────────────────────────
 
     def watch(self, users: Sequence[str]) -> None:
-        """Subscribe to the presence of up to 100 more users, delivered as `Signalled`."""
+        """Subscribe to the presence of up to 100 more users, delivered as `SignalReceived`."""
         self._watch(list(users), is_on=True)
 
     def unwatch(self, users: Sequence[str]) -> None:

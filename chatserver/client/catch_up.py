@@ -1,9 +1,9 @@
 """Backfill of missing entries: gaps after a disconnect, and log comparison in a new epoch.
 
-Pure: it sends requests through a function and receives the answers. At most `ASKING_MAX` page
-requests are open at a time. A gap that cannot be read after `ATTEMPTS_MAX` attempts, or exceeds
-`fill_max` entries, is given up and reported as `Skipped`: an unavailable tier delays the new
-messages of a chat by seconds, not forever (promise P9).
+No I/O: it sends requests through a function and receives the answers. At most `ASKING_MAX` page
+requests are open at a time. If a gap cannot be read after `ATTEMPTS_MAX` attempts, or exceeds
+`fill_max` entries, it is reported as `Skipped`. So an unavailable tier delays the new messages of a
+chat by seconds, not forever (promise P9).
 """
 
 from __future__ import annotations
@@ -69,16 +69,16 @@ class CatchUp:
         return chat.id in self._jobs
 
     def restart(self, chat: Chat) -> None:
-        """Restart the backfill of a chat: a new epoch began."""
+        """Restart the backfill of a chat in a new epoch."""
         self._jobs.pop(chat.id, None)
         self.want(chat)
 
     def forget(self, chat: Chat) -> None:
-        """Cancel the backfill of a chat that is not kept any more."""
+        """Cancel the backfill of a chat that was evicted."""
         self._jobs.pop(chat.id, None)
 
     def disconnected(self) -> None:
-        """Reset open requests: they will not be answered."""
+        """Reset open requests, which will not be answered."""
         for job in self._jobs.values():
             job.is_asking = False
 
@@ -145,8 +145,8 @@ class CatchUp:
         for entry in page:
             log.put(entry)
         self._emit(job.chat.release_events())
-        # Entries before the page are not readable for us: we joined later. Events from before we
-        # left may still have delivered some of them, or will deliver them in order.
+        # We cannot read the entries before the page, because we joined later. But events of an
+        # earlier membership may have delivered some of them, or will deliver them in order.
         while page and log.has_hole and log.shown < page[0].seq - 1:
             upto = log.find_hole_end()
             if upto >= log.pushed:

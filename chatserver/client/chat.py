@@ -1,6 +1,6 @@
 """State of one chat on a device: info, members, message log and read markers.
 
-Pure. `take_*` methods apply input; most return the events to deliver to the application.
+No I/O. `take_*` methods apply input; most return the events to deliver to the application.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Settings(msgspec.Struct):
 
 
 class _Listed(NamedTuple):
-    """A line of the chat list: the unread count of messages after `read` up to `top`."""
+    """Unread count of the chat list: of the messages after `read` up to `top`."""
 
     read: int
     top: int
@@ -126,7 +126,7 @@ class Chat:
             }
 
     def take_summary(self, summary: dict[str, Any]) -> list[Event]:
-        """Apply a line of the chat list or of a snapshot."""
+        """Apply the chat's summary in the chat list or in a snapshot."""
         self._take_common(summary)
         self._listed_top = max(self._listed_top, summary.get("top", 0))
         if summary.get("last"):
@@ -145,7 +145,7 @@ class Chat:
         return changed
 
     def take_marks(self, marks: dict[str, Any]) -> list[Event]:
-        """Apply the markers of a member; an older report changes nothing."""
+        """Apply the markers of a member; older ones change nothing."""
         user = marks["user"]
         known = self.marks.get(user)
         if known is None:
@@ -176,13 +176,13 @@ class Chat:
             marks = self.marks[user]
             marks.read = min(marks.read, found.agreed)
             marks.received = min(marks.received, found.agreed)
-        if found.is_sure:  # otherwise the next report counts, even if lower
+        if found.is_sure:  # otherwise the next markers apply, even if lower
             self._old_marks.clear()
         events: list[Event] = []
         if found.is_cut:
             events.append(EntriesWithdrawn(self.id, found.withdrawn, found.agreed))
         if not found.is_sure and self.log.shown is not None:
-            # Entries above it that agree lie behind a gap and were not delivered yet.
+            # Matching entries above `shown` are behind a gap and were not delivered yet.
             events.append(Skipped(self.id, 0, min(found.agreed, self.log.shown)))
         return [*events, *self.release_events()]
 
@@ -202,7 +202,7 @@ class Chat:
         yield from self.release_events()
 
     def hide(self, seqs: list[int]) -> list[Event]:
-        """Apply that we deleted messages for ourselves."""
+        """Hide messages that we deleted for ourselves."""
         if self._listed is not None:
             read, top, unread = self._listed
             new = sum(read < seq <= top and not self.log.is_hidden(seq) for seq in seqs)

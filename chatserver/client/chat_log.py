@@ -1,17 +1,16 @@
 """Message log of one chat: its entries, the current version of each message, the delivery position.
 
-Pure. Entries are kept by seq, as received. The current version of a message is the copy with the
+No I/O. Entries are kept by seq, as received. The current version of a message is the copy with the
 highest `rev` plus the later changes in the log, in order. The order in which copies and changes
 arrive does not matter.
 
-Invariants: `shown` advances one entry at a time, or jumps over a range that `skip` gives up.
-Entries above `shown` wait until the gap is filled and are not visible in `messages`. At most
-`kept_max` entries stay, the newest; a change is always newer than its target, so it is never
-evicted first.
+Invariants: `shown` advances one entry at a time, or jumps over a range (`skip`). Entries above
+`shown` wait until the gap is filled and are not visible in `messages`. Only the newest `kept_max`
+entries are kept; a change is always newer than its target, so it is never evicted first.
 
-After a new epoch (`suspect`), delivered entries become `former`: invisible until a page of the
-server shows the newest seq where both agree. All earlier entries agree too, because a log is only
-ever truncated at its end.
+In a new epoch (`suspect`), delivered entries become `former`: they are invisible until a page of
+the server shows the newest entry that both have. All earlier entries match too, because a log is
+only truncated at its end.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Verified:
 def _identity_of(entry: Entry) -> str:
     """Return the identity that distinguishes an entry from others at the same seq.
 
-    A membership entry that the server lost and created again has the same id, with another time.
+    A membership entry that the server lost and created again has the same id but another time.
     """
     return f"{entry.mid}:{entry.ts}"
 
@@ -48,9 +47,9 @@ class ChatLog:
     """The entries of one chat."""
 
     def __init__(self, kept_max: int) -> None:
-        self.shown: int | None = None  # delivered up to here; None: nothing yet
+        self.shown: int | None = None  # last delivered seq; None: nothing delivered yet
         self.top = 0  # the newest known seq
-        self.pushed = 0  # events of the chat from here on have a higher seq
+        self.pushed = 0  # later events of the chat have a higher seq
         self.is_suspect = False
         self._kept_max = kept_max
         self._entries: dict[int, Entry] = {}
@@ -79,9 +78,7 @@ class ChatLog:
         return tombstone_of(entry, entry.rev) if seq in self._hidden else entry
 
     def entries(self, now_s: float | None = None) -> list[Entry]:
-        """Return all visible entries in order, in their current version, expired ones without
-        body.
-        """
+        """Return all visible entries in order, in their version at `now_s` (default: unexpired)."""
         seen = (self.find(seq) for seq in sorted(self._entries))
         there = [entry for entry in seen if entry is not None]
         return there if now_s is None else [as_of(entry, now_s) for entry in there]
@@ -91,7 +88,7 @@ class ChatLog:
         return [entry for entry in self.entries(now_s) if is_message(entry)]
 
     def count_asides(self, after: int) -> int:
-        """Return how many of the entries kept above `after` do not count as unread."""
+        """Count the entries above `after` that do not count as unread."""
         return sum(seq > after and self._is_aside(entry) for seq, entry in self._entries.items())
 
     def _is_aside(self, entry: Entry) -> bool:
@@ -126,13 +123,13 @@ class ChatLog:
         self.pass_by(at)
 
     def end(self, at: int) -> None:
-        """Undo `begin` if no event followed: a snapshot shows that there is more to read."""
+        """Undo `begin` if no event followed, because a snapshot has unread entries."""
         if self.shown == at and not self._entries and not self.is_suspect:
             self.shown = None
             self.top = self.pushed = 0
 
     def pass_by(self, seq: int) -> None:
-        """Record that pushed entries from here on have a seq above `seq`."""
+        """Record that later pushed entries have a seq above `seq`."""
         self.pushed = max(self.pushed, seq)
         self.top = max(self.top, seq)
 
@@ -146,7 +143,7 @@ class ChatLog:
         return seq >= (self.bottom or self.shown + 1) - 1
 
     def put(self, entry: Entry) -> None:
-        """Keep an entry, or a newer copy of it."""
+        """Store an entry, unless a newer copy is stored."""
         self.top = max(self.top, entry.seq)
         known = self._entries.get(entry.seq)
         if known is not None and (known.rev, known.deleted) >= (entry.rev, entry.deleted):
@@ -160,13 +157,14 @@ class ChatLog:
         return seq in self._hidden
 
     def hide(self, seqs: list[int]) -> None:
-        """Show these messages as deleted, also where an earlier page has their text."""
+        """Show these messages as deleted, even if an earlier page has their text."""
         self._hidden.update(seqs)
 
     def put_page(self, page: list[Entry], before: int | None = None) -> None:
-        """Keep a page of history if it is adjacent to the kept entries.
+        """Store a page of history if it is adjacent to the stored entries.
 
-        The page before an entry is adjacent to it even if seqs are missing: we cannot read those.
+        A page before entry `before` is adjacent to it even if seqs are missing, because we cannot
+        read the missing entries.
         """
         if not page or self.is_suspect:
             return
@@ -212,7 +210,7 @@ class ChatLog:
         return not self.is_suspect and self.shown is not None and self.shown < self.top
 
     def skip(self, upto: int) -> None:
-        """Skip the entries after `shown` up to `upto` and evict older ones: no gap remains."""
+        """Skip the entries after `shown` up to `upto`, and evict older ones to leave no gap."""
         assert self.shown is not None
         for seq in [seq for seq in self._entries if seq <= upto]:
             self._forget(seq)
@@ -241,7 +239,7 @@ class ChatLog:
         self.top = self.pushed = 0
 
     def verify(self, page: list[Entry], *, has_older: bool) -> Verified | None:
-        """Compare with the newest or next older page; None: an older one is needed."""
+        """Compare with the newest or next older page; return None if an older one is needed."""
         if self._newest is None:
             self._newest = page[-1].seq if page else 0
         for entry in page:
@@ -260,8 +258,8 @@ class ChatLog:
     def _find_moved(self) -> int:
         """Return the lowest seq of an entry that was created again below its former seq.
 
-        It proves that the log was truncated below that seq. A device that joined just before the
-        loss has received nothing above it.
+        Such an entry proves that the log was truncated below that seq. A device that joined just
+        before the loss has received nothing above it.
         """
         ids = {identity.partition(":")[0] for identity in self._former.values()}
         return min((s for s, e in self._entries.items() if e.mid in ids), default=self.top + 1)
@@ -289,7 +287,7 @@ class ChatLog:
                 break
 
     def give_up_verifying(self) -> Verified:
-        """Continue from what arrived since: nothing can be compared."""
+        """Give up the comparison and continue with the entries received in the new epoch."""
         first = self.bottom or self.top + 1
         result = self._settle(0, is_sure=False)
         self.shown = first - 1
@@ -302,8 +300,8 @@ class ChatLog:
         known = dict(self._former)
         if not self.is_suspect:
             known |= {seq: _identity_of(entry) for seq, entry in self._entries.items()}
-        told = sorted(seq for seq in known if seq <= upto)
-        return {seq: known[seq] for seq in told[-MIDS_SAVED:]}
+        seqs = sorted(seq for seq in known if seq <= upto)
+        return {seq: known[seq] for seq in seqs[-MIDS_SAVED:]}
 
     def restore(self, shown: int, top: int, mids: Iterable[tuple[int, str]]) -> None:
         """Continue where another process stopped. The entries themselves are loaded again."""

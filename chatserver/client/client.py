@@ -1,7 +1,7 @@
-"""`ChatClient`: an auto-reconnecting client for one device. The I/O shell around `ClientState`.
+"""`ChatClient`: an auto-reconnecting client for one device, the I/O shell around `ClientState`.
 
-It runs at most four tasks: connection and reader, writer, token renewal and store saver; plus a
-timer. The state makes all decisions. This module owns sockets, clocks, futures and the event queue.
+It runs at most four tasks (connection and reader, writer, token renewal, store saver) and a timer.
+`ClientState` makes all decisions; this module owns sockets, clocks, futures and the event queue.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class ChatClient(Calls):
                     self._backoff.lasted(self._now() - started)
                     self._judge(lost)
                     self._last_loss = lost.reason
-                    is_there = lost.retry_after_ms is not None  # but cannot serve yet
+                    is_there = lost.retry_after_ms is not None  # a gateway that cannot serve yet
                     if not (self._is_patient or self._was_welcomed or is_there):
                         raise self._no_gateway() from lost
                     wait = self._backoff.next_s(lost.retry_after_ms)
@@ -221,12 +221,12 @@ class ChatClient(Calls):
                     f"the store belongs to {known}, but the token is for {welcome['user']}; use "
                     "the same user for both"
                 )
-            await self._talk(socket, welcome, token)
+            await self._run_session(socket, welcome, token)
 
     async def _get_token(self) -> str:
         return self._token if isinstance(self._token, str) else await self._token()
 
-    async def _talk(self, socket: Socket, welcome: Fields, token: str) -> None:
+    async def _run_session(self, socket: Socket, welcome: Fields, token: str) -> None:
         self._refusals = 0
         self._outgoing.clear()
         number = self._state.connected(welcome, self._now())
@@ -253,7 +253,7 @@ class ChatClient(Calls):
             self._flush()
 
     async def _renew(self, token: str) -> None:
-        """Renew the session before its token expires, if `get_token` can supply another one."""
+        """Renew the session before its token expires, if the token is a `GetToken`."""
         wait_s = None if isinstance(self._token, str) else renewal_wait_s(token)
         while wait_s is not None:
             await asyncio.sleep(wait_s)
@@ -300,7 +300,7 @@ class ChatClient(Calls):
         return self._clock.monotonic()
 
     def _flush(self) -> None:
-        """Carry out the outputs of the last input: frames, answers, events and the timer."""
+        """Process the outputs of the last input: frames, answers, events and the timer."""
         frames = self._state.take_frames()
         if frames and self._state.is_online:
             self._outgoing += frames
@@ -383,8 +383,8 @@ class ChatClient(Calls):
             return
         async with self._save_lock:
             place = None
-            # While events are still queued for the application, the older place stays valid. On
-            # close it is known which of them the application has consumed.
+            # While events are queued for the application, the older position stays valid. On close,
+            # the queue shows which events the application has consumed.
             if self._state.user and (is_closing or (self._is_waiting and not self._events)):
                 place = saved_state.place_of(self._state, list(self._events))
             deeds = saved_state.deeds_of(self._state, list(self._events))
@@ -411,7 +411,7 @@ class ChatClient(Calls):
         return await self._files_api().download(file, seq, is_thumb=is_thumb)
 
     async def describe(self, attachment: Attachment | str, *, seq: int | None = None) -> Attachment:
-        """Return the current metadata of a file of message `seq`: a thumbnail may be added late."""
+        """Return the current metadata of a file of message `seq`, with a thumbnail added later."""
         file = attachment if isinstance(attachment, str) else attachment.id
         return await self._files_api().describe(file, seq)
 

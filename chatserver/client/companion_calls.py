@@ -48,12 +48,12 @@ class SessionsPage(NamedTuple):
 
 
 class CompanionCalls(abc.ABC):
-    """The commands. Each one waits until it is done, and may be repeated with the same `ref`.
+    """Companion commands, which wait for the answer and may be repeated with the same `ref`.
 
     Raises:
-        Conflict: a session is active, and the message names its chat; or it is not active any more.
+        Conflict: a session is active (the message names its chat), or the session has ended.
         ClientError: the request is invalid or not permitted.
-        Unavailable: not done in time; the same call may succeed later.
+        Unavailable: no answer in time; the same call may succeed later.
     """
 
     @abc.abstractmethod
@@ -97,7 +97,7 @@ class CompanionCalls(abc.ABC):
     async def sessions(
         self, companion: str | None = None, *, after: str | None = None, limit: int = 50
     ) -> SessionsPage:
-        """Return a page of our sessions; those of one companion newest first."""
+        """Return a page of our sessions; with `companion`, newest first."""
         fields: dict[str, Any] = {"companion": companion, "after": after}
         given = {name: value for name, value in fields.items() if value is not None}
         page = await self._ask({"type": "sessions", "limit": limit, **given}, ANSWER_S)

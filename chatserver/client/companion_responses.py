@@ -56,7 +56,7 @@ class CompanionResponses:
             return
         if len(answer.held) < HELD_MAX and frame["index"] > answer.index:
             answer.held[frame["index"]] = (frame["text"], frame.get("end") or "")
-        self._go_on(chat, answer)
+        self._deliver_held(chat, answer)
         if answer.held:
             self.join(chat, now)
 
@@ -72,7 +72,7 @@ class CompanionResponses:
             answer = self._answers[chat] = _Answer(turn, seq)
         return answer
 
-    def _go_on(self, chat: str, answer: _Answer) -> None:
+    def _deliver_held(self, chat: str, answer: _Answer) -> None:
         """Deliver the pieces that continue the delivered text."""
         while not answer.is_over and answer.index + 1 in answer.held:
             answer.index += 1
@@ -119,7 +119,7 @@ class CompanionResponses:
         answer.is_over = bool(end)
         answer.held = {place: held for place, held in answer.held.items() if place > index}
         self._report_progress(chat, answer, added, end)
-        self._go_on(chat, answer)
+        self._deliver_held(chat, answer)
 
     def reconnected(self, now: float) -> None:
         """Request the text that was missed while disconnected."""

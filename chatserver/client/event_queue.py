@@ -1,8 +1,8 @@
 """Bounded queue of events that the application has not consumed yet (promise P8).
 
-At `events_max` the client leaves chat events on the server (`ClientState.pause`). Events that still
-arrive beyond the bound are coalesced or dropped: signals are dropped, an ack already returned to
-its caller is not repeated, and of connection states and `StoredUpto` only the newest is kept.
+At `events_max`, the client leaves chat events on the server (`ClientState.pause`). Events that
+arrive beyond the bound are dropped if they are signals, or acks that were returned to their caller.
+Only the newest connection state and the newest `StoredUpto` of each chat are kept.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from chatserver.client.state import QueuedEvent
 
 
 class EventQueue:
-    """Events in order. Bound: `events_max`, plus events whose information is in no other place."""
+    """Events in order, at most `events_max` and those whose information exists nowhere else."""
 
     def __init__(self, events_max: int) -> None:
         self._events_max = events_max
         self._queue: collections.deque[QueuedEvent] = collections.deque()
-        self._newest: dict[str, QueuedEvent] = {}  # deferred: chat, or "" for connection
+        self._newest: dict[str, QueuedEvent] = {}  # deferred, by chat; "" is the connection
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -37,7 +37,7 @@ class EventQueue:
 
     @property
     def is_full(self) -> bool:
-        """True while the server is to hold back events."""
+        """True while the server must hold back events."""
         return len(self._queue) >= self._events_max
 
     def put(self, queued: QueuedEvent) -> None:

@@ -55,7 +55,7 @@ class MessagesHidden:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemberChanged:
-    """A member joined, left or got another role: `change.user`, `change.role`, "" for none."""
+    """A member joined, left or got another role: `change.user`, `change.role` ("" if they left)."""
 
     chat: str
     change: Entry
@@ -71,7 +71,7 @@ class ChatChanged:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Marked:
-    """A member's markers in a chat advanced. Sending a message does so without a `Marked`."""
+    """A member's markers in a chat advanced, other than by sending a message."""
 
     chat: str
     user: str
@@ -81,9 +81,7 @@ class Marked:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SignalReceived:
-    """An ephemeral signal. `kind`: typing or presence, for example. `fields`: other frame
-    fields.
-    """
+    """An ephemeral signal, such as typing or presence; `fields` has its other frame fields."""
 
     kind: str
     sender: str
@@ -93,12 +91,11 @@ class SignalReceived:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AnswerGrew:
-    """A companion's response to the message at `seq` grew by `added`; `text` is the full text so
-    far.
+    """A companion's response to the message at `seq` grew by `added`; `text` is the text so far.
 
-    Dropped like a signal if too many events are queued: `text` is always complete. `end` is empty
-    until the response ends; the message itself is a `MessageAdded`. Another `turn` (response id)
-    for the same message starts over and invalidates the text of the previous one.
+    If too many events are queued, it is dropped, because the next one has the complete `text`.
+    `end` is empty until the response ends; its message is delivered as `MessageAdded`. Another
+    `turn` (response id) for the same message replaces the text of the previous one.
     """
 
     chat: str
@@ -126,8 +123,8 @@ class Acked:
 class Refused:
     """The operation with this `ref` is refused permanently or, in a companion chat, for minutes.
 
-    After an `Acked`: the message may be lost, and the server will not confirm it, because we have
-    left the chat.
+    After an `Acked`, it means that the message may be lost: the server will not confirm that it is
+    stored, because we have left the chat.
     """
 
     ref: str
@@ -137,7 +134,7 @@ class Refused:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredUpto:
-    """All our messages to the chat up to this seq are in the warm tier."""
+    """All our messages to the chat up to this seq are stored in DynamoDB."""
 
     chat: str
     seq: int
@@ -145,10 +142,10 @@ class StoredUpto:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Restarted:
-    """The chat list was reloaded from a snapshot: too long offline, or data loss in the hot tier.
+    """The chat list was reloaded from a snapshot, after a long time offline or data loss in Redis.
 
-    The client loads missing entries in chats that it follows. `chats` have entries that were never
-    delivered: load them with `history`.
+    The client loads missing entries of chats for which it has delivered entries. `chats` have
+    entries that were never delivered; load them with `history`.
     """
 
     is_new_epoch: bool
@@ -157,7 +154,7 @@ class Restarted:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Skipped:
-    """Entries after `after` up to `upto` will not be delivered: too many, or not readable."""
+    """Entries after `after` up to `upto` are not delivered: too many, or not readable."""
 
     chat: str
     after: int

@@ -63,8 +63,8 @@ class FilesApi:
             Cancellation: safe; an upload that is not sent is deleted after a day.
 
         Raises:
-            NotFound: the local file does not exist, or the chat is not ours.
-            TooLarge, RateLimited, BadRequest: the server rejects it; the message states the cause.
+            NotFound: the local file does not exist, or we are not a member of the chat.
+            TooLarge, RateLimited, BadRequest: the server rejects it; the message has the cause.
             Unavailable: the API or S3 did not answer.
         """
         file = await asyncio.to_thread(_read, source, name, type_)
@@ -162,7 +162,7 @@ def _open(request: urllib.request.Request, timeout_s: float, bytes_max: int | No
 
 
 def _refuse(error: urllib.error.HTTPError) -> NoReturn:
-    """Raise the error of the API's problem document."""
+    """Raise the error that an API response describes."""
     try:
         problem = json.loads(error.read(ANSWER_BYTES_MAX))
         found: ChatError = error_of({**problem, "message": problem["detail"]})

@@ -9,7 +9,7 @@ import msgspec
 
 from chatserver.protocol import frames
 
-Entry = frames.Message  # what occupies one seq of a chat: a message or a change
+Entry = frames.Message  # the entry at one seq of a chat: a message or a change
 
 
 def parse_entry(fields: dict[str, Any]) -> Entry:

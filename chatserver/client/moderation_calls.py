@@ -22,11 +22,11 @@ class BlocksPage(NamedTuple):
 
 
 class Moderating(abc.ABC):
-    """The commands. Each one waits until it takes effect, and may be repeated.
+    """Moderation commands, which wait for the answer and may be repeated.
 
     Raises:
         ClientError: the request is invalid or not permitted.
-        Unavailable: not done in time; the same call may succeed later.
+        Unavailable: no answer in time; the same call may succeed later.
     """
 
     @abc.abstractmethod

@@ -1,15 +1,14 @@
-"""Outbox of operations that the server has to store: sends, edits, deletions, reactions.
+"""Outbox of operations that the server must store: sends, edits, deletions, reactions. No I/O.
 
-Pure. Each operation has a `ref`; a retry under the same ref takes effect once (promise P2). It
-stays here until the server confirms that it is stored. In a new epoch, operations that were only
-acked are sent again (promise P1).
+Each operation has a `ref`; retries with the same ref take effect once (promise P2). An operation
+stays in the outbox until the server confirms that it is stored. In a new epoch, operations that
+were only acked are sent again (promise P1).
 
     queued → in flight → acked → gone (stored)
       ↑__________|_________|     connection lost; new epoch
 
-Operations are sent in the order in which they were added. One that was refused temporarily holds
-back later queued ones of its chat, which preserves the order; operations already in flight may
-overtake it.
+Operations are sent in the order in which they were added. If an operation is refused temporarily,
+later queued operations of its chat wait for it; operations already in flight may overtake it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Any
 
 from chatserver.errors import Conflict, Overloaded
 
-PROBE_S = 5.0  # an ack this old without a stored confirmation: send a probe
+PROBE_S = 5.0  # wait for `stored` after an ack before a probe is sent
 PROBE_AGAIN_S = 20.0
 
 
@@ -65,7 +64,7 @@ class Outbox:
     def __init__(self, deeds_max: int) -> None:
         self._deeds: dict[str, OutboxEntry] = {}
         self._deeds_max = deeds_max
-        # The same operations by stage: each step costs what it returns, not the total.
+        # The same operations by stage, so that the cost of a step does not depend on their total.
         self._queued: dict[str, OutboxEntry] = {}
         self._in_flight: dict[str, OutboxEntry] = {}
         self._acked: dict[str, dict[str, OutboxEntry]] = {}  # by chat
@@ -89,7 +88,7 @@ class Outbox:
         return self._deeds.get(ref)
 
     def put(self, deed: OutboxEntry) -> None:
-        """Append an operation. Adding the same one again changes nothing.
+        """Append an operation. Adding the same operation again has no effect.
 
         Raises:
             Conflict: its `ref` belongs to another operation.
@@ -131,16 +130,14 @@ class Outbox:
     def acked(
         self, ref: str, place: tuple[int, int, str], now: float, *, is_stored: bool
     ) -> OutboxEntry | None:
-        """Record an ack's position (seq, ts, mid); return the operation if the ack must be
-        delivered.
-        """
+        """Record an ack's position (seq, ts, mid); return the operation if the ack is new."""
         deed = self._deeds.get(ref)
         if deed is None:
             return None
         deed.seq, deed.ts, deed.mid = place
         is_news, deed.is_told = not deed.is_told, True
         if is_stored:
-            # Only this one is: earlier acked operations may be lost or belong to a previous epoch.
+            # Earlier acked operations may not be stored: they may be lost or of an earlier epoch.
             self.drop(ref)
         elif deed.stage is not Stage.ACKED:
             self._move(deed, Stage.ACKED)
@@ -161,7 +158,7 @@ class Outbox:
             self._leave(deed)
 
     def stored(self, chat: str, upto: int, now: float) -> None:
-        """Remove our operations in `chat` up to `upto`: they are stored."""
+        """Remove our operations in `chat` up to `upto`, which are stored."""
         acked = self._acked.get(chat)
         if acked is None:
             return
@@ -175,7 +172,7 @@ class Outbox:
         self._requeue(list(self._in_flight.values()))
 
     def new_epoch(self) -> None:
-        """Requeue the operations that were committed but not stored: they may be lost."""
+        """Requeue the operations that were committed but not stored, because they may be lost."""
         acked = [deed for deeds in self._acked.values() for deed in deeds.values()]
         for deed in acked:
             deed.not_before = 0.0
@@ -221,7 +218,7 @@ class Outbox:
         return newest
 
     def will_be_told(self, chats: Iterable[str], now: float) -> None:
-        """Postpone probes of these chats: the server was asked and will send `stored`."""
+        """Postpone probes of these chats, for which `hello` has requested `stored`."""
         for chat in chats:
             if (chat, "") in self._probe_at:
                 self._probe_at[chat, ""] = now + PROBE_S
@@ -229,10 +226,10 @@ class Outbox:
     # ── probes of the stored state ──────────────────────────────────────────────────────────────
 
     def next_probe(self, now: float) -> OutboxEntry | None:
-        """Return an acked operation to send again: its `stored` may have been lost.
+        """Return an acked operation to send again, because its `stored` may have been lost.
 
-        A retry of the same ref changes nothing. After the ack of a retry, the server sends how far
-        the chat is stored; the ack for a hide states whether it is stored.
+        A retry of the same ref changes nothing. After the ack of a retry, the server sends `stored`
+        for the chat; the ack of a hide contains whether the hide is stored.
         """
         for (chat, ref), at in self._probe_at.items():
             if at <= now:
@@ -245,7 +242,7 @@ class Outbox:
         return None
 
     def list_acked(self, chat: str) -> list[OutboxEntry]:
-        """Return the operations of a chat that were acked and are not known to be stored."""
+        """Return the operations of a chat that were acked but not confirmed as stored."""
         return list(self._acked.get(chat, {}).values())
 
     def ask_soon(self, chat: str, now: float) -> None:
@@ -254,7 +251,7 @@ class Outbox:
             self._probe_at[_probe_of(deed)] = now + PROBE_S
 
     def ask_no_more(self, ref: str) -> None:
-        """Stop probing after a permanent refusal: the operation may be of a previous epoch."""
+        """Stop probing an operation that was refused permanently: it may be of an earlier epoch."""
         deed = self._deeds.get(ref)
         if deed is not None:
             self._probe_at.pop(_probe_of(deed), None)

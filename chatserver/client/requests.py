@@ -1,8 +1,8 @@
-"""Pending requests by number. Pure.
+"""Pending requests by number. No I/O.
 
-A kept request is sent again on the next connection until its deadline: it is either a query or
-idempotent. At most `IN_FLIGHT_MAX` are sent and unanswered, of the 32 that the server allows; the
-others are queued here, in order.
+A kept request is a query or idempotent, so it is sent again on the next connection until its
+deadline. At most `IN_FLIGHT_MAX` requests are in flight (the server allows 32); the others are
+queued in order.
 """
 
 from __future__ import annotations
@@ -55,8 +55,7 @@ def error_of(frame: Fields) -> ChatError:
 
 
 def check_text(fields: Fields) -> None:
-    """Check that all text can be encoded, so that invalid text fails the call and not the
-    connection.
+    """Check that all text can be encoded, so that invalid text does not fail the connection.
 
     Raises:
         BadRequest: a text contains a lone surrogate.
@@ -69,7 +68,7 @@ def check_text(fields: Fields) -> None:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Request:
-    """One request. Exactly one of the two callbacks is called, once; neither if it is forgotten."""
+    """One request. One of the two callbacks is called, once; neither if it is forgotten."""
 
     fields: Fields
     on_answer: Callable[[Fields, float], None]
@@ -90,7 +89,7 @@ class Requests:
         self._last_id = 0
 
     def next_id(self) -> int:
-        """Return a number that no other request has."""
+        """Return an unused request number."""
         self._last_id += 1
         return self._last_id
 
@@ -128,7 +127,7 @@ class Requests:
             return True
         error = error_of(frame)
         if request.is_kept and error.temporary and error.code == Conflict.code:
-            # A lost race: repeating the request either succeeds or returns a permanent error.
+            # A concurrent change: a retry either succeeds or returns a permanent error.
             request.not_before = now + (error.retry_after_ms or RACE_RETRY_MS) / 1000
             if request.not_before < request.deadline:
                 self._queued[request.id] = request
@@ -155,7 +154,7 @@ class Requests:
                 request.on_error(Unavailable("no response in time"), now)
 
     def times(self) -> list[float]:
-        """Return the deadlines and the retry times of requests that lost a race."""
+        """Return the deadlines of all requests, and the retry times after conflicts."""
         requests = (self._in_flight | self._queued).values()
         retries = [each.not_before for each in self._queued.values() if each.not_before > 0]
         return [*(each.deadline for each in requests), *retries]

@@ -1,9 +1,9 @@
 """Persistent client state that survives a process restart, as JSON.
 
-`place` holds the cursor and the delivery position of each chat, as of the last event that the
-application has consumed. After a crash an event may be delivered twice, but never missed. `deeds`
-holds the outbox, saved before any operation in it goes to the server, so that the next process
-retries it under the same ref. It also holds outcomes that the application has not consumed.
+`place` has the cursor and the delivery position of each chat after the last event that the
+application has consumed. After a crash, an event may be delivered twice, but never missed. `deeds`
+has the outbox, saved before any of its operations is sent, so that the next process retries them
+with the same refs. It also has the outcomes that the application has not consumed.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ class SavedDeeds(msgspec.Struct, frozen=True):
 
 
 def place_of(state: ClientState, untaken: Sequence[QueuedEvent] = ()) -> bytes | None:
-    """Encode the delivery position before the `untaken` events; None if it is not known.
+    """Encode the delivery position before the `untaken` events; None if it cannot be computed.
 
-    In that case an older saved place stays valid: it repeats some events.
+    In that case, an older saved position stays valid, but repeats some events.
     """
     firsts = _firsts_of(state, untaken)
     if firsts is None:
@@ -118,7 +118,7 @@ def place_of(state: ClientState, untaken: Sequence[QueuedEvent] = ()) -> bytes |
 
 
 def _firsts_of(state: ClientState, untaken: Sequence[QueuedEvent]) -> dict[str, int] | None:
-    """Return the first entry of each chat in events; None if one of them cannot be repeated."""
+    """Return the first seq of each chat in the events; None if an event cannot be repeated."""
     firsts: dict[str, int] = {}
     for queued in untaken:
         match queued.event:
@@ -179,7 +179,7 @@ def restore(state: ClientState, place: bytes | None, deeds: bytes | None) -> Non
     """Continue where another process stopped.
 
     Raises:
-        CorruptData: it is not a valid client record.
+        CorruptData: a record is invalid.
     """
     try:
         if place is not None:

@@ -82,8 +82,8 @@ async def open_socket(url: str) -> AsyncIterator[Socket]:
     """Connect to a gateway.
 
     Raises:
-        Lost: the gateway does not answer, or the answer is not that of a gateway. ConfigError: the
-        address is invalid.
+        Lost: the gateway does not answer, or the server is not a gateway.
+        ConfigError: the address is invalid.
     """
     try:
         is_local = urlsplit(url).hostname in {"127.0.0.1", "localhost", "::1"}

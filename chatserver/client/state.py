@@ -5,9 +5,9 @@ shell (`chatserver.client.client`) owns the socket and transfers frames in both 
 
 Holds the cursor, the known chats, the outbox and the open requests. Invariants:
 
-* within an epoch, the cursor advances one event at a time or to that of a snapshot;
-* frames of a closed connection change nothing, so their order across connections does not matter:
-  their content is sent again;
+* within an epoch, the cursor advances one event at a time or to the cursor of a snapshot;
+* frames of a closed connection are ignored, so their order across connections does not matter; the
+  server sends their content again;
 * each seq of a chat is delivered once (`chatserver.client.chat_log`), each ref is acked once
   (`chatserver.client.outbox`).
 """
@@ -80,7 +80,7 @@ class ClientState:
         self._watched: dict[str, None] = {}
         self._is_reset_coming = False  # if True, acked operations must be requeued first
         self._is_paused = False
-        self._is_behind = False  # some events exist that were not received
+        self._is_behind = False  # there are events that were not received
         self._is_syncing = False
         self._sync_not_before = 0.0
         self._frames: list[Fields] = []
@@ -110,7 +110,7 @@ class ClientState:
         return answers
 
     def due(self, now: float) -> float | None:
-        """Return when `tick` is needed next if there is no other input."""
+        """Return the time at which `tick` must be called if there is no other input."""
         times = self._requests.times()
         if self.is_online:
             times += self.outbox.times()
@@ -215,7 +215,7 @@ class ClientState:
     # ── application ─────────────────────────────────────────────────────────────────────────────
 
     def do(self, deed: OutboxEntry, now: float) -> None:
-        """Queue an operation: `Acked` or `Refused` reports its outcome.
+        """Queue an operation; `Acked` or `Refused` reports its outcome.
 
         Raises:
             BadRequest: a text contains a lone surrogate.
@@ -254,7 +254,7 @@ class ClientState:
             self._frames.append(fields)
 
     def watch(self, users: list[str]) -> None:
-        """Subscribe to the presence of users, on later connections, too.
+        """Subscribe to the presence of users, on this connection and later ones.
 
         Raises:
             Overloaded: too many subscriptions.
@@ -277,7 +277,7 @@ class ClientState:
         self._emit(events)
 
     def pause(self, now: float, *, is_paused: bool) -> None:
-        """Leave events on the server while the application consumes none; answers still arrive."""
+        """Pause or resume delivery: while paused, events stay on the server; answers arrive."""
         self._is_paused = is_paused
         self.tick(now)
 
@@ -300,7 +300,7 @@ class ClientState:
         self.chat(info["chat"]).take_info(info)
 
     def chat(self, name: str) -> Chat:
-        """Return a chat, created if unknown. At the bound, the least recent chat is evicted."""
+        """Return a chat, created if absent. At the limit, the least recent chat is evicted."""
         chat = self.chats.pop(name, None)
         if chat is None:  # first reference to it
             if len(self.chats) >= self.bounds.chats_max:
@@ -338,7 +338,7 @@ class ClientState:
             self._emit(chat.hide(frame["hidden"]))
         elif "info" in frame:
             chat.take_info(frame["info"])
-            self._take_turn(chat, frame["info"])
+            self._apply_transition(chat, frame["info"])
             self._emit([ChatChanged(chat.id)])
 
     def _take_entry(self, chat: Chat, fields: Fields, now: float) -> None:
@@ -432,10 +432,8 @@ class ClientState:
                 chat.log.pass_by(head["seq"])
                 self.catch_up.want(chat)
 
-    def _take_turn(self, chat: Chat, info: Fields) -> None:
-        """Apply a large-chat transition: the chat became large for us above a seq, or small
-        again.
-        """
+    def _apply_transition(self, chat: Chat, info: Fields) -> None:
+        """Apply the transition of a chat to large, above seq `since`, or back to small."""
         if "since" in info:
             chat.is_large = info.get("large", False)
             if chat.is_large and not chat.log.is_suspect:
@@ -501,10 +499,10 @@ class ClientState:
             self._emit([Refused(ref, deed.chat, error)])
 
     def _end_probe(self, deed: OutboxEntry, error: ChatError) -> None:
-        """Handle that the server no longer reports whether an operation is stored."""
+        """Handle a permanently refused probe: whether the operation is stored remains unknown."""
         chat = self.chats.get(deed.chat)
         if chat is None or not chat.is_left:
-            self.outbox.ask_no_more(deed.ref)  # a new epoch offers it again
+            self.outbox.ask_no_more(deed.ref)  # it is sent again in a new epoch
             return
         for ended in self.outbox.list_acked(deed.chat):
             self.outbox.drop(ended.ref)

@@ -1,7 +1,6 @@
-"""Renewal time of an access token, read from its payload. Pure.
+"""Renewal time of an access token, read from its payload. No I/O.
 
-The client cannot verify the signature and need not: a wrong time costs one extra request or one
-reconnect.
+The client cannot verify the signature, but a wrong time only costs an extra request or a reconnect.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class _Life(msgspec.Struct):
 
 
 def renewal_wait_s(token: str) -> float | None:
-    """Return the delay after which a newly fetched token is to be replaced; None if unknown."""
+    """Return the delay after which a new token must be replaced; None if it cannot be read."""
     payload = token.split(".")[1:2]
     try:
         padded = "".join(payload) + "=="

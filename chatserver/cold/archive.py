@@ -38,7 +38,7 @@ class SegmentObjects:
         self._loading: dict[str, asyncio.Lock] = {}
 
     async def encode(self, entries: Sequence[Message], tag: str) -> tuple[Segment, bytes]:
-        """Return the segment of entries, and its object. Raises CorruptData."""
+        """Return the segment of the entries and its encoded object. Raises CorruptData."""
         return await asyncio.to_thread(encode_segment, entries, tag)
 
     async def put(self, segment: Segment, data: bytes) -> None:

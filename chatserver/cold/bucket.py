@@ -1,8 +1,8 @@
 """S3 bucket configuration: CORS rules for web clients and lifecycle rules.
 
-Existing rules of other applications are kept. Our rules have ids that begin with ``chatserver-``;
-in a bucket shared by tenants they end with the tenant's name. Objects below ``uploads/`` are
-temporary: an upload is copied from there after inspection.
+Rules of other applications are kept. The ids of our rules begin with ``chatserver-`` and end with
+the tenant's name, if there is one. Objects below ``uploads/`` are temporary: an upload is copied
+from there after inspection.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ async def find_missing_rules(store: ObjectStore, settings: Cold) -> list[str]:
 
 
 async def _make_bucket(store: ObjectStore, settings: Cold) -> Literal["created", "kept"]:
-    # HEAD of a missing bucket returns a plain 404.
+    # HEAD on a missing bucket returns 404 without an error code.
     with contextlib.suppress(BucketMissing, ObjectMissing):
         await store.call("head_bucket")
         return "kept"
     region = settings.region
-    # AWS rejects its own default region here.
+    # AWS rejects its default region as a LocationConstraint.
     more = {} if region == "us-east-1" else {"LocationConstraint": region}
     await store.call("create_bucket", **({"CreateBucketConfiguration": more} if more else {}))
     return "created"

@@ -5,7 +5,7 @@ no SDK exception leaves the package. Any call may run twice; all our calls are i
 tenant, object keys are prefixed with ``<tenant>/`` in requests; responses have no prefix.
 
 Signing needs no connection: `sign_upload` and `sign_link` create URLs for clients, at
-`cold.public_endpoint` if it differs from ours.
+`cold.public_endpoint` if it is set.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Clients(NamedTuple):
 
 
 class ObjectStore:
-    """S3 client for one bucket. Returns the response of a call, or raises one of our errors."""
+    """S3 client for one bucket. A call returns the response or raises a `ChatError`."""
 
     def __init__(self, settings: Cold, stack: contextlib.AsyncExitStack) -> None:
         self._settings = settings
@@ -89,7 +89,7 @@ class ObjectStore:
         self.endpoint = settings.endpoint or "AWS"
 
     async def _open(self) -> _Clients:
-        """Return the SDK clients, created on first use because that is slow."""
+        """Return the SDK clients, created on first use because creation is slow."""
         async with self._opening:
             if self._clients is None:
                 try:
@@ -102,9 +102,9 @@ class ObjectStore:
         """Call one operation on the bucket by its SDK name, with retries.
 
         Guarantees:
-            Bounded: `attempts_max` attempts with jittered backoff, within `call_timeout_s` in
+            Bounded: `ATTEMPTS_MAX` attempts with jittered backoff, within `call_timeout_s` in
             total.
-            A write may have run although this raises `Unavailable`, and may run twice.
+            A write may run twice, and may have run if this raises `Unavailable`.
 
         Raises:
             ObjectMissing: the object does not exist.
@@ -113,19 +113,18 @@ class ObjectStore:
             ConfigError: the bucket does not exist or access is denied.
         """
 
-        sent = self._place(request) if self.prefix else request
+        sent = self._add_prefix(request) if self.prefix else request
         if self.prefix and operation.startswith("list_"):
             sent.setdefault("Prefix", self.prefix)
 
         async def attempt() -> dict[str, Any]:
             sdk = (await self._open()).sdk
             answer: dict[str, Any] = await getattr(sdk, operation)(Bucket=self.bucket, **sent)
-            return self._own(answer) if self.prefix else answer
+            return self._remove_prefix(answer) if self.prefix else answer
 
         return await self._retry(attempt)
 
-    def _place(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Return a request with the tenant prefix added to object keys."""
+    def _add_prefix(self, request: dict[str, Any]) -> dict[str, Any]:
         placed = dict(request)
         for name in ("Key", "Prefix", "StartAfter", "KeyMarker"):
             if name in request:
@@ -135,8 +134,7 @@ class ObjectStore:
             placed["CopySource"] = {**source, "Key": self.prefix + source["Key"]}
         return placed
 
-    def _own(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """Return a response with the tenant prefix removed from object keys."""
+    def _remove_prefix(self, answer: dict[str, Any]) -> dict[str, Any]:
         own = dict(answer)
         for name in ("Contents", "Uploads"):
             if name in answer:
@@ -149,7 +147,7 @@ class ObjectStore:
         """Return an object, or the byte range `part` in HTTP syntax (``bytes=0-9``).
 
         Raises:
-            TooLarge: the object has more than `size_max` bytes. Otherwise as `call`.
+            TooLarge: the object has more than `size_max` bytes. Also raises the errors of `call`.
         """
         more: Any = {} if part is None else {"Range": part}
 
@@ -165,7 +163,7 @@ class ObjectStore:
         return await self._retry(attempt)
 
     async def iter_content(self, key: str, *, chunk_bytes: int = 65_536) -> AsyncGenerator[bytes]:
-        """Yield an object in chunks, with `call_timeout_s` for each chunk. Raises as `call`."""
+        """Yield an object in chunks, with `call_timeout_s` for each chunk."""
         timeout_s = self._settings.call_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
@@ -233,7 +231,7 @@ class ObjectStore:
         return form["url"], form["fields"]
 
     async def sign_link(self, key: str, answer: dict[str, str], lifetime_s: int) -> str:
-        """Return a signed URL of an object; `answer` are headers of the response."""
+        """Return a signed URL of an object; `answer` sets headers of the response."""
         names = {
             "content-type": "ResponseContentType",
             "content-disposition": "ResponseContentDisposition",
@@ -253,7 +251,7 @@ class ObjectStore:
 
 @contextlib.asynccontextmanager
 async def open_s3(settings: Cold) -> AsyncIterator[ObjectStore]:
-    """Open a connection pool to S3. It connects on the first call.
+    """Create an S3 client, which connects on its first call.
 
     Raises:
         ConfigError: an endpoint is not a URL, or only one of the two keys is set.
@@ -302,7 +300,7 @@ async def _open_clients(settings: Cold, stack: contextlib.AsyncExitStack) -> _Cl
 
 
 def translate(exc: Exception, endpoint: str) -> ChatError:
-    """Return our error for an SDK exception."""
+    """Return the `ChatError` for an SDK exception."""
     where = f"S3 at {endpoint}"
     if isinstance(exc, ClientError):
         return _translate_answer(exc, where)

@@ -42,14 +42,13 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def encode_segment(entries: Sequence[Message], tag: str = "") -> tuple[Segment, bytes]:
-    """Return the segment of entries, and its object. CPU-bound: do not call on an event loop.
+    """Return the segment of the entries and its object. CPU-bound: do not call on an event loop.
 
     Guarantees:
         Deterministic: the same entries make the same bytes.
 
     Raises:
-        CorruptData: the entries are empty, of several chats, not contiguous in rising time, or more
-            than a segment may contain.
+        CorruptData: the entries are not consecutive entries of one chat, or exceed a segment.
     """
     if not entries:
         raise CorruptData("segment: has no entries")

@@ -50,7 +50,7 @@ class Auth(Section):
 
     @property
     def token_s_max(self) -> int:
-        """The longest time after its creation that a token may still be accepted."""
+        """The maximum age of a token in seconds, with leeway."""
         return self.lifetime_s_max + TOKEN_LEEWAY_S
 
     @model_validator(mode="after")

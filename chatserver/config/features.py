@@ -14,7 +14,7 @@ class Attachments(Section):
     """File attachments."""
 
     size_bytes_max: int = Field(26_214_400, ge=1, le=1_073_741_824, description="Size of one file")
-    waiting_bytes_max: int = Field(209_715_200, ge=1, description="Total size of those uploads")
+    waiting_bytes_max: int = Field(209_715_200, ge=1, description="Bytes of a user's unsent files")
     thumb_memory_bytes_max: int = Field(
         1_073_741_824, ge=134_217_728, description="An image that needs more gets no thumbnail"
     )

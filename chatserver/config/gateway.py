@@ -96,7 +96,7 @@ class Chats(Section):
 
     @property
     def request_bytes_max(self) -> int:
-        """The size that a request or frame must be allowed, so that the longest body fits.
+        """The maximum size in bytes of a request or frame, so that the longest body fits.
 
         In the worst case, JSON encodes a two-byte character in six bytes.
         """

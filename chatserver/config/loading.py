@@ -1,4 +1,4 @@
-"""Loading and validation of the settings of a process; all problems are reported together."""
+"""Loader of the settings of a process. It reports all problems together."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _SigningSettings(Settings):
 def load_settings(*, requires_secret: bool = False, **overrides: Any) -> Settings:
     """Load the settings of this process.
 
-    `overrides` are sections as mappings with the highest precedence, for flags and tests.
+    `overrides`: sections as mappings, for flags and tests; they have the highest precedence.
     `requires_secret`: the process signs or verifies tokens.
 
     Raises:
@@ -82,7 +82,7 @@ def _describe(failure: ValidationError) -> Iterator[str]:
 
 
 def check_secret(settings: Settings) -> None:
-    """Check that a process which trusts tokens has a valid signing key.
+    """Check the signing key of a process that signs or verifies tokens.
 
     Raises:
         ConfigError: `auth.secret` is unset or shorter than 32 bytes.

@@ -41,7 +41,7 @@ def _at_least(burst: int) -> AfterValidator:
     return AfterValidator(check)
 
 
-REQUESTS_BURST_MIN = 64  # no request costs more
+REQUESTS_BURST_MIN = 64  # the highest cost of a request
 MEMORY_BURST_BYTES_MIN = 300_000
 _Rate = Annotated[RateLimit, BeforeValidator(_parse_rate), _at_least(1)]
 
@@ -56,7 +56,7 @@ class Limits(Section):
     connections: _Rate = Field(
         RateLimit(100, 1000), description="WebSocket handshakes of one address"
     )
-    failures: _Rate = Field(RateLimit(1, 100), description="Refused hellos of one address")
+    failures: _Rate = Field(RateLimit(1, 100), description="Rejected `hello` frames of one address")
     logins: _Rate = Field(
         RateLimit(0.05, 10),
         description="Wrong passwords for one account from one network or known device",

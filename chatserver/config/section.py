@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, fiel
 
 
 class Section(BaseModel):
-    """Base class of settings sections; refuses unknown names."""
+    """Base class of settings sections; rejects unknown names."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -36,7 +36,7 @@ Network = Annotated[str, AfterValidator(_check_network)]  # an address or a rang
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether the host name or address is this machine's."""
+    """Return whether the host name or address is a loopback address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -30,7 +30,7 @@ def list_variables(settings: type[BaseSettings]) -> dict[str, tuple[str, str]]:
 
 
 def find_unknown_variables(settings: type[BaseSettings]) -> list[str]:
-    """Return a problem for each `CHAT_` variable that is no setting."""
+    """Return a problem for each `CHAT_` variable that is not a setting."""
     known = list_variables(settings).keys() | _NOT_SETTINGS
     return [
         f"{name}: no such setting"

@@ -10,7 +10,7 @@ from chatserver.config.section import Section
 
 
 class Persist(Section):
-    """Persist worker, which moves messages to the warm tier."""
+    """Persist worker, which writes messages to DynamoDB."""
 
     lease_s: float = Field(
         10.0, gt=1, description="Another worker replaces a dead one after this time"
@@ -33,7 +33,7 @@ class Archive(Section):
         0, ge=0, description="Older messages move to S3; 0: none move, archived ones stay readable"
     )
     sweep_interval_s: float = Field(3600.0, gt=0, description="Time between two sweeps")
-    wait_s: int = Field(86_400, ge=0, description="Fewer messages move after this time")
+    wait_s: int = Field(86_400, ge=0, description="Smaller segments are written after this time")
     segment_entries_min: int = Field(
         200, ge=1, le=10_000, description="Messages that make a segment; a smaller one is extended"
     )

@@ -1,4 +1,4 @@
-"""Dependencies of every server process: adapters of Redis and the use cases on top of them."""
+"""Dependencies of every server process: Redis adapters and the use cases on top of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class CoreContainer(abc.ABC):
-    """Dependencies of all server processes. Subclasses define how the warm tier is reached."""
+    """Dependencies of all server processes. Subclasses define the access to the warm tier."""
 
     limit_kinds: Collection[Kind] = OF_ADDRESS
 
@@ -77,20 +77,20 @@ class CoreContainer(abc.ABC):
         )
 
     def get(self, kind: Callable[[Self], T]) -> T:
-        """Return the container of a feature, which is created at its first use."""
+        """Return the container of a feature, created on first use."""
         if kind not in self._made:
             self._made[kind] = kind(self)
         return cast("T", self._made[kind])
 
     def create_all(self) -> None:
-        """Create every dependency now: no request waits for an import or finds a wrong setting."""
+        """Create every dependency, so that imports and wrong settings fail at startup."""
         for kind in type(self).__mro__:
             for name, value in vars(kind).items():
                 if isinstance(value, cached_property):
                     getattr(self, name)
 
     def provided(self, port: Port[T]) -> T:
-        """Return what a feature provides for a port, or the port's default."""
+        """Return a feature's implementation of a port, or the port's default."""
         for feature in list_features():
             if (path := self._find_provider(feature, port.name)) is not None:
                 return cast("T", load(path)(self))
@@ -99,7 +99,7 @@ class CoreContainer(abc.ABC):
     @abc.abstractmethod
     def _find_provider(self, feature: Feature, port: str) -> str | None: ...
 
-    # What differs between gateways and the processes with DynamoDB
+    # Dependencies that differ between gateways and processes with a DynamoDB client
 
     @property
     @abc.abstractmethod
@@ -119,7 +119,7 @@ class CoreContainer(abc.ABC):
     @property
     @abc.abstractmethod
     def warm_history(self) -> WarmHistory:
-        """Messages that are older than Redis."""
+        """Messages that are no longer in Redis."""
 
     @property
     @abc.abstractmethod

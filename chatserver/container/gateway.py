@@ -1,4 +1,4 @@
-"""Dependencies of a gateway process, which reaches the warm tier through workers."""
+"""Dependencies of a gateway process, which accesses the warm tier through workers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MakeNotifier = Callable[[MailboxWriter, WarmCalls], DeviceNotifier]
 
 
 class GatewayContainer(CoreContainer):
-    """The use cases and adapters of a gateway. `make_notifier`: routes events to its sessions."""
+    """Use cases and adapters of a gateway. `make_notifier` creates the notifier of its sessions."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class GatewayContainer(CoreContainer):
 async def open_gateway_container(
     *, settings: Settings, gateway: GatewayId, clock: Clock, make_notifier: MakeNotifier
 ) -> AsyncIterator[GatewayContainer]:
-    """Connect a gateway to Redis.
+    """Connect to Redis and yield a gateway's container.
 
     Raises:
         ConfigError: a setting prevents the start.

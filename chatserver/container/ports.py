@@ -30,7 +30,7 @@ AnswerCompanionFrame = Callable[[UserId, CompanionFrame], Awaitable[msgspec.Stru
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Port(Generic[T]):
-    """A dependency of type `T`. `default`: what the core uses if no feature provides it."""
+    """A dependency of type `T`. `default` is used if no feature provides it."""
 
     name: str
     default: T
@@ -47,16 +47,16 @@ async def _refuse_companion_frame(user: UserId, frame: CompanionFrame) -> msgspe
 
 
 async def ignore(*_: object) -> None:
-    """Do nothing: a port's default."""
+    """Do nothing; the default of several ports."""
     return
 
 
-# Every process that accepts messages.
+# Used by every process that accepts messages.
 SEND_INTERCEPTOR: Port[SendInterceptor | None] = Port("send_interceptor", None)
 CHECK_EDIT: Port[CheckEdit | None] = Port("check_edit", None)
 CHECK_COMPANION_SEND: Port[CheckSend] = Port("check_companion_send", ignore)
 RESOLVE_FILES: Port[ResolveFiles] = Port("resolve_files", _refuse_files)
-# Answers users' requests about companions, in a gateway.
+# Used by gateways to answer companion requests of users.
 ANSWER_COMPANION_FRAME: Port[AnswerCompanionFrame] = Port(
     "answer_companion_frame", _refuse_companion_frame
 )

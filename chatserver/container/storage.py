@@ -1,4 +1,4 @@
-"""Dependencies of the API and of workers, which have clients of DynamoDB and S3.
+"""Dependencies of the API and of workers, which have clients for DynamoDB and S3.
 
 The API acts as a gateway without sessions: it commits through the same scripts, uses the same
 fan-out, and notifies devices through the mailboxes of their gateways.
@@ -88,9 +88,9 @@ Role = Literal["api", "worker"]
 
 
 class StorageContainer(CoreContainer):
-    """The use cases and adapters of the API and of workers.
+    """Use cases and adapters of the API and of workers.
 
-    Only users of the API are charged for memory: what workers do is the server's own work.
+    Only requests to the API are charged to a user's memory limit; the work of workers is not.
     """
 
     limit_kinds = ALL_KINDS
@@ -106,7 +106,7 @@ class StorageContainer(CoreContainer):
         store: ObjectStore,
         outbound: Outbound,
     ) -> None:
-        # Neither has a mailbox or sessions; the API commits messages, under a name of its own.
+        # Neither role has a mailbox or sessions. The API needs a unique id to commit messages.
         gateway = GatewayId(new_id().lower() if role == "api" else "-")
         super().__init__(settings=settings, clock=clock, hot=hot, gateway=gateway)
         self.role = role
@@ -245,7 +245,7 @@ class StorageContainer(CoreContainer):
             self.long_bodies,
         )
 
-    # What features provide
+    # Ports that features implement
 
     @cached_property
     def follow_graph(self) -> FollowGraph:
@@ -488,7 +488,7 @@ class StorageContainer(CoreContainer):
 
 
 def make_api_keys(dynamodb: DynamoClient, settings: Settings, clock: Clock) -> ApiKeys:
-    """Return the use cases of API keys; the command line uses them too."""
+    """Create the use cases of API keys, for the container and `chatserver keys`."""
     return ApiKeys(KeyRows(dynamodb.for_feature("accounts"), settings.warm), clock)
 
 
@@ -496,9 +496,9 @@ def make_api_keys(dynamodb: DynamoClient, settings: Settings, clock: Clock) -> A
 async def open_storage_container(
     *, role: Role, settings: Settings, clock: Clock, hot: HotClient | None = None
 ) -> AsyncIterator[StorageContainer]:
-    """Connect to the stores. DynamoDB and S3 may be down.
+    """Connect to the stores and yield the container. DynamoDB and S3 may be down.
 
-    `hot`: an existing client, for callers that need no Redis, such as the OpenAPI generator.
+    `hot` is used instead of a new Redis connection, without schema checks (OpenAPI generator).
 
     Raises:
         ConfigError: a setting prevents the start.

@@ -26,7 +26,7 @@ LoadFile = Callable[[str], Awaitable[bytes]]
 
 
 class NoFollows:
-    """The follow graph of a server without the feature `social`."""
+    """The follow graph of a server without the `social` feature."""
 
     async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
         return set()
@@ -49,9 +49,9 @@ PUBLISH_EVENT: Port[PublishEvent] = Port("publish_event", ignore)
 PUBLISH_ENTRIES: Port[PublishEntries] = Port("publish_entries", ignore)
 RECORD_FILES: Port[RecordFiles] = Port("record_files", ignore)
 RELEASE_FILES: Port[ReleaseFiles] = Port("release_files", ignore)
-# Records users' messages to companions that still need a response, by partition of the backlog.
+# Records messages to companions that need a response; the first argument is a backlog partition.
 RECORD_PENDING: Port[RecordPending] = Port("record_pending", ignore)
-# Gateways' calls, in the rpc worker; `LOAD_FILE` returns an encoded file, or nothing.
+# Used by the rpc worker to answer gateways. `LOAD_FILE` returns an encoded file; empty if missing.
 HANDLE_COMPANION_CALL: Port[HandleCompanionCall] = Port(
     "handle_companion_call", _refuse_companion_call
 )

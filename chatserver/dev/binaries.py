@@ -8,8 +8,8 @@ from pathlib import Path
 
 from chatserver.errors import ConfigError
 
-# `make tools` installs into this folder of the checkout. An installed package has no such folder;
-# then only PATH counts.
+# `make tools` installs into this folder of the checkout. An installed package does not have it, so
+# there only PATH is searched.
 TOOLS = Path(__file__).resolve().parents[2] / ".tools"
 
 
@@ -54,11 +54,10 @@ PROGRAMS = {
 def find_binary(name: str, *, tools: Path = TOOLS) -> Path:
     """Return the path of a program: from PATH, else from the checkout's `.tools`.
 
-    Symlinks are not resolved: Debian's Redis is one executable that depends on the name it is
-    called by.
+    Symlinks are not resolved, because Debian's Redis programs are links to one executable.
 
     Raises:
-        ConfigError: it is in neither; the message explains how to install it.
+        ConfigError: the program is not installed; the message explains how to install it.
     """
     on_path = shutil.which(name)
     if on_path is not None:

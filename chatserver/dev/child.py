@@ -30,17 +30,17 @@ class Failed(Exception):
         self.why = why
 
 
-class _Ears(asyncio.SubprocessProtocol):
-    """Receives the output of one run of a child, its exit, and the closing of its pipe.
+class _OutputReceiver(asyncio.SubprocessProtocol):
+    """Receives the output lines, the exit and the closing of the pipe of one process.
 
-    asyncio's `Process.wait` waits for both exit and closed pipe, so a grandchild that holds the
-    pipe could block it.
+    asyncio's `Process.wait` waits for both the exit and the closed pipe, so a grandchild that holds
+    the pipe could block it.
     """
 
-    def __init__(self, take: Callable[[str], None]) -> None:
+    def __init__(self, handle_line: Callable[[str], None]) -> None:
         self.has_ended = asyncio.Event()
-        self.is_silent = asyncio.Event()
-        self._take = take
+        self.is_pipe_closed = asyncio.Event()
+        self._handle_line = handle_line
         self._rest = b""
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
@@ -53,7 +53,7 @@ class _Ears(asyncio.SubprocessProtocol):
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         self._emit(self._rest)
-        self.is_silent.set()
+        self.is_pipe_closed.set()
 
     def process_exited(self) -> None:
         self.has_ended.set()
@@ -61,7 +61,7 @@ class _Ears(asyncio.SubprocessProtocol):
     def _emit(self, line: bytes) -> None:
         text = line[:LINE_BYTES_MAX].decode("utf-8", "replace").rstrip()
         if text:
-            self._take(text)
+            self._handle_line(text)
 
 
 class Child:
@@ -72,9 +72,9 @@ class Child:
         self.name = launch.name
         self.tail: collections.deque[str] = collections.deque(maxlen=TAIL_LINES)
         self.started_at = 0.0
-        self._has_said_ready = False
+        self._has_ready_line = False
         self._on_line = on_line
-        self._ears = _Ears(self._take)
+        self._receiver = _OutputReceiver(self._handle_line)
         self._transport: asyncio.SubprocessTransport | None = None
 
     @property
@@ -87,11 +87,11 @@ class Child:
         """Start the process; it need not be ready on return."""
         self.launch.folder.mkdir(parents=True, exist_ok=True)
         self.tail.clear()
-        self._has_said_ready = not self.launch.ready_line
+        self._has_ready_line = not self.launch.ready_line
         self.started_at = time.monotonic()
-        self._ears = _Ears(self._take)
+        self._receiver = _OutputReceiver(self._handle_line)
         self._transport, _ = await asyncio.get_running_loop().subprocess_exec(
-            lambda: self._ears,
+            lambda: self._receiver,
             *self.launch.argv,
             env=self.launch.environment(),
             stdin=subprocess.DEVNULL,
@@ -109,25 +109,25 @@ class Child:
         """
         give_up = time.monotonic() + deadline_s
         # A probe may block, so it runs in a thread.
-        while not (self._has_said_ready and await asyncio.to_thread(self.launch.is_ready)):
-            if self._ears.has_ended.is_set():
+        while not (self._has_ready_line and await asyncio.to_thread(self.launch.is_ready)):
+            if self._receiver.has_ended.is_set():
                 raise Failed(self, f"ended with {await self.wait_ended()} while starting")
             if time.monotonic() > give_up:
                 raise Failed(self, f"was not ready within {deadline_s:g} s")
             await asyncio.sleep(READY_POLL_S)
 
     async def wait_ended(self) -> int:
-        """Return its exit code once it has ended and its last lines are read.
+        """Wait until the process has ended and its output is read; return the exit code.
 
-        Remaining child processes of it are killed.
+        Its child processes that keep the output pipe open are killed.
         """
         assert self._transport is not None
-        await self._ears.has_ended.wait()
-        if not await _is_set_within(self._ears.is_silent, LAST_LINES_S):
-            # The pipe is still held by one of its own child processes.
+        await self._receiver.has_ended.wait()
+        if not await _is_set_within(self._receiver.is_pipe_closed, LAST_LINES_S):
+            # A child process of this one still holds the pipe.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._transport.get_pid(), signal.SIGKILL)
-            await _is_set_within(self._ears.is_silent, LAST_LINES_S)
+            await _is_set_within(self._receiver.is_pipe_closed, LAST_LINES_S)
         self._transport.close()
         code = self._transport.get_returncode()
         assert code is not None
@@ -137,10 +137,10 @@ class Child:
         """Terminate the process; kill it if it does not end in time."""
         if self._transport is None:
             return
-        if not self._ears.has_ended.is_set():
+        if not self._receiver.has_ended.is_set():
             with contextlib.suppress(ProcessLookupError):
                 self._transport.terminate()
-        if not await _is_set_within(self._ears.has_ended, self.launch.stop_s):
+        if not await _is_set_within(self._receiver.has_ended, self.launch.stop_s):
             self._on_line(
                 "dev", f"{self.name} did not stop within {self.launch.stop_s:g} s; killed"
             )
@@ -149,12 +149,12 @@ class Child:
 
     def kill(self) -> None:
         """Kill the process."""
-        if self._transport is not None and not self._ears.has_ended.is_set():
+        if self._transport is not None and not self._receiver.has_ended.is_set():
             with contextlib.suppress(ProcessLookupError):
                 self._transport.kill()
 
-    def _take(self, text: str) -> None:
-        self._has_said_ready = self._has_said_ready or self.launch.ready_line in text
+    def _handle_line(self, text: str) -> None:
+        self._has_ready_line = self._has_ready_line or self.launch.ready_line in text
         self.tail.append(text)
         self._on_line(self.name, text)
 

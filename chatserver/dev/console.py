@@ -78,7 +78,7 @@ class Screen:
 
 
 def _command() -> str:
-    """Return the command for this executable, as typed in this directory."""
+    """Return the shell command for this executable from the current directory."""
     if shutil.which("chatserver") is not None:
         return "chatserver"
     path = Path(sys.argv[0]).absolute()

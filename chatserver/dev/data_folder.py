@@ -74,7 +74,7 @@ class DataFolder:
         return secret
 
     def write_settings(self, settings: Mapping[str, str]) -> None:
-        """Write the settings in a form that a shell can source to run other commands."""
+        """Write the settings as a file that a shell can source."""
         path = self.path / SETTINGS
         path.unlink(missing_ok=True)  # its mode may have been more permissive
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

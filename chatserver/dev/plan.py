@@ -1,7 +1,7 @@
 """Processes of `chatserver dev`: programs, ports and settings. Starts nothing.
 
-Redis, DynamoDB and S3 servers come first, then our own processes. Those get all addresses from
-environment variables, exactly as in production.
+Redis, DynamoDB and S3 servers start first, then our own processes, which get all addresses from
+environment variables, as in production.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Ports:
         """Check that all ports are free and different.
 
         Raises:
-            ConfigError: one sentence for each port that is not.
+            ConfigError: lists every port that is not.
         """
         flags = {"page": "--port", "gateway": "--gateway-port", "redis": "--redis-port"}
         flags |= {"dynamodb": "--dynamodb-port", "s3": "--s3-port"}
@@ -186,7 +186,7 @@ class Plan:
         """Return the settings shared by all of our processes."""
         return {
             "CHAT_REDIS_URL": f"redis://{HOST}:{self.ports.redis}/0",
-            # One machine runs everything: on a busy machine, slow must not count as down.
+            # On a busy machine, a slow response must not count as an outage.
             "CHAT_REDIS_CALL_TIMEOUT_S": PATIENCE_S,
             "CHAT_GATEWAY_RPC_TIMEOUT_S": PATIENCE_S,
             "CHAT_WARM_ENDPOINT": f"http://{HOST}:{self.ports.dynamodb}",

@@ -1,8 +1,8 @@
-"""Local replacements for AWS and ElastiCache: how each server is started.
+"""Local replacements for AWS and ElastiCache servers.
 
-A `Launch` defines the command and the readiness check; it starts nothing. `Server` runs one launch
-as a child process, for tests; `chatserver dev` runs the same launches under its supervisor. All
-servers listen on loopback only, and end when this process dies.
+A `Launch` defines a command and a readiness check; it starts nothing. `Server` runs one launch as a
+child process, for tests; `chatserver dev` runs the same launches under its supervisor. All servers
+listen on loopback only, and end when this process dies.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SECRET_KEY = "local-secret"  # noqa: S105  of servers on loopback, for developme
 REGION = "us-east-1"
 PROBE_TIMEOUT_S = 1.0
 REDIS_START = Path(__file__).with_name("redis-start.sh")
-START_S = 60.0  # allows for a dozen servers that start at once
+START_S = 60.0  # enough when a dozen servers start at once
 
 Fsync = Literal["always", "everysec", "no"]
 
@@ -59,7 +59,7 @@ class Launch:
 
 
 def redis_launch(folder: Path, port: int, *, appendonly: Fsync = "everysec") -> Launch:
-    """Run Redis with its data in `folder`. ``appendonly="no"`` disables persistence."""
+    """Return the launch of Redis in `folder`. ``appendonly="no"`` disables persistence."""
     options = {
         "port": str(port),
         "bind": HOST,
@@ -70,8 +70,8 @@ def redis_launch(folder: Path, port: int, *, appendonly: Fsync = "everysec") -> 
         "appendonly": "no" if appendonly == "no" else "yes",
         "appendfsync": appendonly,
         "maxmemory-policy": "noeviction",
-        # 32 instead of 512 reduces the cost of a direct message by 15 %, of a group message by 40
-        # %. Redis 7 calls it listpack and still accepts this name.
+        # 32 instead of 512 reduces the cost of a direct message by 15% and of a group message by
+        # 40%. Redis 7 renamed ziplist to listpack, but still accepts this name.
         "hash-max-ziplist-entries": "32",
         "always-show-logo": "no",
     }
@@ -82,7 +82,7 @@ def redis_launch(folder: Path, port: int, *, appendonly: Fsync = "everysec") -> 
 
 
 def dynoxide_launch(folder: Path, port: int) -> Launch:
-    """Run dynoxide, a DynamoDB API server, with its tables in one file of `folder`."""
+    """Return the launch of dynoxide, a DynamoDB API server with one data file in `folder`."""
     path = folder / "dynamodb.sqlite"
     argv = [str(find_binary("dynoxide")), "--host", HOST, "--port", str(port)]
     argv += ["--db-path", str(path)]
@@ -90,7 +90,7 @@ def dynoxide_launch(folder: Path, port: int) -> Launch:
 
 
 def ministack_launch(folder: Path, port: int, *, service: Literal["s3", "dynamodb"]) -> Launch:
-    """Run one service of ministack. S3 persists at once, DynamoDB on a clean stop only."""
+    """Return the launch of a ministack service. DynamoDB is persisted on a clean stop only."""
     env = {
         "SERVICES": service,
         "AUTH": "true",
@@ -111,14 +111,14 @@ def ministack_launch(folder: Path, port: int, *, service: Literal["s3", "dynamod
 
 
 def dynamodb_launch(folder: Path, port: int) -> Launch:
-    """Run dynoxide if installed, else ministack (slower; loses data if killed)."""
+    """Return the launch of dynoxide, or of ministack (slower; loses data if killed)."""
     if has_binary("dynoxide"):
         return dynoxide_launch(folder, port)
     return ministack_launch(folder, port, service="dynamodb")
 
 
 class Server:
-    """A launch run as a child process, with its output in a file of its folder.
+    """A server process, with its output in a file of its folder.
 
     Invariant: after `stop` or `kill` returns, the process has ended and its port is free; `start`
     may be called again and finds the same data.
@@ -166,7 +166,7 @@ class Server:
             )
         give_up = time.monotonic() + deadline_s
         while not launch.is_ready():
-            # Probe again after the process has ended: a process that a test kills at its first job
+            # Probe again after the process has ended: in tests that kill it at its first job, it
             # may become ready and end between two probes.
             if self.process.poll() is not None and not launch.is_ready():
                 raise ConfigError([f"{launch.name} ended while starting:\n{self.tail()}"])
@@ -210,7 +210,7 @@ class Server:
 
 
 def _answers_ping(port: int) -> bool:
-    """Return whether Redis is ready. While it loads its file it replies ``-LOADING``."""
+    """Return whether Redis is ready. While it loads its data, it replies ``-LOADING``."""
     try:
         with socket.create_connection((HOST, port), PROBE_TIMEOUT_S) as connection:
             connection.sendall(b"PING\r\n")

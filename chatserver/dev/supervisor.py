@@ -14,7 +14,7 @@ from chatserver.dev.console import Screen
 from chatserver.dev.plan import Plan
 from chatserver.dev.servers import Launch
 
-READY_S = 60.0  # allows for a busy machine
+READY_S = 60.0  # enough on a busy machine
 PAUSE_FIRST_S = 0.5
 PAUSE_MAX_S = 10.0
 STEADY_S = 30.0  # after running this long, the pause is reset

@@ -1,8 +1,8 @@
 """Delivery checker: detects lost, duplicate, reordered and corrupted messages. No I/O.
 
-Each message has a *key*: the number of its sender and its number at that sender, both from 1. One
-`Book` per chat maps each seq to a key, as reported by acks and events of all devices. Each device
-has, per chat, its last seq and the missing seqs below it.
+Each message has a *key*: the number of its sender, and its number among the sender's messages, both
+from 1. One `Book` per chat maps each seq to a key, as reported by acks and events of all devices.
+Each device records, per chat, its last seq and the missing seqs below it.
 """
 
 from __future__ import annotations
@@ -62,9 +62,7 @@ class Book:
         if not known:
             self._keys[index] = key
         elif known != key:
-            text = (
-                f"{self.chat} place {place} is message {_name(key)}, and {_name(known)} elsewhere"
-            )
+            text = f"{self.chat} seq {place} is message {_name(key)}, but {_name(known)} elsewhere"
             self._findings.note("mismatched", text)
         if is_ack and not self._is_acked[index]:
             self._is_acked[index] = 1
@@ -90,10 +88,10 @@ class Book:
         return 0 <= index < len(self._is_acked) and bool(self._is_acked[index])
 
     def finish(self, retried: Iterable[int]) -> None:
-        """Check the chat as a whole: each message once, and those of each sender in order.
+        """Check that the chat has each message once, and those of each sender in order.
 
-        `retried`: keys that were sent again after an error; they may come after later messages of
-        their sender.
+        `retried` has the keys that were sent again after an error; they may follow later messages
+        of their sender.
         """
         loose = set(retried)
         for key in repeated(filter(None, self._keys)):
@@ -105,7 +103,7 @@ class Book:
             place = self.base + index + 1
             sender = key >> _NUMBER_BITS
             if key < newest.get(sender, 0) and key not in loose:
-                text = f"{self.chat} place {place}: {_name(key)} after {_name(newest[sender])}"
+                text = f"{self.chat} seq {place}: {_name(key)} after {_name(newest[sender])}"
                 self._findings.note("disordered", text)
             newest[sender] = max(key, newest.get(sender, 0))
 
@@ -130,17 +128,17 @@ class Seen:
             first = max(last + 1, place - MISSING_MAX)
             self.missing.update(range(first, place))
             if first > last + 1:
-                findings.note("lost", f"{who}: places {last + 1} to {first - 1}", first - last - 1)
+                findings.note("lost", f"{who}: seqs {last + 1} to {first - 1}", first - last - 1)
             self.last = place
             return True
         if place in self.missing:
             self.missing.discard(place)
-            findings.note("disordered", f"{who}: place {place} after {last}")
+            findings.note("disordered", f"{who}: seq {place} after {last}")
             return True
         if place in self.filled:
             self.filled.discard(place)
         else:
-            findings.note("duplicate", f"{who}: place {place} again, at {last}")
+            findings.note("duplicate", f"{who}: seq {place} again, after {last}")
         return False
 
     def fill(self, place: int) -> bool:

@@ -53,9 +53,9 @@ class Connection(asyncio.Protocol, abc.ABC):
         """Handle every complete frame of `data`; return the offset of the first incomplete one."""
 
     def ended(self, failure: ConnectionError, *, is_wanted: bool) -> None:
-        """Fail everything that waits for an answer: the connection is closed.
+        """Handle the end of the connection: fail all pending requests.
 
-        `is_wanted`: we closed it ourselves.
+        `is_wanted`: the client has closed the connection.
         """
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -18,11 +18,11 @@ from chatserver.loadtest.plan import Plan
 from chatserver.loadtest.server_monitor import ServerSample, Watch, as_row
 from chatserver.process_runtime import die_with_parent
 
-LINE_BYTES_MAX: Final = 16_000_000  # a second's histograms; a final line with its examples
+LINE_BYTES_MAX: Final = 16_000_000  # a line has a second's histograms, or the result
 BEGIN_S: Final = 0.3  # from the last `ready` to the start
-END_S: Final = 30.0  # beyond duration and settling: a worker that is not done then is broken
-STOP_S: Final = 15.0  # of settling, after Ctrl-C
-PARTS_KEPT_S: Final = 30  # no worker reports a second later than this
+END_S: Final = 30.0  # a worker may take this much longer than duration and settling
+STOP_S: Final = 15.0  # settling time after Ctrl-C
+PARTS_KEPT_S: Final = 30  # maximum delay of a worker's report
 _SHARES: Final = (0.5, 0.99)
 _HOT: Final = ("ack", "delivered", "page", "connect", "loop_lag")
 
@@ -39,9 +39,9 @@ class Totals:
         self.histograms: dict[str, Histogram] = {}
         self.seconds: dict[int, dict[str, Any]] = {}
         self.results: list[dict[str, Any]] = []
-        self._parts: dict[int, dict[str, Histogram]] = {}  # of the newest seconds
-        self._percentiles: dict[tuple[int, str, float], float] = {}  # of older seconds
-        self._expected: dict[int, int] = {}  # worker to its newest total
+        self._parts: dict[int, dict[str, Histogram]] = {}  # the newest seconds
+        self._percentiles: dict[tuple[int, str, float], float] = {}  # older seconds
+        self._expected: dict[int, int] = {}  # newest total by worker
 
     def add_second(self, worker: int, told: dict[str, Any]) -> None:
         number = told["second"]
@@ -110,11 +110,11 @@ class Coordinator:
             begin = time.monotonic() + BEGIN_S
             self.began_at = time.time()
             self._order({"begin": begin})
-            watching = asyncio.create_task(self._look_on(begin, on_second), name="watch")
+            watching = asyncio.create_task(self._monitor(begin, on_second), name="watch")
             plan = self.plans[0]
             try:
                 async with asyncio.timeout(plan.duration_s + plan.settle_s + END_S):
-                    await asyncio.gather(*map(self._hear, range(len(self._workers))))
+                    await asyncio.gather(*map(self._read_reports, range(len(self._workers))))
             except (LoadFailed, TimeoutError) as exc:
                 self.ended = "broken"
                 self.why_broken = str(exc) or "a process of the load tool did not finish"
@@ -129,7 +129,7 @@ class Coordinator:
     def stop(self) -> None:
         """End the load early and wait for pending actions; a second call does not wait.
 
-        Before the load starts there is nothing to wait for: `run` raises LoadFailed.
+        If the load has not started, `run` raises LoadFailed.
         """
         if self.ended == "interrupted" or not self.began_at:
             self.ended = "interrupted"
@@ -158,7 +158,7 @@ class Coordinator:
         for kind, count in told["ready"]["chats"].items():
             self.chats[kind] = self.chats.get(kind, 0) + count
 
-    async def _hear(self, number: int) -> None:
+    async def _read_reports(self, number: int) -> None:
         while True:
             told = await _read(self._workers[number])
             if "result" in told:
@@ -166,7 +166,7 @@ class Coordinator:
                 return
             self.totals.add_second(number, told)
 
-    async def _look_on(self, begin: float, on_second: Callable[[int], None]) -> None:
+    async def _monitor(self, begin: float, on_second: Callable[[int], None]) -> None:
         number = 0
         while True:
             await asyncio.sleep(max(0.0, begin + number + 1.2 - time.monotonic()))
@@ -191,9 +191,9 @@ class Coordinator:
 
 
 async def _start(module: str) -> asyncio.subprocess.Process:
-    """Start a process of the tool with pipes, in a session of its own.
+    """Start a process of the tool with pipes.
 
-    A Ctrl-C at the terminal therefore reaches only the coordinator.
+    It has its own session, so a Ctrl-C at the terminal reaches only the coordinator.
     """
     return await asyncio.create_subprocess_exec(
         sys.executable,
@@ -246,7 +246,7 @@ async def _end(worker: asyncio.subprocess.Process) -> None:
 
 @contextlib.asynccontextmanager
 async def open_stubs(count: int) -> AsyncIterator[list[str]]:
-    """Run stub servers and return their addresses."""
+    """Run stub servers and yield their addresses."""
     stubs: list[asyncio.subprocess.Process] = []
     try:
         stubs.extend([await _start("stub_server") for _ in range(count)])

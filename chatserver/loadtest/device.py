@@ -1,8 +1,8 @@
 """Simulated device of one user: sends on schedule, verifies deliveries, reconnects.
 
 It follows the `chat.v1` rules for clients. At most `sends_in_flight_max` sends are unanswered;
-later ones wait here, and their latency counts from their due time. Unanswered sends are retried
-under the same `ref` after a reconnect, and the session resumes at the cursor of the last event.
+later ones are queued, and their latency counts from their due time. After a reconnect, unanswered
+sends are retried with the same `ref`, and the session resumes at the cursor of the last event.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from chatserver.loadtest.device_connection import Link, Refused
 from chatserver.loadtest.frame_reader import Heard
 from chatserver.loadtest.worker_state import WorkerState, now_us
 
-OUTBOX_MAX: Final = 20_000  # drafts that wait; further due messages are counted as unsent
+OUTBOX_MAX: Final = 20_000  # queued drafts; further due messages are counted as unsent
 ANSWER_S: Final = 30.0
 PAGE: Final = 50
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.1, 5.0
@@ -73,7 +73,7 @@ class Device:
         return self.is_live and not (self.outbox or self.in_flight or self._asked or self._filling)
 
     def is_behind(self) -> bool:
-        """Return whether a message that others received, or that was acked, is missing."""
+        """Return whether a message is missing that was acked or that others have received."""
         books = self.site.books
         return any(
             bool(seen.missing) or (seen.last or 0) < books[chat].top
@@ -90,7 +90,7 @@ class Device:
         return self._returning
 
     def cut(self) -> None:
-        """Drop the connection abruptly, as a network failure does."""
+        """Abort the connection, as in a network failure."""
         link, self._link = self._link, None
         if link is not None:
             link.abort()
@@ -166,10 +166,10 @@ class Device:
             self._caught_up = (welcome.seq, due_us)
         self._link = link
         link.begin()  # the frames that arrived after the welcome
-        self._note_progress()
+        self._record_progress()
         self.flush()
 
-    def _note_progress(self) -> None:
+    def _record_progress(self) -> None:
         """Record the resume latency when all missed events have arrived."""
         if self._caught_up is not None and self._cursor is not None:
             seq, since_us = self._caught_up
@@ -235,7 +235,7 @@ class Device:
     def _check_page(self, chat: str, before: int, page: frame_reader.Page) -> None:
         places = sorted(one.seq for one in page.messages)
         if places != list(range(before - len(places), before)) or not places:
-            text = f"{self.user}: page of {chat} before {before} has places {places[:60]}"
+            text = f"{self.user}: page of {chat} before {before} has seqs {places[:60]}"
             self.site.findings.note("mismatched", text)
         book = self.site.books[chat]
         for one in page.messages:
@@ -289,7 +289,7 @@ class Device:
                 self._resolve(frame.id, frame)
         elif isinstance(frame, (frame_reader.TooLong, frame_reader.Reset)):
             self._cursor = frame.cursor
-            self._note_progress()
+            self._record_progress()
             if self._filling is None:
                 self._filling = asyncio.create_task(self._fill(), name=f"fill {self.user}")
         elif isinstance(frame, frame_reader.Bye):
@@ -323,7 +323,7 @@ class Device:
             if seen is not None and seen.take(event.cs, self.user, self.site.findings):
                 self._take_message(event.chat, event.message, is_pushed=True)
         if self._caught_up is not None:
-            self._note_progress()
+            self._record_progress()
 
     def _take_message(
         self, chat: str, message: frame_reader.Message | None, *, is_pushed: bool
@@ -351,7 +351,7 @@ class Device:
             return
         site = self.site
         if ack.dup and draft.tries == 1:
-            site.findings.note("mismatched", f"{self.user}: ack {ack.id} says it was sent before")
+            site.findings.note("mismatched", f"{self.user}: ack {ack.id} has dup, but no retry")
         book = site.books.get(draft.chat)
         if book is not None:
             book.put(ack.seq, draft.key, is_ack=True)
@@ -374,14 +374,14 @@ class Device:
         if not self._is_pausing:
             self._is_pausing = True
             pause_s = jittered(max(0.05, refusal.retry_after_ms / 1000), 1.0, 1.5)
-            asyncio.get_running_loop().call_later(pause_s, self._go_on)
+            asyncio.get_running_loop().call_later(pause_s, self._resume_sending)
 
-    def _go_on(self) -> None:
+    def _resume_sending(self) -> None:
         self._is_pausing = False
         self.flush()
 
     async def _fill(self) -> None:
-        """Read from history what the inbox no longer has."""
+        """Load the messages from history that the inbox no longer has."""
         try:
             for chat, seen in list(self.seen.items()):
                 while True:

@@ -15,7 +15,7 @@ HELLO_S: Final = 15.0
 
 
 class Refused(Exception):
-    """The server answered `hello` with something else than `welcome`."""
+    """The server did not answer `hello` with `welcome`."""
 
     def __init__(self, text: str, *, is_temporary: bool, retry_after_s: float | None) -> None:
         super().__init__(text)
@@ -50,7 +50,7 @@ class Link(Connection):
     async def open(
         cls, owner: Owner, address: wire.Address, hello: dict[str, Any]
     ) -> tuple[Self, frame_reader.Welcome]:
-        """Connect and send hello. The connection is closed if that fails.
+        """Connect and send `hello`; if that fails, close the connection.
 
         Raises:
             Refused: the server rejects this user, permanently or temporarily.

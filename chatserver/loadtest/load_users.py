@@ -22,9 +22,9 @@ T = TypeVar("T")
 OPENED_AT_ONCE: Final = 16
 CREATED_MAX, INVITED_MAX = 255, 99  # users in one request
 FAILURES_MAX: Final = 3  # connection failures allowed before any device is connected
-GATHER_S: Final = 300.0  # all connected, all chats open
+GATHER_S: Final = 300.0  # time limit of the setup
 PUSH_S = 5.0
-RETURN_S: Final = 1.0  # in a storm: half of the users reconnect at once, the others later
+RETURN_S: Final = 1.0  # in a storm, half of the users reconnect with this delay
 _LOOK_S: Final = 0.05
 
 
@@ -57,10 +57,10 @@ class LoadUsers:
     # setup
 
     async def gather(self) -> None:
-        """Connect all devices, open the chats, and wait until each member receives from each chat.
+        """Connect all devices and open the chats; wait until all members receive their chats.
 
         Raises:
-            SetupFailed: not complete within `GATHER_S`.
+            SetupFailed: a request was refused, or the setup took longer than `GATHER_S`.
         """
         begin = asyncio.create_task(self._gather(), name="gather")
         try:
@@ -149,10 +149,10 @@ class LoadUsers:
     async def _ask(
         self, device: Device, wanted: type[Heard] | tuple[type[Heard], ...], **fields: Any
     ) -> Heard:
-        """Retry a request until it is answered; it must be idempotent.
+        """Send an idempotent request, with retries until it is answered.
 
         Raises:
-            SetupFailed: it is refused permanently.
+            SetupFailed: the request is refused permanently.
         """
         while True:
             try:
@@ -204,10 +204,9 @@ class LoadUsers:
         return items[int(self._chance.random() * len(items))]
 
     def storm(self) -> None:
-        """Disconnect everyone at once. Every other user reconnects at once, the others a while
-        later.
+        """Disconnect everyone. Half of the users reconnect at once, the others after `RETURN_S`.
 
-        So half of the users catch up on messages of the first half.
+        So the second half catches up on messages of the first half.
         """
         self._storms += 1
         for device in self.devices:
@@ -220,9 +219,9 @@ class LoadUsers:
     # end of the run
 
     async def settle(self, patience_s: float) -> None:
-        """Wait until all acked messages have arrived; devices that are still behind then reconnect.
+        """Wait until all acked messages have arrived, at most `patience_s`.
 
-        The first `PUSH_S`, at most half of the patience, are reserved for pushes.
+        After `PUSH_S`, at most half of `patience_s`, devices with missing messages reconnect.
         """
         push_s = min(PUSH_S, patience_s / 2)
         if await self._is_quiet_within(push_s):
@@ -248,7 +247,7 @@ class LoadUsers:
         return all(one.is_idle and not one.is_behind() for one in self.devices)
 
     def finish(self) -> dict[str, int]:
-        """Check all chats: acked messages that did not arrive, and unanswered sends."""
+        """Check all chats for missing messages; return the counts of unanswered sends."""
         findings, unacked, unsent = self._site.findings, 0, 0
         for chat in self._all:
             book = self._site.books[chat.id]
@@ -276,10 +275,10 @@ class LoadUsers:
 
 async def _some_at_once(coroutines: Iterable[Coroutine[Any, Any, Chat]]) -> list[Chat]:
     """Run all coroutines, `OPENED_AT_ONCE` at a time; the first failure cancels the others."""
-    gate = asyncio.Semaphore(OPENED_AT_ONCE)
+    slots = asyncio.Semaphore(OPENED_AT_ONCE)
 
     async def one(coroutine: Coroutine[Any, Any, Chat]) -> Chat:
-        async with gate:
+        async with slots:
             return await coroutine
 
     async with asyncio.TaskGroup() as group:

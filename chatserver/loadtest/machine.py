@@ -41,7 +41,7 @@ def list_pids() -> list[int]:
 
 
 def list_listeners(port: int) -> list[int]:
-    """Return our processes that listen on a TCP port (`/proc/net/tcp`)."""
+    """Return the visible processes that listen on a TCP port (`/proc/net/tcp`)."""
     sockets: set[str] = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError):
@@ -63,7 +63,7 @@ def _files_of(pid: int) -> set[str]:
 
 def _stat_of(pid: int) -> list[str]:
     stat = Path(f"/proc/{pid}/stat").read_text()
-    # The name in parentheses may contain spaces and parentheses: count from the last one.
+    # The name in parentheses may contain spaces and parentheses: start after the last one.
     return stat[stat.rindex(")") + 2 :].split()
 
 

@@ -115,7 +115,7 @@ class Plan(msgspec.Struct, frozen=True):
     mix: Mix
     storm_s: float
     preload: int
-    window: int = 0  # above 0: a closed loop of so many actions, to measure the tool's own ceiling
+    window: int = 0  # pending actions of a closed loop, to measure the tool itself; 0: open loop
 
 
 def groups_of(users: int, members: int) -> list[range]:

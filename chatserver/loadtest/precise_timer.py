@@ -1,8 +1,8 @@
 """Microsecond timer without busy waiting: a timerfd, where available.
 
-A busy-waiting generator keeps its core at full load. Where two cores are hyperthreads of one core,
-that halves the server's speed and distorts the measured latency. Outside Linux, the event loop's
-timer is used, which is up to a millisecond late.
+A busy-waiting generator keeps its core at full load. If the server runs on a hyperthread of the
+same core, that halves its speed and distorts the measured latency. Systems other than Linux use the
+event loop's timer, which is up to a millisecond late.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Itimerspec(ctypes.Structure):
 
 
 class Alarm:
-    """Calls a callback at a given time; one pending time at once."""
+    """Calls a callback at a given time. Only one time is pending."""
 
     def __init__(self, on_ring: Callable[[], None]) -> None:
         self._on_ring = on_ring

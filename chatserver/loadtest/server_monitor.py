@@ -99,7 +99,7 @@ def _units(units: Mapping[tuple[str, str, str], float], feature: str, kind: str)
 async def open_watch(
     address: Address, redis: Redis | None, metrics: Sequence[str]
 ) -> AsyncIterator[Watch]:
-    """Open the available sources. An unreachable Redis is treated as absent."""
+    """Open the available sources. An unreachable Redis is ignored."""
     async with contextlib.AsyncExitStack() as exits:
         hot = None
         if redis is not None:

@@ -1,7 +1,7 @@
 """Stub server: `chat.v1` in memory, in one process, without checks or limits.
 
-It serves to measure the load tool itself, and injects faults that the tool must detect. It accepts
-only the load tool as client: frames must be masked with the zero key, requests must be valid.
+It is used to measure the load tool itself, and injects faults that the tool must detect. It only
+supports the load tool as a client: frames must be masked with the zero key, requests must be valid.
 
     python -m chatserver.loadtest.stub_server      prints the port, serves until its input ends
     python -m chatserver.loadtest.stub_server --port 9000 [--fault lose|repeat|swap]
@@ -22,7 +22,7 @@ from chatserver.loadtest import frame_reader, wire
 
 EPOCH: Final = "stub"
 FAULTS: Final = ("lose", "repeat", "swap")
-FAULT_SEQ: Final = 1000  # of a chat: the message that `--fault` applies to
+FAULT_SEQ: Final = 1000  # seq of the message in each chat to which `--fault` applies
 _MID: Final = "01JD0000000000000000000000"
 _FIRST_TS: Final = 1_700_000_000_000_000
 
@@ -134,7 +134,7 @@ class Stub(asyncio.Protocol):
         )
         self._is_open = True
 
-    def _say(self, **fields: Any) -> None:
+    def _reply(self, **fields: Any) -> None:
         self.output.append(frame_of(msgspec.json.encode(fields)))
 
     def _handle(self, asked: Asked) -> None:
@@ -149,7 +149,7 @@ class Stub(asyncio.Protocol):
                 self._open(asked, f"g-{asked.ref}", asked.members)
             case "invite":
                 self._mind.members[asked.chat].extend(asked.users)
-                self._say(type="ok", id=asked.id)
+                self._reply(type="ok", id=asked.id)
             case "history":
                 self._page(asked)
 
@@ -157,10 +157,10 @@ class Stub(asyncio.Protocol):
         self.user = asked.device.removesuffix("-d")
         self._mind.live[self.user] = self
         inbox = self._mind.inboxes.setdefault(self.user, [])
-        self._say(type="welcome", epoch=EPOCH, seq=len(inbox), limits={})
+        self._reply(type="welcome", epoch=EPOCH, seq=len(inbox), limits={})
         if asked.cursor is not None and len(inbox) - asked.cursor.seq > self._mind.inbox_max:
             head = {"epoch": EPOCH, "seq": len(inbox)}
-            self._say(type="too_long", cursor=head, chats=[])
+            self._reply(type="too_long", cursor=head, chats=[])
         elif asked.cursor is not None:
             begin = asked.cursor.seq
             self.output.extend(event(n, e) for n, e in enumerate(inbox[begin:], begin + 1))
@@ -168,7 +168,7 @@ class Stub(asyncio.Protocol):
     def _open(self, asked: Asked, chat: str, others: list[str]) -> None:
         self._mind.members[chat] = [self.user, *others]
         self._mind.logs[chat] = []
-        self._say(type="ok", id=asked.id, chat={"chat": chat})
+        self._reply(type="ok", id=asked.id, chat={"chat": chat})
 
     def _send(self, asked: Asked) -> None:
         mind, name = self._mind, (self.user, asked.ref)
@@ -198,7 +198,7 @@ class Stub(asyncio.Protocol):
                 mind.deliver(user, seq, rest)
         seq = known or seq
         place = {"mid": _MID, "seq": seq, "ts": _FIRST_TS + seq, "dup": known is not None}
-        self._say(type="ack", id=asked.id, ref=asked.ref, **place, durability="hot")
+        self._reply(type="ack", id=asked.id, ref=asked.ref, **place, durability="hot")
 
     def _page(self, asked: Asked) -> None:
         log = self._mind.logs[asked.chat]
@@ -210,7 +210,7 @@ class Stub(asyncio.Protocol):
             end = min(len(log), first + asked.limit)
         more = first > 0 if asked.before is not None else end < len(log)
         messages = [msgspec.Raw(one) for one in log[first:end]]
-        self._say(type="page", id=asked.id, messages=messages, tier="stub", more=more)
+        self._reply(type="page", id=asked.id, messages=messages, tier="stub", more=more)
 
 
 def event(seq: int, rest: bytes) -> bytes:
@@ -227,7 +227,7 @@ def frame_of(payload: bytes) -> bytes:
 
 
 def spoil_once(fault: str) -> Spoil:
-    """Return a `spoil` that loses, repeats or swaps one message of each receiver."""
+    """Return a `spoil` function that loses, repeats or swaps one message of each receiver."""
     held: dict[str, bytes] = {}
 
     def spoil(user: str, seq: int, frame: bytes) -> list[bytes]:

@@ -85,7 +85,7 @@ def check_upgrade(head: bytes, accept: bytes) -> None:
     """Check the head of the server's answer.
 
     Raises:
-        BadHandshake: it is not a 101, or its accept value does not match.
+        BadHandshake: the status is not 101, or the accept value does not match.
     """
     status, *lines = head.split(b"\r\n")
     headers = {
@@ -114,7 +114,7 @@ def client_frame(payload: bytes, opcode: int = TEXT) -> bytes:
 def find_payload(data: bytes, pos: int) -> tuple[int, int] | None:
     """Return the start and end of the payload of the server frame at `pos`.
 
-    None: its head is incomplete. The end may lie beyond `data`.
+    The end may be beyond `data`. If the frame header is incomplete, return None.
     """
     have = len(data) - pos
     if have < 2:

@@ -1,9 +1,10 @@
 """Worker process of the load tool: reads its plan from standard input and reports results.
 
-Lines of JSON. In: the plan; ``{"begin": T}`` (monotonic clock, seconds) when all workers are ready;
-``{"stop": S}`` to end the load early and wait at most S seconds for pending actions; ``{"close":
-true}``, or the end of the input. Out: ``{"ready": {…}}`` or ``{"failed": "…"}``; each second
-``{"second": N, "counts": …, "histograms": …}``; at the end ``{"result": {…}}``.
+Input and output are lines of JSON. Input: the plan; ``{"begin": T}`` (monotonic clock, seconds)
+when all workers are ready; ``{"stop": S}`` to end the load early and wait at most S seconds for
+pending actions; ``{"close": true}``, or the end of the input. Output: ``{"ready": {…}}`` or
+``{"failed": "…"}``; each second ``{"second": N, "counts": …, "histograms": …}``; at the end
+``{"result": {…}}``.
 
     python -m chatserver.loadtest.worker
 """
@@ -39,7 +40,7 @@ LAG_S: Final = 0.05
 LINE_BYTES_MAX: Final = 65_536
 
 
-Tell = Callable[[dict[str, Any]], None]
+ReportSecond = Callable[[dict[str, Any]], None]
 
 
 class Worker:
@@ -77,14 +78,14 @@ class Worker:
         gc.freeze()  # exclude the long-lived setup objects from garbage collection
         return {"chats": {kind: len(chats) for kind, chats in self.crowd.chats.items()}}
 
-    async def load(self, begin: float, on_second: Tell) -> dict[str, Any]:
+    async def load(self, begin: float, on_second: ReportSecond) -> dict[str, Any]:
         """Run the plan from `begin` on, then settle; return the final result.
 
         `on_second` is called with the measurements of each second.
         """
         self._begin = begin
         tasks = [
-            asyncio.create_task(self._tell_seconds(on_second), name="seconds"),
+            asyncio.create_task(self._report_seconds(on_second), name="seconds"),
             asyncio.create_task(self._watch_lag(), name="loop lag"),
         ]
         if self.plan.storm_s:
@@ -136,7 +137,7 @@ class Worker:
         return min(self.plan.duration_s, max(0.001, time.monotonic() - self._begin))
 
     async def _closed_loop(self) -> float:
-        """Keep `window` actions pending, to measure the tool's own ceiling."""
+        """Keep `window` actions pending, to measure the capacity of the tool itself."""
         await asyncio.sleep(self._begin - time.monotonic())
         self.site.on_done = lambda: self.crowd.act(now_us())
         for _ in range(self.plan.window):
@@ -158,7 +159,7 @@ class Worker:
             await asyncio.sleep(LAG_S)
             self.site.meters.time("loop_lag", int((time.monotonic() - due) * 1e6))
 
-    async def _tell_seconds(self, on_second: Tell) -> None:
+    async def _report_seconds(self, on_second: ReportSecond) -> None:
         while True:
             await asyncio.sleep(self._begin + self._second + 1 - time.monotonic())
             on_second(self._take_second())
@@ -174,7 +175,7 @@ def _cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _say(line: dict[str, Any]) -> None:
+def _write_line(line: dict[str, Any]) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
     sys.stdout.buffer.flush()
 
@@ -194,19 +195,19 @@ async def run() -> None:
         ready = await worker.gather()
     except (SetupFailed, ExceptionGroup) as exc:
         failure = exc.exceptions[0] if isinstance(exc, ExceptionGroup) else exc
-        _say({"failed": str(failure)})
+        _write_line({"failed": str(failure)})
         return
-    _say({"ready": ready})
+    _write_line({"ready": ready})
     order = msgspec.json.decode(await orders.readline() or b"{}")
     if "begin" in order:
-        load = asyncio.create_task(worker.load(order["begin"], _say), name="load")
+        load = asyncio.create_task(worker.load(order["begin"], _write_line), name="load")
         next_order = asyncio.create_task(orders.readline(), name="orders")
         await asyncio.wait([load, next_order], return_when=asyncio.FIRST_COMPLETED)
         if not load.done():
             told = msgspec.json.decode(next_order.result() or b'{"stop": 0}')
             worker.stop(told.get("stop", 0))
             next_order = asyncio.create_task(orders.readline(), name="orders")
-        _say({"result": await load})
+        _write_line({"result": await load})
         await next_order
     worker.crowd.close()
 

@@ -4,8 +4,8 @@
 |----------|--------|-------------|---------------------------------------------------------------|
 | `KeyRow` | `keys` | `key#<key>` | `name created scopes digest old_digest? old_until? ended?`    |
 
-All keys share one partition: there are few, they are listed together, and each API process reads
-one at most once every few seconds.
+All keys share one partition: there are few, they are listed together, and each API process caches
+a key for a few seconds.
 """
 
 from __future__ import annotations

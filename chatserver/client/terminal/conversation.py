@@ -1,6 +1,6 @@
 """View model of one direct chat: a pure view of the `ChatClient` state, updated by its events.
 
-Invariants: a message is shown once, at its seq; composed text stays, in order, until it has a seq.
+Invariants: a message is shown once, at its seq; messages without a seq are shown last, in order.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class Mark(enum.Enum):
 
     SENDING = "sending"
     SENT = "sent"  # committed: it will not be lost
-    STORED = "stored"  # in the warm tier
+    STORED = "stored"  # in DynamoDB
     READ = "read"
     FAILED = "failed"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """One message to show. `mark` and `note` only for our own; `ts` is None until committed."""
+    """A message to show. Only our messages have `mark` and `note`; `ts` is None until committed."""
 
     sender: str
     body: str
@@ -69,7 +69,7 @@ class Conversation:
         return not self._drafts and not waiting
 
     def draft(self, body: str) -> None:
-        """Keep a text that cannot be sent yet."""
+        """Store a text that cannot be sent yet."""
         self._drafts.append(body)
 
     def opened(

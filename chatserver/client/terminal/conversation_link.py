@@ -61,8 +61,8 @@ class Link:
         """Stay connected until cancelled.
 
         Raises:
-            ChatError: reconnecting cannot help: the token, the address or the peer is rejected, or
-            the first connection failed.
+            ChatError: the token, the address or the peer is rejected, or the first connection
+                failed.
         """
         try:
             async with self._client, asyncio.TaskGroup() as group:
@@ -120,7 +120,7 @@ class Link:
     def load_older(self) -> None:
         """Load the page before the oldest message, if there is one."""
         if self.state is State.ONLINE and self.talk.has_older:
-            self.talk.has_older = False  # not twice; the page states whether there is more
+            self.talk.has_older = False  # do not load it twice; the page sets the new value
             self._spawn(self._load(before=self.talk.bottom), "older messages")
 
     async def _listen(self) -> None:

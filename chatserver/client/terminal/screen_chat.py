@@ -49,7 +49,7 @@ class ScreenChat:
             Buffer(
                 multiline=False,
                 accept_handler=self._accept,
-                on_text_changed=lambda typed: self._tell_typing(is_on=bool(typed.text)),
+                on_text_changed=lambda typed: self._send_typing(is_on=bool(typed.text)),
             ),
             [BeforeInput("> ", style="bold")],
         )
@@ -104,7 +104,7 @@ class ScreenChat:
         for text in sendable_lines(typed.text):
             self._scrolled = 0
             self._link.send(text)
-        self._tell_typing(is_on=False)
+        self._send_typing(is_on=False)
         return False  # start a new line
 
     def _scroll(self, messages: int) -> None:
@@ -113,7 +113,7 @@ class ScreenChat:
         if self._scrolled + self._console.height >= count:
             self._link.load_older()
 
-    def _tell_typing(self, *, is_on: bool) -> None:
+    def _send_typing(self, *, is_on: bool) -> None:
         now = asyncio.get_running_loop().time()
         if is_on and now - self._typed_at > TYPING_REPEAT_S:
             self._typed_at = now
@@ -129,7 +129,7 @@ class ScreenChat:
         room = height - 3
         for line in reversed(lines[: len(lines) - self._scrolled]):
             wrapped = list(_message(line).wrap(self._console, width))
-            shown[:0] = wrapped[-room:]  # of a message longer than the screen, its end
+            shown[:0] = wrapped[-room:]  # only the end of a message longer than the screen
             room -= len(wrapped)
             if room <= 0:
                 break

@@ -1,8 +1,8 @@
 """`chatserver chat`: a direct chat on a terminal screen, or line by line through pipes.
 
-On a terminal the messages fill the screen above a prompt. Each own message has a mark: ``…``
-sending, ``✓`` sent, ``✓✓`` stored, bold once the peer has read it. Through pipes each line of input
-is a message, and each message and each mark is a line of output.
+On a terminal, the messages fill the screen above a prompt. Each message of the user has a mark:
+``…`` sending, ``✓`` sent, ``✓✓`` stored, bold after the peer has read it. Through pipes, each line
+of input is a message, and each message and each mark is a line of output.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class PipeChat:
         self._changed = asyncio.Event()
 
     async def run(self, source: TextIO) -> None:
-        """Send each line of `source`; exit at its end, when all is sent or three seconds later."""
+        """Send each line of `source`; at its end, wait at most `LEAVE_S` until all are sent."""
         online = asyncio.create_task(self._link.run(), name="link")
         reading = asyncio.create_task(self._send_lines(source), name="input")
         try:

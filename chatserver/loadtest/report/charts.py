@@ -1,4 +1,4 @@
-"""Chart definitions of a load test result. Pure."""
+"""Chart definitions of a load test result. No I/O."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _percentiles(result: dict[str, Any]) -> Chart:
 
 
 def _place(share: float) -> float:
-    """Return the x position of a share: each further nine takes the same width."""
+    """Return the x position of a share; each additional nine takes the same width."""
     return -math.log10(1 - share)
 
 

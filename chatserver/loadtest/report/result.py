@@ -99,7 +99,7 @@ def series_of(totals: Totals) -> list[dict[str, Any]]:
     rows = []
     for number, told in sorted(totals.seconds.items()):
         row: dict[str, Any] = {"second": number}
-        nothing = 0 if "missing" in told else None  # the load is over, only server samples remain
+        nothing = 0 if "missing" in told else None  # after the load, there are only server samples
         row |= {name: told.get(name, nothing) for name in (*_PLAIN, "connects", "missing")}
         for name in _SHOWN:
             row[f"{name}_p50"] = totals.percentile_ms(number, name, 0.5)

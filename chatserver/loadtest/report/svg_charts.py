@@ -1,4 +1,4 @@
-"""Line charts as SVG: no scripts, no libraries, colors from the page's style sheet. Pure.
+"""Line charts as SVG, without scripts; colors are from the page's style sheet. No I/O.
 
 Lines also differ in their dashes, for readers with color blindness. A value of None is a gap.
 """
@@ -13,7 +13,7 @@ from typing import Final
 
 WIDTH, HEIGHT = 380, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 8, 36
-LINES_MAX: Final = 6  # so many have a distinct color and dash pattern
+LINES_MAX: Final = 6  # number of distinct colors and dash patterns
 
 Point = tuple[float, float | None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-# The latencies to check: the first of these that the scenario has.
+# The first of these latencies that the scenario has is checked.
 _JUDGED = ("delivered", "page", "resume", "connect")
 
 

@@ -1,6 +1,6 @@
-"""Archive metadata in DynamoDB, and the items that the archive moves.
+"""Archive metadata in DynamoDB, and access to the items that are archived.
 
-Start with `manifests` (which segments exist) and `archivable_entries` (reading and removing old
-items). `restored_ranges` tracks temporarily restored entries; `markers` stand for expired and lost
-messages.
+To read the code, start with `manifests` (the segments of a chat) and `archivable_entries` (reading
+and deleting old items). `restored_ranges` tracks temporarily restored entries; `markers` defines
+the items that replace expired and lost messages.
 """

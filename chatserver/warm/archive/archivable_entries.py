@@ -1,10 +1,9 @@
 """Archivable entries of table `messages`: reads by time, removal and restoring of items.
 
 Owns attribute `restored` N (seconds since 1970) of items that were restored from the archive for a
-limited time; the items are those of `chatserver.warm.messages.store`. The archive takes a chat's
-oldest entries in order of seq. It removes an item only if it is unchanged since it was read and is
-not `restored` for longer. `ttl` of an item is the time at which TTL removes it
-(`chatserver.warm.messages.ttl`).
+limited time; the items are those of `chatserver.warm.messages.store`. The archive moves a chat's
+oldest entries first, in seq order. It deletes an item only if the item has not changed since it was
+read and `restored` is past. TTL deletes an item at its `ttl` (`chatserver.warm.messages.ttl`).
 """
 
 from __future__ import annotations
@@ -76,18 +75,18 @@ class ArchivableMessages:
     async def list_between(
         self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
     ) -> list[Message]:
-        """Return the stored entries in ``[from_ts, to_ts]``, oldest first.
+        """Return at most `limit` stored entries in ``[from_ts, to_ts]``, oldest first.
 
-        Strongly consistent. Without `limit`, all of them.
+        Strongly consistent.
         """
         return await decode_items(await self._read(chat, from_ts, to_ts, limit), self._bodies)
 
     async def list_untimed(
         self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
     ) -> list[Message]:
-        """Return those entries of `list_between` that have no `ttl`.
+        """Return the entries in ``[from_ts, to_ts]`` that have no `ttl`, oldest first.
 
-        Cost: as reading all of them.
+        Cost: the same as for reading all entries in that range.
         """
         items = await self._read(
             chat, from_ts, to_ts, limit, "attribute_not_exists(#of)", Field.TTL
@@ -97,7 +96,7 @@ class ArchivableMessages:
     async def list_amending(self, chat: str, after_ts: int) -> list[Message]:
         """Return the entries after a time that change other entries, oldest first.
 
-        Cost: as reading all entries after that time.
+        Cost: the same as for reading all entries after that time.
         """
         items = await self._read(chat, after_ts + 1, TS_MAX, None, "attribute_exists(#of)")
         return await decode_items(items, self._bodies)
@@ -128,18 +127,18 @@ class ArchivableMessages:
     async def list_markers(
         self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
     ) -> list[CheckedItem]:
-        """Return the markers in ``[from_ts, to_ts]``, as tombstones. As `list_checked`."""
+        """Return the markers in ``[from_ts, to_ts]`` as tombstones, like `list_checked`."""
         items = await self._read(markers.partition_of(chat), from_ts, to_ts, limit)
         return [_check(item, markers.decode_marker) for item in items]
 
     async def list_run(
         self, chat: str, after_seq: int, after_ts: int, to_ts: int, limit: int
     ) -> ArchivableRun:
-        """Return the run of entries after a given entry, up to `to_ts`, in rising seq.
+        """Return the entries after a given entry, up to `to_ts`, in rising seq.
 
-        Contiguous from ``after_seq + 1`` on; it ends before a gap without a marker. An entry whose
-        item TTL has removed is returned as a tombstone. Entries are returned as stored, without an
-        expiry check. With long bodies the run ends at about `RUN_BYTES_MAX` of them.
+        They are contiguous from ``after_seq + 1``; the run ends before a gap without a marker. If
+        TTL has deleted an item, its marker is returned as a tombstone. Expired entries are returned
+        as stored. The run ends at about `RUN_BYTES_MAX` of long bodies.
         """
         items = await self._read(chat, after_ts + 1, to_ts, limit)
         fitting = _within_bytes(items)
@@ -178,10 +177,10 @@ class ArchivableMessages:
         return await self._rows.list(span, request, limit)
 
     async def remove(self, entries: Sequence[Message], in_flight_max: int) -> int:
-        """Remove the items of unchanged entries; return the number of items kept.
+        """Delete the items of unchanged entries; return the number of items kept.
 
-        An entry that has changed since is kept, and so is one that has yet to expire: its body has
-        no other copy.
+        An item is kept if it has changed since it was read or is restored. An entry that will
+        expire is kept too, because its body has no other copy.
         """
         slots = asyncio.Semaphore(in_flight_max)
         now_s = self._clock.time()

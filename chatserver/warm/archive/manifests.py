@@ -10,17 +10,18 @@
 | trail   | `u#<user>`  | `archived#<chat>#<seq>`       | none: the segment with this seq has      |
 |         |             |                               | messages of the user                     |
 
-A *note* is a pending object; a *late* record is a chat whose archived entries changed. Restored
-ranges are below `a#<chat>` too (`chatserver.warm.archive.restored_ranges`).
+A *note* is a record of an object that is not a segment (yet, or any longer). A *late* record is a
+chat whose archived entries changed. Restored ranges are in partition `a#<chat>` too
+(`chatserver.warm.archive.restored_ranges`).
 
 The note is written before the object. One transaction then commits the segment: it deletes the
 note, puts the segment, updates the top and adds a dead note for the replaced object. So every
 object in the bucket has a record, even after a crash. Only a note can be marked dead, and a dead
-one never becomes a segment, so cleanup never removes an object that another process, even a paused
+note never becomes a segment. So cleanup never deletes an object that another process, even a paused
 one, is about to commit. Tags are never reused.
 
-Invariants: the segments of a chat cover ``1..top`` without overlap or gap, because each must begin
-at the top or replace segments that are as they were read.
+Invariants: the segments of a chat cover ``1..top`` without overlap or gap, because each new segment
+must begin at the top or replace an unchanged segment.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Manifests:
     # Reads; all strongly consistent.
 
     async def get_top(self, chat: str) -> ArchiveTop:
-        """Return how far a chat is archived, and its restored ranges. Costs one Query."""
+        """Return the last archived position of a chat, and its restored ranges. One Query."""
         between = (_partition(chat), restored_ranges.RANGES_END)
         request = Span(DIRECTORY, _partition(chat), between=between).query(self._settings)
         top: Item | None = None
@@ -102,9 +103,9 @@ class Manifests:
         )
 
     async def list_from(self, chat: str, seq: int, limit: int) -> list[Segment]:
-        """Return the next segments, at most `limit`, that end at `seq` or later, by their last seq.
+        """Return at most `limit` segments that end at `seq` or later, ordered by last seq.
 
-        Returned as stored and not validated: segments may overlap.
+        They are not validated and may overlap.
         """
         between = (f"{_SEGMENT_PREFIX}{seq:020d}", "s$")  # '$' follows '#'
         request = Span(DIRECTORY, _partition(chat), between=between).query(self._settings)
@@ -126,14 +127,14 @@ class Manifests:
         return found
 
     async def find_at(self, chat: str, ts: int) -> Segment | None:
-        """Return the segment whose time range contains `ts`. Costs a Query of all its segments."""
+        """Return the segment whose time range contains `ts`. Reads all segments of the chat."""
         async for rows in self._iter_at(chat, ts, ts):
             if rows:
                 return _decode(rows[0])
         return None
 
     async def list_at(self, chat: str, from_ts: int, to_ts: int) -> list[Segment]:
-        """Return the segments that overlap ``[from_ts, to_ts]`` in time. Costs as `find_at`."""
+        """Return the segments that overlap ``[from_ts, to_ts]``. Reads all segments of the chat."""
         pages = self._iter_at(chat, from_ts, to_ts)
         return [_decode(row) async for rows in pages for row in rows]
 
@@ -148,7 +149,7 @@ class Manifests:
         return self._iter_pages(request)
 
     async def list_notes(self, chat: str) -> list[tuple[Segment, bool]]:
-        """Return the objects that are not part of a segment, and whether each is dead."""
+        """Return the notes of a chat, and whether each is dead."""
         span = Span(DIRECTORY, _partition(chat), prefix=_NOTE_PREFIX)
         request = {**span.query(self._settings), "ConsistentRead": True}
         return [
@@ -173,16 +174,17 @@ class Manifests:
         await self._client.call("put_item", {"TableName": self._table, "Item": row})
 
     async def commit(self, segment: Segment, replaced: Segment | None, top: ArchiveTop) -> None:
-        """Commit a segment whose object was noted; it replaces `replaced` if given.
+        """Commit a segment whose object has a note; it replaces `replaced` if given.
 
-        `top` and `replaced` are as they were read.
+        `top` and `replaced` must be unchanged since they were read.
 
         Guarantees:
             Atomic; a repeated call has no effect. The object of `replaced` gets a dead note.
 
         Raises:
             Conflict: the archive of the chat was changed concurrently.
-            Unavailable: the segment may be committed, or not.
+            CorruptData: the segment does not continue the archive.
+            Unavailable: the segment may or may not be committed.
         """
         begins = top.seq + 1 if replaced is None else replaced.first
         if segment.first != begins or segment.last < (replaced.last if replaced else begins):
@@ -247,7 +249,7 @@ class Manifests:
         return {"Put": put}
 
     async def mark_dead(self, segment: Segment) -> bool:
-        """Mark a noted object as dead; return False if it was committed or its note is deleted."""
+        """Mark a note as dead; return False if its object was committed or removed."""
         request = {
             "TableName": self._table,
             "Key": row_key(_partition(segment.chat), _note_sort(segment)),
@@ -270,7 +272,7 @@ class Manifests:
     # Chats with late changes.
 
     async def record_late(self, chat: str, at_ms: int) -> None:
-        """Record that an archived entry of the chat changes. Call this before the change."""
+        """Record a change of an archived entry. Call this before the change."""
         item = row_key(_LATE, f"{_LATE}#{chat}") | {Field.AT: {"N": str(at_ms)}}
         await self._client.call("put_item", {"TableName": self._table, "Item": item})
 
@@ -287,7 +289,7 @@ class Manifests:
         ]
 
     async def drop_late(self, late: LateChat) -> None:
-        """Delete the record of a late chat, unless another entry has changed since."""
+        """Delete the record of a late chat, unless another entry has changed in the meantime."""
         request = {
             "TableName": self._table,
             "Key": row_key(_LATE, f"{_LATE}#{late.chat}"),
@@ -347,7 +349,7 @@ class Manifests:
         return chats, answer.get("LastEvaluatedKey")
 
     async def record_due(self, chat: str, ts: int) -> None:
-        """Record that the chat is not due before messages sent at `ts` are old enough."""
+        """Record that the chat is not due until messages sent at `ts` are old enough."""
         request = {
             "TableName": self._table,
             "Key": row_key(chat_key(chat), chat_key(chat)),
@@ -393,11 +395,15 @@ def _decode(item: Item) -> Segment:
         )
     except (KeyError, ValueError) as exc:
         key = {name: item.get(name) for name in DIRECTORY.key.names}
-        raise CorruptData(f"directory: the row at {key} is not an archive row: {exc!r}") from exc
+        raise CorruptData(
+            f"table directory: the item at {key} is not an archive row: {exc!r}"
+        ) from exc
 
 
 def _number(item: Item, name: str) -> int:
     try:
         return int(item[name]["N"])
     except (KeyError, ValueError) as exc:
-        raise CorruptData(f"directory: an archive row lacks the integer {name}") from exc
+        raise CorruptData(
+            f"table directory: an archive row: attribute {name} is missing or not an integer"
+        ) from exc

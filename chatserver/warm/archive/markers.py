@@ -5,12 +5,12 @@ an id. A message that expires gets its marker when it is stored. An entry that w
 before it was stored gets its marker when the loss is detected:
 
     chatid S "<chat>#gone"  ts N  seq N  mid S  ref S  kind S  author S  ends N (if it expires)
-    sum S (of the tombstone that it stands for)
+    sum S (of the tombstone that it represents)
 
 A marker contains no message content. It has no `expires_at`, so it is kept, and neither `sender_id`
-nor `status_ts`, so no index contains it. It distinguishes a gap in a chat from a message that is
-not stored yet (promise P6), and is the lower bound of seq and ts after the newest messages of a
-chat have expired (promise P3).
+nor `status_ts`, so no index contains it. It distinguishes a removed message from one that is not
+stored yet (promise P6). If the newest messages of a chat have expired, their markers are the lower
+bound of new seqs and timestamps (promise P3).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def encode_marker(message: Message) -> Item:
 
 
 def lost_message(chat: str, seq: int, ts: int) -> Message:
-    """Return a placeholder for a message of which only the position is known."""
+    """Return a placeholder for a lost message, of which only the position remains."""
     name = f"lost-{seq}"
     return Message(seq, ts, chat, name, "-", name, LOST_KIND, "", deleted=True)
 
@@ -76,4 +76,4 @@ def decode_marker(item: Item) -> Message:
         )
     except (KeyError, ValueError) as exc:
         key = {name: item.get(name) for name in MESSAGES.key.names}
-        raise CorruptData(f"messages: the item at {key} is not a marker: {exc!r}") from exc
+        raise CorruptData(f"table messages: the item at {key} is not a marker: {exc!r}") from exc

@@ -6,11 +6,11 @@
 |        |              |                       | `ending` (optional)                           |
 | due    | `a#restored` | `a#restored#<chat>`   | `at`: when the chat's last range was added    |
 
-A range has one lifecycle: it is created, `done` rises to `last`, after `until` it is marked as
-*ending*, then it is deleted. The process that removes its items marks it as ending, on condition of
-the `until` that it read. An ending range cannot be extended, so no item is removed from a range
-that was just extended. The transaction that adds a range also writes the due record. The due record
-is deleted only if no range was added since, so no range is forgotten.
+A range is created, `done` rises to `last`, after `until` it is marked as *ending*, then it is
+deleted. The process that deletes its items first marks it as ending, if `until` has not changed. An
+ending range cannot be extended, so no item is deleted from a range that was just extended. The
+transaction that adds a range also writes the due record. The due record is deleted only if no range
+was added in the meantime, so no range is forgotten.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def decode_range(row: Item) -> Restored:
         )
     except (KeyError, ValueError) as exc:
         key = {name: row.get(name) for name in DIRECTORY.key.names}
-        raise CorruptData(f"directory: the row at {key} is not a restored range: {exc!r}") from exc
+        raise CorruptData(
+            f"table directory: the item at {key} is not a restored range: {exc!r}"
+        ) from exc
 
 
 class RestoredRows:
@@ -103,7 +105,7 @@ class RestoredRows:
         return wanted
 
     async def record_done(self, chat: str, held: Restored, done: int) -> None:
-        """Record up to which seq a range is restored.
+        """Record the seq up to which a range is restored.
 
         Raises:
             Conflict: the range is ending or deleted.
@@ -144,7 +146,7 @@ class RestoredRows:
         return True
 
     async def drop(self, chat: str, held: Restored) -> None:
-        """Delete a range whose items were removed. Idempotent; a new range is kept."""
+        """Delete a range whose items were deleted. Idempotent. A range created since is kept."""
         request = {
             "TableName": self._table,
             "Key": _key_of(chat, held),
@@ -170,7 +172,7 @@ class RestoredRows:
             request["ExclusiveStartKey"] = last
 
     async def delete_due(self, due: DueChat) -> None:
-        """Delete a chat's due record, unless a range was added since."""
+        """Delete a chat's due record, unless a range was added in the meantime."""
         request = {
             "TableName": self._table,
             "Key": row_key(_DUE, f"{_DUE}#{due.chat}"),
@@ -201,7 +203,7 @@ def _encode(held: Restored) -> Item:
 
 
 def _as_read(held: Restored, *, is_whole: bool = False) -> dict[str, Any]:
-    """Return the condition that `until` of a range is unchanged; `is_whole`: the whole range."""
+    """Return the condition that a range has the same `until`; if `is_whole`, also `done`."""
     names = {"#until": Field.UNTIL}
     values: Item = {":until": {"N": str(held.until)}}
     condition = "#until = :until"

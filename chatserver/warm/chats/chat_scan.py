@@ -17,8 +17,8 @@ async def iter_chats(
 ) -> AsyncIterator[list[ChatId]]:
     """Yield the chats of one of `parts` equal parts of the table, by page.
 
-    A page contains the chats within 1 MB of the table, a few thousand at most. Chats created during
-    the scan may be missing. Costs half a read unit per 4 KB of the table.
+    A page has the chats in 1 MB of the table, at most a few thousand. Chats created during the scan
+    may be missing. The scan costs half a read unit per 4 KB of the table.
     """
     request: dict[str, Any] = {
         "TableName": DIRECTORY.name_in(settings),

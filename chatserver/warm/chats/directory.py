@@ -4,15 +4,15 @@ Owns table `directory`; `chatserver.warm.chats.records` defines its items. A cha
 memberships share a partition, so one Query reads a whole chat. Index `by_member` inverts the keys
 and lists a user's chats.
 
-Creating a chat takes one transaction per `MEMBERS_IN_TRANSACTION` members. Each also writes the
-chat's item, on condition that it does not exist or is still being formed by the same request. Only
-the last one marks it as ready. Therefore:
+Creating a chat takes one transaction per `MEMBERS_IN_TRANSACTION` members. Each transaction also
+writes the chat's item, on the condition that it does not exist or is `forming` for the same
+request. The last transaction marks the item as ready. Therefore:
 
-- A chat exists for readers only once its item is ready, and is complete from then on.
-- A crash leaves a forming item. The same request can resume it and no other can: an id belongs to
+- Readers see a chat only when its item is ready; by then it is complete.
+- A crash leaves a forming item. Only a retry of the same request can complete it: an id belongs to
   one request forever.
 - Members are only written while the chat is forming, so a late retry cannot restore a member who
-  has left since or reset a read marker.
+  has left in the meantime, or reset a read marker.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
 from chatserver.warm.schema.tables import DIRECTORY, MEMBER_INDEX
 from chatserver.warm.schema.tables import DirectoryField as Field
 
-# Fewer than the 100 items that DynamoDB allows: a transaction of 100 delays every other request of
-# this process, and of a single-machine server, by about 50 ms.
+# DynamoDB allows 100 items, but a transaction of 100 delays all other requests of this process, and
+# of a single-machine server, by about 50 ms.
 MEMBERS_IN_TRANSACTION = 49
 PAUSE_S_MAX = 0.02  # between two transactions
 MEMBERS_READ_MAX = 100_000
@@ -52,7 +52,7 @@ _BETWEEN: Final[dict[Part, tuple[str, str] | None]] = {
 
 
 class Mark(NamedTuple):
-    """Read markers of a user in a chat: last read and last received seq; 0 leaves one unchanged."""
+    """A user's last read and last received seq in a chat; 0 leaves a marker unchanged."""
 
     chat: str
     user: str
@@ -78,11 +78,11 @@ class Directory:
     # Users.
 
     async def put_user_if_absent(self, user: str, name: str | None, now: float) -> User:
-        """Create a user unless it exists, and return the stored record.
+        """Create a user if it does not exist; return the stored record.
 
         Guarantees:
-            Idempotent: an existing user is not changed, whatever the name.
-            Cost: one write unit, also if the user exists; call `get_user` first on hot paths.
+            Idempotent: an existing user and its name are not changed.
+            Cost: one write unit, even if the user exists; call `get_user` first on hot paths.
         """
         wanted = User(user, name, int(now * 1000))
         request = {
@@ -130,7 +130,7 @@ class Directory:
     # Chats.
 
     async def create_direct(self, chat: str, user: str, other: str, now: float) -> Chat:
-        """Create the direct chat of two users, or return it; see `create_group`.
+        """Create the direct chat of two users, or return the existing one; see `create_group`.
 
         The chat is in the list of `user`; `list_direct` adds it to the list of `other`.
         """
@@ -160,12 +160,12 @@ class Directory:
         return [chat for chat, key in zip(chats, keys, strict=True) if key in found]
 
     async def list_direct(self, chat: str, user: str) -> bool:
-        """Add a direct chat to the list of one of its users; return False if it is not theirs.
+        """Add a direct chat to a user's list; return False if it is not a chat of that user.
 
         Idempotent.
 
         Raises:
-            Unavailable: it may be listed.
+            Unavailable: the chat may have been added.
         """
         key = records.chat_key(chat)
         put = {
@@ -191,7 +191,7 @@ class Directory:
     async def create_session_chat(
         self, chat: str, user: str, companion: str, name: str, now: float
     ) -> Chat:
-        """Create the chat of a session with a companion, or return it; see `create_group`."""
+        """Create the chat of a companion session, or return the existing one."""
         roles: dict[str, Role] = {user: "member", companion: "member"}
         made = Chat(chat, "companion", name, 1, int(now * 1000), count=len(roles))
         return await self._create(made, roles)
@@ -208,21 +208,21 @@ class Directory:
     ) -> Chat:
         """Create a group of `creator`, its owner, and `members`; return the stored record.
 
-        `invited` users are part of the request digest, so a retry is the same request after they
-        have accepted. With `first_change` it is a large chat from the start, and that is the change
-        to be propagated.
+        `invited` users are part of the request digest, so a retry after they have accepted is still
+        the same request. With `first_change`, the group is a large chat from the start, and
+        `first_change` is the change to propagate.
 
         Guarantees:
-            Idempotent: the same request returns the record of the first one, including its time.
-            Atomic: the group exists with all its members or not at all, wherever the process
-            crashes; the same request then completes it.
+            Idempotent: a retry returns the record of the first request, including its time.
+            Atomic: the group exists with all its members or not at all. After a crash, a retry
+            completes it.
             Cancellation: safe, like a crash.
-            Cost: one transaction for each 49 members, each followed by a pause of the same length,
-            at most 20 ms.
+            Cost: one transaction for each 49 members, with a pause of the same duration, at most
+            20 ms, between two of them.
 
         Raises:
             Conflict: the id belongs to another request with another kind, name or membership.
-            BadRequest: there would be more than 256 members.
+            BadRequest: the group would have more than `MEMBERS_MAX` members.
         """
         roles: dict[str, Role] = dict.fromkeys(members, "member")
         roles[creator] = "owner"
@@ -293,7 +293,7 @@ class Directory:
         return {"Put": put}
 
     async def _existing(self, chat: str, origin: str, stored: Item | None) -> Chat:
-        """Return the existing chat if it was created by the same request."""
+        """Return the existing chat if the same request created it. Raises Conflict, Unavailable."""
         key = records.chat_key(chat)
         row = stored or await self._find_row(key, key)
         if row is None:
@@ -321,14 +321,14 @@ class Directory:
         """Return a chat and all its members, by id. Strongly consistent.
 
         Guarantees:
-            Cost: one read unit for about 40 members, in pages of 1 MB.
+            Cost: one read unit for about 40 members, one Query for each MB.
 
         Raises:
             NotFound: the chat does not exist.
-            CorruptData: it has more members than any chat may have.
+            CorruptData: the chat has more than `MEMBERS_READ_MAX` members.
         """
         key = records.chat_key(chat)
-        # The chat's own item sorts before its members' and so comes first.
+        # The chat's own item sorts before the items of its members.
         span = Span(DIRECTORY, key, between=(key, records.AFTER_MEMBERS))
         request: dict[str, Any] = {**span.query(self._settings), "ConsistentRead": True}
         rows: list[Item] = []
@@ -350,13 +350,13 @@ class Directory:
     async def list_memberships(
         self, user: str, *, limit: int, start: Token | None = None, part: Part = "all"
     ) -> Page[Membership]:
-        """Return a page of a user's chats by chat id; companion `sessions` are newest first.
+        """Return a page of a user's chats, ordered by chat id.
 
-        `part` selects companion sessions only, or all `others`.
+        `part` selects companion `sessions`, newest first, or the `others`.
 
         Guarantees:
-            Chats and markers are read with strong consistency; the list of chats is not: a chat
-            created a moment ago may be missing.
+            Chats and markers are strongly consistent. The list of chats is eventually consistent: a
+            chat created a moment ago may be missing.
             Cost: one Query of the index, and one BatchGetItem for each 50 chats.
         """
         span = Span(DIRECTORY, records.member_key(user), MEMBER_INDEX, _BETWEEN[part])
@@ -389,11 +389,11 @@ class Directory:
 
         Guarantees:
             A marker never moves back, even with concurrent writers; repeats have no effect.
-            Markers of non-members are dropped. Membership of a direct chat does not end: a marker
-            that arrives before the user's item creates it.
+            Markers of non-members are dropped. In a direct chat, the user's item is created if it
+            does not exist yet, because the membership never ends.
             Cancellation: safe; some markers may have moved.
-            Cost: one UpdateItem per marker, two if another writer was ahead in one of the two
-            values.
+            Cost: one UpdateItem per `Mark`, two if another writer has advanced one of its values
+            further.
 
         Raises:
             Unavailable: some markers may not have moved.
@@ -452,13 +452,13 @@ class Directory:
     async def add_hidden(self, chat: str, user: str, seqs: Collection[int]) -> None:
         """Add messages that a current or former member deleted for themselves.
 
-        Ignored for a user who never was a member.
+        The call has no effect for a user who was never a member.
 
         Guarantees:
             Idempotent, and independent of order.
 
         Raises:
-            Unavailable: they may be added, or not.
+            Unavailable: the messages may or may not be added.
         """
         member = records.row_key(records.chat_key(chat), records.member_key(user))
         if await self._add_hidden(member, seqs):
@@ -471,7 +471,7 @@ class Directory:
             await self._add_hidden(member, seqs)
 
     async def _add_hidden(self, row: Item, seqs: Collection[int]) -> bool:
-        """Add to the item; return False if it does not exist."""
+        """Add seqs to an item; return False if the item does not exist."""
         request = {
             "TableName": self._table,
             "Key": row,

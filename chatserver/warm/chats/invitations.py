@@ -5,8 +5,8 @@
 | `Invitation` | `u#<user>` | `invitation#<chat>`   | `author created role name? state expires_at` |
 | `Trust`      | `u#<user>` | `trust#<inviter>`     | `created`                                    |
 
-A declined invitation is kept until it expires, so that it cannot be sent again at once. Accepting
-an invitation makes its author trusted: they may add the user to groups from then on.
+A declined invitation is kept until it expires, so that it cannot be sent again immediately. If a
+user accepts an invitation, its author becomes trusted and may add the user to other groups.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def decode_invitation(item: Item) -> Invitation:
             cast(State, item[Field.STATE]["S"]),
         )
     except (KeyError, ValueError) as exc:
-        raise CorruptData(f"directory: {item.get(Field.PK)} has a bad invitation") from exc
+        raise CorruptData(
+            f"table directory: {item.get(Field.PK)} has an invalid invitation"
+        ) from exc
 
 
 class InvitationRows:
@@ -77,7 +79,7 @@ class InvitationRows:
     async def list_for(
         self, user: str, after: str | None, limit: int, now_s: float
     ) -> list[Invitation]:
-        """Return a user's invitations by chat id after `after`, including declined ones.
+        """Return a user's invitations, also declined ones, by chat id, starting after `after`.
 
         Strongly consistent.
         """
@@ -133,7 +135,7 @@ class InvitationRows:
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
     async def trust(self, user: str, inviter: str, now_s: float) -> None:
-        """Trust `inviter`: they may add `user` to groups from now on. Idempotent."""
+        """Record that `user` trusts `inviter` to add them to groups. Idempotent."""
         item = row_key(user_key(user), TRUST_PREFIX + inviter)
         item[Field.CREATED] = {"N": str(int(now_s * 1000))}
         await self._client.call("put_item", {"TableName": self._table, "Item": item})

@@ -3,17 +3,17 @@
 | record | table       | partition      | sort     | attributes                            |
 |--------|-------------|----------------|----------|---------------------------------------|
 | hold   | `directory` | `c#<chat>`     | `on_hold`| `reason author created state`         |
-| line   | `directory` | `holds`        | `<chat>` | none: exists as long as the hold      |
+| line   | `directory` | `holds`        | `<chat>` | none: lists a chat under a hold       |
 | copy   | `messages`  | `<chat>#held`  | `ts`     | `seq` and `copy`: the message, JSON;  |
 |        |             |                |          | `body`: if it is long                 |
 
 Members see no effect of a hold. A message version that is about to lose its body (deleted, edited,
-erased or expiring) is copied first, at the ts of the message or of the edit that created the
-version. A copy has none of the attributes of indexes and TTL, so it is kept, and only these
-functions read it.
+erased or expiring) is copied first. The copy has the ts of the message, or of the edit that created
+the version. It has no attributes of indexes or TTL, so it does not expire, and only this module
+reads it.
 
-Invariants: a chat is held from the return of `put` until `end`. The copy of a version is written
-before the version is removed.
+Invariants: a chat is under a hold from the return of `put` until `end`. The copy of a version is
+written before the version is removed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ INLINE_CHARS_MAX: Final = 16_384
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Hold:
-    """A legal hold on a chat. While `starting`, expiring messages are still being copied."""
+    """A legal hold on a chat. In state `starting`, expiring messages are still being copied."""
 
     chat: str
     reason: str
@@ -60,19 +60,19 @@ def _key(chat: str) -> Item:
 def encode_copy(version: Message) -> Item:
     """Return the copy of a message version.
 
-    A long body is a separate attribute: encoded as JSON it might double in size and exceed the item
+    A long body is a separate attribute, because JSON could double its size and exceed the item size
     limit.
     """
-    apart: Item = {}
+    long_body: Item = {}
     if len(version.body) > INLINE_CHARS_MAX:
-        apart = {MessageField.BODY: {"S": version.body}}
-    return apart | {
+        long_body = {MessageField.BODY: {"S": version.body}}
+    return long_body | {
         MessageField.CHAT: {"S": version.chat + _SUFFIX},
         MessageField.TS: {"N": str(version.edited_ts or version.ts)},
         MessageField.SEQ: {"N": str(version.seq)},
         MessageField.COPY: {
             "S": codec.encode(
-                msgspec.structs.replace(version, body="") if apart else version
+                msgspec.structs.replace(version, body="") if long_body else version
             ).decode()
         },
     }
@@ -83,7 +83,7 @@ def _decode_copy(item: Item) -> Message:
         copy = codec.decode_message(item[MessageField.COPY]["S"].encode())
     except (KeyError, ValueError) as exc:
         key = {name: item.get(name) for name in MESSAGES.key.names}
-        raise CorruptData(f"messages: the item at {key} is not a copy: {exc!r}") from exc
+        raise CorruptData(f"table messages: the item at {key} is not a copy: {exc!r}") from exc
     if MessageField.BODY in item:
         return msgspec.structs.replace(copy, body=item[MessageField.BODY]["S"])
     return copy
@@ -99,10 +99,10 @@ class Holds:
         self._messages = MESSAGES.name_in(settings)
 
     async def put(self, chat: str, reason: str, by: str, now: float) -> Hold:
-        """Put a chat under a legal hold; return its hold, which may be an existing one.
+        """Put a chat under a legal hold; return the new or existing hold.
 
         Guarantees:
-            After the return, no message version of the chat is lost without a copy, except by a
+            From the return on, every message version is copied before it is lost, except by a
             change that was being written at that moment.
             Idempotent. A hold that was ending starts again.
         """
@@ -129,7 +129,7 @@ class Holds:
         return hold
 
     async def end(self, chat: str) -> None:
-        """End a hold: keep no further copies and remove the existing ones. Idempotent.
+        """End a hold: make no further copies, and have the existing ones removed. Idempotent.
 
         Raises:
             NotFound: there is no hold.
@@ -150,7 +150,7 @@ class Holds:
             return Hold(chat, item[Field.REASON]["S"], item[Field.AUTHOR]["S"], since, state)
         except (KeyError, ValueError) as exc:
             raise CorruptData(
-                f"directory: the legal hold of {chat} is not readable: {exc!r}"
+                f"table directory: the legal hold of {chat} is invalid: {exc!r}"
             ) from exc
 
     async def get(self, chat: str) -> Hold:
@@ -213,7 +213,7 @@ class Holds:
         """Copy message versions that are about to lose their body.
 
         Guarantees:
-            All are copied when this returns. Idempotent: each version has its own key.
+            All versions are copied on return. Idempotent: each version has its own key.
         """
         copies = {(each.chat, each.edited_ts or each.ts): encode_copy(each) for each in versions}
         unique = list(copies.values())

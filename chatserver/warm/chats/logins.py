@@ -1,15 +1,15 @@
-"""DynamoDB rows of users and their logins, in table `directory`.
+"""Users' logins, bans and token revocations, in table `directory`.
 
 | record  | `PK`       | `SK`             | attributes                                            |
 |---------|------------|------------------|-------------------------------------------------------|
 | `Login` | `u#<user>` | `device#<login>` | `name? created seen seed generation rotated ended?    |
 |         |            |                  | expires_at`                                           |
 
-A login is a device that logged in, and its chain of refresh tokens. The tokens are not stored
+A login is a device that logged in, with its chain of refresh tokens, which are not stored
 (`chatserver.auth.refresh_tokens`). The row of an ended login is kept, without its seed, until the
-last of its tokens expires: if Redis loses its revocation marks, they are restored from it.
+last of its tokens expires: if Redis loses its revocation marks, they are restored from the rows.
 
-Invariant: `generation` rises by one with each token issued; a conditional write ensures this.
+Invariant: a conditional write increments `generation` with each token issued.
 """
 
 from __future__ import annotations
@@ -65,23 +65,23 @@ def decode_login(item: Item) -> Login:
 
 
 class LoginRows:
-    """Reads and writes the rows. Times are in milliseconds since 1970 unless named otherwise."""
+    """Repository of logins. Times are in milliseconds since 1970 unless documented otherwise."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._client = client
         self._table = DIRECTORY.name_in(settings)
 
-    # users
+    # Users.
 
     async def find_user(self, user: str) -> User | None:
-        """Return a user. Consistent."""
+        """Return a user. Strongly consistent."""
         item = await self._find(user, records.user_key(user))
         return None if item is None else User.decode(item)
 
     async def put_standing(
         self, user: str, *, before: int | None = None, banned_ms: int | None = None
     ) -> None:
-        """Record the time up to which tokens without a login are revoked, or the time of a ban.
+        """Record the time `before` which tokens without a login are revoked, or the time of a ban.
 
         Raises:
             NotFound: the user does not exist.
@@ -98,7 +98,7 @@ class LoginRows:
         gone = {Field.BANNED: None}
         await self._update(user, records.user_key(user), gone, what=f"user {user}")
 
-    # logins
+    # Logins.
 
     async def create_login(self, login: Login) -> bool:
         """Store a new login; return False if its id exists. Idempotent by its seed."""
@@ -116,12 +116,12 @@ class LoginRows:
         return True
 
     async def find_login(self, user: str, login: str) -> Login | None:
-        """Return a login, ended or not. Consistent."""
+        """Return a login, ended or not. Strongly consistent."""
         item = await self._find(user, LOGIN_PREFIX + login)
         return None if item is None else decode_login(item)
 
     async def list_logins(self, user: str) -> list[Login]:
-        """Return all logins of a user whose rows exist, including ended ones. Consistent.
+        """Return all stored logins of a user, including ended ones. Strongly consistent.
 
         Raises:
             CorruptData: the user has more than `LOGINS_READ_MAX` logins.
@@ -149,9 +149,9 @@ class LoginRows:
                 request["ExclusiveStartKey"] = last
 
     async def rotate(self, login: Login, now_ms: int, expires_at: int) -> bool:
-        """Record that the next refresh token was issued; return False if another request was first.
+        """Record that the next refresh token was issued; return False if another request did.
 
-        A retry after a lost response also returns False: read the login again.
+        A retry after a lost response also returns False; read the login again.
         """
         request = {
             "TableName": self._table,
@@ -243,7 +243,7 @@ class LoginRows:
 def make_update(
     table: str, partition: str, sort: str, changes: Mapping[str, str | int | None]
 ) -> dict[str, Any]:
-    """Return the update of a row, on the condition that its user exists and is not erased."""
+    """Return the update of a row, with the condition that its user exists and is not erased."""
     sets = {name: value for name, value in changes.items() if value is not None}
     gone = [name for name, value in changes.items() if value is None]
     parts = []

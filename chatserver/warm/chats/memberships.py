@@ -1,12 +1,14 @@
 """Changes to a chat's membership and settings, in table `directory`.
 
-The chat's item has a `version` that rises with each change. Each change writes it in the same
-transaction as the member items, on condition that it has not changed. So a decision based on items
-that were read after the chat's own is either still valid when it is written, or nothing is written.
+The chat's item has a `version` that rises with each change. A change writes the chat's item and the
+member items in one transaction, on the condition that `version` is unchanged. So if the items were
+read after the chat's item, either they are still current when the change is written, or nothing is
+written.
+
 Invariant: `members` is the number of members.
 
-The chat's item keeps the change (`change`) until the hot tier has it, so that another process can
-complete it after a crash.
+The chat's item stores the change (`change`) until it is applied in Redis, so that another process
+can complete it after a crash.
 """
 
 from __future__ import annotations
@@ -31,12 +33,12 @@ from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
 
-CHANGED_MAX: Final = 99  # members per change: a transaction takes 100 actions
+CHANGED_MAX: Final = 99  # members per change: a transaction has at most 100 actions
 _FIXES_IN_FLIGHT_MAX = 16
 
 
 class Memberships:
-    """Repository of membership changes and the data that they depend on."""
+    """Repository of memberships and their changes."""
 
     def __init__(self, client: DynamoClient, settings: Warm, clock: Clock | None = None) -> None:
         self._client = client
@@ -54,8 +56,8 @@ class Memberships:
         """Return a chat, and the members among `users`.
 
         Guarantees:
-            Order: the members are read after the chat, so they are of its version or a later one. A
-            successful `commit` on that version proves that they were of that version.
+            Order: the members are read after the chat, so they have its version or a later one. If
+            `commit` succeeds for the chat's version, they had that version.
 
         Raises:
             NotFound: the chat does not exist.
@@ -69,13 +71,13 @@ class Memberships:
         return row, {member.user: member for member in found}
 
     async def list_seniority(self, chat: str) -> list[tuple[str, Role]]:
-        """Return all members of a chat and their roles, in order of joining."""
+        """Return all members of a chat and their roles, ordered by join time."""
         members = await self._directory.list_members(chat)
         members.sort(key=lambda member: (member.joined, member.user))
         return [(member.user, member.role) for member in members]
 
     async def list_first(self, chat: str, limit: int) -> tuple[Chat, list[Member]]:
-        """Return a chat and its first members by id, at most `limit`, in one read.
+        """Return a chat and its first `limit` members by id, with one Query.
 
         Strongly consistent.
 
@@ -93,14 +95,14 @@ class Memberships:
         return chat_row, records.with_unlisted(chat_row, listed)[:limit]
 
     async def list_after(self, chat: str, after: str | None, limit: int) -> list[Member]:
-        """Return members of a chat by id, after `after`. Strongly consistent."""
+        """Return members of a chat by id, starting after `after`. Strongly consistent."""
         if chat.startswith(DIRECT_PREFIX):
             _, both = await self.list_first(chat, 2)
             return [member for member in both if member.user > (after or "")][:limit]
         key = records.chat_key(chat)
         first = records.MEMBER_PREFIX if after is None else records.member_key(after)
         span = Span(DIRECTORY, key, between=(first, records.AFTER_MEMBERS))
-        # One more: bounds are inclusive, and `after` itself is dropped.
+        # Read one more, because bounds are inclusive and `after` itself is dropped.
         request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit + 1}
         rows: list[Item] = (await self._client.call("query", request))["Items"]
         members = [Member.decode(row) for row in rows if row[Field.SK]["S"] != first]
@@ -118,7 +120,7 @@ class Memberships:
         return {moderation.Ban.decode(item).user for item in items}
 
     async def list_former(self, chat: str, users: Collection[str]) -> dict[str, FormerMember]:
-        """Return the former memberships of the users that left the chat. Strongly consistent."""
+        """Return the former memberships of those users who left. Strongly consistent."""
         keys = [records.left_key(chat, user) for user in users]
         items = await get_items(self._client, self._table, keys)
         return dict(map(records.decode_former, items))
@@ -134,13 +136,13 @@ class Memberships:
         return () if row is None else Member.decode(row).periods
 
     async def find_spans(self, user: str, chats: Collection[str]) -> dict[str, tuple[int, Periods]]:
-        """Return the readable range of each of `chats` that a user is a member of.
+        """Return the readable range of each of `chats` of which the user is a member.
 
         A range is the first readable seq and the earlier membership periods.
 
         Guarantees:
             Strongly consistent.
-            Cost: one BatchGetItem for 50 chats.
+            Cost: one BatchGetItem for each 50 chats.
         """
         keys: list[Item] = []
         for key in map(records.chat_key, set(chats)):
@@ -177,15 +179,15 @@ class Memberships:
         former: Mapping[str, FormerMember] | None = None,
         unstored: str = "",
     ) -> Chat | None:
-        """Write a change of `chat`, as it was read; return None if another change was first.
+        """Write a change of `chat`; return None if it has changed since it was read.
 
-        `added` are new members, with the lowest chat seq at which they join. `roles` are new roles
-        of members. `removed` are members to remove. `settings` are name, joining, history, slow_s
-        and retention_s. `muted` maps members to the end of their mute, or None to unmute. `banned`
-        maps banned users to the user who bans. `former` has the former memberships of removed
-        members, and those with which returning members begin. `large` is the version at which the
-        chat became a large one, or 0. `unstored` are the changes, including this one, that the item
-        keeps until they are stored.
+        `added` maps new members to their role and the lowest chat seq at which they join. `roles`
+        maps members to new roles. `settings` may have name, joining, history, slow_s and
+        retention_s. `muted` maps members to the end of their mute, or None to unmute. `banned` maps
+        banned users to the user who bans them. `former` maps removed members to the former
+        memberships to store, and rejoining members to those to restore. `large` is the version at
+        which the chat became large, or 0. `unstored` has the changes, including this one, that are
+        not stored as entries yet.
 
         Guarantees:
             Atomic. A retry after a lost response is detected and returns the same result.
@@ -216,10 +218,9 @@ class Memberships:
         return after
 
     async def set_retention(self, chat: str, retention_s: int) -> bool:
-        """Set the message lifetime of a direct chat; return False if it is unchanged.
+        """Set the message lifetime of a direct chat.
 
-        Raises:
-            NotFound: there is no such direct chat.
+        Return False if it is unchanged or the direct chat does not exist.
         """
         key = records.chat_key(chat)
         request = {
@@ -343,10 +344,10 @@ class Memberships:
     # After a commit.
 
     async def fix_joined(self, chat: str, joined: Sequence[tuple[str, int]]) -> None:
-        """Set the chat seqs at which members joined, once they are known.
+        """Set the seqs at which members joined, after the join entries have been written.
 
         Guarantees:
-            Idempotent; a value only rises, and users who are no longer members are skipped.
+            Idempotent. A value never decreases. Users who are no longer members are skipped.
         """
         for at in range(0, len(joined), _FIXES_IN_FLIGHT_MAX):
             batch = joined[at : at + _FIXES_IN_FLIGHT_MAX]
@@ -371,9 +372,9 @@ class Memberships:
     async def fix_left(
         self, chat: str, user: str, mid: str, seq: int, joined: int | None = None
     ) -> None:
-        """Set the chat seq at which entry `mid` ended a membership, once it is known.
+        """Set the seq at which entry `mid` ended a membership, after the entry has been written.
 
-        `joined` is the seq at which it began; None keeps the stored value. The end of a later
+        `joined` is the seq at which the membership began; None keeps the stored value. A later
         membership of the user is not changed. Idempotent.
         """
         names = {"#left": Field.LEFT, "#mid": Field.MID}
@@ -397,7 +398,7 @@ class Memberships:
             return
 
     async def set_joined(self, chat: str, version: int, joined: Mapping[UserId, Seq]) -> bool:
-        """Set the chat seqs at which members joined; return False if `version` is outdated.
+        """Set the seqs at which members joined; return False if `version` is outdated.
 
         Guarantees:
             Idempotent; users who are no longer members are skipped.
@@ -439,13 +440,13 @@ class Memberships:
         return [{"ConditionCheck": check}, {"Update": update}]
 
     async def put_unstored(self, chat: str, version: int, unstored: str) -> None:
-        """Store the changes that are not stored as entries yet. Condition as `clear_change`."""
+        """Replace the changes that are not stored as entries, unless the version has changed."""
         await self._set_unless_changed(
             chat, version, "SET #name = :text", Field.UNSTORED, {":text": {"S": unstored}}
         )
 
     async def clear_change(self, chat: str, version: int) -> None:
-        """Record that the hot tier has the change to `version`; no effect after another change."""
+        """Record that the change to `version` is applied in Redis, unless the version changed."""
         await self._set_unless_changed(chat, version, "REMOVE #name", Field.CHANGE, {})
 
     async def _set_unless_changed(
@@ -467,7 +468,7 @@ class Memberships:
 
 
 def _hides_still(hidden: Sequence[int]) -> dict[str, Any]:
-    """Return the condition that the hidden messages are unchanged, so that none is lost."""
+    """Return the condition that a member's hidden messages are unchanged, so none is lost."""
     names = {"#hidden": Field.HIDDEN}
     if not hidden:
         return {

@@ -6,13 +6,13 @@
 | `Ban`    | `c#<chat>`  | `ban#<user>`               | `created author`                        |
 | `Report` | `c#<chat>`  | `report#<seq>#<reporter>`  | `created reason? state`                 |
 |          |             |                            | `resolved_by? expires_at?`              |
-| link     | `u#<user>`  | `reported#<chat>#<seq>`    | none: finds the reporter's reports      |
-| line     | `reports`   | `<created>#<chat>#<seq>#…` | none: exists while the report is open   |
+| link     | `u#<user>`  | `reported#<chat>#<seq>`    | none: lists a user's reports            |
+| line     | `reports`   | `<created>#<chat>#<seq>#…` | none: lists an open report              |
 
-A direct chat's item also lists the users who block the other one (`blocked`), and its `version`
-rises with each change. So loading the chat into the hot tier takes one item, and stale reads are
-detected. In keys, `seq` and `created` have a fixed width, so that they sort numerically. Index
-`by_member` inverts the keys and so lists the users who block a user.
+The item of a direct chat also lists which of its two users block the other one (`blocked`), and its
+`version` rises with each change of the list. So one item is enough to load the chat into Redis, and
+stale reads are detected. In keys, `seq` and `created` have a fixed width, so that they sort
+numerically. Index `by_member` inverts the keys and lists the users who block a user.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OPEN_REPORTS: Final = "reports"
 OPEN: Final = "open"
 RESOLVED: Final = "resolved"
 KEEP_RESOLVED_S: Final = 90 * 86_400
-BLOCKED_BY_MAX: Final = 5_000  # limit on a user's blockers that the hot tier loads
+BLOCKED_BY_MAX: Final = 5_000  # blockers of a user that are loaded into Redis
 
 
 def block_key(other: str) -> str:
@@ -52,7 +52,7 @@ def ban_key(user: str) -> str:
 
 
 class Block(NamedTuple):
-    """A user blocked by another one since a time (ms)."""
+    """A blocked user, and the time of the block in ms."""
 
     user: str
     since: int
@@ -87,9 +87,7 @@ class Ban:
                 int(item[Field.CREATED]["N"]),
             )
         except (KeyError, ValueError) as exc:
-            raise CorruptData(
-                f"directory: {item.get(Field.PK)} has a row that is not a ban"
-            ) from exc
+            raise CorruptData(f"table directory: {item.get(Field.PK)} has an invalid ban") from exc
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -150,7 +148,7 @@ class Report:
             )
         except (KeyError, ValueError) as exc:
             where = item.get(Field.PK)
-            raise CorruptData(f"directory: {where} has a row that is not a report") from exc
+            raise CorruptData(f"table directory: {where} has an invalid report") from exc
 
 
 class Moderation:
@@ -164,7 +162,7 @@ class Moderation:
     # Blocks.
 
     async def put_block(self, user: str, other: str, now: float) -> None:
-        """Block `other` for `user`; an existing block is kept unchanged."""
+        """Record that `user` blocks `other`. Idempotent: an existing block keeps its time."""
         item: Item = self._block_row(user, other) | {Field.CREATED: {"N": str(int(now * 1000))}}
         request = {
             "TableName": self._table,
@@ -232,7 +230,7 @@ class Moderation:
         return [item[Field.PK]["S"].removeprefix("u#") for item in items]
 
     async def list_blocks(self, user: str, after: str | None, limit: int) -> list[Block]:
-        """Return the users that a user blocks, by id after `after`. Strongly consistent."""
+        """Return the users that a user blocks, by id, after `after`. Strongly consistent."""
         span = Span(DIRECTORY, f"u#{user}", between=(_above(BLOCK_PREFIX, after), AFTER_BLOCKS))
         return [
             Block(
@@ -263,7 +261,7 @@ class Moderation:
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
     async def list_bans(self, chat: str, after: str | None, limit: int) -> list[Ban]:
-        """Return the bans of a chat, by user id after `after`. Strongly consistent."""
+        """Return the bans of a chat, by user id, starting after `after`. Strongly consistent."""
         span = Span(DIRECTORY, f"c#{chat}", between=(_above(BAN_PREFIX, after), AFTER_BANS))
         return [Ban.decode(row) for row in await self._query(span, limit)]
 
@@ -342,7 +340,7 @@ class Moderation:
         if after is not None:
             low, high = ("0", after) if is_newest_first else (f"{after}!", ":")
         span = Span(DIRECTORY, OPEN_REPORTS, between=(low, high))
-        # Bounds are inclusive: with newest first, the item at the cursor is read again and dropped.
+        # Bounds are inclusive: newest first, the item at the cursor is read again and dropped.
         more = 1 if is_newest_first and after is not None else 0
         rows = await self._query(span, limit + more, is_newest_first=is_newest_first)
         places = [place for row in rows if (place := row[Field.SK]["S"]) != after][:limit]
@@ -372,5 +370,5 @@ class Moderation:
 
 
 def _above(prefix: str, after: str | None) -> str:
-    """Return a sort key right above `after`: '!' sorts below all characters of an id."""
+    """Return a sort key right after `after`: '!' sorts before all characters of an id."""
     return prefix if after is None else f"{prefix}{after}!"

@@ -13,8 +13,8 @@
 | Member`  |             |              | muted_until? periods?`                        |
 
 Ids contain no ``#``, so no two records share a key. The items of a user and of a chat repeat the
-`PK` as `SK`: index `by_member` inverts the keys, and a common `SK` would put all of them into one
-partition there.
+`PK` as `SK`: index `by_member` inverts the keys, so a constant `SK` would put all of them into one
+partition of the index.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FORMING = "forming"  # its member items are being written; readers treat the cha
 READY = "ready"
 
 MEMBER_PREFIX = "m#"
-LEFT_PREFIX = "left#"  # item of a user: a chat that they left
+LEFT_PREFIX = "left#"  # a user's item for a chat that they left
 AFTER_MEMBERS = "m$"  # '$' follows '#': greater than all member keys, and not itself a key
 
 
@@ -73,7 +73,7 @@ class User:
     created_ms: int
     about: str | None = None
     banned_ms: int | None = None
-    before: int = 0  # tokens without a login that were issued up to then (s) are invalid
+    before: int = 0  # tokens without a login issued up to this time (s) are invalid
     erased_ms: int | None = None  # the user is erased; the item reserves the id
 
     def encode(self) -> Item:
@@ -102,12 +102,12 @@ class User:
 class Chat:
     """A chat. `version` counts the changes of its membership and settings, from 1.
 
-    `change` is the last change until the hot tier has it; see
-    `chatserver.service.membership.service`. `unstored` are the latest changes whose entries may not
-    be stored yet. `count` is the number of members; items older than membership changes do not have
-    it. `large` is the version at which the chat became a large chat (without inboxes), or 0.
-    `users` are both users of a direct chat: one who has not opened it has no `Member` item before
-    the first message.
+    `change` is the last change, until it is applied in Redis; see
+    `chatserver.service.membership.service`. `unstored` has the latest changes whose entries may not
+    be stored yet. `count` is the number of members; items of the first releases lack it. `large` is
+    the version at which the chat became a large chat (without inboxes), or 0. `users` are both
+    users of a direct chat; a user who has not opened it has no `Member` item before the first
+    message.
     """
 
     chat: str
@@ -152,7 +152,7 @@ class Chat:
         """Return the chat of an item. Raises CorruptData."""
         kind = _text(item, Field.KIND)
         if kind not in {"direct", "group", "companion"}:
-            raise CorruptData(f"directory: chat {item.get(Field.PK)} has the unknown kind {kind!r}")
+            raise CorruptData(f"table directory: {_where(item)} has the unknown kind {kind!r}")
         return cls(
             chat=_id_of(item, Field.PK, "c#"),
             kind=cast(ChatKind, kind),
@@ -174,7 +174,7 @@ class Chat:
 
 
 def is_ready(item: Item) -> bool:
-    """Return whether the chat of an item is complete, rather than being created."""
+    """Return whether a chat is complete; False while it is being created."""
     return _text(item, Field.STATE) == READY
 
 
@@ -194,9 +194,9 @@ def describe_origin(kind: ChatKind, name: str | None, roles: Mapping[str, Role])
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Member:
-    """A user in a chat, with the chat seqs at which they joined and up to which they read.
+    """A user in a chat. `joined`, `read` and `received` are seqs of the chat.
 
-    `hidden` are the seqs of messages the user deleted for themselves; `periods` are earlier
+    `hidden` has the seqs of messages that the user deleted for themselves; `periods` has earlier
     memberships.
     """
 
@@ -207,7 +207,7 @@ class Member:
     read: int = 0
     received: int = 0
     hidden: tuple[int, ...] = ()
-    muted_until: int | None = None  # seconds since 1970, 0 means forever; None: may write
+    muted_until: int | None = None  # seconds since 1970, 0 means forever; None: not muted
     quiet_until: int | None = None  # ms since 1970: push notifications are muted until then
     periods: Periods = ()
 
@@ -225,9 +225,7 @@ class Member:
         """Return the member of an item. Raises CorruptData."""
         role = _text(item, Field.ROLE)
         if role not in {"owner", "admin", "member"}:
-            raise CorruptData(
-                f"directory: member {item.get(Field.SK)} has the unknown role {role!r}"
-            )
+            raise CorruptData(f"table directory: {_where(item)} has the unknown role {role!r}")
         return cls(
             chat=_id_of(item, Field.PK, "c#"),
             user=_id_of(item, Field.SK, MEMBER_PREFIX),
@@ -272,7 +270,7 @@ def decode_former(item: Item) -> tuple[str, FormerMember]:
 
 
 def _encode_kept(kept: Member | FormerMember) -> Item:
-    """Return the attributes kept when a membership ends and begins again."""
+    """Return the attributes that a member keeps after leaving and rejoining."""
     item: Item = {}
     if kept.hidden:
         item[Field.HIDDEN] = {"NS": [str(seq) for seq in kept.hidden]}
@@ -293,11 +291,11 @@ def _periods_of(item: Item) -> Periods:
     try:
         return parse_periods(_text(item, Field.PERIODS)) if Field.PERIODS in item else ()
     except ValueError as exc:
-        raise CorruptData(f"directory: {_where(item)} has malformed periods") from exc
+        raise CorruptData(f"table directory: {_where(item)} has invalid periods") from exc
 
 
 def with_unlisted(chat: Chat, members: list[Member]) -> list[Member]:
-    """Return all members of a chat by id, adding users without a `Member` item to `members`."""
+    """Return `members` and the chat's users without a `Member` item, sorted by id."""
     listed = {member.user for member in members}
     unlisted = [Member(chat.chat, user, "member") for user in chat.users if user not in listed]
     return sorted([*members, *unlisted], key=lambda member: member.user) if unlisted else members
@@ -307,7 +305,9 @@ def _text(item: Item, name: str) -> str:
     try:
         text: str = item[name]["S"]
     except KeyError as exc:
-        raise CorruptData(f"directory: {_where(item)} lacks the string {name}") from exc
+        raise CorruptData(
+            f"table directory: {_where(item)}: attribute {name} is missing or not a string"
+        ) from exc
     return text
 
 
@@ -323,13 +323,15 @@ def _number(item: Item, name: str) -> int:
     try:
         return int(item[name]["N"])
     except (KeyError, ValueError) as exc:
-        raise CorruptData(f"directory: {_where(item)} lacks the integer {name}") from exc
+        raise CorruptData(
+            f"table directory: {_where(item)}: attribute {name} is missing or not an integer"
+        ) from exc
 
 
 def _id_of(item: Item, name: str, prefix: str) -> str:
     text = _text(item, name)
     if not text.startswith(prefix):
-        raise CorruptData(f"directory: {_where(item)}: {name} does not begin with {prefix}")
+        raise CorruptData(f"table directory: {_where(item)}: {name} does not begin with {prefix}")
     return text.removeprefix(prefix)
 
 

@@ -1,5 +1,5 @@
 """DynamoDB access: client, batches, paging, metering and tenant isolation.
 
-Start with `client` (one call: deadline, retries, error translation), then `paging` (bounded pages
-of a Query) and `batches` (BatchWriteItem and BatchGetItem).
+To read the code, start with `client` (one call: deadline, retries, error translation), then
+`paging` (bounded pages of a Query) and `batches` (BatchWriteItem and BatchGetItem).
 """

@@ -1,7 +1,7 @@
 """BatchWriteItem and BatchGetItem with retries of unprocessed items.
 
-DynamoDB may process a part of a batch and return the rest. Only the rest is retried, with the same
-backoff as a failed call.
+DynamoDB may process a part of a batch and return the rest. Only the rest is retried, with the
+backoff of a failed call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ async def put_items(
         All items are stored when this returns; some may be stored when it raises.
 
     Raises:
-        Unavailable: unprocessed items remain after `attempts_max` attempts or `timeout_s`.
+        Unavailable: unprocessed items remain after `ATTEMPTS_MAX` attempts or `timeout_s`.
         CorruptData: DynamoDB rejected an item, and with it the whole batch.
     """
     left: dict[str, Any] = {table: [{"PutRequest": {"Item": item}} for item in items]}
@@ -47,7 +47,7 @@ async def get_items(client: DynamoClient, table: str, keys: Sequence[Item]) -> l
     """Return the existing items of `keys`, in any order. Strongly consistent.
 
     Raises:
-        Unavailable: unprocessed keys remain after `attempts_max` attempts or `call_timeout_s`.
+        Unavailable: unprocessed keys remain after `ATTEMPTS_MAX` attempts or `call_timeout_s`.
     """
     found: list[Item] = []
     for at in range(0, len(keys), READS_MAX):

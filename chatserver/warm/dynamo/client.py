@@ -115,7 +115,7 @@ class StreamTrimmed(CorruptData):
 
 
 class DynamoClient:
-    """DynamoDB client. Returns the response of a call, or raises one of our errors."""
+    """DynamoDB client. A call returns the response or raises a `ChatError`."""
 
     def __init__(
         self, sdk: DynamoDBClient, settings: Warm, http: HttpTransport | None = None
@@ -138,9 +138,9 @@ class DynamoClient:
         """Call one operation by its SDK name (``"get_item"``), with retries.
 
         Guarantees:
-            Bounded: `attempts_max` attempts with jittered backoff, within `call_timeout_s` in
+            Bounded: `ATTEMPTS_MAX` attempts with jittered backoff, within `call_timeout_s` in
             total.
-            A write may have run although this raises `Unavailable`, and may run twice.
+            A write may run twice, and may have run if this raises `Unavailable`.
             Cancellation: safe; the connection in use is dropped.
 
         Raises:
@@ -152,7 +152,7 @@ class DynamoClient:
         return await self.retry(lambda: self.call_once(operation, request))
 
     async def call_once(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Call one operation without retries, for callers inside `retry`. Raises as `call`."""
+        """Call one operation without retries, for callers inside `retry`. See `call` for errors."""
         sent = request
         if self._tenancy is not None:
             sent = self._tenancy.outgoing(operation, request)
@@ -178,10 +178,10 @@ class DynamoClient:
         return answer
 
     async def retry(self, attempt: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
-        """Run `attempt` until it does not raise `Unavailable`: the only retry layer.
+        """Run `attempt` until it does not raise `Unavailable`. This is the only retry layer.
 
         Raises:
-            Unavailable: the last error, once attempts or time are exhausted.
+            Unavailable: attempts or time are exhausted.
         """
         timeout_s = self._settings.call_timeout_s if timeout_s is None else timeout_s
         last: Unavailable | None = None
@@ -203,7 +203,7 @@ class DynamoClient:
 
     @contextlib.asynccontextmanager
     async def deadline(self, timeout_s: float | None = None, what: str = "") -> AsyncIterator[None]:
-        """Bound a block of several calls. The default is `call_timeout_s`.
+        """Limit the total time of several calls; the default is `call_timeout_s`.
 
         Raises:
             Unavailable: the deadline passed.
@@ -227,7 +227,7 @@ def _backoff_s(attempt: int) -> float:
 
 @contextlib.asynccontextmanager
 async def open_dynamodb(settings: Warm) -> AsyncIterator[DynamoClient]:
-    """Open a connection pool to DynamoDB. It connects on the first call.
+    """Create a DynamoDB client, which connects on its first call.
 
     Raises:
         ConfigError: the endpoint is not a URL, or only one of the two keys is set.
@@ -248,9 +248,10 @@ async def open_dynamodb(settings: Warm) -> AsyncIterator[DynamoClient]:
 
 @contextlib.asynccontextmanager
 async def open_dynamodb_streams(settings: Warm) -> AsyncIterator[DynamoClient]:
-    """Open a connection pool to DynamoDB Streams, which has its own endpoint on AWS.
+    """Create a client of DynamoDB Streams, which has its own endpoint on AWS.
 
-    Raises as `open_dynamodb`.
+    Raises:
+        ConfigError: the endpoint is not a URL, or only one of the two keys is set.
     """
     endpoint = settings.streams_endpoint or settings.endpoint
     async with _open(settings, "dynamodbstreams", endpoint) as (_, sdk):
@@ -297,7 +298,7 @@ _OF_STREAMS: dict[str, type[ChatError]] = {
 
 
 def translate(exc: Exception, endpoint: str) -> ChatError:
-    """Return our error for an SDK exception."""
+    """Return the `ChatError` for an SDK exception."""
     where = f"DynamoDB at {endpoint}"
     if isinstance(exc, ClientError):
         return _translate_answer(exc, where)
@@ -328,7 +329,7 @@ def _translate_answer(exc: ClientError, where: str) -> ChatError:
 
 
 def _translate_reasons(reasons: list[dict[str, Any]], where: str) -> ChatError:
-    """Return our error for a cancelled transaction, given the reason for each action."""
+    """Return the `ChatError` for a cancelled transaction, given the reason for each action."""
     codes = {str(reason.get("Code")) for reason in reasons}
     text = f"{where}: transaction cancelled: {', '.join(sorted(codes - {'None'}))}"
     if "ConditionalCheckFailed" in codes:

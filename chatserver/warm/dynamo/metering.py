@@ -58,7 +58,7 @@ class Meter:
         request: Mapping[str, Any],
         answer: Mapping[str, Any],
     ) -> None:
-        """Record the units of a call. Request and response are those without the tenant prefix."""
+        """Record the units of a call, given the request and response without tenant prefixes."""
         left = answer.get("UnprocessedItems") or answer.get("UnprocessedKeys")
         metrics.DYNAMODB_CALLS.labels(feature, operation, "partial" if left else "ok").inc()
         consumed = answer.get("ConsumedCapacity")

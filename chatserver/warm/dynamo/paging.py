@@ -1,8 +1,8 @@
 """Query pagination: bounded pages that are full while more items exist.
 
-DynamoDB applies its limit before the filter and may end a page anywhere, so one of our pages may
-take several Queries. `Page.next` is set if at least one more item exists, or if the page reached
-its work limit (`read_page`).
+DynamoDB applies its limit before the filter and may end a page anywhere, so one `Page` may take
+several Queries. `Page.next` is set if at least one more item exists, or if the page reached its
+work limit (`read_page`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.schema.tables import Index, Table
 
 T = TypeVar("T")
-# A key in plain values: {"chatid": "d-x", "ts": 17}. Seal it before sending it to a client.
+# A key as plain values: {"chatid": "d-x", "ts": 17}. Sign or encrypt it for clients.
 Token = Mapping[str, str | int]
 
 # Maximum Limit of one Query while most rows are filtered out; 1 MB ends a Query anyway.
 EVALUATED_MAX = 4096
-# Work limits of a page: rows evaluated, and rows whose items are loaded. A page that matches almost
-# nothing reads at most about 2 MB of an index and 2,000 items.
+# Work limits of a page: rows evaluated, and rows whose items are loaded. So a page with hardly any
+# match reads at most about 2 MB of an index and 2,000 items.
 LOOKED_AT_MAX = 10_000
 LOADED_MAX = 2_000
 CHUNK_MIN = 100  # rows loaded at once: the size of one BatchGetItem
@@ -50,7 +50,7 @@ class Rows(Protocol):
     """A Query in progress."""
 
     async def read(self, limit: int) -> Chunk:
-        """Return the next rows of about `limit` evaluated ones. Do not call it after the end."""
+        """Evaluate about `limit` rows and return those that match. Not callable after the end."""
 
     def token_of(self, row: Item) -> Token:
         """Return the token of the page that begins after `row`."""
@@ -60,7 +60,7 @@ class Rows(Protocol):
 class Span:
     """Key range of one partition of a table or index, by bounds or prefix of its sort key.
 
-    Without bounds and prefix it is the whole partition. Bounds are inclusive.
+    Without bounds or a prefix, the range is the whole partition. Bounds are inclusive.
     """
 
     table: Table
@@ -180,14 +180,14 @@ async def read_page(
     None for a row without a result.
 
     Guarantees:
-        The page is full while more results exist, with one exception: after `LOOKED_AT_MAX` rows
-        evaluated or `LOADED_MAX` rows loaded the page ends early, possibly empty, and `next`
-        continues after the last of them. No result is skipped.
+        The page is full while more results exist, with one exception: after evaluating
+        `LOOKED_AT_MAX` rows or loading `LOADED_MAX` rows, the page ends early, possibly empty, and
+        `next` continues after the last row. No result is skipped.
         Cost: no row is read twice for a page.
 
     Raises:
         BadRequest: the limit is out of range, or the token belongs to another query.
-        Unavailable: all Queries together took longer than `call_timeout_s`.
+        Unavailable: DynamoDB did not respond, or all calls together exceeded `call_timeout_s`.
     """
     check_limit(limit)
     source = source or PlainRows(client, span, query, start)
@@ -199,7 +199,7 @@ async def read_page(
             found, count, after = await source.read(min(evaluated, LOOKED_AT_MAX - looked_at))
             looked_at += count
             while found:
-                # One more than the page holds, to detect whether there is a next page.
+                # Load one result more than the page size, to detect whether there is a next page.
                 size = max(limit + 1 - len(things), CHUNK_MIN)
                 taken, found = found[:size], found[size:]
                 chosen = taken if choose is None else await choose(taken)
@@ -223,7 +223,7 @@ def check_limit(limit: int) -> None:
     """Check that a page size is in range.
 
     Raises:
-        BadRequest: it is not.
+        BadRequest: the size is out of range.
     """
     if not 1 <= limit <= PAGE_MAX:
         raise BadRequest(f"limit: must be 1 to {PAGE_MAX}")

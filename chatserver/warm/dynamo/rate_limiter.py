@@ -9,7 +9,7 @@ from chatserver.domain.clock import Clock
 
 
 class RateLimiter:
-    """Limits the rate at which units are spent. Without a rate there is no limit."""
+    """Limits the units consumed per second. Without a rate, there is no limit."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class RateLimiter:
         self._free_at = clock.monotonic()
 
     async def take(self, units: float) -> None:
-        """Reserve `units`, and wait until the earlier reservations are paid for."""
+        """Reserve `units`, then wait for the time that the earlier reservations take."""
         if self._rate is None:
             return
         now = self._clock.monotonic()
@@ -33,6 +33,6 @@ class RateLimiter:
             await self._sleep(start - now)
 
     def settle(self, units: float) -> None:
-        """Add the difference between spent and reserved units, which may be negative."""
+        """Add `units` consumed in addition to a reservation; negative if fewer were consumed."""
         if self._rate is not None:
             self._free_at += units / self._rate

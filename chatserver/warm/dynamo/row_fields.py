@@ -11,7 +11,9 @@ def get_text(item: Item, name: str) -> str:
     """Return an attribute of type S. Raises CorruptData."""
     text = find_text(item, name)
     if text is None:
-        raise CorruptData(f"directory: {_where(item)} lacks the string {name}")
+        raise CorruptData(
+            f"table directory: {_where(item)}: attribute {name} is missing or not a string"
+        )
     return text
 
 
@@ -25,7 +27,9 @@ def get_number(item: Item, name: str) -> int:
     """Return an integer attribute. Raises CorruptData."""
     number = find_number(item, name)
     if number is None:
-        raise CorruptData(f"directory: {_where(item)} lacks the integer {name}")
+        raise CorruptData(
+            f"table directory: {_where(item)}: attribute {name} is missing or not an integer"
+        )
     return number
 
 
@@ -36,7 +40,9 @@ def find_number(item: Item, name: str) -> int | None:
     try:
         return int(item[name]["N"])
     except (KeyError, ValueError) as exc:
-        raise CorruptData(f"directory: {_where(item)} lacks the integer {name}") from exc
+        raise CorruptData(
+            f"table directory: {_where(item)}: attribute {name} is missing or not an integer"
+        ) from exc
 
 
 def _where(item: Item) -> str:

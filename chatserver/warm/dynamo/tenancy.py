@@ -5,10 +5,10 @@ With `warm.tenant` set, every partition key value, of a table or an index, is st
 no repository can forget it. IAM's ``dynamodb:LeadingKeys`` can then limit a role to the partitions
 of one tenant. Ids and our own keys contain no ``/``, so no unprefixed key looks like a tenant's.
 
-`chatserver.warm.schema.tables` defines the key attributes. An unknown operation or form of
-expression raises before it is sent; another tenant's item in a response raises too. A Scan reads
-the items of all tenants and is filtered by DynamoDB: it costs the units of the whole table. Its
-`LastEvaluatedKey` may belong to another tenant and is therefore passed on unchanged.
+`chatserver.warm.schema.tables` defines the key attributes. An unsupported operation or expression
+raises an error before the request is sent; so does another tenant's item in a response. A Scan
+reads the items of all tenants and is filtered by DynamoDB, so it costs the units of the whole
+table. Its `LastEvaluatedKey` may belong to another tenant and is therefore not changed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def partitions_of(table: Table) -> frozenset[str]:
 
 
 class Tenancy:
-    """Adds the prefix of one tenant to keys, and removes it."""
+    """Adds the key prefix of one tenant to requests, and removes it from responses."""
 
     def __init__(self, settings: Warm) -> None:
         self._mark = settings.tenant + SEPARATOR
@@ -209,7 +209,7 @@ class Tenancy:
     def find_own(self, table: str, item: Mapping[str, Any]) -> Item | None:
         """Return an item without the prefix, or None if it belongs to another tenant.
 
-        For readers of all tenants' items, such as Stream readers.
+        Used by readers of all tenants' items, such as Stream readers.
         """
         own = dict(item)
         for name in self._attributes[table]:

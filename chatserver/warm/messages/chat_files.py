@@ -1,7 +1,7 @@
 """Messages of a chat with attachments, newest first.
 
 Owns attribute `files_of` of table `messages`: the chat id, set only on messages with attachments,
-so that index `files` (`files_of`, `ts`) contains only them.
+so that index `files` (`files_of`, `ts`) contains only these messages.
 """
 
 from __future__ import annotations

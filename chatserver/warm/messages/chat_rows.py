@@ -1,10 +1,9 @@
 """Reads of a chat's items across its partitions. All reads of a chat use this module.
 
-Owns nothing: `chatserver.domain.write_sharding` maps entries to partitions. A chat that was never
-sharded is read with the given Query. For a sharded chat, stretches are read one after the other;
-the partitions of a stretch are read in parallel and merged by ts. A page ends at a ts, so page
-tokens have the same form for all chats. They also work in partitions that were added after the
-token was issued.
+Owns no attributes: `chatserver.domain.write_sharding` maps entries to partitions. A chat that was
+never sharded is read with the given Query. A sharded chat is read by time ranges with a constant
+number of shards; the partitions of a range are read in parallel and merged by ts. A page ends at a
+ts, so page tokens have the same form for all chats, and remain valid after partitions are added.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
 _NAMED = ("ExpressionAttributeNames", "ExpressionAttributeValues")
-_DIGITS = 20  # of the ts at the end of the sort key of index `status`
+_DIGITS = 20  # digits of the ts at the end of a sort key of index `status`
 
 
 class ChatRows:
@@ -45,7 +44,7 @@ class ChatRows:
         self._shards = shards or ShardList(client, settings, clock)
 
     async def layouts(self) -> Layouts:
-        """Return the layouts of sharded chats to use now. Raises Unavailable."""
+        """Return the current layouts of sharded chats. Raises Unavailable."""
         return await self._shards.get()
 
     async def key_of(self, chat: str, ts: int) -> Item:
@@ -99,7 +98,7 @@ def place_item(layouts: Layouts, item: Item) -> Item:
 
 
 def chat_in(row: Item) -> str:
-    """Return the chat of an item, whatever its partition."""
+    """Return the chat of an item in any of its partitions."""
     return chat_of(row[Field.CHAT]["S"])
 
 
@@ -119,8 +118,7 @@ class _MergedRows:
         self._settings = settings
         own = span.query(settings)
         self._span = span = _bounded(span)
-        # Options added by the caller. The bounds and their names are set for each part of the
-        # range.
+        # Options added by the caller. The bounds and their names are set for each piece.
         self._query = dict(query)
         for name in _NAMED:
             self._query[name] = {
@@ -214,14 +212,14 @@ def _bounded(span: Span) -> Span:
 
 
 def _range_of(span: Span) -> tuple[int, int]:
-    """Return the first and the last ts of a range of a chat."""
+    """Return the first and the last ts of a span of a chat."""
     assert span.table is MESSAGES and span.between is not None
     low, high = span.between
     return (int(str(low)[-_DIGITS:]), int(str(high)[-_DIGITS:]))
 
 
 def _sort_at(span: Span, ts: int) -> int | str:
-    """Return the sort key of an entry with this ts in the range."""
+    """Return the sort key of an entry with this ts in the span."""
     assert span.between is not None
     low = span.between[0]
     return ts if isinstance(low, int) else f"{low[:-_DIGITS]}{ts:0{_DIGITS}d}"

@@ -1,11 +1,11 @@
 """Checksums of items in table `messages`, computed from the message only.
 
 Owns attribute `sum` S, ``<form>.<rev>.<CRC-32, 8 hexadecimal digits>``. Equal messages have equal
-checksums in any item; the receiver, index keys and TTL are not part of it. It detects accidental
-changes, not malicious ones: a writer of the item can also write its checksum.
+checksums in any item; the receiver, index keys and TTL are not included. Checksums detect
+accidental changes, not malicious ones: a writer of the item can also write its checksum.
 
-`rev` identifies the summed revision. A process of a release without checksums changes an item but
-not its `sum`. Such an item is unverified, not wrong.
+`rev` is the revision that was summed. A release without checksums changes an item but not its
+`sum`; such an item is unverified, not wrong.
 
 Invariant: `FORM` changes when messages get another field, so that a release without that field
 treats the checksum as unverified.

@@ -7,7 +7,7 @@ and the SHA-256 and length of the text:
 
 The object key is ``bodies/<chat>/<ts, 20 digits>-<mid>-<edit>``. `edit` is the seq of the edit that
 set the body, 0 for the original. An object never changes and a key is never reused for another
-text, so writes are repeatable.
+text, so writes are idempotent.
 
 The object is written before the item that points to it, and removed after the item no longer points
 to it. A crash in between leaves an orphaned object: `find_orphans` finds it and
@@ -43,7 +43,7 @@ from chatserver.warm.schema.tables import MessageField as Field
 
 log = structlog.get_logger()
 
-BODY_PUT_TIMEOUT_S = 1.5  # then S3 is unavailable, and the body stays in its item
+BODY_PUT_TIMEOUT_S = 1.5  # after this time, S3 counts as unavailable
 
 PREFIX: Final = "bodies/"
 AWAY_S: Final = 30.0  # pause before the next request after S3 was unavailable
@@ -111,7 +111,7 @@ class LongBodies:
         self._inline_max = settings.body_inline_bytes_max
         self._timeout_s = BODY_PUT_TIMEOUT_S
         self._slots = asyncio.Semaphore(TRANSFERS_MAX)
-        self._away_until = float("-inf")
+        self._down_until = float("-inf")
 
     # Writes.
 
@@ -120,11 +120,11 @@ class LongBodies:
 
         Guarantees:
             Idempotent. The objects are stored when this returns.
-            Bounded: `body_put_timeout_s`; on a timeout, and for `AWAY_S` after it, bodies stay in
-            their items.
+            Bounded: `BODY_PUT_TIMEOUT_S`. If S3 is unavailable, and for `AWAY_S` after that, bodies
+            stay in their items.
         """
-        is_away = self._clock.monotonic() < self._away_until
-        if is_away or not any(self._is_long(item) for item in items):
+        is_down = self._clock.monotonic() < self._down_until
+        if is_down or not any(self._is_long(item) for item in items):
             return list(items)
         made = await asyncio.gather(*map(self._offload, items))
         failpoint("bodies.after_objects")
@@ -144,12 +144,12 @@ class LongBodies:
         assert key is not None
         try:
             async with asyncio.timeout(self._timeout_s), self._slots:
-                if self._clock.monotonic() >= self._away_until:
+                if self._clock.monotonic() >= self._down_until:
                     await self._objects.put(key, data)
                     metrics.LONG_BODIES.labels("stored").inc()
                     return short
         except (TimeoutError, Unavailable, ConfigError) as exc:
-            self._away_until = self._clock.monotonic() + AWAY_S
+            self._down_until = self._clock.monotonic() + AWAY_S
             log.warning(
                 "bodies.stored_inline",
                 error=exc.message if isinstance(exc, ChatError) else "timed_out",
@@ -158,7 +158,7 @@ class LongBodies:
         return item
 
     async def drop(self, key: str) -> None:
-        """Remove an object that no item points to. On failure the sweep removes it later."""
+        """Remove an object that no item points to. On failure, the sweep removes it later."""
         failpoint("bodies.before_drop")
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -170,13 +170,13 @@ class LongBodies:
 
     async def drop_all(self, chat: str, ts: int) -> None:
         """Remove all body objects of a deleted message. On failure the sweep removes them later."""
-        if self._clock.monotonic() < self._away_until:
+        if self._clock.monotonic() < self._down_until:
             return
         try:
             async with asyncio.timeout(self._timeout_s):
                 keys = await self._objects.list_keys(f"{PREFIX}{chat}/{ts:020d}-")
         except (TimeoutError, Unavailable, ConfigError) as exc:
-            self._away_until = self._clock.monotonic() + AWAY_S
+            self._down_until = self._clock.monotonic() + AWAY_S
             log.warning("bodies.list_failed", chat=chat, error=str(exc))
             return
         for key in keys:
@@ -192,7 +192,7 @@ class LongBodies:
         A message is None if its item was moved to the archive in the meantime.
 
         Guarantees:
-            Each body matches the item's checksum; otherwise this raises.
+            Each body matches the SHA-256 in its item; otherwise this raises.
             At most `TRANSFERS_MAX` objects are read concurrently.
 
         Raises:
@@ -267,7 +267,7 @@ class NoBodies:
     async def load(
         self, items: Sequence[Item], messages: list[Message], decode: Decode
     ) -> list[Message | None]:
-        """Raise Unavailable: an empty text must not be returned as the body."""
+        """Raise Unavailable, because an empty text must not be returned as the body."""
         raise Unavailable("long bodies: this process has no bucket to read them from")
 
 

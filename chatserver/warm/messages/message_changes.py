@@ -1,13 +1,13 @@
 """Changes to stored messages: edits, deletes and reactions, applied by seq.
 
-Owns nothing: the items are those of `chatserver.warm.messages.store`. An item is read, changed by
-`chatserver.protocol.entry_rules` and written on condition that it has not changed since. Repeated
-and outdated changes have no effect, so every order of changes yields the same item.
+Owns no attributes: the items are those of `chatserver.warm.messages.store`. An item is read,
+changed by `chatserver.protocol.entry_rules` and written if its `rev` is unchanged. Repeated and
+outdated changes have no effect, so every order of changes yields the same item.
 
-A change to an archived entry creates an item again, in its changed state. Readers overlay it on the
-archive segment, and the archive worker writes it into the segment. Such an item has no `ttl`, so
-that TTL does not remove it before the segment has the change; an existing `ttl` is removed. The
-same applies to a restored entry, which already has an item.
+If an archived entry changes, its item is created again. Readers overlay it on the archive segment,
+and the archive worker writes it into the segment. Such an item has no `ttl` (an existing one is
+removed), so that TTL does not delete it before the segment has the change. A restored entry, which
+has an item already, is treated in the same way.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class MessageChanges:
         clock: Clock | None = None,
         bodies: Bodies | None = None,
     ) -> None:
-        """`release` is called with the attachments that a message loses, once for each attempt."""
+        """`release` is called with the attachments that a message loses, once per attempt."""
         self._holds = holds
         self._keeping = keeping
         self._clock = clock or SystemClock()
@@ -81,7 +81,7 @@ class MessageChanges:
         self._rows = ChatRows(client, settings, None, shards)
 
     async def apply(self, chat: str, ts: int, entries: Sequence[Message]) -> None:
-        """Apply entries, in rising seq, to the message at `ts`; no effect if no tier has it.
+        """Apply entries, in rising seq, to the message at `ts`; no effect if it does not exist.
 
         Guarantees:
             Idempotent; an entry that is not newer than the item's `rev` has no effect.
@@ -90,7 +90,7 @@ class MessageChanges:
             one archive read and two writes.
 
         Raises:
-            Unavailable: the entries may be applied, or not.
+            Unavailable: the entries may or may not be applied.
         """
 
         def change(message: Message) -> Message:
@@ -101,10 +101,9 @@ class MessageChanges:
         await self._change(chat, ts, change)
 
     async def replay(self, item: PersistItem) -> bool:
-        """Replace a tombstone with its entry; return False if it was changed or deleted meanwhile.
+        """Replace a tombstone with its entry; return False if it has changed or may be archived.
 
-        The tombstone is one of an entry that could not be persisted: its `rev` is its own seq. A
-        tombstone that may be archived is kept, even if TTL has not removed its item yet.
+        The tombstone must be that of an entry that could not be persisted: its `rev` is its seq.
 
         Guarantees:
             Idempotent: a repeated call also returns True. Later changes are never overwritten.
@@ -143,7 +142,7 @@ class MessageChanges:
         return True
 
     async def blank(self, chat: str, ts: int, rev: int) -> None:
-        """Remove the body of the edit at `ts`, replaced by entry `rev`. Guarantees as `apply`."""
+        """Remove the body of the edit at `ts`, which entry `rev` replaced. Guarantees: `apply`."""
 
         def change(entry: Message) -> Message:
             return tombstone_of(entry, rev) if entry.rev < rev else entry
@@ -170,7 +169,7 @@ class MessageChanges:
                 or (changed.deleted and item is not None and object_of(item) is not None)
             )
             if is_lost and await self._keep(message, item):
-                pass  # the copy keeps its attachments
+                pass  # the copy needs the attachments
             elif self._release is not None and message.attachments and not changed.attachments:
                 # Release first: once the message has no attachments, a retry cannot find them.
                 await self._release(message.seq, message.attachments)
@@ -197,7 +196,7 @@ class MessageChanges:
         *,
         is_late: bool,
     ) -> None:
-        """Store a change. Raises ConditionFailed: the item has changed since."""
+        """Store a change. Raises ConditionFailed if the item has changed since it was read."""
         receiver, old = item.get(Field.RECEIVER), object_of(item)
         user = None if receiver is None else str(receiver["S"])
         wanted = encode_item(PersistItem(changed, user))
@@ -216,9 +215,9 @@ class MessageChanges:
             await self._bodies.drop(old)
 
     async def _keep(self, version: Message, item: Item | None) -> bool:
-        """Copy a version if its chat is under a legal hold; return whether it is.
+        """Copy a version if its chat is under a legal hold; return whether it was copied.
 
-        This loads a long body, which no other change needs.
+        Unlike other changes, this loads a long body.
         """
         if self._holds is None or not await self._holds.is_held(version.chat):
             return False
@@ -230,7 +229,7 @@ class MessageChanges:
         return None if self._archived is None else await self._archived.find_at(chat, ts)
 
     async def _put_late(self, changed: Message) -> None:
-        """Store a changed archived entry. Raises ConditionFailed: it has an item by now."""
+        """Store a changed archived entry. Raises ConditionFailed if its item exists."""
         if self._archived is not None:
             await self._archived.record_late(changed.chat)
         (short,) = await self._bodies.offload([encode_item(PersistItem(changed, None))])
@@ -244,16 +243,16 @@ class MessageChanges:
 
 
 def _difference(item: Item, wanted: Item, *, is_late: bool) -> dict[str, Any]:
-    """Return the update that changes `item` into `wanted`, on condition of its `rev`.
+    """Return the update that changes `item` into `wanted` if its `rev` is unchanged.
 
-    Attributes unknown to this release are kept: a newer release added them. `ttl` is kept too,
-    unless the entry may be archived (`is_late`).
+    Attributes unknown to this release are kept, because a newer release added them. `ttl` is kept
+    too, unless the entry may be archived (`is_late`).
     """
     wanted = {**wanted, Field.CHAT: item[Field.CHAT]}  # keep its current shard
     wanted.pop(Field.TTL, None)
     new = {name: value for name, value in wanted.items() if item.get(name) != value}
     known = _KNOWN if is_late else _KNOWN - {Field.TTL}
-    # Not only what `item` has: a migration may have added an attribute since, without a new `rev`.
+    # Includes attributes that `item` lacks: a migration may have added them without a new `rev`.
     gone = sorted(known - wanted.keys())
     names = {f"#{n}": name for n, name in enumerate([*new, *gone])}
     sets = ", ".join(f"#{n} = :{n}" for n in range(len(new)))

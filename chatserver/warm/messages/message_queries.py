@@ -8,8 +8,8 @@
 | active messages of a chat         | index `status`   | `chatid`, `status_ts` begins `active#`   |
 | messages by key                   | the table        | `chatid` and `ts`                        |
 
-Times are microseconds, ranges are inclusive. Each query runs in either direction, page by page,
-with a key as token (`chatserver.warm.dynamo.paging`). Pages are full while more messages exist;
+Times are in microseconds; ranges are inclusive. Each query runs in either direction, page by page;
+a page token is a key (`chatserver.warm.dynamo.paging`). Pages are full while more messages exist;
 they skip expired items, stale index entries and messages that a `ReaderView` hides. Index entries
 are eventually consistent; the items are read with strong consistency.
 """
@@ -50,7 +50,7 @@ class ReaderView(Protocol):
         """Return the visible chats of `chats`. Called before items are read."""
 
     async def see(self, messages: Sequence[Message]) -> Sequence[Message | None]:
-        """Return messages of such chats as the viewer sees them, None for a hidden one."""
+        """Return messages of visible chats as the viewer sees them; None if hidden."""
 
 
 class MessageIndexes:
@@ -127,9 +127,9 @@ class MessageIndexes:
         newest_first: bool = True,
         view: ReaderView | None = None,
     ) -> Page[Message]:
-        """Return a page of a chat's active messages, without deleted ones.
+        """Return a page of a chat's messages that are not deleted.
 
-        The status prefix excludes deleted messages, so the index skips them without reading them.
+        Deleted messages have another status prefix, so the Query does not read them.
         """
         if (from_ts, to_ts) == EVER:
             span = Span(MESSAGES, chat, STATUS_INDEX, prefix=f"{STATUS_ACTIVE}#")
@@ -143,7 +143,7 @@ class MessageIndexes:
 
         Guarantees:
             Strongly consistent; expired messages are not returned.
-            Cost: one BatchGetItem for 100 keys.
+            Cost: one BatchGetItem for each 100 keys.
         """
         layouts = await self._rows.layouts()
         keys = [key_of(layouts, chat, ts) for chat, ts in dict.fromkeys(places)]
@@ -161,11 +161,11 @@ class MessageIndexes:
         newest_first: bool,
         view: ReaderView | None,
     ) -> Page[Message]:
-        """Return a page of a span's unexpired messages. Guarantees as `read_page`."""
+        """Return a page of a span's unexpired messages; see `read_page` for its guarantees."""
         now_s = int(self._clock.time())
         query = span.query(self._settings)
         query["ScanIndexForward"] = not newest_first
-        # A viewer must not see a stale copy. Index reads only need the keys.
+        # A viewer must not see a stale copy. For index reads, the items are read later.
         query["ConsistentRead"] = view is not None and span.index is None
         query["FilterExpression"] = "attribute_not_exists(#expiry) OR #expiry > :now"
         query["ExpressionAttributeNames"] |= {"#expiry": Field.EXPIRES_AT}
@@ -189,7 +189,7 @@ class MessageIndexes:
         )
 
     async def _load(self, rows: list[Item], index: Index, now_s: int) -> list[Message | None]:
-        """Return the current messages of index entries, None for a stale or expired one.
+        """Return the current messages of index entries; None for a stale or expired entry.
 
         Strongly consistent: with an eventually consistent read, an item that is already in the
         index could seem absent. An entry is stale if its item has left the index partition.
@@ -208,7 +208,7 @@ class MessageIndexes:
 
 
 async def decode_present(items: Sequence[Item | None], bodies: Bodies) -> list[Message | None]:
-    """Decode items in order, with None for each None."""
+    """Decode items in order; None items are returned as None."""
     there = [item for item in items if item is not None]
     found = {
         _key_of(item): message

@@ -1,18 +1,18 @@
 """Search for a message by seq in a table sorted by timestamp. No I/O: the caller reads.
 
 `messages` has no index on seq: it would cost one write per message, and clients normally know the
-timestamp of the message that they scroll from. Within a chat ts rises with seq (promise P3), so the
-position of a seq can be searched. Each probe is one short Query in one of two directions::
+timestamp of the message that they scroll from. Within a chat, ts rises with seq (promise P3), so a
+search finds the position of a seq. Each probe is one short Query in one of two directions::
 
     oldest first   the first items at or after a timestamp
     newest first   the last items at or before it
 
 Probes alternate between three kinds. The first is an oldest-first probe at the linear interpolation
-between the known positions. If that is too late, a newest-first probe from there skips an idle
-period and detects whether anything is left in between. Then a newest-first probe bisects the range.
+between the known positions. If it returns a later seq, a newest-first probe from there skips an
+idle period and detects whether the range is empty. Then a newest-first probe bisects the range.
 Interpolation suits a steady message rate; bisection bounds the cost of other rates. Once the target
-is within `WINDOW` seqs of a known position, one read from there finds it or proves that it is not
-stored.
+is within `WINDOW` seqs of a known position, one read from there finds the target or proves that it
+is not stored.
 
 Invariant: if the target is stored, its ts is in ``[_left, _right]``, between `_low` and `_high`.
 """
@@ -31,7 +31,7 @@ WINDOW = 64
 PROBES_MAX = 3 + 3 * 53
 
 
-Turn = Literal["ends", "line", "edge", "half"]
+Phase = Literal["ends", "line", "edge", "half"]
 
 
 class Place(NamedTuple):
@@ -61,7 +61,7 @@ class SeqSearch:
         self._high: Place | None = None
         self._left, self._right = 0, TS_MAX
         self._is_over = target < 1
-        self._turn: Turn = "ends"
+        self._phase: Phase = "ends"
         for place in known:
             self._learn(place)
 
@@ -78,13 +78,13 @@ class SeqSearch:
             return Probe(high.ts - 1, is_newest_first=True, count=high.seq - self.target)
         if low.ts < 0:
             return Probe(0, is_newest_first=False)
-        if self._turn == "ends":
-            self._turn = "line"
-        if self._turn == "line":
+        if self._phase == "ends":
+            self._phase = "line"
+        if self._phase == "line":
             slope = (self.target - low.seq) / (high.seq - low.seq)
             guess = low.ts + int((high.ts - low.ts) * slope)
             return Probe(min(max(guess, self._left), self._right), is_newest_first=False)
-        if self._turn == "edge":
+        if self._phase == "edge":
             return Probe(self._right, is_newest_first=True)
         return Probe((self._left + self._right) // 2, is_newest_first=True)
 
@@ -105,13 +105,13 @@ class SeqSearch:
             is_late = nearest is None or nearest > self.target
             if is_late:
                 self._right = min(self._right, probe.ts - 1)
-        match self._turn:
+        match self._phase:
             case "line":
-                self._turn = "edge" if is_late else "half"
+                self._phase = "edge" if is_late else "half"
             case "edge":
-                self._turn = "half"
+                self._phase = "half"
             case "half":
-                self._turn = "line"
+                self._phase = "line"
             case "ends":
                 pass
         if probe.count > 1:

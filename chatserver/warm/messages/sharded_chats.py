@@ -10,12 +10,12 @@ every ts that a process can see while it uses a cached copy without that stretch
 therefore compute the same partition for an entry, without coordination.
 
 `rev` extends this guarantee to paused writers. Each reader ensures that `rev` has changed within
-the last two `for_ms`. A stretch is written on condition of the `rev` that was read before its start
-was computed. A late write therefore fails, unless no process has read the item for that long. In
-that case no process uses an older copy either.
+the last two `for_ms`. A writer reads `rev`, computes the start of a stretch, and writes the stretch
+only if `rev` is unchanged. A late write therefore fails, unless no process has read the item for
+that long. In that case, no process uses an older copy either.
 
-The age of the cached copy is measured with the monotonic clock. The start of a stretch is on Redis
-time, which assigns the ts of entries. `SLACK` allows for a Redis clock that is set forward.
+The age of the cached copy is measured with the monotonic clock. The start of a stretch is in Redis
+time, because Redis assigns the ts of entries. `SLACK` allows for a Redis clock that is set forward.
 """
 
 from __future__ import annotations
@@ -76,17 +76,17 @@ class ShardList:
         self._layouts = Layouts()
         self._until = float("-inf")
         self._rev: int | None = None
-        self._read_at = self._changed_at = float("-inf")  # `rev` changed then, or later
+        self._read_at = self._changed_at = float("-inf")  # `rev` changed at `_changed_at` or later
         self._reading = asyncio.Lock()
 
     async def get(self) -> Layouts:
-        """Return the layouts to use now.
+        """Return the current layouts.
 
-        An operation may use them for any length of time if all entries it accesses were known
-        before.
+        An operation may use them for any length of time if it only accesses entries whose ts was
+        known before this call.
 
         Guarantees:
-            Cost: none, or one GetItem per `shard_refresh_s`, plus an UpdateItem if `rev` has not
+            Cost: none, or one GetItem per `SHARD_REFRESH_S`, plus an UpdateItem if `rev` has not
             changed recently.
 
         Raises:
@@ -128,7 +128,7 @@ class ShardList:
         )
 
     def _for_s(self, row: _Row) -> float:
-        """Return how long to use a copy. Stretch starts depend on the item's own `for_ms`."""
+        """Return for how many seconds to use a copy; never longer than the item's `for_ms`."""
         return min(self._own_ms, row.for_ms) / 1000
 
     async def _touch(self, row: _Row) -> None:
@@ -137,7 +137,7 @@ class ShardList:
             await self._update(row.rev)
 
     async def _update(self, rev: int, chat: str = "", layout: Layout | None = None) -> None:
-        """Update the item. Raises ConditionFailed: it is no longer at `rev`."""
+        """Update the item. Raises ConditionFailed if its `rev` has changed."""
         names = {"#rev": Field.REV, "#for": Field.FOR_MS, "#chats": Field.CHATS}
         values: dict[str, Any] = {
             ":next": {"N": str(rev + 1)},
@@ -177,9 +177,9 @@ class ShardList:
         Guarantees:
             No other process's stretch is overwritten, and no stretch that has started is changed.
             The stretch contains no entry that any process has seen or can see with an older copy.
-            Bounded: `STRETCHES_MAX` stretches per chat and `TEXT_MAX` in total, then the result is
-            "full"; the chat keeps its current sharding.
-            Cancellation: safe; the stretch is written, or not.
+            Bounded: at `STRETCHES_MAX` stretches per chat or `TEXT_MAX` in total, the result is
+            "full" and the chat keeps its current sharding.
+            Cancellation: safe; the stretch may be written.
 
         Raises:
             Unavailable: a store does not respond; the stretch may be written.
@@ -190,8 +190,7 @@ class ShardList:
     async def _spread(
         self, chat: str, shards: int, find_newest_ts: Callable[[], Awaitable[int | None]]
     ) -> Outcome:
-        # Read `rev` before the newest ts: the start of the stretch counts from the time of this
-        # `rev`.
+        # Read `rev` before the newest ts: the start of the stretch is valid only for this `rev`.
         row = await self._get_row()
         layout = row.layouts.of(chat)
         newest = await find_newest_ts() if row.rev else None

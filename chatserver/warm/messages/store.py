@@ -8,7 +8,7 @@ Owns table `messages`, one item per message, key ``(chatid, ts)``:
     expires_at N (if it expires)  ttl N (if TTL removes it)
     attachments S (if any: JSON)  files_of S (if any: the chat id)
     ai S (if an AI model generated it: JSON)
-    sum S (`chatserver.warm.messages.checksums`; absent from items older than checksums)
+    sum S (`chatserver.warm.messages.checksums`; absent from items of the first releases)
     if changed: edited_ts N  edited_seq N  reactions M  deleted BOOL
     other entries: target N  user S  role S  name S
 
@@ -16,7 +16,7 @@ Entries that are not messages are items too, so seq has no gaps. `status` is `ac
 for messages and `event` for other entries.
 
 Invariants: an item depends on its message only, except for `ttl` (`chatserver.warm.messages.ttl`),
-so writes are repeatable. Within a chat, ts rises with seq. A body has at most 256 KB, so each item
+so writes are idempotent. Within a chat, ts rises with seq. A body has at most 256 KB, so each item
 fits into DynamoDB's 400 KB; long bodies are normally stored in S3
 (`chatserver.warm.messages.long_bodies`).
 
@@ -26,11 +26,11 @@ partition.
 
 There are two ways to read. `chatserver.warm.messages.message_queries` pages through the table by
 time. `find_head`, `list_before` and `list_after` read by seq with strong consistency and return a
-contiguous run or nothing; history joins them to the entries of the hot tier.
+contiguous run or nothing; history joins them with the entries in Redis.
 
-From its expiry on, even before TTL removes it, a message is absent from the queries by time and is
-a tombstone in reads by seq. This distinguishes expired messages from missing ones. After its item
-is removed, a marker (`chatserver.warm.archive.markers`) has the same effect.
+As soon as a message has expired, even before TTL deletes its item, queries by time skip it, and
+reads by seq return a tombstone. So readers can distinguish expired messages from missing ones.
+After the item is deleted, a marker (`chatserver.warm.archive.markers`) has the same effect.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ class PersistItem(msgspec.Struct, frozen=True, gc=False):
 
 
 def encode_item(item: PersistItem, removed_at: int | None = None) -> Item:
-    """Return the item of a message. Deterministic: equal messages make equal items.
+    """Return the item of a message. Deterministic: equal messages have equal items.
 
     `removed_at` (seconds) is the TTL by age; it does not apply to a message that expires, because
     its body has no other copy.
 
     Raises:
-        CorruptData: the body is not valid Unicode, which not every server reports.
+        CorruptData: the body is not valid Unicode, which some DynamoDB servers accept.
     """
     message = item.message
     if not message.body.isascii():
@@ -187,7 +187,7 @@ def decode_item(item: Item) -> Message:
         return _decode_more(message, item)
     except (KeyError, ValueError, msgspec.DecodeError) as exc:
         key = {name: item.get(name) for name in MESSAGES.key.names}
-        raise CorruptData(f"messages: the item at {key} is not a message: {exc!r}") from exc
+        raise CorruptData(f"table messages: the item at {key} is not a message: {exc!r}") from exc
 
 
 async def decode_each(items: Sequence[Item], bodies: Bodies) -> Sequence[Message | None]:
@@ -206,7 +206,7 @@ async def decode_each(items: Sequence[Item], bodies: Bodies) -> Sequence[Message
 
 
 async def decode_items(items: Sequence[Item], bodies: Bodies) -> list[Message]:
-    """Return the messages of items, without archived ones. Raises as `decode_each`."""
+    """Return the messages of items, without archived ones; see `decode_each`."""
     return [message for message in await decode_each(items, bodies) if message is not None]
 
 
@@ -268,18 +268,17 @@ class MessageRepository:
     async def put_batch(self, items: Sequence[PersistItem], timeout_s: float) -> None:
         """Store messages with sequential calls of 25 items each.
 
-        For several calls in flight, call this concurrently. Of two messages with the same key,
-        which DynamoDB would reject, the later one is stored.
+        If two messages have the same key, the later one is stored.
 
         Guarantees:
-            All messages are stored when this returns. Idempotent: it may be repeated as a whole.
+            All messages are stored when this returns. Idempotent.
             Cancellation: safe; some may be stored.
-            Cost: one BatchWriteItem for 25 messages. A message of 1 KB takes 4 write units, 3 of
-            them in indexes (in a group 3, 2 of them in indexes), one more with attachments, and one
-            more if it expires.
+            Cost: one BatchWriteItem for each 25 messages. A direct message of 1 KB takes 4 write
+            units, 3 of them in indexes; a group message 3, 2 of them in indexes. Attachments and an
+            expiry take one more unit each.
 
         Raises:
-            Unavailable: not all were stored within `attempts_max` attempts per call and `timeout_s`
+            Unavailable: not all were stored within `ATTEMPTS_MAX` attempts per call and `timeout_s`
                 in total. Some may be stored.
             CorruptData: an item is invalid; some of the others may not be stored.
         """
@@ -307,10 +306,10 @@ class MessageRepository:
             await put_items(self._client, self._table, unique[at : at + WRITES_MAX], left_s)
 
     async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
-        """Store a marker where no tier has a message; return False at the chat's start.
+        """Store a marker for a message that no tier has; return False at the chat's start.
 
-        `ts` lies between those of the neighboring entries. If the message is stored later, it takes
-        precedence.
+        `ts` must be between those of the neighboring entries. If the message is stored later, it
+        takes precedence.
 
         Guarantees:
             Idempotent. No marker is stored below the oldest stored message.
@@ -333,7 +332,7 @@ class MessageRepository:
         not loaded, so callers do not wait for S3.
 
         Guarantees:
-            Strongly consistent: every message stored before the call counts.
+            Strongly consistent: includes every message stored before the call.
         """
         async with self._client.deadline():
             probe = Probe(TS_MAX, is_newest_first=True)
@@ -353,7 +352,7 @@ class MessageRepository:
         message at `before`; a correct hint saves a search.
 
         Guarantees:
-            Contiguous, and the last message has seq ``before - 1``. Empty if that one is not
+            Contiguous, and the last message has seq ``before - 1``. Empty if that message is not
             stored.
             Shorter than `limit` only at the chat's start or where a message is not stored.
             Strongly consistent, even with a wrong hint.
@@ -380,10 +379,10 @@ class MessageRepository:
     async def list_after(
         self, chat: str, after: int, limit: int, ts_hint: int | None = None
     ) -> list[Message]:
-        """Return the run of messages that begins just after seq `after`, in rising seq.
+        """Return consecutive messages that begin just after seq `after`, in ascending order.
 
-        Guarantees and costs as `list_before`: the first message has seq ``after + 1``, or the
-        result is empty.
+        Guarantees and costs are those of `list_before`: the first message has seq ``after + 1``, or
+        the result is empty.
         """
         check_limit(limit)
         target = after + 1
@@ -394,10 +393,10 @@ class MessageRepository:
     async def _read_run(
         self, chat: str, target: int, limit: int, hint: int | None, *, is_newest_first: bool
     ) -> list[Message]:
-        """Return the run of messages from seq `target` in a direction; empty if it is not stored.
+        """Return consecutive messages from seq `target` on; empty if `target` is not stored.
 
-        A hint is correct if the read from there begins with the target. The results of a wrong hint
-        are used as known positions for the search.
+        A hint is correct if a read from there begins with `target`. The search uses the results of
+        a wrong hint as known positions.
         """
         known: list[Place] = []
         if hint is not None and 0 <= hint <= TS_MAX:
@@ -416,13 +415,13 @@ class MessageRepository:
     async def _join(
         self, chat: str, target: int, probe: Probe, items: Sequence[Item]
     ) -> list[Message]:
-        """Return the run from `items`, the result of `probe`, with markers filling its gaps."""
+        """Return consecutive messages of `items`, the result of `probe`; markers fill gaps."""
         now_s, step = self._clock.time(), -1 if probe.is_newest_first else 1
         found = await decode_items(items, self._bodies)
         held = {message.seq: message_expiry.as_of(message, now_s) for message in found}
         run = _run(held, target, step, probe.count)
         if len(run) < probe.count and target + step * len(run) >= 1:
-            # A message is missing. If it was sent to expire, a marker exists.
+            # A message is missing. If it has expired, a marker exists.
             gone = await self._read(markers.partition_of(chat), probe)
             held = {_place_of(item).seq: markers.decode_marker(item) for item in gone} | held
             run = _run(held, target, step, probe.count)
@@ -436,7 +435,7 @@ class MessageRepository:
                 return search.found
             items = await self._read(chat, probe, places_only=True)
             search.feed(probe, [_place_of(item) for item in items])
-        raise AssertionError("the search halves the time left with every second probe")
+        raise AssertionError("the search did not end within PROBES_MAX probes")
 
     async def _read(self, chat: str, probe: Probe, *, places_only: bool = False) -> list[Item]:
         """Return the items for `probe`, strongly consistent. May take several Queries."""

@@ -1,16 +1,16 @@
-"""TTL of items in table `messages`: the attribute `ttl`, from which DynamoDB expires items.
+"""TTL of items in table `messages`: attribute `ttl`, the time at which DynamoDB deletes an item.
 
     an item whose message expires (`expires_at`)  ttl = expires_at: the body has no other copy
-    any other, if TTL removes by age              ttl = ts + retention + margin
-    an archived one that changes                  no ttl until the archive has the change
-    any other                                     no ttl: the archive worker removes it
+    any other item, if TTL removes by age         ttl = ts + retention + margin
+    an archived item that changes                 no ttl until the archive has the change
+    any other item                                no ttl: the archive worker deletes it
 
 The archive worker copies old items within the margin, so TTL removes only archived items
 (`workers.archive.archiver`). If TTL removes an item too early, the reader of the table's Stream
 restores it (`workers.archive.ttl_removals`).
 
-Invariant: an item with `ttl` whose seq is archived is in the archive unchanged, or it expires. A
-change of an item that may be archived therefore removes its `ttl`.
+Invariant: if an entry is archived and its item has `ttl`, the archive has it unchanged or its
+message expires. A change of an item that may be archived therefore removes its `ttl`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ US: Final = 1_000_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ItemRetention:
-    """Retention of items, in seconds. With `retention_s` 0 items are not archived."""
+    """Retention of items, in seconds. With `retention_s` 0, items are not archived."""
 
     retention_s: int
     margin_s: int
@@ -44,8 +44,8 @@ class ItemRetention:
     def removed_at(self, ts: int, now_s: float) -> int | None:
         """Return the TTL, by age, of an item that is written now; None if it has none.
 
-        An item written long after its message was sent has no margin left in which it could be
-        archived. It gets no TTL: the archive worker removes it.
+        If an item is written long after its message was sent, there is not enough time to archive
+        it before its TTL. So it gets no TTL, and the archive worker deletes it.
         """
         if not self.is_by_ttl:
             return None
@@ -53,9 +53,9 @@ class ItemRetention:
         return None if at < now_s + self.margin_s else at
 
     def may_be_archived(self, item: Item, now_s: float) -> bool:
-        """Return whether an item removed by age is old enough that the archive may contain it.
+        """Return whether an item with a TTL by age is so old that the archive may contain it.
 
-        Its own `ttl` is checked too: it may have been written under another retention.
+        Its `ttl` is checked too, because it may be from another retention setting.
         """
         if Field.TTL not in item or Field.EXPIRES_AT in item:
             return False
@@ -68,7 +68,7 @@ class ItemRetention:
         return int(now_s) + self.margin_s + SLACK_S
 
     def is_soon(self, ttl: int | None, now_s: float) -> bool:
-        """Return whether TTL removes an item soon; False after a much longer, former retention."""
+        """Return whether TTL deletes an item soon; False if its retention was much longer."""
         return ttl is not None and ttl <= now_s + 2 * self.margin_s
 
 

@@ -1,6 +1,6 @@
 """Undo of TTL removals: restores items of table `messages` that were removed too early.
 
-Also removes expired items on servers without TTL. Owns nothing: the items are those of
+Also removes expired items on servers without TTL. Owns no attributes: the items are those of
 `chatserver.warm.messages.store`.
 """
 
@@ -33,10 +33,10 @@ class RemovedItems:
     async def put_back(self, item: Item, message: Message) -> bool:
         """Restore an item as `message`, its current state; return False if a newer one exists.
 
-        The item gets no `ttl`, unless its message expires: it stays until the archive has it.
+        Unless its message expires, the item gets no `ttl`, so it remains until it is archived.
 
         Guarantees:
-            Idempotent. An existing item is replaced unless it is newer: it was built from the
+            Idempotent. An existing item that is not newer is replaced: it was created from the
             archive, without the removed changes.
         """
         wanted = await self._item_of(item, message)

@@ -1,5 +1,5 @@
 """Schema of the DynamoDB tables: definitions, provisioning, versions and IAM policies.
 
-Start with `tables` (tables, indexes and attribute names). `provisioning` creates the tables,
-`migrations` changes them, and `documents` generates CloudFormation, Terraform and IAM files.
+To read the code, start with `tables` (tables, indexes and attribute names). `provisioning` creates
+the tables, `migrations` changes them, and `iam_policies` generates IAM policies.
 """

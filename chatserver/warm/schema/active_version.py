@@ -9,8 +9,8 @@ Owns, in table `directory`:
     PK "schema"  SK "schema"            version N  oldest N
     PK "schema"  SK "process#<name>"    acts_by N  seen N (ms)  expires_at N
 
-A process writes its own item before it reads the schema's. So after `oldest` is raised, a check for
-older processes finds each of them, or that process reads the new `oldest` and does not start.
+A process writes its own item before it reads the schema item. So after `oldest` is raised, each
+older process either has an item that a check finds, or reads the new `oldest` and does not start.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def acting_version(settings: Warm) -> int:
     if version > NEWEST:
         raise ConfigError(
             [
-                f"warm.schema_version (CHAT_WARM_SCHEMA_VERSION): is {version}, and the newest "
-                f"that this release knows is {NEWEST}"
+                f"warm.schema_version (CHAT_WARM_SCHEMA_VERSION): is {version}, but must be at "
+                f"most {NEWEST}, the newest version of this release"
             ]
         )
     return version
@@ -120,7 +120,7 @@ class SchemaRows:
         self._table = DIRECTORY.name_in(settings)
 
     async def get_state(self) -> SchemaState:
-        """Return the schema of the tables, `FIRST` if none is recorded. Strongly consistent."""
+        """Return the schema of the tables; `FIRST` if none is recorded. Strongly consistent."""
         request = {"TableName": self._table, "Key": key_of(SCHEMA_KEY), "ConsistentRead": True}
         item: Item | None = (await self._client.call("get_item", request)).get("Item")
         if item is None:
@@ -155,7 +155,7 @@ class SchemaRows:
         await self._client.call("put_item", {"TableName": self._table, "Item": item})
 
     async def remove_process(self, name: str) -> None:
-        """Delete the item of a process that stops."""
+        """Delete the item of a stopping process."""
         key = key_of(PROCESS_PREFIX + name)
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
@@ -194,7 +194,7 @@ def _process_of(item: Item) -> Process:
 
 
 class KnownSchema:
-    """Cached schema version of the tables. It only ever rises."""
+    """Cached schema version of the tables, which never decreases."""
 
     def __init__(self, client: DynamoClient, settings: Warm, clock: Clock) -> None:
         self._rows = SchemaRows(client, settings)
@@ -203,7 +203,7 @@ class KnownSchema:
         self._until = float("-inf")
 
     async def get_version(self) -> int:
-        """Return the last completed migration, as of at most `SCHEMA_CHECK_S` ago."""
+        """Return the number of the last completed migration, at most `SCHEMA_CHECK_S` old."""
         now = self._clock.monotonic()
         if now >= self._until:
             self._state = await self._rows.get_state()

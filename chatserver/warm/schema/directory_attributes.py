@@ -1,6 +1,6 @@
 """Attributes of features, migrations and Streams in table `directory`.
 
-`chatserver.warm.schema.tables` has the others.
+`chatserver.warm.schema.tables` defines its other attributes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class FanoutField:
     PK: Final = "PK"
     SK: Final = "SK"
     PLACE: Final = "place"  # last follower processed
-    LAST: Final = "last"  # authors whose posts are merged on read: the newest such post
+    LAST: Final = "last"  # newest post of an author whose posts are merged on read
     CREATED: Final = "created"  # milliseconds since 1970
 
 
@@ -67,7 +67,7 @@ class StreamField:
     PARENT: Final = "parent"  # shards: parent shard
     PLACE: Final = "place"  # shards: last processed sequence number
     DONE: Final = "done"  # shards: completely read
-    READ_TO: Final = "read_to"  # shards: all records up to then are processed, ms since 1970
+    READ_TO: Final = "read_to"  # shards: records up to this time (ms since 1970) are processed
     HOLDER: Final = "holder"  # shards: the reader that holds the lease
     TURN: Final = "turn"  # shards: fencing token, rises with each holder
     HELD_UNTIL: Final = "held_until"  # shards: lease expiry, milliseconds since 1970

@@ -47,7 +47,7 @@ async def apply_tables(
         and a stream that the settings do not request is kept.
 
     Raises:
-        ConfigError: with all differences of the existing tables.
+        ConfigError: existing tables differ from the definitions; lists all differences.
         Unavailable: DynamoDB did not respond, or a table was not ready within `timeout_s`.
     """
     found = {table: await _find_table(client, table.name_in(settings)) for table in TABLES}
@@ -205,16 +205,17 @@ def projection_of(index: Index) -> dict[str, Any]:
     return {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(index.includes)}
 
 
-# TTL removal handlers need the old image only.
+# Handlers of TTL removals only need the old image.
 _STREAM: Final = {"StreamEnabled": True, "StreamViewType": "OLD_IMAGE"}
 
 
 async def _wait_active(
     client: DynamoClient, table: Table, name: str, poll_s: float
 ) -> dict[str, Any]:
-    """Return the description once the table and its indexes are active. The caller sets a deadline.
+    """Wait until a table and its indexes are active; return its description.
 
-    Indexes added by a migration may take hours; the migration waits for them.
+    The caller sets a deadline. Indexes of migrations are ignored: they may take hours, and the
+    migration waits for them.
     """
     late = {index.name for index in table.indexes if index.since}
     while True:

@@ -12,10 +12,9 @@ Attribute names are defined only here and in `chatserver.warm.schema.directory_a
 
 Projections: each message is written once to each index and seldom read through one, so indexes
 contain only keys and the expiry. A write costs one unit per index for any body size; a projected
-body would cost its size three more times. Readers take keys from the index and items from the
-table, and so never return a stale copy. The expiry allows expired entries to be filtered in the
-index instead of being fetched. `by_member` contains only keys, so updating a read marker does not
-write to it.
+body would cost its size three more times. Readers get keys from the index and items from the table,
+so they never return a stale copy. With the expiry, expired entries are filtered in the index and
+not fetched. `by_member` contains only keys, so updating a read marker does not write to it.
 
 `status` has the table's own partition key but is a global index: a local one would limit a chat to
 10 GB. `chatserver.warm.schema.provisioning` creates the tables.
@@ -66,7 +65,7 @@ class MessageField:
     COPY: Final = "copy"  # legal hold copies: the message as JSON
     ENDS: Final = "ends"  # markers: the message's `expires_at`, not read by TTL
     SUM: Final = "sum"  # checksum of the message, see `chatserver.warm.messages.checksums`
-    RESTORED: Final = "restored"  # restored items: kept until then, seconds since 1970
+    RESTORED: Final = "restored"  # restored items: end of the restore, seconds since 1970
 
 
 class SessionField:
@@ -118,7 +117,7 @@ class DirectoryField:
     HISTORY: Final = "history"  # chats: joined or all
     MEMBERS: Final = "members"  # chats: number of members
     USERS: Final = "users"  # direct chats: both users
-    CHANGE: Final = "change"  # chats: the last change, until the hot tier has it
+    CHANGE: Final = "change"  # chats: the last change, until it is applied in Redis
     UNSTORED: Final = "unstored"  # chats: changes whose entries may not be stored yet
     DUE_TS: Final = "due_ts"  # chats: archiving is due when messages of this ts are old
     LARGE: Final = "large"  # chats: the version at which it became a large chat, or 0
@@ -138,11 +137,11 @@ class DirectoryField:
     REASON: Final = "reason"  # reports
     AUTHOR: Final = "author"  # bans: the user who banned
     RESOLVED_BY: Final = "resolved_by"  # reports
-    QUIET: Final = "quiet"  # members: push notifications are muted until then (ms)
+    QUIET: Final = "quiet"  # members: push notifications are muted until this time (ms)
     EXPIRES_AT: Final = "expires_at"  # seconds since 1970, of items with TTL
     ABOUT: Final = "about"  # users: their own description
     BANNED: Final = "banned"  # users: milliseconds since 1970; absent if not banned
-    BEFORE: Final = "before"  # users: tokens issued up to then are invalid, seconds since 1970
+    BEFORE: Final = "before"  # users: tokens issued up to this time (s since 1970) are invalid
     HASH: Final = "hash"  # passwords: argon2id with its parameters
     CHANGED: Final = "changed"  # passwords: milliseconds since 1970
     SEED: Final = "seed"  # logins: seed of the refresh tokens, base64url
@@ -227,7 +226,7 @@ class FileField:
     WIDTH: Final = "width"
     HEIGHT: Final = "height"
     THUMB: Final = "thumb"  # a thumbnail exists
-    LOOKED_AT: Final = "looked_at"  # inspected: no thumbnail will be added later
+    LOOKED_AT: Final = "looked_at"  # the file was inspected; no thumbnail will be added later
     REV: Final = "rev"  # number of writes
     UPLOADS: Final = "uploads"  # users: number of files not yet in a message
     BYTES: Final = "bytes"  # users: total size of these files
@@ -281,7 +280,7 @@ class Table:
     indexes: tuple[Index, ...] = ()
     numbers: frozenset[str] = frozenset()
     expiry: str | None = None
-    expiry_before: str | None = None  # attribute of TTL before a migration
+    expiry_before: str | None = None  # TTL attribute before a migration
     is_streamed: bool = False
 
     def type_of(self, attribute: str) -> Literal["S", "N"]:

@@ -6,9 +6,9 @@ Owns, in table `directory`:
                                               holder S  held_until N (ms)  turn N  expires_at N
     PK "stream"  SK "reader#<name>"           seen N (ms)  expires_at N
 
-A reader holds the lease of a shard while it reads it. Each holder gets a higher fencing token
-(`turn`), and checkpoints with a lower one are rejected, so a reader paused beyond its lease records
-nothing. Its work is repeated by the next holder and must be idempotent.
+A reader holds the lease of a shard while it reads the shard. Each holder gets a higher fencing
+token (`turn`), and checkpoints with a lower one are rejected, so a reader paused beyond its lease
+records nothing. The next holder repeats its work, which must be idempotent.
 
 The item of a completed shard is kept for a week, longer than DynamoDB lists the shard. The item of
 an incomplete shard is kept forever, so that unread records are detected.
@@ -108,7 +108,7 @@ class StreamRows:
         await self._client.call("put_item", {"TableName": self._table, "Item": item})
 
     async def remove_reader(self, reader: str) -> None:
-        """Delete the item of a reader that stops. Idempotent."""
+        """Delete the item of a stopping reader. Idempotent."""
         key = _key(_READER + reader)
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
@@ -117,8 +117,8 @@ class StreamRows:
     ) -> Hold | None:
         """Claim a shard; return None if another reader holds it or it is complete.
 
-        `read_to_ms` is the time up to which its parent is read, for a shard that was never read.
-        None means unknown and is treated as `now`.
+        For a shard that was never read, `read_to_ms` is the time up to which its parent was read;
+        None (unknown) counts as `now`.
         """
         now_ms = int(now * 1000)
         sets = "#holder = :holder, #until = :until, #read = if_not_exists(#read, :from)"

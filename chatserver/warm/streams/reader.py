@@ -1,10 +1,10 @@
 """Reader of the Stream of table `messages`: shards and records.
 
-Owns nothing: `chatserver.warm.streams.checkpoints` stores positions. DynamoDB keeps a record for 24
-hours. It splits shards at any time, at least every few hours; a shard names its parent. A table
-whose stream was switched off and on again has two streams for a day.
+Owns no attributes: `chatserver.warm.streams.checkpoints` stores positions. DynamoDB keeps a record
+for 24 hours. It splits shards at any time, at least every few hours; a shard names its parent. If a
+table's stream was disabled and enabled again, the table has two streams for a day.
 
-A record contains the identity that removed an item: TTL removals are made by DynamoDB itself.
+The record of a TTL removal names DynamoDB as the identity that removed the item.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from chatserver.warm.dynamo.tenancy import Tenancy
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.streams.shard_lineage import Shard
 
-STREAMS_MAX: Final = 100  # per table; all but one are from before the stream was switched off
+STREAMS_MAX: Final = 100  # per page; a table has one stream, and old ones for a day
 SHARDS_MAX: Final = 100_000
 RECORDS_MAX: Final = 1000  # per page; the AWS limit is 1000 and 1 MB
 _TTL: Final = {"Type": "Service", "PrincipalId": "dynamodb.amazonaws.com"}
@@ -119,7 +119,7 @@ class Streams:
         return RecordPage(records, answer.get("NextShardIterator"))
 
     def _own(self, record: Record) -> Record:
-        """Remove another tenant's item from a record: the Stream covers the whole table."""
+        """Remove another tenant's item from a record, because the Stream covers all tenants."""
         if self._tenancy is None or record.removed is None:
             return record
         return record._replace(removed=self._tenancy.find_own(self._table, record.removed))
@@ -128,8 +128,8 @@ class Streams:
 def _record_of(raw: dict[str, Any]) -> Record:
     change = raw["dynamodb"]
     created: datetime | None = change.get("ApproximateCreationDateTime")
-    # Only removals by TTL have an identity. One without names is treated as a TTL removal: checking
-    # a record unnecessarily costs little.
+    # Only TTL removals have an identity. One without attributes is treated as a TTL removal too,
+    # because an unnecessary check of a record costs little.
     identity: dict[str, str] | None = raw.get("userIdentity")
     is_by_ttl = (
         raw["eventName"] == "REMOVE"

@@ -1,10 +1,10 @@
-"""Shard lineage: which shards of a Stream may be read, and by which reader. No I/O.
+"""Shard lineage: reading order of the shards of a Stream, and their balance over readers. No I/O.
 
-A shard that was split or has ended is continued by its children. Changes to an item in the parent
-precede those in a child, so a shard may be read once its parent is completely read or no longer
-exists.
+If a shard was split or has ended, its children continue it. Changes to an item in the parent
+precede those in a child, so a shard may be read as soon as its parent is completely read or no
+longer exists.
 
-Leases alone assign shards to readers (`chatserver.warm.streams.checkpoints`). `plan` returns the
+Only leases assign shards to readers (`chatserver.warm.streams.checkpoints`). `plan` returns the
 next actions of one reader, so that shards are balanced over the live readers.
 """
 
@@ -14,7 +14,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-# DynamoDB keeps records for 24 hours. A shard missing from the list earlier is a listing error.
+# DynamoDB keeps records for 24 hours. If a shard is missing before that, the list is incomplete.
 KEPT_MS: Final = 24 * 3_600_000
 SLACK_MS: Final = 3_600_000
 
@@ -43,7 +43,7 @@ def name_of(arn: str, id_: str) -> str:
 
 
 class ShardProgress(NamedTuple):
-    """Progress of a shard: processed up to `place`, and all records older than `read_to_ms`.
+    """Progress of a shard: the last processed sequence number `place`, and its time `read_to_ms`.
 
     `holder` is the reader that holds its lease, or None.
     """
@@ -77,9 +77,9 @@ def plan(
     """Return the next actions of reader `me`. `readers` are the live readers.
 
     Guarantees:
-        A shard is claimed only when its parent is complete, or is neither listed nor known as
-        incomplete.
-        With a stable set of readers, each readable shard is soon claimed, evenly over the readers.
+        A shard is claimed only if its parent is complete, or is neither listed nor has an
+        incomplete checkpoint.
+        If the set of readers is stable, all readable shards are soon claimed, evenly over readers.
     """
     names = {shard.name for shard in listed}
     missing = [each for name, each in standings.items() if name not in names and not each.is_done]

@@ -5,10 +5,12 @@ from 2. Each schema change is split into steps, each a migration of its own:
 
     expand    adds an index or a kind of item. Running processes are not affected.
     fill      backfills existing items. Older processes keep running.
-    contract  readers rely on the change, or the old attribute goes. Older processes are rejected.
+    contract  makes readers rely on the change, or removes the old attribute. Older processes are
+              rejected.
 
-A contract runs separately and only on explicit request: after it, there is no way back to an older
-release. docs/evolution.md has the procedure and two worked examples. Start with `runner`.
+A contract runs separately and only on explicit request, because it makes a rollback to an older
+release impossible. docs/evolution.md has the procedure and two worked examples. To read the code,
+start with `runner`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Backfill: scans a table in parallel segments and repairs items.
 
 A segment is read page by page; the items of a page are repaired concurrently, then the position is
-recorded. Resumable: after a crash the next run continues from the last checkpoint and finds the
-items already repaired. Reads are strongly consistent: an item that existed before its segment was
-read is found, or it has been written since.
+recorded. Resumable: after a crash, the next run continues from the last checkpoint and skips items
+that are already repaired. Reads are strongly consistent: an item that is not found was written
+after its segment was read.
 
-A repair requires that the item exists, has the revision that was read, and that the attributes to
-change are as read. If a condition fails, the current item is evaluated again: it may need the same
-repair, another one or none. So no newer write is overwritten, and an item is repaired once, even if
-the response of the write is lost.
+A repair is written on the condition that the item exists and that its revision and the attributes
+to change are unchanged. If the condition fails, the current item is evaluated again: it may need
+the same repair, another one or none. So no newer write is overwritten, and an item is repaired
+once, even if the response of the write is lost.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Report(Protocol):
 
 
 class Backfill:
-    """One pass of a migration over its table, named `table_name`."""
+    """One pass of a migration over its table."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Backfill:
         while not segment.is_done:
             await self._reads.take(page_units)
             answer = await self._client.call("scan", self._scan_of(segment))
-            # Not every server reports the units.
+            # Servers other than AWS may not report the units.
             units = float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0))
             self._reads.settle(units - page_units)
             page_units = max(1.0, units)
@@ -165,16 +165,16 @@ async def repair_item(
     item: Item,
     repair: Callable[[Item], Repair | None],
 ) -> float:
-    """Repair an item; return the write units, 0 if nothing has to be repaired.
+    """Repair an item; return the write units, 0 if it needs no repair.
 
-    `item` is an earlier read of it, of any age.
+    `item` may be outdated.
 
     Guarantees:
         Idempotent. A newer write is never overwritten, and a deleted item is not created again.
-        Cancellation: safe; the item is repaired, or not.
+        Cancellation: safe; the item may or may not be repaired.
 
     Raises:
-        Unavailable: the item may be repaired, or not.
+        Unavailable: the item may or may not be repaired.
     """
     key = {name: item[name] for name in table.key.names}
     for _ in range(TRIES_MAX):
@@ -194,7 +194,7 @@ async def repair_item(
 
 
 def update_of(item: Item, repair: Repair) -> dict[str, Any]:
-    """Return the update that applies a repair on condition that the item equals `item`."""
+    """Return the update for a repair if `rev` and the attributes to change are as in `item`."""
     names: dict[str, str] = {"#rev": MessageField.REV}
     values: Item = {":rev": item[MessageField.REV]}
     conditions, sets, removes = ["#rev = :rev"], [], []

@@ -22,7 +22,7 @@ SAMPLE_SEGMENTS: Final = 32
 SAMPLE_ITEMS: Final = 32
 WRITE_UNIT_BYTES: Final = 1024
 READ_UNIT_BYTES: Final = 4096
-INDEX_WRITE_UNITS: Final = 1.0  # our indexes hold keys and little more: an entry is below 1 KB
+INDEX_WRITE_UNITS: Final = 1.0  # indexes project little more than keys: an entry is below 1 KB
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,15 +45,15 @@ async def estimate(
     """Return the estimated costs of migrations.
 
     Guarantees:
-        Cost: one DescribeTable per migration; for those that scan a table 32 small reads, at most
-        0.5 read units per 4 KB of 1,024 items.
+        Cost: one DescribeTable per migration. A migration that scans a table also takes 32 small
+        reads: at most 0.5 read units per 4 KB of 1,024 items.
     """
     found: list[Estimate] = []
     repairs = set()
     for migration in migrations:
         each = await _estimate(client, settings, migration)
         if migration.repair in repairs:
-            # By then the items will have been repaired; this is a second pass.
+            # This is a second pass; the first one will have repaired the items.
             each = dataclasses.replace(each, share=0.0, write_units=0.0)
         if migration.repair is not None:
             repairs.add(migration.repair)
@@ -93,7 +93,7 @@ async def _estimate(client: DynamoClient, settings: Warm, migration: Migration) 
 
 
 async def _sample(client: DynamoClient, name: str, segment: int) -> tuple[list[Item], bool]:
-    """Return the first items of a segment, and whether the segment has no others."""
+    """Return the first items of a segment, and whether these are all of its items."""
     request = {
         "TableName": name,
         "Segment": segment,

@@ -22,9 +22,9 @@ class Repair:
 class Migration:
     """One step of a schema change (`change`).
 
-    `repair` returns what an item lacks, given its attributes `reads`; it is set for a fill and for
-    a contract, which makes a second pass. `expiry` is the attribute that TTL reads afterwards.
-    `oldest` is the minimum schema version of processes from this migration on.
+    `repair` returns the change that an item needs, given its attributes `reads`. It is set for a
+    fill, and for a contract, which makes a second pass. `expiry` is the new TTL attribute, if it
+    changes. `oldest` is the minimum schema version of processes from this migration on.
     """
 
     number: int

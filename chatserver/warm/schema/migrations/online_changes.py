@@ -1,13 +1,11 @@
 """Online changes of a table: creation of an index, and change of the TTL attribute.
 
-DynamoDB backfills an index from the items that have its key, while the table is read and written as
-before. AWS takes minutes at least, and hours for a large table, and creates one index per table at
-a time.
+DynamoDB backfills an index from the items that have its key, while the table remains in use. AWS
+takes minutes at least, and hours for a large table, and creates one index per table at a time.
 
-TTL has no single call for another attribute: it is switched off and on again. AWS takes up to an
-hour for each step and rejects the second until the first is done. Meanwhile no item is removed.
-
-Both poll the current state and continue from it, so a restarted run is safe.
+The TTL attribute cannot be changed in one call: TTL is disabled, then enabled with the new one. AWS
+takes up to an hour for each step and rejects the second until the first is done. Meanwhile no item
+expires. Both changes poll the current state and continue from it, so a restarted run is safe.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ REPORT_S: Final = 30.0
 
 
 class _Poll:
-    """Waits longer each time, and reports a status that lasts."""
+    """Waits with increasing pauses, and reports the status every `REPORT_S`."""
 
     def __init__(self, say: Callable[[str], None], wait_s_max: float) -> None:
         self._say = say
@@ -70,11 +68,7 @@ def has_index(description: dict[str, Any], index: Index) -> bool:
 
 
 async def start_index(client: DynamoClient, table: Table, index: Index, settings: Warm) -> None:
-    """Start the creation of the index. A concurrent start by another process is equivalent.
-
-    Raises:
-        Unavailable: the table is being changed in another way; retry later.
-    """
+    """Start the creation of the index, unless the table is already being changed."""
     create: dict[str, Any] = {
         "IndexName": index.name,
         "KeySchema": key_schema_of(index.key),
@@ -96,8 +90,8 @@ async def start_index(client: DynamoClient, table: Table, index: Index, settings
     try:
         await client.call("update_table", request)
     except Conflict:
-        # The table is already being changed. If an earlier attempt whose response was lost did
-        # that, the index exists; otherwise the wait for it times out.
+        # If an earlier attempt or another process has created the index, it exists. Otherwise,
+        # `wait_for_index` times out.
         return
 
 
@@ -129,7 +123,7 @@ async def switch_expiry(
         Idempotent and resumable. Cancellation: safe; TTL may be off until the next run.
 
     Raises:
-        CorruptData: DynamoDB rejects the change for another reason than a recent change.
+        CorruptData: DynamoDB rejects the change, but not because of a recent change.
     """
     poll = _Poll(say, EXPIRY_POLL_S_MAX)
     while True:

@@ -86,11 +86,12 @@ class MigrationRunner:
         """Run the pending migrations and return the resulting schema.
 
         Guarantees:
-            Idempotent and resumable. Of two concurrent runs one waits, and fails if the other
-            continues.
+            Idempotent and resumable. If two runs are concurrent, one waits, and fails if the other
+            does not end in time.
 
         Raises:
-            Conflict: a contract is next, and processes of older releases are still running.
+            Conflict: a contract was requested, but processes of older releases are running or
+                another migration must run first.
             Unavailable: DynamoDB does not respond, an index is not ready in time, or another run is
                 in progress; run it again.
         """
@@ -200,7 +201,7 @@ class MigrationRunner:
                 )
             await self._schema.raise_state(SchemaState(state.version, migration.oldest))
             failpoint("migrate.after_older_rejected")
-        # A process starting at this moment detects it at its next check and stops.
+        # A process that is starting now detects the change at its next check and stops.
         timeout_s = SCHEMA_CHECK_S * (HEARTBEATS_MISSED_MAX + 1)
         what = f"{migration.title}: older processes to end"
         async with self._client.deadline(timeout_s, what):

@@ -6,10 +6,9 @@ Owns, in table `directory`, in addition to `chatserver.warm.schema.active_versio
     PK "schema"  SK "migration#<number>"       state S  started N  finished N (ms)  segments N
     PK "schema"  SK "segment#<number>#<n>"     progress S (JSON of `Segment`)  turn N
 
-One process holds the lock at a time. A process that was paused beyond its lease detects that at the
-next renewal. Until then its writes are rejected, because the next holder has a higher fencing token
-(`turn`). Even without that no data would be lost: a restarted segment finds its items already
-repaired.
+One process holds the lock at a time. A process that was paused beyond its lease detects the loss at
+the next renewal. Until then, its writes are rejected, because the next holder has a higher fencing
+token (`turn`). Even without the token no data would be lost, because repairs are idempotent.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from chatserver.warm.schema.active_version import key_of
 from chatserver.warm.schema.directory_attributes import SchemaField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
-MIGRATE_LEASE_S = 30.0  # another migration replaces a dead one after this time
+MIGRATE_LEASE_S = 30.0  # another run replaces a dead one after this time
 
 LOCK: Final = "lock"
 POLL_S: Final = 0.2
@@ -100,7 +99,7 @@ class MigrationRows:
         try:
             await self._client.call("update_item", request)
         except ConditionFailed as exc:
-            raise LockLost("another `chatserver migrate` has taken the lock") from exc
+            raise LockLost("another `chatserver migrate` has acquired the lock") from exc
 
     async def release(self, holder: str) -> None:
         """Release the lock if we hold it."""
@@ -145,9 +144,9 @@ class MigrationRows:
         )
 
     async def begin(self, number: int, segments: int, now: float) -> Progress:
-        """Record the start of a migration, unless it has started, and return its progress.
+        """Record the start of a migration if it has not started; return its progress.
 
-        The first start fixes the number of segments: checkpoints do not apply to another number.
+        The first start fixes the number of segments, because checkpoints apply only to that number.
         """
         item = key_of(_migration_key(number)) | {
             Field.STATE: {"S": RUNNING},
@@ -183,7 +182,7 @@ class MigrationRows:
     # Segments.
 
     async def get_segment(self, migration: int, number: int) -> Segment:
-        """Return the progress of a segment; an unknown one is at its start. Strongly consistent."""
+        """Return the progress of a segment; zero if none is stored. Strongly consistent."""
         item = await self._find(_segment_key(migration, number))
         if item is None:
             return Segment(number)
@@ -231,7 +230,7 @@ async def run_locked(
     clock: Clock,
     work: Callable[[int], Awaitable[None]],
 ) -> None:
-    """Run `work` with the fencing token of the lock, and keep the lock meanwhile.
+    """Acquire the lock, run `work` with its fencing token, and renew the lock meanwhile.
 
     Raises:
         Unavailable: another process holds the lock for longer than the lease of a dead one.
