@@ -89,7 +89,6 @@ class Plan:
 
     @property
     def gateway_url(self) -> str:
-        """URL of the gateway."""
         return f"ws://{HOST}:{self.ports.gateway}/"
 
     @property

@@ -130,7 +130,6 @@ class Server:
 
     @property
     def port(self) -> int:
-        """Port of the server."""
         return self.launch.port
 
     @property

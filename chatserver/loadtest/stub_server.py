@@ -64,7 +64,6 @@ class StubState:
         self.spoil: Spoil | None = None
 
     def deliver(self, user: str, place: int, rest: bytes) -> None:
-        """Append an event to an inbox and push it."""
         inbox = self.inboxes.setdefault(user, [])
         inbox.append(rest)
         frame = event(len(inbox), rest)
