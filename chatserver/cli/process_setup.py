@@ -17,7 +17,7 @@ def prepare(process: str, *, requires_secret: bool = False) -> Settings:
     """Load the settings and configure the logs of a process; see `load_settings`.
 
     Raises:
-        ConfigError: lists every problem of the settings.
+        ConfigError: the settings are invalid; lists every problem.
     """
     settings = load_settings(requires_secret=requires_secret)
     configure_logs(settings.telemetry.format, settings.telemetry.level, process=process)

@@ -40,7 +40,6 @@ class PlainReport:
         self._next_at = float("-inf")
 
     def say(self, text: str) -> None:
-        """Print a line."""
         click.echo(text, err=self._is_aside)
 
     def begin(self, title: str, items: int) -> None:
@@ -80,7 +79,6 @@ class BarReport:
         self._task = self._progress.add_task(title, total=items or None, text="")
 
     def advance(self, parts: Sequence[ProgressPart]) -> None:
-        """Move the bar."""
         self.show(sum(part.read for part in parts), _format_parts(parts))
 
     def show(self, done: int, text: str) -> None:

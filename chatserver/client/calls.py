@@ -279,11 +279,9 @@ class Calls(Moderating, CompanionCalls):
         await self._ask(_fields("decline_invitation", chat=chat), ANSWER_S)
 
     async def leave(self, chat: str, *, ref: str | None = None) -> Chat:
-        """Leave a group."""
         return await self._change("leave", chat, ref)
 
     async def remove(self, chat: str, user: str, *, ref: str | None = None) -> Chat:
-        """Remove a member from a group."""
         return await self._change("remove", chat, ref, user=user)
 
     async def set_role(

@@ -83,7 +83,7 @@ class CatchUp:
             job.is_asking = False
 
     def times(self) -> list[float]:
-        """Return when further pages may be requested."""
+        """Return the times at which further pages may be requested."""
         return [job.not_before for job in self._jobs.values() if not job.is_asking]
 
     def step(self, now: float) -> None:

@@ -276,7 +276,7 @@ class ChatClient(Calls):
                 await socket.send(frame)
 
     def _judge(self, lost: Lost) -> None:
-        """Raise if reconnecting cannot help."""
+        """Raise if the client must not reconnect."""
         match judge_close(lost.code):
             case Verdict.STOP:
                 raise ChatError(f"the gateway closed the session: {lost.reason}") from lost

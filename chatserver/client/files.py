@@ -92,7 +92,7 @@ class FilesApi:
         """Return the content of a file in message `seq`, or of its thumbnail.
 
         Raises:
-            NotFound: it does not exist, or we have no access.
+            NotFound: the file does not exist, or we have no access.
             Unavailable: the API or S3 did not answer.
         """
         place = "" if seq is None else f"&seq={seq}"
@@ -104,7 +104,7 @@ class FilesApi:
         """Return the current metadata of a file of message `seq`.
 
         Raises:
-            NotFound: it does not exist, or we have no access.
+            NotFound: the file does not exist, or we have no access.
             Unavailable: the API did not answer.
         """
         place = "" if seq is None else f"?seq={seq}"

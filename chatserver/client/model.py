@@ -25,7 +25,7 @@ class Marks:
     received: int = 0
 
     def raise_to(self, read: int, received: int) -> bool:
-        """Advance the markers; return whether either changed. What is read is also received."""
+        """Advance the markers; return whether either changed. Read messages count as received."""
         before = (self.read, self.received)
         self.read = max(self.read, read)
         self.received = max(self.received, received, self.read)
@@ -34,7 +34,7 @@ class Marks:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits on how much a client keeps, and what happens beyond each (promise P8)."""
+    """Size limits of a client, and its behavior at each limit (promise P8)."""
 
     entries_max: int = 1_000  # per chat; the oldest are evicted, `history` loads them again
     fill_max: int = 1_000  # per chat, loaded after a disconnect; older entries are `Skipped`

@@ -4,7 +4,7 @@ Each operation has a `ref`; retries with the same ref take effect once (promise 
 stays in the outbox until the server confirms that it is stored. In a new epoch, operations that
 were only acked are sent again (promise P1).
 
-    queued → in flight → acked → gone (stored)
+    queued → in flight → acked → removed (stored)
       ↑__________|_________|     connection lost; new epoch
 
 Operations are sent in the order in which they were added. If an operation is refused temporarily,
@@ -152,7 +152,6 @@ class Outbox:
             self._requeue([deed])
 
     def drop(self, ref: str) -> None:
-        """Remove an operation."""
         deed = self._deeds.pop(ref, None)
         if deed is not None:
             self._leave(deed)

@@ -73,7 +73,6 @@ class Socket:
             raise Lost(0, f"the server sent invalid JSON: {exc}") from exc
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._connection.close()
 
 

@@ -178,7 +178,6 @@ class ClientState:
         self.tick(now)
 
     def received(self, connection: int, frame: Fields, now: float) -> None:
-        """Handle a frame from the server."""
         if connection != self._connection or not self.is_online:
             return
         match frame["type"]:

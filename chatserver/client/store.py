@@ -85,7 +85,6 @@ class SqliteStore:
             connection.executemany("INSERT OR REPLACE INTO record VALUES (?, ?)", rows)
 
     def close(self) -> None:
-        """Close the file."""
         if self._connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.close()

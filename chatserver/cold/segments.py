@@ -48,7 +48,7 @@ def encode_segment(entries: Sequence[Message], tag: str = "") -> tuple[Segment, 
         Deterministic: the same entries make the same bytes.
 
     Raises:
-        CorruptData: the entries are not consecutive entries of one chat, or exceed a segment.
+        CorruptData: the entries are not consecutive entries of one chat, or too many.
     """
     if not entries:
         raise CorruptData("segment: has no entries")

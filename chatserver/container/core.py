@@ -83,7 +83,7 @@ class CoreContainer(abc.ABC):
         return cast("T", self._made[kind])
 
     def create_all(self) -> None:
-        """Create every dependency, so that imports and wrong settings fail at startup."""
+        """Create every dependency, so no request waits for an import or finds a wrong setting."""
         for kind in type(self).__mro__:
             for name, value in vars(kind).items():
                 if isinstance(value, cached_property):

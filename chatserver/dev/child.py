@@ -148,7 +148,6 @@ class Child:
         await self.wait_ended()
 
     def kill(self) -> None:
-        """Kill the process."""
         if self._transport is not None and not self._receiver.has_ended.is_set():
             with contextlib.suppress(ProcessLookupError):
                 self._transport.kill()

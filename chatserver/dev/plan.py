@@ -36,7 +36,7 @@ ADMINS = ("alice",)  # users with access to the admin page
 CLI = "chatserver.cli.main"
 PATIENCE_S = "9"  # the page waits ten seconds for a response
 DRAIN_S = 2.0  # short, so that Ctrl-C is fast
-STOP_S = 20.0  # a worker completes its current step
+STOP_S = 20.0  # time for a worker to complete its current step
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,7 +89,6 @@ class Plan:
 
     @property
     def gateway_url(self) -> str:
-        """URL of the gateway."""
         return f"ws://{HOST}:{self.ports.gateway}/"
 
     @property
@@ -150,7 +149,7 @@ class Plan:
         plan.
 
         Raises:
-            ConfigError: lists every problem.
+            ConfigError: settings are invalid; lists every problem.
         """
         problems: dict[str, None] = {}
         for launch in (self.worker(), self.gateway(), self.api()):
@@ -203,7 +202,7 @@ class Plan:
             **self._feature_settings(),
             "CHAT_OUTBOUND_ALLOW_PRIVATE": json.dumps(["127.0.0.0/8", "::1"]),
             "CHAT_ARCHIVE_TTL_SWEEP": "true",
-            "CHAT_CHATS_INVITATIONS": "never",  # the demo users are contacts already
+            "CHAT_CHATS_INVITATIONS": "never",  # demo users can be added without consent
             "CHAT_TELEMETRY_FORMAT": "console",
             "CHAT_TELEMETRY_LEVEL": "info",  # readiness is detected from the worker's log line
             "PYTHONUNBUFFERED": "1",

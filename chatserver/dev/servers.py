@@ -130,7 +130,6 @@ class Server:
 
     @property
     def port(self) -> int:
-        """Port of the server."""
         return self.launch.port
 
     @property
@@ -140,7 +139,7 @@ class Server:
 
     @property
     def log_path(self) -> Path:
-        """File with its output."""
+        """File with the server's output."""
         return self.launch.folder / f"{self.launch.name}.log"
 
     def start(self, deadline_s: float = START_S) -> Server:
@@ -202,7 +201,7 @@ class Server:
             self.process.send_signal(number)
 
     def tail(self, lines_max: int = 20) -> str:
-        """Return the last lines of its output."""
+        """Return the last lines of the server's output."""
         if not self.log_path.exists():
             return "(no output)"
         text = self.log_path.read_text("utf-8", "replace")

@@ -15,7 +15,7 @@ from typing import Final
 from chatserver.domain.history_checks import repeated
 
 EXAMPLES_MAX: Final = 20
-MISSING_MAX: Final = 100_000  # seqs kept per chat and device; those beyond count as lost at once
+MISSING_MAX: Final = 100_000  # missing seqs per chat and device; further ones count as lost
 _NUMBER_BITS: Final = 40
 KINDS: Final = ("lost", "duplicate", "disordered", "mismatched", "jumped")
 

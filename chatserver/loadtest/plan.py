@@ -132,7 +132,10 @@ def groups_of(users: int, members: int) -> list[range]:
 
 
 def split_users(users: int, processes: int, unit: int) -> list[tuple[int, int]]:
-    """Return first user and count of each process, in whole groups of `unit` as far as possible."""
+    """Return the first user and the number of users, in whole `unit`s, of each process.
+
+    The last process has the remaining users.
+    """
     units = max(1, users // unit)
     processes = min(processes, units)
     counts = [(units // processes + (n < units % processes)) * unit for n in range(processes)]

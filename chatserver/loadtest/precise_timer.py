@@ -1,4 +1,4 @@
-"""Microsecond timer without busy waiting: a timerfd, where available.
+"""Microsecond timer without busy waiting, based on timerfd.
 
 A busy-waiting generator keeps its core at full load. If the server runs on a hyperthread of the
 same core, that halves its speed and distorts the measured latency. Systems other than Linux use the

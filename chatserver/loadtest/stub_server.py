@@ -50,7 +50,7 @@ class Asked(msgspec.Struct, gc=False):
 class StubState:
     """The state of the stub. `spoil` may modify the frames sent to a user for a message.
 
-    `inbox_max`: a user who missed more events than that receives `too_long`.
+    `inbox_max` is the number of missed events above which a user receives `too_long`.
     """
 
     inbox_max = 1_000_000_000
@@ -64,7 +64,6 @@ class StubState:
         self.spoil: Spoil | None = None
 
     def deliver(self, user: str, place: int, rest: bytes) -> None:
-        """Append an event to an inbox and push it."""
         inbox = self.inboxes.setdefault(user, [])
         inbox.append(rest)
         frame = event(len(inbox), rest)

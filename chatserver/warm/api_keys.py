@@ -85,7 +85,7 @@ class KeyRows:
             raise Conflict("API key: already exists") from None
 
     async def find(self, key: str) -> KeyRow | None:
-        """Return a key, revoked or not. Strongly consistent."""
+        """Return a key, even if it is revoked. Strongly consistent."""
         request = {
             "TableName": self._table,
             "Key": records.row_key(PARTITION, PREFIX + key),

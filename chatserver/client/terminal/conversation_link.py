@@ -95,12 +95,10 @@ class Link:
         self._on_change()
 
     def typing(self, *, is_on: bool) -> None:
-        """Send a typing indicator to the peer."""
         if self.state is State.ONLINE and self.talk.chat is not None:
             self._client.typing(self.talk.chat.id, is_on=is_on)
 
     def mark_read(self) -> None:
-        """Mark all messages as read."""
         chat, top = self.talk.chat, self.talk.top
         if self.state is State.ONLINE and chat is not None and top > self._marked:
             self._marked = top

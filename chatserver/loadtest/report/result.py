@@ -95,7 +95,6 @@ def counts_of(totals: Totals) -> dict[str, Any]:
 
 
 def series_of(totals: Totals) -> list[dict[str, Any]]:
-    """Return a row for each second."""
     rows = []
     for number, told in sorted(totals.seconds.items()):
         row: dict[str, Any] = {"second": number}

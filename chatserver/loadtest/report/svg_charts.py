@@ -40,7 +40,6 @@ class Chart:
 
     @property
     def values(self) -> list[float]:
-        """All known y values."""
         return [y for line in self.lines for _, y in line.points if y is not None]
 
 

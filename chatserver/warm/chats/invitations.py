@@ -35,7 +35,6 @@ TRUST_PREFIX: Final = "trust#"
 
 
 def encode_invitation(invitation: Invitation) -> Item:
-    """Return the item of an invitation."""
     item: Item = {
         **row_key(user_key(invitation.user), PREFIX + invitation.chat),
         Field.AUTHOR: {"S": invitation.inviter},

@@ -35,7 +35,6 @@ _ENDS_IN_FLIGHT_MAX: Final = 16
 
 
 def encode_login(login: Login) -> Item:
-    """Return the row of a new login."""
     item = records.row_key(records.user_key(login.user), LOGIN_PREFIX + login.login)
     item[Field.CREATED] = {"N": str(login.created_ms)}
     item[Field.SEEN] = {"N": str(login.seen_ms)}
@@ -116,7 +115,7 @@ class LoginRows:
         return True
 
     async def find_login(self, user: str, login: str) -> Login | None:
-        """Return a login, ended or not. Strongly consistent."""
+        """Return a login, even if it has ended. Strongly consistent."""
         item = await self._find(user, LOGIN_PREFIX + login)
         return None if item is None else decode_login(item)
 

@@ -47,7 +47,6 @@ def block_key(other: str) -> str:
 
 
 def ban_key(user: str) -> str:
-    """Return the sort key of a ban."""
     return f"{BAN_PREFIX}{user}"
 
 
@@ -68,7 +67,6 @@ class Ban:
     created_ms: int
 
     def encode(self) -> Item:
-        """Return the item of a ban."""
         return {
             Field.PK: {"S": f"c#{self.chat}"},
             Field.SK: {"S": ban_key(self.user)},
@@ -104,7 +102,6 @@ class Report:
 
     @property
     def sort_key(self) -> str:
-        """The sort key of the item."""
         return f"{REPORT_PREFIX}{self.seq:020d}#{self.reporter}"
 
     @property
@@ -256,7 +253,6 @@ class Moderation:
     # Bans.
 
     async def delete_ban(self, chat: str, user: str) -> None:
-        """Remove a ban."""
         key = {Field.PK: {"S": f"c#{chat}"}, Field.SK: {"S": ban_key(user)}}
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 

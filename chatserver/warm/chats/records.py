@@ -45,7 +45,6 @@ AFTER_MEMBERS = "m$"  # '$' follows '#': greater than all member keys, and not i
 
 
 def user_key(user: str) -> str:
-    """Return the key of a user's item."""
     return f"u#{user}"
 
 
@@ -60,7 +59,6 @@ def member_key(user: str) -> str:
 
 
 def row_key(partition: str, sort: str) -> Item:
-    """Return the key of an item."""
     return {Field.PK: {"S": partition}, Field.SK: {"S": sort}}
 
 
@@ -77,7 +75,6 @@ class User:
     erased_ms: int | None = None  # the user is erased; the item reserves the id
 
     def encode(self) -> Item:
-        """Return the item of a user."""
         item = row_key(user_key(self.user), user_key(self.user))
         item[Field.CREATED] = {"N": str(self.created_ms)}
         if self.name is not None:
@@ -212,7 +209,6 @@ class Member:
     periods: Periods = ()
 
     def encode(self) -> Item:
-        """Return the item of a member."""
         item = row_key(chat_key(self.chat), member_key(self.user))
         item[Field.ROLE] = {"S": self.role}
         item[Field.JOINED] = {"N": str(self.joined)}
@@ -246,7 +242,6 @@ def left_key(chat: str, user: str) -> Item:
 
 
 def encode_former(chat: str, user: str, former: FormerMember) -> Item:
-    """Return the item of a former member."""
     item = left_key(chat, user)
     item[Field.JOINED] = {"N": str(former.last.first)}
     item[Field.LEFT] = {"N": str(former.last.last)}

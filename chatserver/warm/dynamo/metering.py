@@ -82,11 +82,9 @@ class Meter:
             self._count_messages(request, answer)
 
     def record_failure(self, feature: Feature, operation: str, result: Failure) -> None:
-        """Count a failed call."""
         metrics.DYNAMODB_CALLS.labels(feature, operation, result).inc()
 
     def record_retry(self, feature: Feature) -> None:
-        """Count a retry."""
         metrics.DYNAMODB_RETRIES.labels(feature).inc()
 
     # Attribution to chats.

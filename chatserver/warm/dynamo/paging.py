@@ -143,7 +143,7 @@ class PlainRows:
     def __init__(
         self, client: DynamoClient, span: Span, query: Mapping[str, Any], start: Token | None
     ) -> None:
-        """Raises BadRequest: the token belongs to another query."""
+        """Start a Query. Raises BadRequest if the token belongs to another query."""
         self._client = client
         self._query = query
         self._after = None if start is None else span.start_of(start)

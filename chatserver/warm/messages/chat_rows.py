@@ -48,7 +48,6 @@ class ChatRows:
         return await self._shards.get()
 
     async def key_of(self, chat: str, ts: int) -> Item:
-        """Return the key of an entry."""
         return key_of(await self._shards.get(), chat, ts)
 
     async def open(self, span: Span, query: Mapping[str, Any], start: Token | None = None) -> Rows:
@@ -85,7 +84,6 @@ ALL_AT_ONCE = 4096  # rows; 1 MB ends a Query anyway
 
 
 def key_of(layouts: Layouts, chat: str, ts: int) -> Item:
-    """Return the key of an entry."""
     return {Field.CHAT: {"S": layouts.partition_of(chat, ts)}, Field.TS: {"N": str(ts)}}
 
 

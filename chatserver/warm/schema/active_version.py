@@ -146,7 +146,6 @@ class SchemaRows:
             await self._client.call("update_item", request)
 
     async def put_process(self, name: str, acts_by: int, now: float) -> None:
-        """Record a heartbeat of a process."""
         item = key_of(PROCESS_PREFIX + name) | {
             Field.ACTS_BY: {"N": str(acts_by)},
             Field.SEEN: {"N": str(int(now * 1000))},
@@ -184,7 +183,6 @@ class SchemaRows:
 
 
 def key_of(sort: str) -> Item:
-    """Return the key of a schema item."""
     return {Field.PK: {"S": SCHEMA_KEY}, Field.SK: {"S": sort}}
 
 
@@ -234,11 +232,11 @@ async def watch_schema(
                 await rows.put_process(name, acts_by, clock.time())
                 state = await rows.get_state()
         except (Unavailable, ConfigError) as exc:
-            log.warning("schema.unknown", error=exc.message)
+            log.warning("schema.check_failed", error=exc.message)
             return False
         check_schema(state, acts_by, settings)
         if acts_by != state.version:
-            log.debug("schema.other", acts_by=acts_by, tables=state.version)
+            log.debug("schema.version_mismatched", acts_by=acts_by, tables=state.version)
         return True
 
     async def check_repeatedly(is_known: bool) -> None:
@@ -247,7 +245,7 @@ async def watch_schema(
             try:
                 is_known = await check()
             except ConfigError as exc:
-                log.error("schema.too_old", problems=exc.problems)
+                log.error("schema.version_rejected", problems=exc.problems)
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
 

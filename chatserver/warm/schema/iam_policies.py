@@ -165,5 +165,5 @@ def policy(name: str) -> dict[str, Any]:
     return {"Version": "2012-10-17", "Statement": statements}
 
 
-# For API and worker processes; additional rights for archive workers; for the command line.
+# For API and worker processes; additional rights of archive workers; for the command line.
 POLICIES: Final = ("processes", "archive", "operator")

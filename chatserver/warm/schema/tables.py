@@ -284,7 +284,6 @@ class Table:
     is_streamed: bool = False
 
     def type_of(self, attribute: str) -> Literal["S", "N"]:
-        """Return the type of a key attribute."""
         return "N" if attribute in self.numbers else "S"
 
     def name_in(self, settings: Warm) -> str:

@@ -100,7 +100,6 @@ class StreamRows:
             request["ExclusiveStartKey"] = last
 
     async def put_reader(self, reader: str, now: float) -> None:
-        """Record a heartbeat of a reader."""
         item = _key(_READER + reader) | {
             Field.SEEN: {"N": str(int(now * 1000))},
             Field.EXPIRES_AT: {"N": str(int(now) + READER_KEPT_S)},

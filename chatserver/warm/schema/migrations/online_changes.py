@@ -90,8 +90,8 @@ async def start_index(client: DynamoClient, table: Table, index: Index, settings
     try:
         await client.call("update_table", request)
     except Conflict:
-        # If an earlier attempt or another process has created the index, it exists. Otherwise,
-        # `wait_for_index` times out.
+        # Another process, or an attempt whose response was lost, may have started the index.
+        # Otherwise, `wait_for_index` times out.
         return
 
 

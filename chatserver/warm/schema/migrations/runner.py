@@ -237,7 +237,6 @@ async def list_statuses(
     state: SchemaState,
     migrations: Sequence[Migration],
 ) -> list[MigrationStatus]:
-    """Return the progress of each migration."""
     rows = MigrationRows(client, settings)
     found = []
     for migration in migrations:
