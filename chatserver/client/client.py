@@ -40,6 +40,7 @@ from chatserver.protocol.frames import Attachment
 
 SAVE_S = 0.5  # maximum age of the stored state, except for operations about to be sent
 WELCOME_S = 10.0
+NO_GATEWAY = "cannot connect to a gateway"  # the error starts with this
 
 GetToken = Callable[[], Awaitable[str]]
 _spread = secrets.SystemRandom()
@@ -168,7 +169,7 @@ class ChatClient(Calls):
         return self._welcomed is not None and self._welcomed.done()
 
     def _no_gateway(self) -> Unavailable:
-        return Unavailable(f"cannot connect to a gateway at {self._url}: {self._last_loss}")
+        return Unavailable(f"{NO_GATEWAY} at {self._url}: {self._last_loss}")
 
     def _end(self, failure: Exception) -> None:
         """Mark the client as ended and fail every pending call."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from chatserver.client import events
-from chatserver.client.client import ChatClient, GetToken
+from chatserver.client.client import NO_GATEWAY, ChatClient, GetToken
 from chatserver.client.model import Bounds
 from chatserver.client.terminal.conversation import Conversation
 from chatserver.errors import ChatError, Unavailable
@@ -77,7 +77,7 @@ class Link:
     def _explained(self, error: BaseException) -> BaseException:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        if isinstance(error, Unavailable) and error.message.startswith("no gateway"):
+        if isinstance(error, Unavailable) and error.message.startswith(NO_GATEWAY):
             hint = "Start one with `chatserver dev`, or set another address with --url"
             return Unavailable(f"{error.message}. {hint}")
         return error

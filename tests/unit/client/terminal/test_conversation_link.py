@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
@@ -51,3 +52,18 @@ async def test_link_mark_that_is_refused_for_now_is_told_again(
 
     await server.taken.wait()
     assert server.marks == [1, 1, 1]
+
+
+async def test_link_without_a_gateway_says_how_to_start_one() -> None:
+    """A newcomer's first error: nothing listens at the address."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"ws://127.0.0.1:{unused.getsockname()[1]}/"
+    link = Link(url=url, get_token=give_token, talk=Talk().view, on_change=lambda: None)
+
+    with pytest.raises(Unavailable, match="cannot connect to a gateway.*Start one with"):
+        await link.run()
+
+
+async def give_token() -> str:
+    return "token"
