@@ -61,7 +61,7 @@ async def test_link_without_a_gateway_says_how_to_start_one() -> None:
         url = f"ws://127.0.0.1:{unused.getsockname()[1]}/"
     link = Link(url=url, get_token=give_token, talk=Talk().view, on_change=lambda: None)
 
-    with pytest.raises(Unavailable, match="cannot connect to a gateway.*Start one with"):
+    with pytest.raises(Unavailable, match=r"cannot connect to a gateway.*Start one with"):
         await link.run()
 
 
