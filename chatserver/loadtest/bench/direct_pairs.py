@@ -21,7 +21,7 @@ from chatserver.loadtest.bench.session import (
 )
 
 SUSTAINED_P99_MS = 100.0
-SEARCH_STEPS = 6  # the range of the search, halved each time
+SEARCH_FROM, SEARCH_STEP = 0.6, 1.08  # of the closed-loop rate; factor of each step
 _OPENED_AT_ONCE = 32
 
 
@@ -225,21 +225,19 @@ async def find_open_maximum(
 ) -> int:
     """Return the highest rate that an open loop of single messages sustains.
 
-    Sustained means that the p99 of the time to the ack is at most `SUSTAINED_P99_MS`.
-    The search bisects around the closed-loop rate with one message in flight per pair.
+    Sustained means that the p99 of the time to the ack is at most `SUSTAINED_P99_MS`. The search
+    rises in small steps from below the closed-loop rate with one message in flight per pair: far
+    above the maximum, sessions would reach their limit of unacknowledged sends.
     """
     closed = await closed_loop(pairs, cores, 1, warmup_s, seconds)
-    low: float = closed["per_second"] * 0.4
-    high: float = closed["per_second"] * 1.8
-    for step in range(SEARCH_STEPS):
-        rate = (low + high) / 2
-        measured = await open_loop(pairs, cores, rate, warmup_s, seconds, seed + step)
+    rate: float = closed["per_second"] * SEARCH_FROM
+    sustained = 0.0
+    while True:
+        measured = await open_loop(pairs, cores, rate, warmup_s, seconds, seed)
         p99_ms = measured["ack_ms"]["p99"]
-        if p99_ms is not None and p99_ms <= SUSTAINED_P99_MS:
-            low = rate
-        else:
-            high = rate
-    return round(low)
+        if p99_ms is None or p99_ms > SUSTAINED_P99_MS:
+            return round(sustained)
+        sustained, rate = rate, rate * SEARCH_STEP
 
 
 async def drain(pairs: Sequence[Pair], deadline_s: float = 15) -> None:
