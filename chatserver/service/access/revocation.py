@@ -33,8 +33,6 @@ LOGIN_KEPT_S = 120  # ended login rows outlive their last token by this
 class Accounts(Protocol):
     """Users and their logins in the directory; feature `accounts` stores them."""
 
-    async def find_user(self, user: str) -> User | None: ...
-
     async def list_logins(self, user: str) -> Sequence[Login]: ...
 
     async def end_logins(
@@ -139,17 +137,14 @@ class Revoking:
         await self._accounts.lift_ban(user)
         await self._revocations.put(user, is_banned=False)
 
-    async def restore(self, user: UserId) -> None:
-        """Restore a user's revocation marks from the directory; see the module docstring.
+    async def restore(self, record: User, ended_logins: Collection[str]) -> None:
+        """Restore a user's revocation marks, as read from the directory; see the module docstring.
 
         Raises:
             Unavailable: some marks may be missing.
         """
-        record = await self._accounts.find_user(user)
-        if record is None:
-            return
-        rows = await self._accounts.list_logins(user)
-        logins = frozenset(row.login for row in rows if row.ended_ms is not None)
+        user = UserId(record.user)
+        logins = frozenset(ended_logins)
         marks = Marks(record.before, logins, record.banned_ms is not None)
         if marks == Marks():
             return
