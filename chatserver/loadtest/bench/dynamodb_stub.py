@@ -7,7 +7,7 @@ A worker that uses it is limited by its own process only. One process, no checks
 With `--chats`, reads of `directory` find users and chats. Users whose ids begin with
 `STORED_USER` exist from the start. Each is in that many chats: the names of all chats are numbers,
 and users of adjacent numbers share chats. Other users exist once they were written. No user has
-logins or blocks. An unsigned request `COUNTS` returns how many requests of each operation were
+logins or blocks; with `--restricted`, their items say that they may have some. An unsigned request `COUNTS` returns how many requests of each operation were
 answered.
 """
 
@@ -66,8 +66,9 @@ def _answer_to(target: bytes, request: bytes) -> bytes:
 class Directory:
     """Reads of table `directory`, answered without stored items."""
 
-    def __init__(self, chats: int) -> None:
+    def __init__(self, chats: int, *, is_restricted: bool = False) -> None:
         self._chats = chats
+        self._is_restricted = is_restricted
         self._created: set[str] = set()
 
     def answer(self, target: bytes, request: Any) -> tuple[int, Any] | None:
@@ -110,7 +111,7 @@ class Directory:
         if partition.startswith("c#"):
             return row | (_READY_CHAT if sort == partition else _MEMBER)
         if sort == partition and self._is_user(partition):
-            return row | {"created": {"N": "1"}}
+            return row | {"created": {"N": "1"}, "restricted": {"BOOL": self._is_restricted}}
         return None
 
     def _list(self, request: Any) -> list[Any]:
@@ -176,9 +177,9 @@ def _header(head: bytes, name: bytes) -> bytes:
     return b""
 
 
-async def serve(port: int, chats: int | None = None) -> None:
+async def serve(port: int, chats: int | None = None, *, is_restricted: bool = False) -> None:
     if chats is not None:
-        Stub.directory = Directory(chats)
+        Stub.directory = Directory(chats, is_restricted=is_restricted)
     server = await asyncio.get_running_loop().create_server(Stub, "127.0.0.1", port)
     async with server:
         await server.serve_forever()
@@ -188,5 +189,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--chats", type=int)
+    parser.add_argument("--restricted", action="store_true")
     options = parser.parse_args()
-    uvloop.run(serve(options.port, options.chats))
+    uvloop.run(serve(options.port, options.chats, is_restricted=options.restricted))

@@ -45,6 +45,7 @@ from chatserver.protocol.frames import SUBPROTOCOL
 
 _TOKEN_LIFETIME_S = 3000
 _SETTLE_S = 0.5
+_CONNECTS_MAX = 8  # at the same time: the kernel retries a connection beyond it after a second
 _BACK_S_MAX = 300.0
 
 
@@ -79,14 +80,15 @@ class Bench:
 
     async def log_in(self, users: list[str]) -> tuple[dict[str, Any], list[LoginSession]]:
         """Log in all users, and return the figures of the phase and the sessions."""
-        slots = asyncio.Semaphore(self._in_flight)
+        slots, connects = asyncio.Semaphore(self._in_flight), asyncio.Semaphore(_CONNECTS_MAX)
         took_s: list[float] = []
 
         async def log_in_one(user: str) -> LoginSession:
             token = self._tokens.mint(UserId(user), _TOKEN_LIFETIME_S)
             async with slots:
                 session = LoginSession(user, self.findings)
-                await session.connect(self._stack.gateway.port, SUBPROTOCOL)
+                async with connects:
+                    await session.connect(self._stack.gateway.port, SUBPROTOCOL)
                 start_s = time.perf_counter()
                 await session.hello(token)
                 took_s.append(time.perf_counter() - start_s)
@@ -167,6 +169,7 @@ async def _run(stack: Stack, users: int, lost_sessions: int, in_flight: int) -> 
 @click.command(help=__doc__)
 @click.option("--users", default=2000, show_default=True, type=click.IntRange(100))
 @click.option("--chats", default=5, show_default=True, help="Chats of each stored user.")
+@click.option("--restricted", is_flag=True, help="The users may have ended logins or blocks.")
 @click.option("--in-flight", default=256, show_default=True, help="Logins at the same time.")
 @click.option("--lost-sessions", default=0, show_default=True, help="0: Redis loses no data.")
 @click.option("--runs", default=1, show_default=True, type=click.IntRange(1, 20))
@@ -176,6 +179,7 @@ async def _run(stack: Stack, users: int, lost_sessions: int, in_flight: int) -> 
 def logins(
     users: int,
     chats: int,
+    restricted: bool,
     in_flight: int,
     lost_sessions: int,
     runs: int,
@@ -188,7 +192,8 @@ def logins(
     for run in range(runs):
         with contextlib.ExitStack() as exits:
             folder = Path(exits.enter_context(tempfile.TemporaryDirectory()))
-            stub = stub_dynamodb(folder / "stub", ["--chats", str(chats)])
+            arguments = ["--chats", str(chats), *(["--restricted"] if restricted else [])]
+            stub = stub_dynamodb(folder / "stub", arguments)
             placement = Placement(server_core, load_core)
             stack = exits.enter_context(chat_stack(placement, folder, stub))
             found.append(uvloop.run(_run(stack, users, lost_sessions, in_flight)))

@@ -71,12 +71,12 @@ class UserLoader:
 
         Guarantees:
             Idempotent. The first call creates the user: the token proves the name.
-            Cost: three Queries and two shares of a BatchGetItem; for a new user, one share and a
-            write.
+            Cost: a Query, two more for a restricted user, and two shares of a BatchGetItem; for a
+            new user, one share and a write.
         """
         epoch = self._hot.epoch_of_user(user)
         record, is_new = await self._directory.get_or_create_user(user, self._clock.time())
-        memberships, restrictions = ([], Restrictions()) if is_new else await self._read(user)
+        memberships, restrictions = ([], Restrictions()) if is_new else await self._read(record)
         # The user state is loaded last. Once it is loaded, all other data of the user in Redis is
         # considered complete.
         if self._restore_revoked is not None:
@@ -89,11 +89,12 @@ class UserLoader:
         await self._hidden.open_hidden(user, hidden)
         await self._inboxes.open_box(user, [_list_chat(each) for each in memberships], epoch)
 
-    async def _read(self, user: UserId) -> tuple[list[Membership], Restrictions]:
+    async def _read(self, record: User) -> tuple[list[Membership], Restrictions]:
+        listing = self._directory.list_all_memberships(record.user, COMPANION_CHATS_MAX)
+        if not record.is_restricted:
+            return await listing, Restrictions()
         memberships, restrictions = await asyncio.gather(
-            self._directory.list_all_memberships(user, COMPANION_CHATS_MAX),
-            self._restrictions.read(user),
-            return_exceptions=True,
+            listing, self._restrictions.read(record.user), return_exceptions=True
         )
         # Await both before raising an error, so that no task is left running.
         if isinstance(memberships, BaseException):
