@@ -117,13 +117,20 @@ class Directory:
     def _list(self, request: Any) -> list[Any]:
         values = request["ExpressionAttributeValues"]
         partition = values[":partition"]["S"] if ":partition" in values else values[":pk"]["S"]
+        if partition.startswith("c#g"):
+            return self._list_chat(partition)
         if not partition.startswith(f"m#{STORED_USER}"):
             return []
         first = int(partition.removeprefix(f"m#{STORED_USER}")) // USERS_PER_CHAT * self._chats
         chats = [f"c#g{first + n}" for n in range(self._chats)]
-        low, high = values.get(":low", {"S": ""})["S"], values.get(":high", {"S": "~"})["S"]
-        found = [{"PK": {"S": c}, "SK": {"S": partition}} for c in chats if low <= c <= high]
+        found = [{"PK": {"S": chat}, "SK": {"S": partition}} for chat in chats]
         return found if request.get("ScanIndexForward", True) else found[::-1]
+
+    def _list_chat(self, chat: str) -> list[Any]:
+        """Return the items of a chat and its members."""
+        first = int(chat.removeprefix("c#g")) // self._chats * USERS_PER_CHAT
+        sorts = [f"m#{STORED_USER}{first + n}" for n in range(USERS_PER_CHAT)]
+        return [self._find({"PK": {"S": chat}, "SK": {"S": sort}}) for sort in (chat, *sorts)]
 
 
 class Stub(asyncio.Protocol):
