@@ -19,8 +19,8 @@ from chatserver.service.messaging.stored_acks import StoredWaits
 log = structlog.get_logger()
 
 # Snapshots of outdated sessions that are read at the same time; further sessions wait. After a loss
-# of Redis all sessions are outdated. Unbounded, their calls would exceed the bounds and deadlines of
-# the warm tier, and be repeated.
+# of Redis all sessions are outdated. Without a bound, their calls to the warm tier would time out
+# in its queues, and be repeated.
 RECOVERIES_MAX = 256
 
 

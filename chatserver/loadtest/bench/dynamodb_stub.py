@@ -5,10 +5,10 @@ A worker that uses it is limited by its own process only. One process, no checks
     python -m chatserver.loadtest.bench.dynamodb_stub --port 9001
 
 With `--chats`, reads of `directory` find users and chats. Users whose ids begin with
-`STORED_USER` exist from the start. Each is in that many chats: the names of all chats are numbers,
-and users of adjacent numbers share chats. Other users exist once they were written. No user has
-logins or blocks; with `--restricted`, their items say that they may have some. An unsigned request `COUNTS` returns how many requests of each operation were
-answered.
+`STORED_USER` exist from the start, and each is in that many chats. `USERS_PER_CHAT` users of
+adjacent numbers share their chats. Other users exist once they were written. No user has logins or
+blocks; with `--restricted`, their items say that they may have some. A request `COUNTS` returns how
+many requests of each operation were answered.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import collections
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 import msgspec
 import uvloop
@@ -136,8 +136,8 @@ class Directory:
 class Stub(asyncio.Protocol):
     """One connection with sequential requests."""
 
-    counts: collections.Counter[str] = collections.Counter()
-    directory: Directory | None = None
+    counts: ClassVar[collections.Counter[str]] = collections.Counter()
+    directory: ClassVar[Directory | None] = None
 
     def __init__(self) -> None:
         self._rest = b""

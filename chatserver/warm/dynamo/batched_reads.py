@@ -163,4 +163,3 @@ class BatchedReads:
 def _name_of(key: Item) -> _Key:
     """Return a hashable form of a key. Keys of this schema are strings and numbers."""
     return tuple(sorted((name, next(iter(value.values()))) for name, value in key.items()))
-

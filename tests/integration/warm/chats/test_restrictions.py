@@ -1,4 +1,4 @@
-"""Restrictions of a user on a real server: ended logins and blocks, and the mark that precedes them."""
+"""Restrictions of a user on a real server: ended logins, blocks, and the mark before them."""
 
 from __future__ import annotations
 
@@ -82,9 +82,7 @@ async def test_block_is_not_written_if_the_mark_fails(rows: Rows, tables: Tables
     assert await rows.moderation.list_blocks("alice", None, 10) == []
 
 
-async def test_user_whose_item_has_no_mark_counts_as_restricted(
-    rows: Rows, tables: Tables
-) -> None:
+async def test_user_whose_item_has_no_mark_counts_as_restricted(rows: Rows, tables: Tables) -> None:
     """Items that are older than the mark say nothing."""
     request = {
         "TableName": rows.directory._table,

@@ -17,7 +17,6 @@ from chatserver.warm.chats.records import Chat, Member, User
 from chatserver.warm.chats.restrictions import Restrictions
 from tests.unit.service.builders import ALICE, BOB
 
-
 RestoreRevoked = Callable[[User, Collection[str]], Awaitable[None]]
 
 
@@ -39,7 +38,7 @@ class Warm:
     version: int = 1
     lowest: int = 1  # below it, nothing is stored
     is_restricted: bool = False
-    restrictions: Restrictions = Restrictions()
+    restrictions: Restrictions = Restrictions()  # noqa: RUF009  immutable
     filled: list[tuple[int, int]] = dataclasses.field(default_factory=list)
 
     async def put_user_if_absent(self, user: str, name: str | None, now: float) -> User:
