@@ -123,7 +123,8 @@ class Directory:
             return []
         first = int(partition.removeprefix(f"m#{STORED_USER}")) // USERS_PER_CHAT * self._chats
         chats = [f"c#g{first + n}" for n in range(self._chats)]
-        found = [{"PK": {"S": chat}, "SK": {"S": partition}} for chat in chats]
+        low, high = values.get(":low", {"S": ""})["S"], values.get(":high", {"S": "~"})["S"]
+        found = [{"PK": {"S": c}, "SK": {"S": partition}} for c in chats if low <= c <= high]
         return found if request.get("ScanIndexForward", True) else found[::-1]
 
     def _list_chat(self, chat: str) -> list[Any]:
