@@ -401,6 +401,8 @@ class Session:
             while self.state.stage is LIVE:
                 try:
                     async with self._context.recoveries:
+                        if not self.is_live:
+                            return  # it ended while it waited
                         await self._send_snapshot()
                     if self.epoch == self._context.container.hot.whole_epoch:
                         return
