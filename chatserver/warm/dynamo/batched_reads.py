@@ -30,13 +30,15 @@ class _Read:
     found: list[Item] = dataclasses.field(default_factory=list)
 
     def answer(self, key: _Key, item: Item | None) -> None:
+        """Add the item of one key; the last one ends the read."""
         if item is not None:
             self.found.append(item)
         self.left.discard(key)
         if not self.left and not self.done.done():
             self.done.set_result(self.found)
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: ChatError) -> None:
+        """End the read with an error, unless it has ended."""
         if not self.done.done():
             self.done.set_exception(error)
 
@@ -95,7 +97,6 @@ class BatchedReads:
             task.add_done_callback(self._tasks.discard)
 
     async def _run(self, batch: _Batch) -> None:
-        reads = {read for _, readers in batch.values() for read in readers}
         is_first = True
 
         async def attempt() -> None:
@@ -110,19 +111,18 @@ class BatchedReads:
         try:
             await self._client.retry(attempt)
         except Unavailable as exc:
-            for read in reads:
+            for read in _readers_of(batch):
                 read.fail(exc)
         except ChatError as exc:
             # DynamoDB rejected the whole call, perhaps because of one key.
-            unread = [read for read in reads if not read.done.done()]
+            unread = [read for read in _readers_of(batch) if not read.done.done()]
             if len(unread) == 1:
                 unread[0].fail(exc)
             else:
                 await asyncio.gather(*map(self._read_alone, unread))
-        except BaseException:
-            for read in reads:
-                read.fail(Unavailable("the process is stopping; try again"))
-            raise
+        finally:
+            for read in _readers_of(batch):
+                read.fail(Unavailable("DynamoDB: the read was interrupted; try again"))
 
     async def _read_alone(self, read: _Read) -> None:
         try:
@@ -158,6 +158,10 @@ class BatchedReads:
         self._in_flight -= 1
         if self._waiting:
             self._send()
+
+
+def _readers_of(batch: _Batch) -> set[_Read]:
+    return {read for _, readers in batch.values() for read in readers}
 
 
 def _name_of(key: Item) -> _Key:

@@ -199,3 +199,18 @@ async def test_reads_continue_after_dynamodb_was_down() -> None:
 
     assert [type(error) for error in failed] == [Unavailable, Unavailable]
     assert names_of(await reads.get([key("a")])) == {"a"}
+
+
+async def test_failure_of_one_call_fails_a_read_of_several_calls() -> None:
+    """A read has all its items or an error."""
+    dynamo = Dynamo()
+    dynamo.throttled = {"k200"}
+    reads = reads_of(dynamo)
+
+    long, other = await asyncio.gather(
+        reads.get([key(f"k{n}") for n in range(250)]), reads.get([key("a")]),
+        return_exceptions=True,
+    )  # fmt: skip
+
+    assert isinstance(long, Unavailable)
+    assert names_of(cast(Any, other)) == {"a"}
