@@ -52,6 +52,10 @@ BENCHMARKS: Final = {
         "A busy group: deliveries, latency, CPU per delivery.",
     ),
     "idle": ("chatserver.loadtest.bench.idle_sessions:idle", "Memory of an idle session."),
+    "logins": (
+        "chatserver.loadtest.bench.logins:logins",
+        "Logins: rate, CPU and DynamoDB calls of a `hello`.",
+    ),
     "persist": (
         "chatserver.loadtest.bench.persist:persist",
         "The rate at which the persist worker empties a backlog.",

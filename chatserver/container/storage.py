@@ -72,6 +72,7 @@ from chatserver.warm.chats.legal_holds import Holds
 from chatserver.warm.chats.logins import LoginRows
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.chats.moderation import Moderation as ModerationRows
+from chatserver.warm.chats.restrictions import RestrictionRows
 from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
 from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.long_bodies import LongBodies
@@ -131,7 +132,7 @@ class StorageContainer(CoreContainer):
         )
         self.session_ender = SessionEnder(hot, self.mailbox_writer)
         self.api_keys = make_api_keys(dynamodb, settings, clock)
-        self.block_policy = BlockPolicy(self.moderation_rows, self.blocks)
+        self.block_policy = BlockPolicy(self.moderation_rows)
         self.hot_chat_loader = HotChatLoader(hot)
         self.idempotent_answers = Answers(hot)
         self.busy_chats = BusyChats()
@@ -358,7 +359,10 @@ class StorageContainer(CoreContainer):
             hot=self.hot_chat_loader,
             inboxes=self.inboxes,
             hidden=self.hidden_messages,
-            block_policy=self.block_policy,
+            restrictions=RestrictionRows(
+                self.dynamodb.for_feature("directory"), self.settings.warm, self.moderation_rows
+            ),
+            blocks=self.blocks,
             clock=self.clock,
             restore_revoked=self.revocation.restore,
         )

@@ -400,7 +400,10 @@ class Session:
         try:
             while self.state.stage is LIVE:
                 try:
-                    await self._send_snapshot()
+                    async with self._context.recoveries:
+                        if not self.is_live:
+                            return  # it ended while it waited
+                        await self._send_snapshot()
                     if self.epoch == self._context.container.hot.whole_epoch:
                         return
                     continue  # it changed meanwhile

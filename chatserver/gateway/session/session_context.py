@@ -18,6 +18,11 @@ from chatserver.service.messaging.stored_acks import StoredWaits
 
 log = structlog.get_logger()
 
+# Snapshots of outdated sessions that are read at the same time; further sessions wait. After a loss
+# of Redis all sessions are outdated. Without a bound, their calls to the warm tier would time out
+# in its queues, and be repeated.
+RECOVERIES_MAX = 256
+
 
 class HotPathCounters:
     """Plain counters of a gateway's hot path; the server adds them to the metrics every second.
@@ -100,3 +105,6 @@ class SessionContext:
     stored_waits: StoredWaits
     token_expiry: TokenExpiry
     tasks: SessionTasks
+    recoveries: asyncio.Semaphore = dataclasses.field(
+        default_factory=lambda: asyncio.Semaphore(RECOVERIES_MAX)
+    )

@@ -1,17 +1,37 @@
-"""DynamoDB stub: answers every write at once and stores nothing.
+"""DynamoDB stub: answers every request at once and stores nothing but new users.
 
-A worker that writes to it is limited by its own process only. One process, no checks.
+A worker that uses it is limited by its own process only. One process, no checks.
 
     python -m chatserver.loadtest.bench.dynamodb_stub --port 9001
+
+With `--chats`, reads of `directory` find users and chats. Users whose ids begin with
+`STORED_USER` exist from the start, and each is in that many chats. `USERS_PER_CHAT` users of
+adjacent numbers share their chats. Other users exist once they were written. No user has logins or
+blocks; with `--restricted`, their items say that they may have some. A request `COUNTS` returns how
+many requests of each operation were answered.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-from typing import cast
+import collections
+from typing import Any, ClassVar, Final, cast
 
+import msgspec
 import uvloop
+
+STORED_USER: Final = "old"
+USERS_PER_CHAT: Final = 10
+COUNTS: Final = "Counts"
+_READY_CHAT: Final = {
+    "kind": {"S": "group"}, "version": {"N": "1"}, "created": {"N": "1"}, "state": {"S": "ready"},
+    "origin": {"S": "stub"}, "members": {"N": "1"},
+}  # fmt: skip
+_MEMBER: Final = {
+    "role": {"S": "member"}, "joined": {"N": "1"}, "read": {"N": "0"}, "received": {"N": "0"},
+}  # fmt: skip
+_CONDITION_FAILED = b"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
 
 _TABLE = b'{"Table":{"TableStatus":"ACTIVE"}}'
 _ANSWERS = {
@@ -43,8 +63,82 @@ def _answer_to(target: bytes, request: bytes) -> bytes:
     return answer + b"}"
 
 
+class Directory:
+    """Reads of table `directory`, answered without stored items."""
+
+    def __init__(self, chats: int, *, is_restricted: bool = False) -> None:
+        self._chats = chats
+        self._is_restricted = is_restricted
+        self._created: set[str] = set()
+
+    def answer(self, target: bytes, request: Any) -> tuple[int, Any] | None:
+        """Return status and answer; None for a request that is about something else."""
+        match target:
+            case b"GetItem":
+                item = self._find(request["Key"])
+                return 200, {} if item is None else {"Item": item}
+            case b"PutItem":
+                return self._put(request["Item"])
+            case b"Query":
+                items = self._list(request)
+                units = {"TableName": request["TableName"], "CapacityUnits": 0.5}
+                counts = {"Count": len(items), "ScannedCount": len(items)}
+                return 200, {"Items": items, **counts, "ConsumedCapacity": units}
+            case b"BatchGetItem":
+                ((table, about),) = request["RequestItems"].items()
+                found = [item for key in about["Keys"] if (item := self._find(key)) is not None]
+                units = {"TableName": table, "CapacityUnits": float(len(about["Keys"]))}
+                responses = {"Responses": {table: found}, "UnprocessedKeys": {}}
+                return 200, {**responses, "ConsumedCapacity": [units]}
+            case _:
+                return None
+
+    def _put(self, item: Any) -> tuple[int, Any]:
+        key = item["PK"]["S"]
+        if not key.startswith("u#"):
+            return 200, {}
+        if self._is_user(key):
+            return 400, {"__type": _CONDITION_FAILED.decode(), "Item": self._find(item)}
+        self._created.add(key)
+        return 200, {}
+
+    def _is_user(self, key: str) -> bool:
+        return key.startswith(f"u#{STORED_USER}") or key in self._created
+
+    def _find(self, key: Any) -> Any:
+        partition, sort = key["PK"]["S"], key["SK"]["S"]
+        row = {"PK": {"S": partition}, "SK": {"S": sort}}
+        if partition.startswith("c#"):
+            return row | (_READY_CHAT if sort == partition else _MEMBER)
+        if sort == partition and self._is_user(partition):
+            return row | {"created": {"N": "1"}, "restricted": {"BOOL": self._is_restricted}}
+        return None
+
+    def _list(self, request: Any) -> list[Any]:
+        values = request["ExpressionAttributeValues"]
+        partition = values[":partition"]["S"] if ":partition" in values else values[":pk"]["S"]
+        if partition.startswith("c#g"):
+            return self._list_chat(partition)
+        if not partition.startswith(f"m#{STORED_USER}"):
+            return []
+        first = int(partition.removeprefix(f"m#{STORED_USER}")) // USERS_PER_CHAT * self._chats
+        chats = [f"c#g{first + n}" for n in range(self._chats)]
+        low, high = values.get(":low", {"S": ""})["S"], values.get(":high", {"S": "~"})["S"]
+        found = [{"PK": {"S": c}, "SK": {"S": partition}} for c in chats if low <= c <= high]
+        return found if request.get("ScanIndexForward", True) else found[::-1]
+
+    def _list_chat(self, chat: str) -> list[Any]:
+        """Return the items of a chat and its members."""
+        first = int(chat.removeprefix("c#g")) // self._chats * USERS_PER_CHAT
+        sorts = [f"m#{STORED_USER}{first + n}" for n in range(USERS_PER_CHAT)]
+        return [self._find({"PK": {"S": chat}, "SK": {"S": sort}}) for sort in (chat, *sorts)]
+
+
 class Stub(asyncio.Protocol):
     """One connection with sequential requests."""
+
+    counts: ClassVar[collections.Counter[str]] = collections.Counter()
+    directory: ClassVar[Directory | None] = None
 
     def __init__(self) -> None:
         self._rest = b""
@@ -65,11 +159,22 @@ class Stub(asyncio.Protocol):
             target = _header(self._rest[:end], b"x-amz-target").rpartition(b".")[2]
             request = self._rest[end + 4 : end + 4 + size]
             self._rest = self._rest[end + 4 + size :]
-            body = _answer_to(target, request)
+            status, body = self._answer_to(target, request)
             self.transport.write(
-                b"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.0\r\n"
-                b"x-amzn-RequestId: stub\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+                b"HTTP/1.1 %d OK\r\nContent-Type: application/x-amz-json-1.0\r\n"
+                b"x-amzn-RequestId: stub\r\nContent-Length: %d\r\n\r\n%b"
+                % (status, len(body), body)
             )
+
+    def _answer_to(self, target: bytes, request: bytes) -> tuple[int, bytes]:
+        if target == COUNTS.encode():
+            return 200, msgspec.json.encode(self.counts)
+        self.counts[target.decode()] += 1
+        if self.directory is not None:
+            answer = self.directory.answer(target, msgspec.json.decode(request))
+            if answer is not None:
+                return answer[0], msgspec.json.encode(answer[1])
+        return 200, _answer_to(target, request)
 
 
 def _header(head: bytes, name: bytes) -> bytes:
@@ -80,7 +185,9 @@ def _header(head: bytes, name: bytes) -> bytes:
     return b""
 
 
-async def serve(port: int) -> None:
+async def serve(port: int, chats: int | None = None, *, is_restricted: bool = False) -> None:
+    if chats is not None:
+        Stub.directory = Directory(chats, is_restricted=is_restricted)
     server = await asyncio.get_running_loop().create_server(Stub, "127.0.0.1", port)
     async with server:
         await server.serve_forever()
@@ -89,4 +196,7 @@ async def serve(port: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
-    uvloop.run(serve(parser.parse_args().port))
+    parser.add_argument("--chats", type=int)
+    parser.add_argument("--restricted", action="store_true")
+    options = parser.parse_args()
+    uvloop.run(serve(options.port, options.chats, is_restricted=options.restricted))

@@ -13,7 +13,7 @@ import secrets
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -57,6 +57,7 @@ class Stack:
     redis: Server | None
     env: dict[str, str]
     secret: str
+    rpc: Server | None = None
 
     def pids(self) -> dict[str, int]:
         """Return role → process: gateways, Redis, and this one."""
@@ -110,13 +111,23 @@ def stub_stack(placement: Placement, folder: Path, fault: str | None) -> Iterato
         yield Stack([server], None, {}, secrets.token_hex(32))
 
 
+def stub_dynamodb(folder: Path, arguments: Sequence[str] = ()) -> Launch:
+    """Return the DynamoDB stub, which needs no tables; see `dynamodb_stub`."""
+    port = free_port()
+    module = ["chatserver.loadtest.bench.dynamodb_stub", "--port", str(port), *arguments]
+    return module_launch("stub", module, port, folder)
+
+
 @contextlib.contextmanager
-def chat_stack(placement: Placement, folder: Path) -> Iterator[Stack]:
-    """Run Redis, the DynamoDB API server with its tables, the `rpc` worker and the gateways."""
+def chat_stack(placement: Placement, folder: Path, stub: Launch | None = None) -> Iterator[Stack]:
+    """Run Redis, the DynamoDB API server with its tables, the `rpc` worker and the gateways.
+
+    `stub` runs in place of the DynamoDB API server.
+    """
     with contextlib.ExitStack() as exits:
         redis = exits.enter_context(running(_redis(placement, folder), placement.server_core))
         dynamodb = exits.enter_context(
-            running(dynamodb_launch(folder / "dynamodb", free_port()), placement.load_core)
+            running(stub or dynamodb_launch(folder / "dynamodb", free_port()), placement.load_core)
         )
         secret = secrets.token_hex(32)
         env = {
@@ -124,7 +135,7 @@ def chat_stack(placement: Placement, folder: Path) -> Iterator[Stack]:
             "CHAT_REDIS_BACKLOG_MAX": str(BACKLOG_MAX),
             "CHAT_GATEWAY_HOST": HOST,
             "CHAT_AUTH_SECRET": secret,
-            "CHAT_WARM_ENDPOINT": dynamodb.endpoint,
+            "CHAT_WARM_ENDPOINT": f"http://{dynamodb.launch.address}",
             "CHAT_WARM_REGION": REGION,
             "CHAT_WARM_ACCESS_KEY": ACCESS_KEY,
             "CHAT_WARM_SECRET_KEY": SECRET_KEY,
@@ -138,15 +149,16 @@ def chat_stack(placement: Placement, folder: Path) -> Iterator[Stack]:
         }
         command = [sys.executable, "-m", _CLI, "tables", "apply", "--no-bucket"]
         whole_env = {**os.environ, **env}
-        subprocess.run(command, env=whole_env, check=True, stdout=subprocess.DEVNULL)  # noqa: S603  fixed
-        exits.enter_context(worker("rpc", placement, folder, env))
+        if stub is None:
+            subprocess.run(command, env=whole_env, check=True, stdout=subprocess.DEVNULL)  # noqa: S603  fixed
+        rpc = exits.enter_context(worker("rpc", placement, folder, env))
         gateways = []
         for number in range(placement.gateways):
             port, place = free_port(), folder / f"gateway{number}"
             own_env = {**env, "CHAT_GATEWAY_PORT": str(port)}
             launch = module_launch("gateway", [_CLI, "gateway"], port, place, own_env)
             gateways.append(exits.enter_context(running(launch, placement.core_of(number))))
-        yield Stack(gateways, redis, env, secret)
+        yield Stack(gateways, redis, env, secret, rpc)
 
 
 def worker(

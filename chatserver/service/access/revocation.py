@@ -33,8 +33,6 @@ LOGIN_KEPT_S = 120  # retention of an ended login's row after its last token exp
 class Accounts(Protocol):
     """Users and their logins in the `directory` table; the `accounts` feature implements this."""
 
-    async def find_user(self, user: str) -> User | None: ...
-
     async def list_logins(self, user: str) -> Sequence[Login]: ...
 
     async def end_logins(
@@ -139,17 +137,14 @@ class Revoking:
         await self._accounts.lift_ban(user)
         await self._revocations.put(user, is_banned=False)
 
-    async def restore(self, user: UserId) -> None:
+    async def restore(self, record: User, ended_logins: Collection[str]) -> None:
         """Restore a user's revocation marks from the `directory` table; see the module docstring.
 
         Raises:
             Unavailable: some marks may be missing.
         """
-        record = await self._accounts.find_user(user)
-        if record is None:
-            return
-        rows = await self._accounts.list_logins(user)
-        logins = frozenset(row.login for row in rows if row.ended_ms is not None)
+        user = UserId(record.user)
+        logins = frozenset(ended_logins)
         marks = Marks(record.before, logins, record.banned_ms is not None)
         if marks == Marks():
             return

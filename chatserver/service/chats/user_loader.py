@@ -5,24 +5,26 @@ Runs in `workers.rpc` on behalf of gateways, and in the API on demand.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.inboxes import ListedChat
 from chatserver.hot.chats.amendments import Hidden
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
+from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.service.membership.change_records import is_large_in_inboxes
-from chatserver.service.moderation.block_policy import BlockPolicy
-from chatserver.warm.chats.directory import Directory, Membership, Part
+from chatserver.warm.chats.directory import Directory, Membership
+from chatserver.warm.chats.records import User
+from chatserver.warm.chats.restrictions import RestrictionRows, Restrictions
 
 COMPANION_CHATS_MAX = 500  # per user, the newest; daily renewal creates many
-_PAGE = 100
 
 
 class UserLoader:
-    """Loads users. `restore_revoked` restores a user's revocations in Redis."""
+    """Loads users. `restore_revoked` restores revocations, given the user and ended logins."""
 
     def __init__(
         self,
@@ -31,15 +33,17 @@ class UserLoader:
         hot: HotChatLoader,
         inboxes: Inboxes,
         hidden: Hidden,
-        block_policy: BlockPolicy,
+        restrictions: RestrictionRows,
+        blocks: Blocks,
         clock: Clock,
-        restore_revoked: Callable[[UserId], Awaitable[None]] | None = None,
+        restore_revoked: Callable[[User, Collection[str]], Awaitable[None]] | None = None,
     ) -> None:
         self._directory = directory
         self._hot = hot
         self._inboxes = inboxes
         self._hidden = hidden
-        self._block_policy = block_policy
+        self._restrictions = restrictions
+        self._blocks = blocks
         self._clock = clock
         self._restore_revoked = restore_revoked
 
@@ -67,37 +71,37 @@ class UserLoader:
 
         Guarantees:
             Idempotent. The first call creates the user: the token proves the name.
+            Cost: a Query, two more for a restricted user, and two shares of a BatchGetItem; for a
+            new user, one share and a write.
         """
         epoch = self._hot.epoch_of_user(user)
-        record = await self._directory.put_user_if_absent(user, None, self._clock.time())
-        memberships = await self._list_memberships(user, "others")
-        memberships += await self._list_memberships(user, "sessions", COMPANION_CHATS_MAX)
+        record, is_new = await self._directory.get_or_create_user(user, self._clock.time())
+        memberships, restrictions = ([], Restrictions()) if is_new else await self._read(record)
         # The user state is loaded last. Once it is loaded, all other data of the user in Redis is
         # considered complete.
         if self._restore_revoked is not None:
-            await self._restore_revoked(user)
+            await self._restore_revoked(record, restrictions.ended_logins)
         if record.erased_ms is not None:
             # The revocations reject the user. A loaded state would prevent further directory reads.
             return
-        await self._block_policy.restore(user)
+        await self._blocks.open_blocks(user, {UserId(other) for other in restrictions.blocks})
         hidden = {ChatId(chat.chat): member.hidden for chat, member in memberships if member.hidden}
         await self._hidden.open_hidden(user, hidden)
         await self._inboxes.open_box(user, [_list_chat(each) for each in memberships], epoch)
 
-    async def _list_memberships(
-        self, user: UserId, part: Part, rows_max: int | None = None
-    ) -> list[Membership]:
-        """Return a user's chats and memberships: at most `rows_max`, or all if it is None."""
-        rows: list[Membership] = []
-        start = None
-        while rows_max is None or len(rows) < rows_max:
-            limit = _PAGE if rows_max is None else min(_PAGE, rows_max - len(rows))
-            page = await self._directory.list_memberships(user, limit=limit, start=start, part=part)
-            rows += page.items
-            start = page.next
-            if start is None:
-                break
-        return rows
+    async def _read(self, record: User) -> tuple[list[Membership], Restrictions]:
+        listing = self._directory.list_all_memberships(record.user, COMPANION_CHATS_MAX)
+        if not record.is_restricted:
+            return await listing, Restrictions()
+        memberships, restrictions = await asyncio.gather(
+            listing, self._restrictions.read(record.user), return_exceptions=True
+        )
+        # Await both before raising an error, so that no task is left running.
+        if isinstance(memberships, BaseException):
+            raise memberships
+        if isinstance(restrictions, BaseException):
+            raise restrictions
+        return memberships, restrictions
 
 
 def _list_chat(membership: Membership) -> ListedChat:

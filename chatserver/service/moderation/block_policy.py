@@ -5,25 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from chatserver.domain.ids import ChatId, UserId
-from chatserver.domain.moderation import BLOCKS_MAX
 from chatserver.errors import Forbidden
-from chatserver.hot.users.blocks import Blocks
 from chatserver.warm.chats.moderation import Moderation as ModerationRows
 
 
 class BlockPolicy:
     """Block policy, based on the blocks in the `directory` table."""
 
-    def __init__(self, rows: ModerationRows, hot: Blocks) -> None:
+    def __init__(self, rows: ModerationRows) -> None:
         self._rows = rows
-        self._hot = hot
-
-    async def restore(self, user: UserId) -> None:
-        """Restore a user's blocks in Redis from the `directory` table. Idempotent."""
-        blocks = await self._rows.list_blocks(user, None, BLOCKS_MAX)
-        others = {UserId(block.user) for block in blocks}
-        others.update(UserId(name) for name in await self._rows.list_blockers(user))
-        await self._hot.open_blocks(user, others)
 
     async def require_unblocked(self, user: UserId, others: Collection[UserId]) -> None:
         """Check that no block exists between a user and `others`.

@@ -20,15 +20,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from chatserver.config import Warm
+from chatserver.domain.companion_ids import is_session_chat
 from chatserver.domain.ids import DIRECT_PREFIX, ChatId
 from chatserver.domain.membership import Role
 from chatserver.errors import BadRequest, Conflict, CorruptData, NotFound, Unavailable
 from chatserver.protocol.frames import MEMBERS_MAX
 from chatserver.warm.chats import records
 from chatserver.warm.chats.records import Chat, Member, User
+from chatserver.warm.dynamo.batched_reads import BatchedReads
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
@@ -42,13 +44,9 @@ PAUSE_S_MAX = 0.02  # between two transactions
 MEMBERS_READ_MAX = 100_000
 MARKS_IN_FLIGHT_MAX = 16
 MARK_TRIES_MAX = 8
-Part = Literal["all", "sessions", "others"]
-# A session's chat has a ULID, which begins with a digit up to 7; other ids begin with a letter.
-_BETWEEN: Final[dict[Part, tuple[str, str] | None]] = {
-    "all": None,
-    "sessions": (records.chat_key("0"), records.chat_key("8")),
-    "others": (records.chat_key("8"), records.chat_key("~")),
-}
+_CHATS: Final = (records.chat_key("0"), records.chat_key("~"))  # sessions and others
+_ROWS_IN_PAGE: Final = 1_000
+_ROWS_IN_BATCH: Final = 50  # two items each: a BatchGetItem
 
 
 class Mark(NamedTuple):
@@ -74,17 +72,35 @@ class Directory:
         self._client = client
         self._settings = settings
         self._table = DIRECTORY.name_in(settings)
+        self._reads = BatchedReads(client, self._table)
 
     # Users.
+
+    async def get_or_create_user(self, user: str, now: float) -> tuple[User, bool]:
+        """Return the stored record of a user, and whether this call created it.
+
+        Guarantees:
+            Idempotent. A new user has no chats, logins or blocks: all of them need the record.
+            Cost: a share of a BatchGetItem, and a write for a new user.
+        """
+        key = records.user_key(user)
+        if found := await self._reads.get([records.row_key(key, key)]):
+            return User.decode(found[0]), False
+        wanted = User(user, None, int(now * 1000))
+        stored = await self._put_if_absent(wanted)
+        return stored, stored is wanted
 
     async def put_user_if_absent(self, user: str, name: str | None, now: float) -> User:
         """Create a user if it does not exist; return the stored record.
 
         Guarantees:
             Idempotent: an existing user and its name are not changed.
-            Cost: one write unit, even if the user exists; call `get_user` first on hot paths.
+            Cost: one write unit, even if the user exists; see `get_or_create_user`.
         """
-        wanted = User(user, name, int(now * 1000))
+        return await self._put_if_absent(User(user, name, int(now * 1000)))
+
+    async def _put_if_absent(self, wanted: User) -> User:
+        """Store a user, and return it; if there is one already, return the stored record."""
         request = {
             "TableName": self._table,
             "Item": wanted.encode(),
@@ -95,7 +111,8 @@ class Directory:
         try:
             await self._client.call("put_item", request)
         except ConditionFailed as exc:
-            return User.decode(exc.stored[0]) if exc.stored[0] else await self.get_user(user)
+            stored = exc.stored[0]
+            return User.decode(stored) if stored else await self.get_user(wanted.user)
         return wanted
 
     async def get_user(self, user: str) -> User:
@@ -348,29 +365,60 @@ class Directory:
                 request["ExclusiveStartKey"] = last
 
     async def list_memberships(
-        self, user: str, *, limit: int, start: Token | None = None, part: Part = "all"
+        self, user: str, *, limit: int, start: Token | None = None
     ) -> Page[Membership]:
-        """Return a page of a user's chats, ordered by chat id.
-
-        `part` selects companion `sessions`, newest first, or the `others`.
+        """Return a page of a user's chats by chat id, companion sessions included.
 
         Guarantees:
             Chats and markers are strongly consistent. The list of chats is eventually consistent: a
             chat created a moment ago may be missing.
             Cost: one Query of the index, and one BatchGetItem for each 50 chats.
         """
-        span = Span(DIRECTORY, records.member_key(user), MEMBER_INDEX, _BETWEEN[part])
-        query = {**span.query(self._settings), "ScanIndexForward": part != "sessions"}
+        span = Span(DIRECTORY, records.member_key(user), MEMBER_INDEX)
+        query = span.query(self._settings)
         return await read_page(
             self._client, span, query, self._load_memberships, limit=limit, start=start
         )
+
+    async def list_all_memberships(self, user: str, sessions_max: int) -> list[Membership]:
+        """Return all chats of a user, and the newest `sessions_max` companion sessions.
+
+        Guarantees:
+            Consistency: as `list_memberships`.
+            Cost: one Query of the index for each `_ROWS_IN_PAGE` chats, and a share of a
+            BatchGetItem for each 50 chats.
+        """
+        # In descending order the companion sessions come last, and the newest of them first.
+        span = Span(DIRECTORY, records.member_key(user), MEMBER_INDEX, _CHATS)
+        request: dict[str, Any] = {
+            **span.query(self._settings),
+            "ScanIndexForward": False,
+            "Limit": _ROWS_IN_PAGE,
+        }
+        found: list[Membership] = []
+        sessions = 0
+        while True:
+            answer = await self._client.call("query", request)
+            rows = answer["Items"]
+            for at in range(0, len(rows), _ROWS_IN_BATCH):
+                for each in await self._load_memberships(rows[at : at + _ROWS_IN_BATCH]):
+                    if each is None:
+                        continue
+                    if is_session_chat(each.chat.chat):
+                        if sessions == sessions_max:
+                            return found
+                        sessions += 1
+                    found.append(each)
+            if (last := answer.get("LastEvaluatedKey")) is None:
+                return found
+            request["ExclusiveStartKey"] = last
 
     async def _load_memberships(self, rows: list[Item]) -> list[Membership | None]:
         keys: list[Item] = []
         for row in rows:
             chat = row[Field.PK]["S"]
             keys += [records.row_key(chat, row[Field.SK]["S"]), records.row_key(chat, chat)]
-        items = await get_items(self._client, self._table, keys)
+        items = await self._reads.get(keys)
         found = {(item[Field.PK]["S"], item[Field.SK]["S"]): item for item in items}
         memberships: list[Membership | None] = []
         for row in rows:

@@ -23,6 +23,7 @@ from chatserver.domain.access.logins import Login
 from chatserver.errors import CorruptData, NotFound
 from chatserver.warm.chats import records
 from chatserver.warm.chats.records import User
+from chatserver.warm.chats.restricted_mark import mark_restricted
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.row_fields import find_number, find_text, get_number, get_text
 from chatserver.warm.schema.tables import DIRECTORY
@@ -186,6 +187,8 @@ class LoginRows:
             Unavailable: some logins may not be ended.
         """
         names = sorted(logins)
+        if names:
+            await mark_restricted(self._client, self._table, user)
         for at in range(0, len(names), _ENDS_IN_FLIGHT_MAX):
             ends = [
                 self._end(user, login, now_ms, until)

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from chatserver.config import Warm
 from chatserver.errors import CorruptData, NotFound
+from chatserver.warm.chats.restricted_mark import mark_restricted
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
@@ -160,6 +161,7 @@ class Moderation:
 
     async def put_block(self, user: str, other: str, now: float) -> None:
         """Record that `user` blocks `other`. Idempotent: an existing block keeps its time."""
+        await mark_restricted(self._client, self._table, user, other)
         item: Item = self._block_row(user, other) | {Field.CREATED: {"N": str(int(now * 1000))}}
         request = {
             "TableName": self._table,

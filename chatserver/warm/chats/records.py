@@ -3,7 +3,7 @@
 | record   | `PK`        | `SK`         | attributes                                    |
 |----------|-------------|--------------|-----------------------------------------------|
 | `User`   | `u#<user>`  | `u#<user>`   | `created name? about? banned? before?         |
-|          |             |              | erased? receipt?`                             |
+|          |             |              | erased? receipt? restricted?`                 |
 | `Chat`   | `c#<chat>`  | `c#<chat>`   | `kind name? version created state origin      |
 |          |             |              | members users? joining? history? change?      |
 |          |             |              | unstored? large?`                             |
@@ -73,10 +73,13 @@ class User:
     banned_ms: int | None = None
     before: int = 0  # tokens without a login issued up to this time (s) are invalid
     erased_ms: int | None = None  # the user is erased; the item reserves the id
+    is_restricted: bool = False  # there may be ended logins or blocks; see `restricted_mark`
 
     def encode(self) -> Item:
+        """Return the item of a new user."""
         item = row_key(user_key(self.user), user_key(self.user))
         item[Field.CREATED] = {"N": str(self.created_ms)}
+        item[Field.RESTRICTED] = {"BOOL": self.is_restricted}
         if self.name is not None:
             item[Field.NAME] = {"S": self.name}
         return item
@@ -92,6 +95,7 @@ class User:
             banned_ms=_number(item, Field.BANNED) if Field.BANNED in item else None,
             before=_number(item, Field.BEFORE) if Field.BEFORE in item else 0,
             erased_ms=_number(item, Field.ERASED) if Field.ERASED in item else None,
+            is_restricted=item.get(Field.RESTRICTED, {"BOOL": True})["BOOL"],
         )
 
 

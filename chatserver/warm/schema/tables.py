@@ -156,6 +156,8 @@ class DirectoryField:
     SCOPES: Final = "scopes"  # keys
     ERASED: Final = "erased"  # erased users: milliseconds since 1970
     RECEIPT: Final = "receipt"  # erased users: the erasure job
+    # Users: false until a login ends or a block is made, in either direction. Missing: unknown.
+    RESTRICTED: Final = "restricted"
 
 
 class PushField:

@@ -179,13 +179,14 @@ class JobRows:
             "#created": DirectoryField.CREATED,
             "#name": DirectoryField.NAME,
             "#about": DirectoryField.ABOUT,
+            "#restricted": DirectoryField.RESTRICTED,
         }
         update = {
             "TableName": self._table,
             "Key": row_key(user_key(job.user), user_key(job.user)),
             "UpdateExpression": (
                 "SET #erased = :now, #banned = :now, #created = :now, #before = :before, "
-                "#receipt = :receipt REMOVE #name, #about"
+                "#receipt = :receipt REMOVE #name, #about, #restricted"
             ),
             "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#erased)",
             "ExpressionAttributeNames": names,

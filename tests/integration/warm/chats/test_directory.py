@@ -12,7 +12,7 @@ from chatserver.warm.chats.directory import Directory, Mark, Membership
 from chatserver.warm.chats.records import Chat, Member, User
 from chatserver.warm.dynamo.client import ATTEMPTS_MAX
 from chatserver.warm.dynamo.paging import Page
-from tests.integration.warm.support import Tables, refuse, reply
+from tests.integration.warm.support import Faults, Tables, refuse, reply
 
 pytest_plugins = ["tests.integration.warm.fixtures"]
 
@@ -37,6 +37,29 @@ async def chats_of(directory: Directory, user: str, limit: int = 50) -> list[lis
     return found
 
 
+async def test_all_memberships_are_all_chats_and_the_newest_sessions(
+    directory: Directory, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One Query lists both, and each page is continued."""
+    monkeypatch.setattr("chatserver.warm.chats.directory._ROWS_IN_PAGE", 3)
+    monkeypatch.setattr("chatserver.warm.chats.directory._ROWS_IN_BATCH", 2)
+    for n in range(4):
+        await directory.create_group(f"g{n}", "alice", ["bob"], None, NOW)
+    sessions = [f"01ARZ3NDEKTSV4RRFFQ69G5FA{n}" for n in range(4)]
+    for session in sessions:
+        await directory.create_session_chat(session, "alice", "ai-guide", "Guide", NOW)
+    faults = Faults(tables.client)
+
+    found = await directory.list_all_memberships("alice", 2)
+    queries = len(faults.bodies("Query"))
+    everything = await directory.list_all_memberships("alice", 100)
+
+    assert [each.chat.chat for each in found] == ["g3", "g2", "g1", "g0", *sessions[:1:-1]]
+    assert queries == 3
+    assert len(everything) == 8
+    assert all(each.member.user == "alice" for each in everything)
+
+
 # users
 
 
@@ -56,6 +79,30 @@ async def test_user_put_again_stays_as_he_was(directory: Directory) -> None:
 
     assert again == first
     assert await directory.get_user("alice") == first
+
+
+async def test_users_that_are_needed_at_once_are_read_by_one_call(
+    directory: Directory, tables: Tables
+) -> None:
+    """Only users that do not exist cost a write."""
+    await directory.put_user_if_absent("alice", "Alice", NOW)
+    faults = Faults(tables.client)
+
+    users = ["alice", "bob", "carol"]
+    found = await asyncio.gather(*(directory.get_or_create_user(user, NOW) for user in users))
+
+    assert [(record.user, record.name, is_new) for record, is_new in found] == [
+        ("alice", "Alice", False), ("bob", None, True), ("carol", None, True),
+    ]  # fmt: skip
+    assert sorted(name for name, _ in faults.requests) == ["BatchGetItem", "PutItem", "PutItem"]
+
+
+async def test_user_created_by_two_at_once_is_new_for_one_of_them(directory: Directory) -> None:
+    """The other one may have rows already, and reads them."""
+    found = await asyncio.gather(*(directory.get_or_create_user("alice", NOW) for _ in range(5)))
+
+    assert sum(is_new for _, is_new in found) == 1
+    assert {record for record, _ in found} == {await directory.get_user("alice")}
 
 
 async def test_user_put_by_two_at_once_is_one(directory: Directory) -> None:

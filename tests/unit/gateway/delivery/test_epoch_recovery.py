@@ -19,7 +19,7 @@ from chatserver.gateway.delivery.large_chat_delivery import Channels
 from chatserver.gateway.session import session as session_module
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.session_context import HotPathCounters, SessionTasks
+from chatserver.gateway.session.session_context import RECOVERIES_MAX, HotPathCounters, SessionTasks
 from chatserver.gateway.transport.connection import Phase
 from chatserver.protocol import frames
 from chatserver.service.history.sync import Missed
@@ -74,6 +74,7 @@ class Office:
         self.settings = Gateway()
         self.counters = HotPathCounters()
         self.tasks = SessionTasks()
+        self.recoveries = asyncio.Semaphore(RECOVERIES_MAX)
         self.tier = Tier(top=12)
         self.is_warm_down = False
         self.is_up = self.is_loaded = True
@@ -342,3 +343,18 @@ async def test_session_opened_in_an_epoch_that_is_over_enters_no_large_chat(
     await eventually(lambda: "reset" in world.types())
 
     assert world.types() == ["reset"]
+
+
+async def test_session_beyond_the_bound_waits_until_another_has_its_snapshot(world: World) -> None:
+    """After a loss, thousands of sessions would otherwise fill the queues of the warm tier."""
+    office = world.office
+    office.recoveries = asyncio.Semaphore(1)
+    await office.recoveries.acquire()
+    office.lose_redis(top=3)
+
+    await office.beat(3)
+    assert (office.running("recovery-"), office.snapshots, world.types()) == (1, 0, [])
+    office.recoveries.release()
+
+    await eventually(lambda: world.types() == ["reset"])
+    assert not office.recoveries.locked()

@@ -18,7 +18,7 @@ from chatserver.errors import Unavailable
 from chatserver.gateway.delivery.large_chat_channel import Entry
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.session_context import HotPathCounters, SessionTasks
+from chatserver.gateway.session.session_context import RECOVERIES_MAX, HotPathCounters, SessionTasks
 from chatserver.gateway.transport.connection import Phase
 from chatserver.protocol import frames
 from tests.support.servers.processes import eventually
@@ -57,6 +57,7 @@ class Office:
         self.settings = Gateway()
         self.counters = HotPathCounters()
         self.tasks = SessionTasks()
+        self.recoveries = asyncio.Semaphore(RECOVERIES_MAX)
         self.snapshot: asyncio.Future[frames.Reset] = asyncio.get_running_loop().create_future()
         self.state = InboxState(NEW, Seq(0), Seq(1), is_known=True)
         # One object stands for all that a session reaches through its context.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
@@ -14,8 +14,10 @@ from chatserver.service.chats.chat_loader import ChatLoader
 from chatserver.service.chats.user_loader import UserLoader
 from chatserver.warm.chats.directory import Membership
 from chatserver.warm.chats.records import Chat, Member, User
-from chatserver.warm.dynamo.paging import Page
+from chatserver.warm.chats.restrictions import Restrictions
 from tests.unit.service.builders import ALICE, BOB
+
+RestoreRevoked = Callable[[User, Collection[str]], Awaitable[None]]
 
 
 def message(seq: int) -> frames.Message:
@@ -35,6 +37,8 @@ class Warm:
     change: str | None = None
     version: int = 1
     lowest: int = 1  # below it, nothing is stored
+    is_restricted: bool = False
+    restrictions: Restrictions = Restrictions()  # noqa: RUF009  immutable
     filled: list[tuple[int, int]] = dataclasses.field(default_factory=list)
 
     async def put_user_if_absent(self, user: str, name: str | None, now: float) -> User:
@@ -76,14 +80,19 @@ class Warm:
             Member(chat, BOB, "member", joined=5),
         ]
 
-    async def list_memberships(
-        self, user: str, *, limit: int, start: Any = None, part: str = "all"
-    ) -> Page[Membership]:
-        if part == "sessions":
-            return Page([], None)
-        at = start or 0
-        rest = at + limit < len(self.memberships)
-        return Page(self.memberships[at : at + limit], at + limit if rest else None)  # type: ignore[arg-type]  # a token of our own
+    async def get_or_create_user(self, user: str, now: float) -> tuple[User, bool]:
+        is_new = user not in self.users
+        self.users.add(user)
+        return User(user, None, int(now), is_restricted=self.is_restricted), is_new
+
+    async def list_all_memberships(self, user: str, sessions_max: int) -> list[Membership]:
+        self.calls.append(("list_all_memberships", user))
+        return self.memberships
+
+    async def read(self, user: str) -> Restrictions:
+        """Return restrictions, as `RestrictionRows` does."""
+        self.calls.append(("read_restrictions", user))
+        return self.restrictions
 
     async def find_head(self, chat: str) -> frames.Message | None:
         return self.head
@@ -123,6 +132,7 @@ class Hot:
     ref_ttl_s: int = 60
     seq: Seq = Seq(2**40)  # noqa: RUF009  # the newest that Redis has of the chat: all of it
     boxes: list[tuple[UserId, list[ListedChat], Epoch]] = dataclasses.field(default_factory=list)
+    blocks: dict[UserId, set[UserId]] = dataclasses.field(default_factory=dict)
 
     async def open_chat(
         self,
@@ -158,6 +168,9 @@ class Hot:
     async def open_hidden(self, user: UserId, hidden: Mapping[ChatId, Sequence[int]]) -> None:
         assert not hidden
 
+    async def open_blocks(self, user: UserId, others: Collection[UserId]) -> None:
+        self.blocks[user] = set(others)
+
     async def open_box(self, user: UserId, chats: Sequence[ListedChat], epoch: Epoch) -> None:
         self.boxes.append((user, list(chats), epoch))
 
@@ -174,9 +187,6 @@ class FixedClock:
 
 class Unlimited:
     """Blocks and invitations: nobody is blocked, everybody may be added to any chat."""
-
-    async def restore(self, user: UserId) -> None:
-        pass
 
     async def is_blocked(self, user: UserId, other: UserId) -> bool:
         return False
@@ -202,15 +212,19 @@ class Unlimited:
         pass
 
 
-def make_user_loader(warm: Warm, hot: Hot) -> UserLoader:
+def make_user_loader(
+    warm: Warm, hot: Hot, restore_revoked: RestoreRevoked | None = None
+) -> UserLoader:
     """Return a user loader between fakes."""
     return UserLoader(
         directory=warm,
         hot=hot,
         inboxes=hot,
         hidden=hot,
-        block_policy=Unlimited(),
+        restrictions=warm,
+        blocks=hot,
         clock=FixedClock(),
+        restore_revoked=restore_revoked,
     )
 
 

@@ -1,14 +1,18 @@
-"""Loading of users: all chats and marks, in pages of the directory."""
+"""Loading of users: all chats and marks, and restrictions before them."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import pytest
 
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.domain.inboxes import ListedChat
+from chatserver.errors import Unavailable
 from chatserver.warm.chats.directory import Membership
-from chatserver.warm.chats.records import Chat, Member
-from tests.unit.service.builders import ALICE, CAROL
+from chatserver.warm.chats.records import Chat, Member, User
+from chatserver.warm.chats.restrictions import Restrictions
+from tests.unit.service.builders import ALICE, BOB, CAROL
 from tests.unit.service.chats.chats_world import Hot, Warm, make_user_loader
 
 
@@ -27,15 +31,14 @@ def memberships(count: int) -> list[Membership]:
     ]
 
 
-@pytest.mark.parametrize("count", [0, 1, 100, 250])
+@pytest.mark.parametrize("count", [0, 1, 100])
 async def test_load_user_fills_the_box_with_all_chats_and_marks(count: int) -> None:
-    """However many pages the directory needs for it."""
+    """The state has every chat of the directory."""
     warm, hot = Warm(memberships=memberships(count)), Hot()
 
-    await make_user_loader(warm, hot).load_user(CAROL)
+    await make_user_loader(warm, hot).load_user(ALICE)
 
-    assert hot.boxes == [(CAROL, [listed(f"c{n}", n) for n in range(count)], "E1")]
-    assert CAROL in warm.users
+    assert hot.boxes == [(ALICE, [listed(f"c{n}", n) for n in range(count)], "E1")]
 
 
 async def test_load_user_with_very_many_chats_loads_all_of_them() -> None:
@@ -46,3 +49,55 @@ async def test_load_user_with_very_many_chats_loads_all_of_them() -> None:
 
     ((_, chats, _),) = hot.boxes
     assert len(chats) == 4_150
+
+
+async def test_load_user_of_a_new_user_creates_it_and_reads_nothing_else() -> None:
+    """Chats, logins and blocks need the user's item, so a new user has none."""
+    warm, hot = Warm(), Hot()
+
+    await make_user_loader(warm, hot).load_user(CAROL)
+
+    assert CAROL in warm.users
+    assert warm.calls == []
+    assert hot.boxes == [(CAROL, [], "E1")]
+
+
+async def test_load_user_without_restrictions_reads_only_the_chats() -> None:
+    """Most users never blocked anyone, nor logged out: they cost one Query."""
+    warm, hot = Warm(), Hot()
+
+    await make_user_loader(warm, hot).load_user(ALICE)
+
+    assert warm.calls == [("list_all_memberships", ALICE)]
+
+
+async def test_load_user_with_restrictions_restores_them_before_the_user_state() -> None:
+    """A session that sees a loaded state is checked against all revocations and blocks."""
+    restrictions = Restrictions(frozenset({"phone"}), frozenset({BOB}))
+    warm, hot = Warm(is_restricted=True, restrictions=restrictions), Hot()
+    restored = []
+
+    async def restore(record: User, ended: Collection[str]) -> None:
+        assert not hot.boxes
+        restored.append((record.user, set(ended)))
+
+    await make_user_loader(warm, hot, restore).load_user(ALICE)
+
+    assert restored == [(ALICE, {"phone"})]
+    assert hot.blocks == {ALICE: {BOB}}
+    assert [user for user, *_ in hot.boxes] == [ALICE]
+
+
+async def test_load_user_whose_restrictions_cannot_be_read_loads_nothing() -> None:
+    """A loaded state would prevent that they are read again."""
+
+    class Failing(Warm):
+        async def read(self, user: str) -> Restrictions:
+            raise Unavailable("DynamoDB is down")
+
+    hot = Hot()
+
+    with pytest.raises(Unavailable):
+        await make_user_loader(Failing(is_restricted=True), hot).load_user(ALICE)
+
+    assert hot.boxes == []

@@ -1,0 +1,203 @@
+"""Logins: rate, CPU cost and DynamoDB calls of a `hello`.
+
+A first login is one of a user whose state is not in Redis: of a new user, or of any user after a
+loss of Redis. Phases, with that many users each: first logins of stored users, their next logins,
+and first logins of new users. With `--lost-sessions`, so many stored users then stay online while
+Redis loses all data, and each session is timed until its `reset`.
+
+DynamoDB is a stub, so the server processes are the limit. Gateway and Redis share one core. The
+`rpc` worker, the stub and the load generator share the other, so the rate is a lower bound; CPU is
+charged to each process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import click
+import redis as redis_py
+import uvloop
+from pydantic import SecretStr
+
+from chatserver.auth.tokens import Tokens
+from chatserver.config import Auth
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import UserId
+from chatserver.loadtest.bench.dynamodb_stub import COUNTS, STORED_USER
+from chatserver.loadtest.bench.run_options import prepare_process
+from chatserver.loadtest.bench.server_stack import (
+    Placement,
+    Stack,
+    chat_stack,
+    pid_of,
+    stub_dynamodb,
+)
+from chatserver.loadtest.bench.session import RunFindings, Session
+from chatserver.loadtest.machine import cpu_s
+from chatserver.protocol.frames import SUBPROTOCOL
+
+_TOKEN_LIFETIME_S = 3000
+_SETTLE_S = 0.5
+_CONNECTS_MAX = 8  # at the same time: the kernel retries a connection beyond it after a second
+_BACK_S_MAX = 300.0
+
+
+class LoginSession(Session):
+    """A session that reports the `reset` after a loss of Redis."""
+
+    def __init__(self, user: str, findings: RunFindings) -> None:
+        super().__init__(user, findings)
+        self.reset = asyncio.Event()
+
+    def _handle_text(self, frame: dict[str, Any]) -> None:
+        if frame["type"] == "reset":
+            self.reset.set()
+        elif frame["type"] != "event":
+            super()._handle_text(frame)
+
+
+class Bench:
+    """Logs in users of one stack, and measures each phase."""
+
+    def __init__(self, stack: Stack, in_flight: int) -> None:
+        self._stack = stack
+        self._in_flight = in_flight
+        self._tokens = Tokens(Auth(secret=SecretStr(stack.secret)), SystemClock())
+        assert stack.redis is not None and stack.rpc is not None
+        self._pids = {
+            "gateway": pid_of(stack.gateways[0]),
+            "rpc": pid_of(stack.rpc),
+            "redis": pid_of(stack.redis),
+        }
+        self.findings = RunFindings()
+
+    async def log_in(self, users: list[str]) -> tuple[dict[str, Any], list[LoginSession]]:
+        """Log in all users, and return the figures of the phase and the sessions."""
+        slots, connects = asyncio.Semaphore(self._in_flight), asyncio.Semaphore(_CONNECTS_MAX)
+        took_s: list[float] = []
+
+        async def log_in_one(user: str) -> LoginSession:
+            token = self._tokens.mint(UserId(user), _TOKEN_LIFETIME_S)
+            async with slots:
+                session = LoginSession(user, self.findings)
+                async with connects:
+                    await session.connect(self._stack.gateways[0].port, SUBPROTOCOL)
+                start_s = time.perf_counter()
+                await session.hello(token)
+                took_s.append(time.perf_counter() - start_s)
+                return session
+
+        cpu, calls, start_s = self._cpu(), self.calls(), time.perf_counter()
+        sessions = await asyncio.gather(*map(log_in_one, users))
+        figures = self._figures(len(users), time.perf_counter() - start_s, cpu, calls)
+        took_s.sort()
+        figures["hello_ms_p50"] = round(took_s[len(took_s) // 2] * 1000, 1)
+        figures["hello_ms_p99"] = round(took_s[len(took_s) * 99 // 100] * 1000, 1)
+        return figures, list(sessions)
+
+    async def lose_redis(self, sessions: list[LoginSession]) -> dict[str, Any]:
+        """Delete all data of Redis, and return the figures until each session had its `reset`."""
+        assert self._stack.redis is not None
+        cpu, calls, start_s = self._cpu(), self.calls(), time.perf_counter()
+        with redis_py.Redis(port=self._stack.redis.port) as client:
+            client.flushall()
+        async with asyncio.timeout(_BACK_S_MAX):
+            await asyncio.gather(*(session.reset.wait() for session in sessions))
+        return self._figures(len(sessions), time.perf_counter() - start_s, cpu, calls)
+
+    async def close(self, sessions: list[LoginSession]) -> None:
+        """Close sessions, and wait until the gateway has removed them."""
+        for session in sessions:
+            session.close()
+        last = -1.0
+        while (now := self._cpu()["gateway"]) - last > _SETTLE_S / 10:
+            last = now
+            await asyncio.sleep(_SETTLE_S)
+
+    def _cpu(self) -> dict[str, float]:
+        return {role: cpu_s(pid) for role, pid in self._pids.items()}
+
+    def calls(self) -> dict[str, int]:
+        """Return the number of DynamoDB calls so far, by operation."""
+        request = urllib.request.Request(  # noqa: S310  the stub
+            self._stack.env["CHAT_WARM_ENDPOINT"], b"{}", {"X-Amz-Target": f"stub.{COUNTS}"}
+        )
+        with urllib.request.urlopen(request) as response:  # noqa: S310  the stub
+            counts: dict[str, int] = json.load(response)
+        return counts
+
+    def _figures(
+        self, logins: int, took_s: float, cpu: dict[str, float], calls: dict[str, int]
+    ) -> dict[str, Any]:
+        used = {role: now - cpu[role] for role, now in self._cpu().items()}
+        made = {name: count - calls.get(name, 0) for name, count in self.calls().items()}
+        return {
+            "logins": logins,
+            "seconds": round(took_s, 2),
+            "logins_per_second": round(logins / took_s),
+            "cpu_ms_per_login": {role: round(s * 1000 / logins, 3) for role, s in used.items()},
+            "dynamodb_calls_per_login": {
+                name: round(count / logins, 2) for name, count in made.items() if count
+            },
+        }
+
+
+async def _run(stack: Stack, users: int, lost_sessions: int, in_flight: int) -> dict[str, Any]:
+    bench, result = Bench(stack, in_flight), dict[str, Any]()
+    await bench.close((await bench.log_in([f"warmup{n}" for n in range(50)]))[1])
+    assert sum(bench.calls().values()), "the rpc worker does not run; see its log"
+    phases = {"first": f"{STORED_USER}%d", "next": f"{STORED_USER}%d", "new": "new%d"}
+    for phase, name in phases.items():
+        result[phase], sessions = await bench.log_in([name % n for n in range(users)])
+        await bench.close(sessions)
+    if lost_sessions:
+        _, sessions = await bench.log_in([f"{STORED_USER}{n}" for n in range(lost_sessions)])
+        result["lost"] = await bench.lose_redis(sessions)
+        await bench.close(sessions)
+    violations = bench.findings.violations()
+    assert not violations, (violations, bench.findings.examples)
+    return result
+
+
+@click.command(help=__doc__)
+@click.option("--users", default=2000, show_default=True, type=click.IntRange(100))
+@click.option("--chats", default=5, show_default=True, help="Chats of each stored user.")
+@click.option("--restricted", is_flag=True, help="The users may have ended logins or blocks.")
+@click.option("--in-flight", default=256, show_default=True, help="Logins at the same time.")
+@click.option("--lost-sessions", default=0, show_default=True, help="0: Redis loses no data.")
+@click.option("--runs", default=1, show_default=True, type=click.IntRange(1, 20))
+@click.option("--server-core", default=0, show_default=True)
+@click.option("--load-core", default=1, show_default=True)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path))
+def logins(
+    users: int,
+    chats: int,
+    restricted: bool,
+    in_flight: int,
+    lost_sessions: int,
+    runs: int,
+    server_core: int,
+    load_core: int,
+    out: Path | None,
+) -> None:
+    prepare_process(load_core)
+    found = []
+    for run in range(runs):
+        with contextlib.ExitStack() as exits:
+            folder = Path(exits.enter_context(tempfile.TemporaryDirectory()))
+            arguments = ["--chats", str(chats), *(["--restricted"] if restricted else [])]
+            stub = stub_dynamodb(folder / "stub", arguments)
+            placement = Placement(server_core, load_core)
+            stack = exits.enter_context(chat_stack(placement, folder, stub))
+            found.append(uvloop.run(_run(stack, users, lost_sessions, in_flight)))
+        for phase, figures in found[-1].items():
+            click.echo(f"run {run + 1}, {phase}: {json.dumps(figures)}")
+    if out is not None:
+        out.write_text(json.dumps(found, indent=2))

@@ -1,0 +1,44 @@
+"""Mark of users who may have restrictions: an ended login, or a block in either direction.
+
+`restricted` of a new user's item is false. Before the first restriction of the user is written, it
+becomes true and stays so. Loading a user needs the Queries for restrictions only then, or if the
+attribute is missing, as in items that are older than the mark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from chatserver.warm.chats import records
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
+from chatserver.warm.schema.tables import DirectoryField as Field
+
+
+async def mark_restricted(client: DynamoClient, table: str, *users: str) -> None:
+    """Mark users, before their restrictions are written. Idempotent; ignores unknown users.
+
+    Raises:
+        Unavailable: some users may not be marked.
+    """
+    # Await all before raising the first error, so that no task is left running.
+    marks = [_mark(client, table, user) for user in users]
+    for outcome in await asyncio.gather(*marks, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+async def _mark(client: DynamoClient, table: str, user: str) -> None:
+    key = records.user_key(user)
+    request = {
+        "TableName": table,
+        "Key": records.row_key(key, key),
+        "UpdateExpression": "SET #restricted = :true",
+        # False if the attribute, or the user, does not exist.
+        "ConditionExpression": "#restricted = :false",
+        "ExpressionAttributeNames": {"#restricted": Field.RESTRICTED},
+        "ExpressionAttributeValues": {":true": {"BOOL": True}, ":false": {"BOOL": False}},
+    }
+    try:
+        await client.call("update_item", request)
+    except ConditionFailed:
+        return

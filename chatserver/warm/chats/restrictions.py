@@ -1,0 +1,87 @@
+"""Restrictions of a user that Redis needs before a session: ended logins, and blocks.
+
+Owns no rows; `chatserver.warm.chats.logins` and `chatserver.warm.chats.moderation` define them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, NamedTuple
+
+from chatserver.config import Warm
+from chatserver.domain.moderation import BLOCKS_MAX
+from chatserver.errors import CorruptData
+from chatserver.warm.chats import records
+from chatserver.warm.chats.logins import AFTER_LOGINS, LOGIN_PREFIX, LOGINS_READ_MAX
+from chatserver.warm.chats.moderation import BLOCK_PREFIX, Moderation
+from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.schema.tables import DIRECTORY
+from chatserver.warm.schema.tables import DirectoryField as Field
+
+# Blocks and logins sort next to each other, with only the user's password between them.
+_SPAN: Final = (BLOCK_PREFIX, AFTER_LOGINS)
+
+
+class Restrictions(NamedTuple):
+    """`blocks` are the users who block this user or are blocked by this user."""
+
+    ended_logins: frozenset[str] = frozenset()
+    blocks: frozenset[str] = frozenset()
+
+
+class RestrictionRows:
+    """Reads the rows."""
+
+    def __init__(self, client: DynamoClient, settings: Warm, moderation: Moderation) -> None:
+        self._client = client
+        self._settings = settings
+        self._moderation = moderation
+
+    async def read(self, user: str) -> Restrictions:
+        """Return the restrictions of a user: all ended logins, and blocks up to their limits.
+
+        Guarantees:
+            Consistency: strong, except for blocks by others.
+            Cost: two Queries.
+
+        Raises:
+            CorruptData: the user has more than `LOGINS_READ_MAX` logins.
+        """
+        outcomes = await asyncio.gather(
+            self._read_own(user), self._moderation.list_blockers(user), return_exceptions=True
+        )
+        # Await both before raising an error, so that no task is left running.
+        own, blockers = outcomes
+        if isinstance(own, BaseException):
+            raise own
+        if isinstance(blockers, BaseException):
+            raise blockers
+        return own._replace(blocks=own.blocks.union(blockers))
+
+    async def _read_own(self, user: str) -> Restrictions:
+        """Return the ended logins, and the users whom the user blocks."""
+        request: dict[str, Any] = {
+            **Span(DIRECTORY, records.user_key(user), between=_SPAN).query(self._settings),
+            "ConsistentRead": True,
+            "ProjectionExpression": "#sort, #ended",  # not the password
+        }
+        request["ExpressionAttributeNames"]["#ended"] = Field.ENDED
+        blocks: list[str] = []
+        logins: dict[str, bool] = {}
+        async with self._client.deadline():
+            while True:
+                answer = await self._client.call("query", request)
+                for row in answer["Items"]:
+                    sort: str = row[Field.SK]["S"]
+                    if sort.startswith(BLOCK_PREFIX):
+                        blocks.append(sort.removeprefix(BLOCK_PREFIX))
+                    elif sort.startswith(LOGIN_PREFIX):
+                        logins[sort.removeprefix(LOGIN_PREFIX)] = Field.ENDED in row
+                if len(logins) > LOGINS_READ_MAX:
+                    raise CorruptData(f"user {user}: has more than {LOGINS_READ_MAX} logins")
+                if (last := answer.get("LastEvaluatedKey")) is None:
+                    break
+                request["ExclusiveStartKey"] = last
+        ended = frozenset(login for login, is_ended in logins.items() if is_ended)
+        return Restrictions(ended, frozenset(blocks[:BLOCKS_MAX]))

@@ -1,0 +1,96 @@
+"""Restrictions of a user on a real server: ended logins, blocks, and the mark before them."""
+
+from __future__ import annotations
+
+import pytest
+
+from chatserver.domain.access.logins import Login
+from chatserver.warm.chats.directory import Directory
+from chatserver.warm.chats.logins import LoginRows
+from chatserver.warm.chats.moderation import Moderation
+from chatserver.warm.chats.restrictions import RestrictionRows, Restrictions
+from tests.integration.warm.support import Faults, Tables
+
+pytest_plugins = ["tests.integration.warm.fixtures"]
+
+NOW = 1_795_000_000.5
+NOW_MS = 1_795_000_000_500
+UNTIL = 1_795_003_600
+
+
+class Rows:
+    """The repositories of one set of tables."""
+
+    def __init__(self, tables: Tables) -> None:
+        client, settings = tables.client, tables.settings
+        self.directory = Directory(client, settings)
+        self.logins = LoginRows(client, settings)
+        self.moderation = Moderation(client, settings)
+        self.restrictions = RestrictionRows(client, settings, self.moderation)
+
+    async def is_restricted(self, user: str) -> bool:
+        return (await self.directory.get_user(user)).is_restricted
+
+    async def add_login(self, user: str, login: str) -> None:
+        made = Login(user, login, None, NOW_MS, NOW_MS, "seed", UNTIL)
+        assert await self.logins.create_login(made)
+
+
+@pytest.fixture
+async def rows(tables: Tables) -> Rows:
+    """Rows of three users."""
+    made = Rows(tables)
+    for user in ("alice", "bob", "carol"):
+        await made.directory.put_user_if_absent(user, None, NOW)
+    return made
+
+
+async def test_restrictions_are_ended_logins_and_blocks_of_both_directions(rows: Rows) -> None:
+    """Live logins are none, and neither are other rows of the user."""
+    for login in ("laptop", "phone", "tablet"):
+        await rows.add_login("alice", login)
+    await rows.logins.end_logins("alice", ["phone", "tablet"], NOW_MS, UNTIL)
+    await rows.moderation.put_block("alice", "bob", NOW)
+    await rows.moderation.put_block("carol", "alice", NOW)
+
+    found = await rows.restrictions.read("alice")
+
+    assert found == Restrictions(frozenset({"phone", "tablet"}), frozenset({"bob", "carol"}))
+    assert await rows.restrictions.read("nobody") == Restrictions()
+
+
+async def test_user_is_marked_before_the_first_restriction(rows: Rows) -> None:
+    """A login alone is none; a block restricts both users; a lifted block leaves the mark."""
+    await rows.add_login("alice", "phone")
+    assert not await rows.is_restricted("alice")
+
+    await rows.logins.end_logins("alice", ["phone"], NOW_MS, UNTIL)
+    await rows.moderation.put_block("bob", "carol", NOW)
+    await rows.moderation.delete_block("bob", "carol")
+
+    assert [await rows.is_restricted(user) for user in ("alice", "bob", "carol")] == [True] * 3
+
+
+async def test_block_is_not_written_if_the_mark_fails(rows: Rows, tables: Tables) -> None:
+    """A block without the mark would be lost with Redis."""
+    faults = Faults(tables.client)
+    faults.add("UpdateItem", lambda _: (400, {"__type": "x#ValidationException"}))
+
+    with pytest.raises(Exception, match="ValidationException"):
+        await rows.moderation.put_block("alice", "bob", NOW)
+
+    assert await rows.moderation.list_blocks("alice", None, 10) == []
+
+
+async def test_user_whose_item_has_no_mark_counts_as_restricted(rows: Rows, tables: Tables) -> None:
+    """Items that are older than the mark say nothing."""
+    request = {
+        "TableName": rows.directory._table,
+        "Key": {"PK": {"S": "u#alice"}, "SK": {"S": "u#alice"}},
+        "UpdateExpression": "REMOVE restricted",
+    }
+    await tables.client.call("update_item", request)
+
+    assert await rows.is_restricted("alice")
+    await rows.moderation.put_block("alice", "bob", NOW)
+    assert await rows.is_restricted("alice")
