@@ -18,6 +18,7 @@ from litestar import Litestar, Request, Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
+from chatserver.acceptor import Acceptor
 from chatserver.api.authentication import make_authentication
 from chatserver.api.http_connection import HttpConnection, HttpLimits
 from chatserver.api.idempotency import Idempotency, StoreAnswers
@@ -44,7 +45,6 @@ from chatserver.domain.client_addresses import parse_networks
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import ChatError, ConfigError
 from chatserver.features.registry import list_features, load
-from chatserver.listening_socket import ACCEPTED_IN_TICK_MAX, ListeningSocket
 from chatserver.operations.overview.hot import BacklogStats, ProcessStatsLog
 from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
 from chatserver.operations.overview.routes import operations_routes
@@ -140,9 +140,26 @@ def _list_route_builders() -> list[RoutesBuilder]:
 class _Server(uvicorn.Server):
     """Server that returns after SIGTERM or SIGINT; uvicorn's own raises the signal again."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
         super().__init__(config)
         self._exit = asyncio.Event()
+        self._listener = listener
+        self._acceptor = Acceptor(listener, self._make_connection)
+
+    def _make_connection(self) -> asyncio.Protocol:
+        make: Any = self.config.http_protocol_class
+        protocol: asyncio.Protocol = make(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup([])
+        self._acceptor.open()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._acceptor.close()
+        await super().shutdown([self._listener])
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -203,7 +220,7 @@ async def _run_api(settings: Settings, clock: Clock) -> None:
                 asyncio.create_task(container.stored_acks.run(container.chat_log), name="stored"),
             ]
             try:
-                await _Server(_uvicorn_config(app, api)).serve(sockets=[listener])
+                await _Server(_uvicorn_config(app, api), listener).serve()
                 await finish(container)
             finally:
                 for helper in helpers:
@@ -244,7 +261,6 @@ def _uvicorn_config(app: ASGIApp, settings: Api) -> uvicorn.Config:
     make_connection: Any = functools.partial(HttpConnection, limits=limits)
     return uvicorn.Config(
         app,
-        backlog=ACCEPTED_IN_TICK_MAX,
         http=make_connection,
         loop="none",
         lifespan="on",
@@ -265,7 +281,7 @@ def listen(host: str, port: int) -> socket.socket:
         ConfigError: the port is in use, or the address is not local.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = ListeningSocket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

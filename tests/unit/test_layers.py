@@ -53,7 +53,7 @@ def loaded_by(module: str) -> set[str]:
 LAYERS = (
     {"compiled", "errors"},
     {"domain"},
-    {"protocol", "config", "telemetry", "process_runtime", "listening_socket"},
+    {"protocol", "config", "telemetry", "process_runtime", "acceptor"},
     {"outbound", "aws_errors"},
     {"hot", "warm", "cold", "auth"},
     {"service"},

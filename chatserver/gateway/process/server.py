@@ -350,7 +350,7 @@ class GatewayServer:
         ]
         listener = Listener(sock, self.accept)
         self.port = listener.port
-        await listener.open()
+        listener.open()
         self._mailbox_check = MailboxCheck(self._container.mailbox, SystemClock())
         self._dispatcher.on_echo = self._mailbox_check.record_arrival
         stats = Publisher(

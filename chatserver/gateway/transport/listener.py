@@ -11,12 +11,11 @@ reset before it has sent anything, and retries.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import Callable
 
+from chatserver.acceptor import Acceptor
 from chatserver.errors import ConfigError
-from chatserver.listening_socket import ACCEPTED_IN_TICK_MAX, ListeningSocket
 
 SEND_BUFFER_BYTES = 262_144  # otherwise a slow socket buffers megabytes in the kernel
 TCP_USER_TIMEOUT_MS = 20_000
@@ -27,9 +26,8 @@ class Listener:
 
     def __init__(self, sock: socket.socket, make_protocol: Callable[[], asyncio.Protocol]) -> None:
         self._sock = sock
-        self._make_protocol = make_protocol
-        self._queue: socket.socket | None = None
-        self._server: asyncio.Server | None = None
+        self._acceptor = Acceptor(sock, make_protocol)
+        self._is_open = False
 
     @property
     def port(self) -> int:
@@ -37,37 +35,22 @@ class Listener:
         port: int = self._sock.getsockname()[1]
         return port
 
-    async def open(self) -> None:
+    def open(self) -> None:
         """Start accepting connections."""
-        # The loop closes its own descriptor; the accept queue exists until this one is closed, too.
-        self._queue = self._sock.dup()
-        self._queue.setblocking(False)
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            self._make_protocol, sock=self._sock, backlog=ACCEPTED_IN_TICK_MAX
-        )
+        self._acceptor.open()
+        self._is_open = True
 
     async def close(self) -> None:
         """Accept all queued connections and stop listening. Idempotent.
 
         Cancellation: the socket is closed; queued connections may be reset.
         """
-        queue, self._queue = self._queue, None
-        if queue is None or self._server is None:
+        if not self._is_open:
             return
-        self._server.close()
-        with queue:
-            while True:
-                try:
-                    accepted, _ = queue.accept()
-                except BlockingIOError:
-                    return
-                except OSError:
-                    continue  # the client disconnected while it was queued
-                # The client may disconnect here as well.
-                with contextlib.suppress(OSError):
-                    loop = asyncio.get_running_loop()
-                    await loop.connect_accepted_socket(self._make_protocol, accepted)
+        self._is_open = False
+        self._acceptor.close()
+        with self._sock:
+            await self._acceptor.drain()
 
 
 def open_socket(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
@@ -77,7 +60,7 @@ def open_socket(host: str, port: int, *, is_shared: bool = False) -> socket.sock
         ConfigError: the address cannot be used; the message has the address and the reason.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = ListeningSocket(family, socket.SOCK_STREAM)
+    sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if is_shared:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -55,7 +55,7 @@ async def test_listener_closed_accepts_who_waited_in_its_queue(
 ) -> None:
     """Nobody whom the kernel has let in is reset."""
     listener = Listener(open_socket(HOST, 0), Greeter)
-    await listener.open()
+    listener.open()
     waiting = connect(clients, listener.port, 50)
     assert Greeter.count == 0
 
@@ -74,7 +74,7 @@ async def test_listener_closed_survives_who_left_while_waiting(
 ) -> None:
     """A connection that went away in the queue holds up no other."""
     listener = Listener(open_socket(HOST, 0), Greeter)
-    await listener.open()
+    listener.open()
     first, second = connect(clients, listener.port, 2)
     linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # close with a reset
     first.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
@@ -94,8 +94,8 @@ async def test_listeners_of_a_shared_port_hand_over_to_each_other(
     port = held.getsockname()[1]
     first = Listener(open_socket(HOST, port, is_shared=True), Greeter)
     second = Listener(open_socket(HOST, port, is_shared=True), Greeter)
-    await first.open()
-    await second.open()
+    first.open()
+    second.open()
     before = connect(clients, port, 40)
 
     await first.close()
