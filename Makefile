@@ -3,7 +3,7 @@
 # make check  ruff, mypy, import-linter and the unit tests, on all cores
 # make soak   the chaos tests for longer, SOAK_S seconds each, and with other seeds (docs/testing.md)
 # make schedules  seeded fault schedules, judged (ARGS="--seeds 200 --jobs 2"; docs/testing.md)
-# make compiled  the send path, compiled (run and test do it, too)
+# make compiled  the send path, compiled with mypyc (test does it, too)
 # make lint   the checks alone
 # make golden write what deploy/ renders to again, which the tests compare with
 # make docs   write the generated documents again: protocol, HTTP API, tables, settings, commands
@@ -24,7 +24,7 @@ LOCK := --python-version 3.11 --universal --generate-hashes --no-emit-index-url 
 
 .PHONY: run test compiled check soak schedules lint docs golden tools lock clean
 
-run: .venv/.ready .tools/.ready compiled
+run: .venv/.ready .tools/.ready
 	@exec $(BIN)/chatserver dev --stop-with-parent $(ARGS)
 
 # The tests run even if a check failed, and their summary is the last thing printed.

@@ -12,6 +12,7 @@ from typing import Any
 
 import redis as redis_py
 
+from chatserver import compiled
 from chatserver.loadtest.bench.server_stack import Stack
 from chatserver.loadtest.machine import machine
 
@@ -124,6 +125,8 @@ def _commit() -> str:
 
 def _not_measured(options: dict[str, Any]) -> list[str]:
     notes = ["TLS", "network delay: all processes talk over loopback"]
+    if not compiled.is_active():
+        notes.append("the compiled send path: run `make compiled` first")
     if not options["with_persist"]:
         notes.append("the persist worker: it was off, so no `stored` was sent")
     if options["appendfsync"] == "off":
