@@ -113,4 +113,5 @@ lock: .venv/.ready
 clean:
 	@rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@rm -rf build dist test-results
+	@rm -f chatserver/compiled/*.so chatserver/compiled/manifest.json
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
