@@ -95,7 +95,7 @@ async def test_web_phone_shows_one_screen_at_a_time(web: WebStack, arrive: Arriv
     await alice.open_chat(ben)
     await page.go_back()
     await expect(sidebar).to_be_visible()
-    for dialog in ("New chat", "You are"):
+    for dialog in ("New chat", "Account menu"):
         await page.get_by_role("button", name=dialog).first.click()
         await _check_nothing_sticks_out(page)
         await page.keyboard.press("Escape")
@@ -148,7 +148,7 @@ async def test_web_theme_is_the_systems_until_one_is_chosen_and_is_remembered(
     ground = "getComputedStyle(document.body).backgroundColor"
     dark = await alice.page.evaluate(ground)
 
-    await alice.page.get_by_role("button", name="You are").click()
+    await alice.page.get_by_role("button", name="Account menu").click()
     await alice.page.get_by_role("button", name="Light").click()
 
     light = await alice.page.evaluate(ground)

@@ -198,7 +198,7 @@ async def test_web_token_that_does_not_hold_leads_back_to_the_login(
 ) -> None:
     """A wrong token gets a sentence, not an endless try."""
     alice = await arrive(web.new_users(1)[0])
-    await alice.page.get_by_role("button", name="You are").click()
+    await alice.page.get_by_role("button", name="Account menu").click()
     await alice.page.get_by_role("button", name="Log out").click()
 
     await alice.page.get_by_text("Use a token instead").click()
