@@ -35,7 +35,7 @@ class Wanted:
 
 
 def refuse(why: str) -> NoReturn:
-    """Raise the error of an invalid token; `why` never quotes the token."""
+    """Raise the error for an invalid token; `why` must not quote the token."""
     raise Unauthenticated(f"token: {why}") from None
 
 

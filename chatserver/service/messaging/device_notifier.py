@@ -10,7 +10,7 @@ from chatserver.domain.messages import InboxPositions
 
 
 class DeviceNotifier(Protocol):
-    """Sends events and signals to users' devices, on this gateway and on others.
+    """Sends events and signals (typing, presence) to users' devices, here and on other gateways.
 
     A gateway also serves its own sessions (`chatserver.gateway.delivery.event_dispatcher`); other
     processes only send to gateways (`chatserver.hot.bus.remote_delivery`).
