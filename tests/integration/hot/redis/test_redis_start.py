@@ -123,5 +123,5 @@ def test_redis_without_its_checker_starts_and_says_so(server: Server, tmp_path: 
         check=True,
     )
 
-    assert "no redis-check-aof" in done.stderr
+    assert "redis-check-aof is missing" in done.stderr
     assert "Redis server v=" in done.stdout
