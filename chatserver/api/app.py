@@ -147,7 +147,7 @@ class _Server(uvicorn.Server):
         self._acceptor = Acceptor(listener, self._make_connection)
 
     def _make_connection(self) -> asyncio.Protocol:
-        make: Any = self.config.http_protocol_class
+        make: Any = self.config.http_protocol_class  # a partial; uvicorn declares a class
         protocol: asyncio.Protocol = make(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )

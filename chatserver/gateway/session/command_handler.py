@@ -412,7 +412,7 @@ class CommandHandler:
         coverage, start = find_start(frame.cursor, state)
         is_known = frame.cursor is not None and coverage is Coverage.CURRENT
         known = frame.large if is_known else None
-        both: Any = asyncio.gather(
+        both: Any = asyncio.gather(  # Any: as in `_open`
             self._context.channels.open_for(self.session.user, start, known),
             self.session.auth.check(),
         )

@@ -129,7 +129,7 @@ class Bench:
         request = urllib.request.Request(  # noqa: S310  the stub
             self._stack.env["CHAT_WARM_ENDPOINT"], b"{}", {"X-Amz-Target": f"stub.{COUNTS}"}
         )
-        with urllib.request.urlopen(request) as response:  # noqa: S310  the stub
+        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310  the stub
             counts: dict[str, int] = json.load(response)
         return counts
 

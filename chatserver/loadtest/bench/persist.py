@@ -119,7 +119,9 @@ def measure(against: str, count: int, core: int, other: int) -> dict[str, Any]:
         client.hset(lease, mapping={"owner": _OWNER, "token": 1, "until_ms": 2**52})
         server = exits.enter_context(worker("persist", Placement(other, core, "no"), folder, env))
         client.hset(lease, "owner", "")
+        give_up = time.monotonic() + _STUCK_S
         while client.hget(lease, "owner") == b"":
+            assert time.monotonic() < give_up, "the worker does not take the lease"
             time.sleep(0.001)  # polling: there is no notification
         return _measure_worker(client, keys.checkpoint(0), pid_of(server), count)
 

@@ -138,6 +138,7 @@ class BatchedReads:
         keys = [key for key, _ in batch.values()]
         request = {"RequestItems": {self._table: {"Keys": keys, "ConsistentRead": True}}}
         answer = await self._client.call_once("batch_get_item", request)
+        # DynamoDB omits the table if all keys were processed.
         left: Any = (answer.get("UnprocessedKeys") or {}).get(self._table, {"Keys": ()})["Keys"]
         unprocessed = {_name_of(key) for key in left}
         attributes = keys[0].keys()

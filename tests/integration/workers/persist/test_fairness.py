@@ -122,7 +122,7 @@ async def test_persist_of_a_chat_that_waits_beyond_its_memory_lets_the_others_th
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, int]]:
-    """How often each entry was decoded: (chat, seq) → count."""
+    """Counts the decodings of each entry, by (chat, seq)."""
     counts: Counter[tuple[str, int]] = Counter()
     decode = worker._decode
 
