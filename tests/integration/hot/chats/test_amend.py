@@ -226,7 +226,7 @@ def test_amend_edit_of_an_expiring_message_expires_with_it(chat: Chat) -> None:
     ],
 )
 def test_amend_by_role(chat: Chat, sender: UserId, kind: str, role: str, outcome: Outcome) -> None:
-    """Its sender edits; its sender, an owner or an admin deletes; these two pin; any member reacts."""
+    """Its sender edits; its sender, an owner or an admin deletes; they pin; any member reacts."""
     target = chat.say(ALICE)
     chat.set_role(sender, role, 0)
 
