@@ -243,9 +243,14 @@ class StorageContainer(CoreContainer):
             self.item_retention,
             self.clock,
             self.long_bodies,
+            self.release_pin,
         )
 
     # What features provide
+
+    @cached_property
+    def release_pin(self) -> storage_ports.ReleasePin:
+        return self.provided(storage_ports.RELEASE_PIN)
 
     @cached_property
     def follow_graph(self) -> FollowGraph:

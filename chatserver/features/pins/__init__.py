@@ -6,4 +6,8 @@ Start with `service.py`. `warm.py` holds the DynamoDB items. Pinning also adds a
 
 from chatserver.features.registry import Feature
 
-FEATURE = Feature(name="pins", routes=("chatserver.features.pins.routes:pins_routes",))
+FEATURE = Feature(
+    name="pins",
+    routes=("chatserver.features.pins.routes:pins_routes",),
+    ports={"release_pin": "chatserver.features.pins.container:release_pin"},
+)

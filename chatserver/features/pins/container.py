@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from chatserver.container import storage_ports
 from chatserver.container.storage import StorageContainer
+from chatserver.features.pins.model import Pin
 from chatserver.features.pins.service import Pins
 from chatserver.features.pins.warm import PinRows
 
@@ -29,3 +31,10 @@ class PinContainer:
             clock=self._core.clock,
             page_bytes_max=self._core.settings.chats.page_bounds.bytes_max,
         )
+
+
+def release_pin(core: StorageContainer) -> storage_ports.ReleasePin:
+    async def release(chat: str, seq: int, ts: int) -> None:
+        await core.get(PinContainer).rows.remove(chat, Pin(seq, ts, 0), None)
+
+    return release

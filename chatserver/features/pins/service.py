@@ -10,7 +10,8 @@ two, a retry with the same `ref` adds the missing entry. If the entry is refused
 or the message changed meanwhile, the transaction is undone.
 
 Messages are read through the history, from any tier, so a list shows edits and never the text of a
-deleted, erased or expired message. A list deletes the pins of such messages.
+deleted, erased or expired message. The pin of a message is deleted when the deletion of the message
+is stored, and otherwise, if the message has expired or is archived, by the next list.
 """
 
 from __future__ import annotations

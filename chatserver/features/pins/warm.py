@@ -10,7 +10,8 @@ One transaction writes all three, so the count is exact and bounds the pins. Mem
 ``c#`` and ``m$``: no query of members reads these items. The sort keys end with the chat, because
 index `by_member` inverts them: a common sort key would be one partition there.
 
-The pin is authoritative. An archived message has no item in `messages` and thus no flag.
+The pin is authoritative. The flag tells the persist worker that a message which is deleted has a
+pin. An archived message has no item in `messages` and thus no flag.
 """
 
 from __future__ import annotations

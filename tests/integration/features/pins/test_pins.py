@@ -13,7 +13,7 @@ from chatserver.dev.servers import Server
 from tests.integration.api.support import Caller, make_group, problem_of, send
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack
+from tests.support.stack import Stack, read_partition
 
 pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
 
@@ -213,19 +213,59 @@ async def test_pins_are_bounded_whatever_runs_at_once(
 async def test_pin_and_flag_are_written_together(
     stack: Stack, caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """The message has the flag as long as it is pinned."""
+    """The message has the flag as long as it is pinned, whatever else is changed."""
     client = caller(alice.user)
     seq = (await send(client, pair, "hello")).json()["seq"]
+    path = f"/v1/chats/{pair}/pins/{seq}"
 
-    async def flags() -> list[bool]:
-        rows = await stack.read_items(pair)
-        return ["pinned" in row for row in rows if row["seq"]["N"] == str(seq)]
+    await client.put(path)
+    with_pin = await flags_of(stack, pair, seq)
+    edited = {"body": "edited"}
+    await client.patch(f"/v1/chats/{pair}/messages/{seq}", json=edited)
 
-    await client.put(f"/v1/chats/{pair}/pins/{seq}")
-    with_pin = await flags()
-    await client.delete(f"/v1/chats/{pair}/pins/{seq}")
+    async def is_edited() -> bool:
+        return [row.body for row in await stack.read_warm(pair) if row.seq == seq] == ["edited"]
 
-    assert (with_pin, await flags()) == ([True], [False])
+    await eventually(is_edited)
+    after_edit = await flags_of(stack, pair, seq)
+    await client.delete(path)
+
+    assert (with_pin, after_edit) == ([True], [True])
+    assert await flags_of(stack, pair, seq) == [False]
+
+
+async def test_pin_of_a_deleted_message_is_deleted_without_a_list(
+    stack: Stack, caller: Caller, alice: RawChat, pair: str
+) -> None:
+    """By the worker that stores the deletion; the place for another one is free again."""
+    client = caller(alice.user)
+    seqs = [(await send(client, pair, f"m{n}")).json()["seq"] for n in range(2)]
+    for seq in seqs:
+        await client.put(f"/v1/chats/{pair}/pins/{seq}")
+
+    await client.delete(f"/v1/chats/{pair}/messages/{seqs[0]}")
+
+    async def is_deleted() -> bool:
+        rows = await pin_rows_of(stack, pair)
+        return [int(row["SK"]["S"].split("#")[1]) for row in rows[:-1]] == seqs[1:] and (
+            rows[-1]["pins"] == {"N": "1"}
+        )
+
+    await eventually(is_deleted)
+    assert await flags_of(stack, pair, seqs[0]) == [False]
+
+
+async def flags_of(stack: Stack, chat: str, seq: int) -> list[bool]:
+    """Return whether the item of a message has the flag."""
+    rows = await stack.read_items(chat)
+    return ["pinned" in row for row in rows if row["seq"]["N"] == str(seq)]
+
+
+async def pin_rows_of(stack: Stack, chat: str) -> list[Fields]:
+    """Return the items of a chat's pins, by seq, and their count."""
+    place = (stack.dynamodb.endpoint, "chat_directory", "PK", f"c#{chat}")
+    rows = await asyncio.to_thread(read_partition, *place)
+    return [row for row in rows if row["SK"]["S"].startswith("pin")]
 
 
 async def test_unread_count_is_not_raised_by_a_pin(
