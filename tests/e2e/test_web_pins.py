@@ -83,7 +83,7 @@ async def test_web_pinned_message_that_is_not_loaded_is_loaded_and_shown(
     await alice.open_chat(ben)
     await (await _open_menu(alice, "the first")).get_by_role("menuitem", name="Pin").click()
     await expect(_bar(alice)).to_contain_text("the first message")
-    for number in range(160):
+    for number in range(230):  # more than a page
         await phone.say(chat, f"message {number}")
     bob = await arrive(ben)
     await bob.open_chat(ann)
