@@ -19,6 +19,7 @@ from chatserver.client.events import Acked
 from chatserver.client.model import Entry, parse_entry
 from chatserver.client.moderation_calls import Moderating
 from chatserver.client.outbox import OutboxEntry
+from chatserver.client.pin_calls import PinCalls
 from chatserver.client.requests import Fields
 from chatserver.client.state import ANSWER_S, ClientState
 from chatserver.domain.clock import Clock
@@ -49,7 +50,7 @@ def new_ref() -> str:
     return secrets.token_hex(12)
 
 
-class Calls(Moderating, CompanionCalls):
+class Calls(Moderating, CompanionCalls, PinCalls):
     """Commands of a chat client. Coroutines wait for the server's answer.
 
     Raises:

@@ -20,6 +20,7 @@ from chatserver.client.events import (
     MessageAdded,
     MessageChanged,
     MessagesHidden,
+    PinsChanged,
     Skipped,
 )
 from chatserver.client.model import Bounds, Entry, Marks, parse_entry
@@ -242,6 +243,8 @@ class Chat:
             self.name = entry.name or self.name
             self._apply_update(entry.body)
             return ChatChanged(self.id, entry)
+        if entry.kind in ("pin", "unpin"):
+            return PinsChanged(self.id, entry)
         return MessageAdded(self.id, entry if entry.rev == 0 else self.log.find(entry.seq) or entry)
 
     def _apply_update(self, body: str) -> None:

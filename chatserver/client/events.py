@@ -70,6 +70,14 @@ class ChatChanged:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class PinsChanged:
+    """A message was pinned or unpinned: `change.kind` is "pin" or "unpin", of `change.target`."""
+
+    chat: str
+    change: Entry
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Marked:
     """A member's markers in a chat advanced, other than by sending a message."""
 
@@ -181,6 +189,7 @@ Event = (
     | MessagesHidden
     | MemberChanged
     | ChatChanged
+    | PinsChanged
     | Marked
     | SignalReceived
     | AnswerGrew

@@ -21,6 +21,7 @@ from chatserver.client.events import (
     MemberChanged,
     MessageAdded,
     MessageChanged,
+    PinsChanged,
     Refused,
     Restarted,
     Skipped,
@@ -125,6 +126,8 @@ def _firsts_of(state: ClientState, untaken: Sequence[QueuedEvent]) -> dict[str, 
             case MessageAdded(chat, entry):
                 firsts.setdefault(chat, entry.seq)
             case MessageChanged(chat, entry, _) | MemberChanged(chat, entry):
+                firsts.setdefault(chat, entry.seq)
+            case PinsChanged(chat, entry):
                 firsts.setdefault(chat, entry.seq)
             case ChatChanged(chat, entry) if entry is not None:
                 firsts.setdefault(chat, entry.seq)

@@ -244,9 +244,14 @@ class StorageContainer(CoreContainer):
             self.item_retention,
             self.clock,
             self.long_bodies,
+            self.release_pin,
         )
 
     # Ports that features implement
+
+    @cached_property
+    def release_pin(self) -> storage_ports.ReleasePin:
+        return self.provided(storage_ports.RELEASE_PIN)
 
     @cached_property
     def follow_graph(self) -> FollowGraph:

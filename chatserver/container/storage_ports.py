@@ -17,6 +17,7 @@ from chatserver.service.membership.invitations import FollowGraph
 from chatserver.service.moderation.service import PublishEvent
 
 ReleaseFiles = Callable[[int, Sequence[frames.Attachment]], Awaitable[None]]
+ReleasePin = Callable[[str, int, int], Awaitable[None]]
 RecordFiles = Callable[[frames.Message], Awaitable[None]]
 ReviveSession = Callable[[ChatId], Awaitable[bool]]
 RecordPending = Callable[[int, Sequence[BacklogEntry]], Awaitable[None]]
@@ -49,6 +50,8 @@ PUBLISH_EVENT: Port[PublishEvent] = Port("publish_event", ignore)
 PUBLISH_ENTRIES: Port[PublishEntries] = Port("publish_entries", ignore)
 RECORD_FILES: Port[RecordFiles] = Port("record_files", ignore)
 RELEASE_FILES: Port[ReleaseFiles] = Port("release_files", ignore)
+# Deletes the pin of a deleted message; called with chat, seq and ts.
+RELEASE_PIN: Port[ReleasePin] = Port("release_pin", ignore)
 # Records messages to companions that need a response; the first argument is a backlog partition.
 RECORD_PENDING: Port[RecordPending] = Port("record_pending", ignore)
 # Used by the rpc worker to answer gateways. `LOAD_FILE` returns an encoded file; empty if missing.

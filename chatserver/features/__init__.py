@@ -11,6 +11,7 @@ INSTALLED = (
     "accounts",
     "attachments",
     "companions",
+    "pins",
     "privacy",
     "push",
     "social",

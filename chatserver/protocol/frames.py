@@ -49,7 +49,15 @@ CURSOR_CHARS_MAX = 1024  # in a signed page cursor
 INT_MAX = 2**53 - 1
 
 # Entries of a chat that are not messages.
-ENTRY_KINDS: tuple[str, ...] = ("edit", "delete", "reaction", "member", "update")
+ENTRY_KINDS: tuple[str, ...] = (
+    "edit",
+    "delete",
+    "reaction",
+    "member",
+    "update",
+    "pin",
+    "unpin",
+)
 # Kinds that no message may use: entry kinds, and kinds of placeholders for missing entries.
 RESERVED_KINDS: tuple[str, ...] = (*ENTRY_KINDS, ARCHIVED_KIND, LOST_KIND)
 KIND_PATTERN = rf"^(?!(?:{'|'.join(RESERVED_KINDS)})(?![\s\S]))[a-z][a-z0-9_.-]{{0,31}}(?![\s\S])"
@@ -583,7 +591,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One entry of a chat, the same in an event, on a history page and as `last` of a chat.
 
     Most entries are messages. An entry with one of `ENTRY_KINDS` is a change instead: an edit,
-    delete or reaction for the message at `target`, the new role of `user`, or the chat's `name`.
+    delete, reaction, pin or unpin of the message at `target`, the new role of `user`, or the chat's
+    `name`.
     `muted_until` (Unix seconds, 0: indefinitely) is set for a `member` who is muted; `MUTE_OVER`
     means unmuted. `banned` is set for a removed member who may not rejoin. `rev` is the seq of the
     last entry that changed this message. A `deleted` message has no body. `ai` is set for messages
@@ -683,7 +692,17 @@ class Event(ServerFrame, tag="event", frozen=True):
     epoch: str
     seq: int
     kind: Literal[
-        "message", "edit", "delete", "reaction", "member", "update", "read", "chat", "hidden"
+        "message",
+        "edit",
+        "delete",
+        "reaction",
+        "member",
+        "update",
+        "pin",
+        "unpin",
+        "read",
+        "chat",
+        "hidden",
     ]
     chat: str
     cs: int = 0

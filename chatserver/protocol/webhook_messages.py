@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from chatserver.protocol.frames import Id, Message
+from chatserver.protocol.frames import ENTRY_KINDS, Id, Message
 
 ANSWER_BYTES_MAX = 65_536
 WHY_CHARS_MAX = 200
@@ -44,7 +44,7 @@ class HookEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """An event sent to the events webhook. Deliveries may repeat; `id` identifies the event.
 
     `type` determines the field that is set: `message` for ``message``, ``edit``, ``delete``,
-    ``reaction``, ``member`` and ``update``; `data` for all others.
+    ``reaction``, ``member``, ``update``, ``pin`` and ``unpin``; `data` for all others.
     """
 
     id: str
@@ -65,4 +65,4 @@ def event_of(message: Message) -> HookEvent:
     return HookEvent(f"{message.chat}.{message.seq}", kind, message.ts, message)
 
 
-_ENTRIES = frozenset({"edit", "delete", "reaction", "member", "update"})
+_ENTRIES = frozenset(ENTRY_KINDS)

@@ -26,6 +26,7 @@ Feature = Literal[
     "operations",
     "other",
     "patterns",
+    "pins",
     "persist",
     "privacy",
     "push",

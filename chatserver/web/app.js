@@ -6,6 +6,7 @@ import { ChatClient } from "./client.js";
 import { createFiles } from "./files.js";
 import { isId } from "./format.js";
 import { createModeration } from "./moderation.js";
+import { createPins } from "./pins.js";
 import { createPush, drawBadge } from "./push.js";
 import { startTokenRenewal } from "./token_renewal.js";
 import { demoLogin, fetchConfig, isExpired } from "./session.js";
@@ -179,6 +180,7 @@ function showChats(config, first) {
       client,
       files: createFiles({ session: currentSession, newId, bytesMax: config.fileBytesMax }),
       push,
+      pins: createPins({ session: currentSession, newId }),
       user: session.user,
       account,
       moderation: createModeration({ session: currentSession }),

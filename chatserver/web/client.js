@@ -109,6 +109,7 @@ export class ChatClient {
         return this.#onWelcome(frame);
       case "event":
         this.store.dispatch({ type: "event", frame, now });
+        this.onEvent?.(frame);
         return this.#loadMissing();
       case "too_long":
       case "reset":
@@ -140,6 +141,7 @@ export class ChatClient {
     const now = this.env.now();
     for (const frame of page.events ?? []) {
       this.store.dispatch({ type: "event", frame: { type: "event", ...frame }, now });
+      this.onEvent?.(frame);
     }
     this.#loadMissing();
   }
@@ -238,13 +240,13 @@ export class ChatClient {
     return this.#loadPage(chat.id, { limit }, "newest");
   }
 
-  /** Load the page before what is loaded. */
+  /** Load the page before what is loaded; undefined if it cannot be loaded now. */
   loadOlder(id) {
     const chat = this.state.chats.get(id);
     const isIdle = chat !== undefined && chat.loading === null && chat.trouble === null;
-    if (!isIdle || chat.older !== "more" || !this.connection.isOpen) return;
+    if (!isIdle || chat.older !== "more" || !this.connection.isOpen) return undefined;
     const [first] = chat.messages;
-    this.#loadPage(id, { before: first.seq, ts: first.ts, limit: PAGE }, "older");
+    return this.#loadPage(id, { before: first.seq, ts: first.ts, limit: PAGE }, "older");
   }
 
   #loadHole(chat) {

@@ -91,7 +91,7 @@ function* itemsOf(state, chat) {
     if (isMessage(entry)) {
       if (!roles.get(entry.sender)) roles.set(entry.sender, "member"); // a sender is a member
       yield messageItem(chat, entry, state, changes.get(entry.seq) ?? []);
-    } else yield { key: `s:${entry.seq}`, type: "system", ...systemItem(entry, state.me, roles) };
+    } else if (entry.kind !== "unpin") yield { key: `s:${entry.seq}`, type: "system", ...systemItem(entry, state.me, roles) };
   }
   acked.sort((a, b) => a.seq - b.seq);
   for (const entry of [...acked, ...waiting]) yield entryItem(chat, entry, state.me);
@@ -108,10 +108,15 @@ const SPANS = [
 
 /** A system message. `roles`: user → role, from the entries before. */
 function systemItem(entry, me, roles) {
-  const isUpdate = entry.kind === "update";
-  const text = isUpdate ? updateText(entry, me) : memberText(entry, me, roles.get(entry.user));
+  const text = systemText(entry, me, roles);
   if (entry.kind === "member") roles.set(entry.user, entry.role ?? "");
   return { seq: entry.seq, at: entry.ts / 1000, text };
+}
+
+function systemText(entry, me, roles) {
+  if (entry.kind === "pin") return `${entry.sender === me ? "You" : entry.sender} pinned a message`;
+  if (entry.kind === "update") return updateText(entry, me);
+  return memberText(entry, me, roles.get(entry.user));
 }
 
 function updateText({ sender, name, body }, me) {

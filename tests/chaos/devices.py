@@ -141,6 +141,8 @@ class SdkDevice:
                 add(Told(now, *names, chat, shown_of(entry)))
             case events.MessageChanged(chat, entry, _):
                 add(Told(now, *names, chat, shown_of(entry)))
+            case events.PinsChanged(chat, entry):
+                add(Told(now, *names, chat, shown_of(entry)))
             case events.ChatChanged(chat, Entry() as entry):
                 add(Told(now, *names, chat, shown_of(entry)))
             case events.ChatChanged(chat, None):

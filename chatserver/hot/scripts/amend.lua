@@ -1,6 +1,7 @@
 #!lua
--- Commits an entry that changes a message: an edit, a delete for everyone, or a reaction. Checks
--- permissions, assigns seq and ts, and writes the new state of the message to the overlay.
+-- Commits an entry that changes a message: an edit, a delete for everyone, a reaction, a pin or an
+-- unpin. Checks permissions, assigns seq and ts, and writes the new state of the message to the
+-- overlay; a pin or an unpin leaves the message unchanged.
 --
 -- The message is read from the overlay, or else the log, or else `base`, which the caller read from
 -- the warm tier. `chatserver.protocol.entry_rules` implements the same rules in Python.
@@ -28,7 +29,7 @@
 -- arg chat_id      string
 -- arg sender       string
 -- arg name         bytes   rest of the entry's place if the reference is new (`format_name`)
--- arg kind         string  edit, delete or reaction
+-- arg kind         string  edit, delete, reaction, pin or unpin
 -- arg target       integer seq of the message
 -- arg body         bytes   new text, or emoji; empty removes the reaction
 -- arg tail         bytes   the entry's JSON without seq and ts
@@ -41,7 +42,8 @@
 -- arg readable     string  "1": the message is from an earlier membership period of the sender
 --
 -- returns {code, ...}
---   1 seq ts size  committed; the caller does the fan-out. `size`: bytes of the overlay's entry
+--   1 seq ts size  committed; the caller does the fan-out. `size`: bytes of the overlay's entry,
+--                  0 if the message is unchanged
 --   3 place    known reference (`parse_place`)
 --   4          the chat is not loaded in this epoch: load it
 --   5          the sender is not a member
@@ -96,7 +98,8 @@ local function read_log(seq_text)
     .. sub(blob, string.find(blob, '\n', 1, true) + 1)
 end
 
-local h = call('HMGET', chat_key, 'seq', 'ts', 'gate', 'history')
+local is_pin = kind == 'pin' or kind == 'unpin'
+local h = call('HMGET', chat_key, 'seq', 'ts', 'gate', 'history', 'kind')
 if not h[3] or sub(h[3], 1, #epoch + 1) ~= epoch .. ':' then return {4} end
 local ref, ref_ttl_s, phase = ARGV[16], tonumber(ARGV[3]), tonumber(ARGV[17])
 local known = call('HGET', KEYS[4], ref) or call('HGET', KEYS[11], ref)
@@ -133,7 +136,7 @@ if type(message) == 'number' then return {11} end
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 -- users who may not write may still delete their messages and remove reactions
-if kind == 'edit' or (kind == 'reaction' and ARGV[11] ~= '') then
+if kind == 'edit' or is_pin or (kind == 'reaction' and ARGV[11] ~= '') then
   if string.find(h[3], ':b', #epoch + 2, true) then return {12, 1} end
   if string.find(h[3], ':e', #epoch + 2, true) then return {12, 4} end
   local is_muted = until_s == '0' or (until_s ~= '' and tonumber(until_s) * 1000000 > now)
@@ -141,7 +144,8 @@ if kind == 'edit' or (kind == 'reaction' and ARGV[11] ~= '') then
 end
 local reactions = message.reactions or {}
 if message.kind == 'edit' or message.kind == 'delete' or message.kind == 'reaction'
-    or message.kind == 'member' or message.kind == 'update' then
+    or message.kind == 'member' or message.kind == 'update'
+    or message.kind == 'pin' or message.kind == 'unpin' then
   return {11}
 elseif message.deleted or (not is_erasure and message.expires_at
     and message.expires_at * 1000000 <= now) then
@@ -151,6 +155,8 @@ elseif is_erasure then
 elseif kind == 'edit' and message.sender ~= sender then
   return {8}
 elseif kind == 'delete' and message.sender ~= sender and role ~= 'owner' and role ~= 'admin' then
+  return {8}
+elseif is_pin and h[5] == 'group' and role ~= 'owner' and role ~= 'admin' then
   return {8}
 elseif kind == 'reaction' and ARGV[11] ~= '' and not reactions[sender] then
   local count = 0
@@ -168,7 +174,7 @@ call('EXPIREAT', refs, format('%d', (generation + 2) * ref_ttl_s - phase))
 
 -- new state of the message, and the edit that loses its text
 local tail, replaced_ts = ARGV[12], 0
-local last_edit = kind ~= 'reaction' and message.edited_seq
+local last_edit = (kind == 'edit' or kind == 'delete') and message.edited_seq
 local edit_text = last_edit and format('%d', last_edit)
 local edit = last_edit and read_log(edit_text)
 -- Redis lost the edit, and another entry has its seq
@@ -188,14 +194,17 @@ elseif kind == 'delete' then
   message = tombstone_of(message, seq)
   call('XDEL', log, target .. '-0')
   call('ZADD', KEYS[10], target, target)
-else
+elseif kind == 'reaction' then
   reactions[sender] = ARGV[11] ~= '' and ARGV[11] or nil
   message.reactions = next(reactions) and reactions or nil
   message.rev = seq
 end
-local changed = encode(message)
-call('HSET', over, target, changed)
-call('ZADD', revs, seq_text, target)
+local changed = ''
+if not is_pin then
+  changed = encode(message)
+  call('HSET', over, target, changed)
+  call('ZADD', revs, seq_text, target)
+end
 
 call('XADD', log, seq_text .. '-0', ts_text, '\n' .. tail)
 -- prefix: timestamps of the changed message and the replaced edit in the warm tier

@@ -1,4 +1,4 @@
-"""Message changes: edit, delete for everyone or for oneself, and react.
+"""Message changes: edit, delete for everyone or for oneself, react, pin.
 
 ::
 
@@ -8,7 +8,8 @@
 
 A change is an entry of the chat with its own seq: it is delivered, synced and stored like a
 message. Deleting for oneself creates no entry, only a mark in the user state and an event for the
-user's devices.
+user's devices. A pin or an unpin does not change the message: `chatserver.features.pins` stores
+the pins.
 """
 
 from __future__ import annotations
@@ -45,7 +46,19 @@ from chatserver.service.messaging.service import Messaging
 TRIES_MAX = 4
 NO_MESSAGE = "seq: the chat has no such message"
 
-AnyChange = frames.Edit | frames.Delete | frames.React
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PinChange:
+    """A request to add the entry that pins or unpins a message."""
+
+    chat: ChatId
+    seq: Seq
+    ref: Ref
+    is_pinned: bool
+    id: int = 0
+
+
+AnyChange = frames.Edit | frames.Delete | frames.React | PinChange
 
 
 class MessageAmendments:
@@ -101,6 +114,8 @@ class MessageAmendments:
                 return await self._commit(user, frame, "edit", body)
             case frames.React():
                 return await self._commit(user, frame, "reaction", parse_emoji(frame.emoji))
+            case PinChange():
+                return await self._commit(user, frame, "pin" if frame.is_pinned else "unpin", "")
             case frames.Delete(scope="me"):
                 return await self._hide(user, frame)
             case frames.Delete():
@@ -198,6 +213,8 @@ def _refuse(outcome: Outcome, kind: str) -> NoReturn:
     match outcome:
         case Outcome.FORBIDDEN if kind == "edit":
             raise Forbidden("seq: you can only edit your own messages")
+        case Outcome.FORBIDDEN if kind in ("pin", "unpin"):
+            raise Forbidden("chat: only the owner and admins may do this")
         case Outcome.FORBIDDEN:
             raise Forbidden("seq: only the sender, an owner or an admin can delete this message")
         case Outcome.DELETED:

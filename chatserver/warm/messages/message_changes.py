@@ -31,7 +31,7 @@ from chatserver.warm.schema.tables import MessageField as Field
 
 TRIES_MAX = 8
 
-_ITEM_ONLY = {Field.RESTORED}  # metadata of the item, not of its message
+_ITEM_ONLY = {Field.RESTORED, Field.PINNED}  # metadata of the item, not of its message
 _KNOWN = {name for constant, name in vars(Field).items() if constant.isupper()} - _ITEM_ONLY
 
 
@@ -52,6 +52,7 @@ class KeptVersions(Protocol):
 
 
 Release = Callable[[int, Sequence[Attachment]], Awaitable[None]]
+ReleasePin = Callable[[str, int, int], Awaitable[None]]
 
 
 class MessageChanges:
@@ -68,8 +69,14 @@ class MessageChanges:
         keeping: ItemRetention = FOR_EVER,
         clock: Clock | None = None,
         bodies: Bodies | None = None,
+        release_pin: ReleasePin | None = None,
     ) -> None:
-        """`release` is called with the attachments that a message loses, once per attempt."""
+        """Create the writer.
+
+        `release` is called with the attachments that a message loses, once per attempt.
+        `release_pin` is called with chat, seq and ts of a pinned message that is deleted.
+        """
+        self._release_pin = release_pin
         self._holds = holds
         self._keeping = keeping
         self._clock = clock or SystemClock()
@@ -173,6 +180,9 @@ class MessageChanges:
             elif self._release is not None and message.attachments and not changed.attachments:
                 # Release first: once the message has no attachments, a retry cannot find them.
                 await self._release(message.seq, message.attachments)
+            is_pinned = item is not None and Field.PINNED in item
+            if self._release_pin is not None and is_pinned and changed.deleted:
+                await self._release_pin(chat, message.seq, ts)
             try:
                 if item is None:
                     await self._put_late(changed)

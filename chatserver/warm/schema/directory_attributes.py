@@ -19,6 +19,17 @@ class SummaryField:
     REV: Final = "rev"  # 1, 2, 3 …: each write requires the previous revision
 
 
+class PinField:
+    """Attributes of pinned messages, in `directory`."""
+
+    PK: Final = "PK"
+    SK: Final = "SK"
+    TS: Final = "ts"  # of the message, microseconds since 1970
+    PINNED_AT: Final = "pinned_at"  # milliseconds since 1970
+    PINS: Final = "pins"  # chats: number of pinned messages
+    REQUEST: Final = "request"  # chats: digest of the last change's request
+
+
 class FanoutField:
     """Attributes of pending post fan-outs to timelines, in `directory`."""
 

@@ -5,7 +5,7 @@
 // and the SDK have the same rule.
 
 const AMENDING = new Set(["edit", "delete", "reaction"]);
-const SYSTEM = new Set(["member", "update"]);
+const SYSTEM = new Set(["member", "update", "pin", "unpin"]);
 
 /** Return whether an entry changes a message; such entries have no row of their own. */
 export function isAmending(entry) {

@@ -7,6 +7,7 @@ import { chatAvatar } from "./avatar.js";
 import { createSessionControls } from "./companions.js";
 import { createComposer } from "./composer.js";
 import { fill, h, icon, iconButton, setAria, setText } from "./dom.js";
+import { createPinnedBar } from "./pinned_bar.js";
 import { createTimeline } from "./timeline.js";
 
 export function createConversation({
@@ -14,6 +15,7 @@ export function createConversation({
   client,
   files,
   push,
+  pins,
   onBack,
   onNewChat,
   onMembers,
@@ -21,6 +23,8 @@ export function createConversation({
   newId,
   onOpen,
 }) {
+  const pinnedBar = createPinnedBar({ store, pins, onGo: (seq) => timeline.goToOlder(seq) });
+  client.onEvent = pinnedBar.handleEvent;
   const timeline = createTimeline({
     store,
     client,
@@ -28,6 +32,7 @@ export function createConversation({
     onReply: (row) => composer.setReply(row),
     onEdit: (row) => composer.setEdit(row),
     onReport,
+    pins: pinnedBar,
   });
   const composer = createComposer({ store, client, files, onSent: () => timeline.toEnd(false) });
   const title = h("h2", { class: "chat-title", tabindex: -1 });
@@ -53,10 +58,12 @@ export function createConversation({
     "div",
     { class: "chat-pane" },
     head,
+    pinnedBar.element,
     timeline.element,
     composer.element,
     sessionControls.over,
     sessionControls.confirm,
+    pinnedBar.dialog,
   );
   composer.takeDrops(pane);
   const empty = emptyPane(onNewChat);
@@ -68,6 +75,7 @@ export function createConversation({
     const isOpen = chat !== undefined;
     pane.hidden = !isOpen;
     empty.hidden = isOpen;
+    pinnedBar.update(state);
     setAria(element, { label: isOpen ? `Chat: ${chatTitle(chat, state.me)}` : "No chat selected" });
     if (!isOpen) return;
     updateHead(state, chat);

@@ -14,7 +14,10 @@ export const REACTION_NAMES = new Map([
 ]);
 const GAP = 8; // px from the edge of the window
 
-/** Return `{elements, open}`. `actions`: reply, copy, edit, report, remove(row, isForAll), react(row, to). */
+/**
+ * Return `{elements, open}`. `actions`: reply, copy, edit, report, remove(row, isForAll), react(row, to),
+ * pin(row), pinState(row): "pinned" or "unpinned", null if the user may not pin.
+ */
 export function createMessageMenu(actions) {
   const confirm = createConfirm({
     title: "Delete for everyone?",
@@ -39,6 +42,7 @@ export function createMessageMenu(actions) {
       h("div", { class: "choices", role: "group", aria: { label: "React" } }, ...choices),
       item("reply", "Reply", () => actions.reply(row)),
       item("copy", "Copy text", () => actions.copy(row)),
+      pinItem(row),
       row.own ? item("edit", "Edit", () => actions.edit(row)) : null,
       item("hide", "Delete for me", () => actions.remove(row, false)),
       row.own ? null : item("alert", "Report", () => actions.report(row)),
@@ -47,6 +51,12 @@ export function createMessageMenu(actions) {
     element.showPopover();
     place(anchor);
     element.querySelector("button").focus();
+  }
+
+  function pinItem(row) {
+    const state = actions.pinState(row);
+    if (state === null) return null;
+    return item("pin", state === "pinned" ? "Unpin" : "Pin", () => actions.pin(row));
   }
 
   function place(anchor) {

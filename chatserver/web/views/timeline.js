@@ -11,9 +11,11 @@ import { createMessageMenu } from "./message_menu.js";
 
 const NEAR_BOTTOM = 48; // px from the end that still count as the end
 const NEAR_TOP = 900; // px from the first loaded row where older messages are fetched
+const SEARCH_PAGES_MAX = 100; // pages of older messages that are loaded to show one message
+const RETRY_MS = 100;
 const FAR = 320; // px from the end where the jump button is shown
 
-export function createTimeline({ store, client, files, onReply, onEdit, onReport }) {
+export function createTimeline({ store, client, files, onReply, onEdit, onReport, pins }) {
   const list = h("ol", { class: "rows" });
   const scroller = h(
     "div",
@@ -32,6 +34,8 @@ export function createTimeline({ store, client, files, onReply, onEdit, onReport
     copy: (row) => actions.copy(row),
     edit: (row) => actions.edit(row),
     react: (row, emoji) => actions.react(row, emoji),
+    pin: (row) => pins.toggle(row.seq),
+    pinState: (row) => pins.stateOf(row.seq),
     report: (row) => onReport(shown, row.seq),
     remove: (row, isForAll) => {
       client.remove(shown, row.seq, isForAll);
@@ -44,6 +48,7 @@ export function createTimeline({ store, client, files, onReply, onEdit, onReport
   let isPlaced = false; // the first messages of the chat have been scrolled to
   let isAtEnd = true;
   let frame = 0;
+  let isSearching = false; // older messages are being loaded to show one of them
 
   const actions = {
     reply: (row) => row.seq !== null && !row.isGone && onReply(row),
@@ -165,6 +170,24 @@ export function createTimeline({ store, client, files, onReply, onEdit, onReport
     target.focus({ preventScroll: true });
   }
 
+  /** Show a message, and load older ones until it is loaded. */
+  async function goToOlder(seq) {
+    const id = shown;
+    isSearching = true; // else older messages would be dropped again at the end of the chat
+    for (let pages = 0; pages < SEARCH_PAGES_MAX && shown === id; pages += 1) {
+      const chat = store.state.chats.get(id);
+      if (chat === undefined || seq >= (chat.messages[0]?.seq ?? Infinity)) break;
+      if (chat.older !== "more" || chat.trouble !== null) break;
+      await (client.loadOlder(id) ?? new Promise((resolve) => setTimeout(resolve, RETRY_MS)));
+    }
+    requestAnimationFrame(() =>
+      requestAnimationFrame(() => {
+        isSearching = false;
+        if (shown === id) goTo(seq);
+      }),
+    );
+  }
+
   // ── scrolling ─────────────────────────────────────────────────────────────────────────────────
 
   function onScroll() {
@@ -179,7 +202,7 @@ export function createTimeline({ store, client, files, onReply, onEdit, onReport
     if (chat === undefined || !isPlaced) return;
     if (scroller.scrollTop < NEAR_TOP && chat.older === "more") client.loadOlder(shown);
     const isFar = distance() > FAR;
-    if (!isFar && isAtEnd) store.dispatch({ type: "trim", chat: shown });
+    if (!isFar && isAtEnd && !isSearching) store.dispatch({ type: "trim", chat: shown });
     jump.hidden = !isFar && (unreadOf(chat) === 0 || isAtEnd);
     count.hidden = unreadOf(chat) === 0;
     setText(count, badgeCount(unreadOf(chat)));
@@ -233,5 +256,5 @@ export function createTimeline({ store, client, files, onReply, onEdit, onReport
     if (isAtEnd && isPlaced) toEnd(false);
   }).observe(scroller);
 
-  return { element, update, settle, toEnd, focus: () => scroller.focus() };
+  return { element, update, settle, toEnd, goToOlder, focus: () => scroller.focus() };
 }

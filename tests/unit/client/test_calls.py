@@ -9,6 +9,7 @@ import pytest
 
 from chatserver.client.calls import Calls
 from chatserver.client.events import Acked
+from chatserver.client.http_api import HttpApi
 from chatserver.client.outbox import OutboxEntry
 from chatserver.client.state import ClientState
 from chatserver.domain.clock import SystemClock
@@ -42,6 +43,9 @@ class Recorder(Calls):
 
     def _notify(self, fields: dict[str, Any]) -> None:
         self.frames.append(fields)
+
+    def _http_api(self) -> HttpApi:
+        raise AssertionError("frames need no HTTP API")
 
     def _watch(self, users: list[str], *, is_on: bool) -> None:
         self._notify({"type": "watch" if is_on else "unwatch", "users": users})

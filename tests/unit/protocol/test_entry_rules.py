@@ -105,7 +105,7 @@ def test_reaction_replaces_the_user_s_own_only() -> None:
 
 
 def test_entries_are_told_from_messages_by_kind() -> None:
-    """The five kinds are reserved."""
+    """The kinds of changes are reserved."""
     assert is_message(ONE)
     assert not any(is_message(entry(2, kind)) for kind in ENTRY_KINDS)
 

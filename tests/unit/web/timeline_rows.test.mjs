@@ -173,3 +173,22 @@ test("files of a message are drawn beside its text, and go with it", () => {
     ],
   );
 });
+
+test("a pin is a line of its own, an unpin is none", () => {
+  const entries = [
+    message(1),
+    message(2, { kind: "pin", target: 1, body: "" }),
+    message(3, { kind: "unpin", target: 1, body: "" }),
+    message(4, { kind: "pin", target: 1, body: "", sender: "alice" }),
+  ];
+
+  const rows = rowsOf(reading(entries)).filter((row) => row.type === "system");
+
+  assert.deepEqual(
+    rows.map((row) => [row.seq, row.text]),
+    [
+      [2, "bob pinned a message"],
+      [4, "You pinned a message"],
+    ],
+  );
+});

@@ -178,6 +178,20 @@ def test_amend_reaction_is_one_for_each_user(chat: Chat) -> None:
     assert b"reactions" not in chat.scripts.redis.hget(chat.scripts.keys.over(CHAT), target)
 
 
+def test_amend_pin_adds_an_entry_and_leaves_the_message_as_it_is(chat: Chat) -> None:
+    """Neither the message nor its edit is written again; a pin is no message to be changed."""
+    target = chat.say()
+    chat.amend(ALICE, "edit", target, "two")
+    over = chat.over(target)
+
+    code, seq, _, size = chat.amend(CAROL, "pin", target)
+
+    assert (code, size) == (DONE, 0)
+    assert chat.over(target) == over
+    assert [row[0] for row in chat.scripts.log()][-2:] == [seq - 1, seq]
+    assert chat.amend(CAROL, "pin", seq) == [Outcome.NO_MESSAGE.value]
+
+
 def test_amend_edit_of_an_expiring_message_expires_with_it(chat: Chat) -> None:
     """A text is not kept by its edit for longer than it was to live."""
     ends = int(time.time()) + 100
@@ -204,10 +218,15 @@ def test_amend_edit_of_an_expiring_message_expires_with_it(chat: Chat) -> None:
         (BOB, "delete", "admin", Outcome.COMMITTED),
         (BOB, "delete", "owner", Outcome.COMMITTED),
         (BOB, "reaction", "member", Outcome.COMMITTED),
+        (BOB, "pin", "owner", Outcome.COMMITTED),
+        (BOB, "pin", "admin", Outcome.COMMITTED),
+        (ALICE, "pin", "member", Outcome.FORBIDDEN),
+        (BOB, "unpin", "admin", Outcome.COMMITTED),
+        (ALICE, "unpin", "member", Outcome.FORBIDDEN),
     ],
 )
 def test_amend_by_role(chat: Chat, sender: UserId, kind: str, role: str, outcome: Outcome) -> None:
-    """Its sender edits; its sender, an owner or an admin deletes; any member reacts."""
+    """Its sender edits; its sender, an owner or an admin deletes; they pin; any member reacts."""
     target = chat.say(ALICE)
     chat.set_role(sender, role, 0)
 

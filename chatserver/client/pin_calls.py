@@ -1,0 +1,68 @@
+"""Pinned messages of the client SDK: pin, unpin and list, over the HTTP API.
+
+A stateless mixin, like `chatserver.client.calls`; the server enforces the rules (docs/pins.md).
+"""
+
+from __future__ import annotations
+
+import abc
+import urllib.parse
+from typing import NamedTuple
+
+from chatserver.client.http_api import HttpApi
+from chatserver.client.model import Entry, parse_entry
+
+
+class PinnedMessage(NamedTuple):
+    """A pinned message. `pinned_at` is in Unix milliseconds."""
+
+    message: Entry
+    pinned_at: int
+
+
+class PinsPage(NamedTuple):
+    """Pinned messages, the newest message first. `next` is the next `after`, or None."""
+
+    pins: list[PinnedMessage]
+    next: str | None
+
+
+class PinCalls(abc.ABC):
+    """The commands. Each one waits until it takes effect, and may be repeated.
+
+    Raises:
+        BadRequest: the client has no `api_url`.
+        ClientError: the request is invalid or not permitted.
+        Unavailable: not done in time; the same call, with the same `ref`, may succeed later.
+    """
+
+    @abc.abstractmethod
+    def _http_api(self) -> HttpApi:
+        """Return the client of the HTTP API. Raises BadRequest: there is none."""
+
+    async def pin(self, chat: str, seq: int, *, ref: str | None = None) -> None:
+        """Pin a message for all members; in a group, only for the owner and admins."""
+        await self._http_api().call("PUT", _path(chat, seq, ref))
+
+    async def unpin(self, chat: str, seq: int, *, ref: str | None = None) -> None:
+        """Unpin a message. No error if it is not pinned."""
+        await self._http_api().call("DELETE", _path(chat, seq, ref))
+
+    async def pins(self, chat: str, *, after: str | None = None, limit: int = 50) -> PinsPage:
+        """Return a page of the pinned messages of a chat."""
+        place = {} if after is None else {"cursor": after}
+        query = urllib.parse.urlencode({"limit": limit, **place})
+        page = await self._http_api().call("GET", f"/v1/chats/{_quoted(chat)}/pins?{query}")
+        pins = [
+            PinnedMessage(parse_entry(each["message"]), each["pinned_at"]) for each in page["items"]
+        ]
+        return PinsPage(pins, page["next"])
+
+
+def _path(chat: str, seq: int, ref: str | None) -> str:
+    query = "" if ref is None else f"?{urllib.parse.urlencode({'ref': ref})}"
+    return f"/v1/chats/{_quoted(chat)}/pins/{seq}{query}"
+
+
+def _quoted(chat: str) -> str:
+    return urllib.parse.quote(chat, safe="")

@@ -1,0 +1,13 @@
+"""Pinned messages: a bounded list per chat, which its managers change and all members see.
+
+Start with `service.py`. `warm.py` holds the DynamoDB items. Pinning also adds an entry to the chat
+(`chatserver.service.messaging.amendments`), so members get an event in order.
+"""
+
+from chatserver.features.registry import Feature
+
+FEATURE = Feature(
+    name="pins",
+    routes=("chatserver.features.pins.routes:pins_routes",),
+    ports={"release_pin": "chatserver.features.pins.container:release_pin"},
+)

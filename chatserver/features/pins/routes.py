@@ -1,0 +1,80 @@
+"""HTTP routes of pinned messages."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+from litestar import Request, delete, get, put
+from litestar.handlers import HTTPRouteHandler
+
+from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.request_bodies import PathId, PathSeq, RefQuery, ref_of
+from chatserver.api.security import Actor, user_or_key
+from chatserver.container.storage import StorageContainer
+from chatserver.domain.ids import ChatId, Ref, Seq
+from chatserver.features.pins.container import PinContainer
+from chatserver.protocol import frames
+from chatserver.protocol.memory_costs import CHANGE_BYTES
+
+READ, WRITE = user_or_key("chats:read"), user_or_key("chats:write")
+CHANGE = {"rule": WRITE, "memory": CHANGE_BYTES}
+
+
+class PinnedMessage(msgspec.Struct, frozen=True):
+    """A pinned message, as in the history. `pinned_at` is in Unix milliseconds."""
+
+    pinned_at: int
+    message: frames.Message
+
+
+def pins_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    """Return the routes of pinned messages."""
+
+    @get("/v1/chats/{chat:str}/pins", opt={"rule": READ})
+    async def list_pins(
+        chat: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[PinnedMessage]:
+        """List the pinned messages of a chat, the newest message first.
+
+        Messages that are deleted, expired or hidden by the user are left out.
+        """
+        place = f"pins of {chat} for {actor}"
+        before = container.cursors.open(place, cursor, int)
+        found, following = await container.get(PinContainer).pins.list_page(
+            actor, ChatId(chat), before, limit
+        )
+        items = [
+            # Already JSON of this type: avoid decoding and encoding it again.
+            PinnedMessage(each.pin.pinned_at_ms, cast("frames.Message", msgspec.Raw(each.json)))
+            for each in found
+        ]
+        return Page(items, None if following is None else container.cursors.seal(place, following))
+
+    @put("/v1/chats/{chat:str}/pins/{seq:int}", status_code=204, opt=CHANGE)
+    async def pin(
+        chat: PathId,
+        seq: PathSeq,
+        actor: Actor,
+        request: Request[Any, Any, Any],
+        ref: RefQuery = None,
+    ) -> None:
+        """Pin a message for all members. In a group, only for the owner and admins."""
+        await container.get(PinContainer).pins.pin(
+            actor, ChatId(chat), Seq(seq), Ref(ref_of(ref, request))
+        )
+
+    @delete("/v1/chats/{chat:str}/pins/{seq:int}", status_code=204, opt=CHANGE)
+    async def unpin(
+        chat: PathId,
+        seq: PathSeq,
+        actor: Actor,
+        request: Request[Any, Any, Any],
+        ref: RefQuery = None,
+    ) -> None:
+        """Unpin a message. In a group, only for the owner and admins."""
+        await container.get(PinContainer).pins.unpin(
+            actor, ChatId(chat), Seq(seq), Ref(ref_of(ref, request))
+        )
+
+    return [list_pins, pin, unpin]

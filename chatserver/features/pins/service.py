@@ -1,0 +1,253 @@
+"""Use cases of pinned messages: pin, unpin and list.
+
+::
+
+    pin ──► checks ──► directory: pin, count, flag ──► amend.lua: entry `pin` ──► fan-out
+                          (one transaction)               role and message again
+
+The directory holds the pins; the entry notifies members in order. If a process dies between the
+two, a retry with the same `ref` adds the missing entry. If the entry is refused, because the role
+or the message changed meanwhile, the transaction is undone.
+
+Messages are read through the history, from any tier, so a list shows edits and never the text of a
+deleted, erased or expired message. The pin of a message is deleted when the deletion of the message
+is stored, and otherwise, if the message has expired or is archived, by the next list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import ChatId, Ref, Seq, UserId
+from chatserver.domain.membership import NOT_A_MEMBER, Group
+from chatserver.domain.moderation import Restraint, refusal_of
+from chatserver.errors import Conflict, Forbidden, NotFound, TooLarge, Unavailable
+from chatserver.features.pins.model import PINS_MAX, Pin, PinOutcome, digest_of_request
+from chatserver.features.pins.warm import PinRows
+from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.membership import MemberCheck
+from chatserver.protocol import codec, frames
+from chatserver.protocol.entry_rules import is_message
+from chatserver.service.history.service import History
+from chatserver.service.history.views import Views
+from chatserver.service.messaging.amendments import NO_MESSAGE, MessageAmendments, PinChange
+from chatserver.service.messaging.stored_acks import StoredWaits
+from chatserver.warm.chats.memberships import Memberships
+
+log = structlog.get_logger()
+
+READS_IN_FLIGHT_MAX: Final = 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PinnedMessage:
+    """A pin, and its message as history shows it to the reader, as JSON."""
+
+    pin: Pin
+    json: bytes
+    is_deleted: bool
+
+
+class Pins:
+    """Pin use cases. One instance per process with access to the directory."""
+
+    def __init__(
+        self,
+        *,
+        rows: PinRows,
+        memberships: Memberships,
+        audiences: Audiences,
+        members: MemberCheck,
+        history: History,
+        views: Views,
+        amendments: MessageAmendments,
+        stored_waits: StoredWaits,
+        clock: Clock,
+        page_bytes_max: int,
+    ) -> None:
+        self._rows = rows
+        self._memberships = memberships
+        self._audiences = audiences
+        self._members = members
+        self._history = history
+        self._views = views
+        self._amendments = amendments
+        self._stored_waits = stored_waits
+        self._clock = clock
+        self._page_bytes_max = page_bytes_max
+
+    async def pin(self, user: UserId, chat: ChatId, seq: Seq, ref: Ref) -> None:
+        """Pin a message for all members, once it is stored.
+
+        Guarantees:
+            Idempotent: a pinned message stays pinned; a retry with the same `ref` completes an
+            interrupted request.
+            At most `PINS_MAX` pins per chat.
+
+        Raises:
+            NotFound: no such chat or message, or the user may not read it.
+            Forbidden: the user's role does not allow it, or they may not write to the chat.
+            Conflict: the message is deleted, or `ref` was used for another request.
+            TooLarge: the chat has `PINS_MAX` pins.
+            Unavailable: the message may be pinned; retry with the same `ref`.
+        """
+        await self._require_manager(user, chat)
+        message = await self._get_message(user, chat, seq)
+        if message.deleted:
+            raise Conflict("seq: the message is deleted")
+        if (await self._members.get_reader(chat, user)).stored < seq:
+            await self._stored_waits.wait(chat, seq)
+        pin = Pin(seq, message.ts, int(self._clock.time() * 1000))
+        request = digest_of_request(user, ref)
+        outcome = await self._add(chat, pin, request)
+        if outcome is PinOutcome.FULL:
+            await self._delete_stale(user, chat)
+            outcome = await self._add(chat, pin, request)
+        match outcome:
+            case PinOutcome.ADDED:
+                await self._add_entry(user, PinChange(chat, seq, ref, is_pinned=True), pin)
+            case PinOutcome.KNOWN:
+                if (await self._rows.get_count(chat)).request == request:
+                    await self._add_entry(user, PinChange(chat, seq, ref, is_pinned=True), None)
+            case _:
+                raise TooLarge(
+                    f"chat: has {PINS_MAX} pinned messages, the maximum; unpin one of them first"
+                )
+
+    async def unpin(self, user: UserId, chat: ChatId, seq: Seq, ref: Ref) -> None:
+        """Unpin a message. Guarantees and raises as `pin`; no error if it is not pinned."""
+        await self._require_manager(user, chat)
+        message = await self._get_message(user, chat, seq)
+        request = digest_of_request(user, ref)
+        pin = await self._rows.find(chat, seq)
+        is_removed = pin is not None and await self._rows.remove(chat, pin, request)
+        if message.deleted:
+            return  # clients have removed the pin with the message
+        change = PinChange(chat, seq, ref, is_pinned=False)
+        if is_removed:
+            await self._add_entry(user, change, pin)
+        elif (await self._rows.get_count(chat)).request == request:
+            await self._add_entry(user, change, None)
+
+    async def list_page(
+        self, reader: UserId, chat: ChatId, before: int | None, limit: int
+    ) -> tuple[list[PinnedMessage], int | None]:
+        """Return pinned messages, the newest message first, and the next page's `before`.
+
+        Guarantees:
+            Only messages that the reader may read (P7), with every change that was acked before the
+            call (I15). Deleted and expired messages, and those hidden by the reader, are left out.
+            Bounded: `limit` messages, and the bytes of a history page.
+            Cost: one Query, and a history page of one for each pin.
+
+        Raises:
+            NotFound: no such chat, or the reader is not a member.
+        """
+        await self._members.get_reader(chat, reader)
+        found = await self._rows.list(chat, before, limit + 1)
+        read = await self._read(reader, chat, found[:limit])
+        stale = [each.pin for each in read if each.is_deleted]
+        if stale:
+            await self._delete_pins_of_deleted(reader, chat, stale)
+        shown = [each for each in read if not each.is_deleted]
+        following = found[limit - 1].seq if len(found) > limit else None
+        size = 0
+        for index, each in enumerate(shown):
+            size += len(each.json)
+            if index > 0 and size > self._page_bytes_max:
+                return shown[:index], shown[index - 1].pin.seq
+        return shown, following
+
+    # changes
+
+    async def _require_manager(self, user: UserId, chat: ChatId) -> None:
+        """Check the role, and that the chat is not read-only. Raises NotFound, Forbidden."""
+        await self._members.get_reader(chat, user)
+        audience = await self._audiences.get(chat)
+        if audience.is_blocked:
+            raise refusal_of(Restraint.BLOCKED.value)
+        if audience.is_ended:
+            raise refusal_of(Restraint.ENDED.value)
+        if audience.kind != "group":
+            return
+        try:
+            record, members = await self._memberships.read(chat, [user])
+        except NotFound:
+            raise NotFound(NOT_A_MEMBER) from None
+        roles = {UserId(each): member.role for each, member in members.items()}
+        Group(record.kind, record.joining, record.count or 0, 0, roles).require_manager(user)
+
+    async def _get_message(self, user: UserId, chat: ChatId, seq: Seq) -> frames.Message:
+        page = await self._history.get_page(user, frames.History(0, chat, after=seq - 1, limit=1))
+        message = codec.decode_message(page.messages[0]) if page.messages else None
+        if message is None or message.seq != seq or not is_message(message):
+            raise NotFound(NO_MESSAGE)
+        return message
+
+    async def _add(self, chat: ChatId, pin: Pin, request: str) -> PinOutcome:
+        outcome = await self._rows.add(chat, pin, request)
+        if outcome is PinOutcome.NO_ITEM:  # stored and not in the warm tier: it is archived
+            outcome = await self._rows.add(chat, pin, request, has_item=False)
+        return outcome
+
+    async def _add_entry(self, user: UserId, change: PinChange, changed: Pin | None) -> None:
+        """Add the entry; if it is refused, undo the stored change of `changed`."""
+        try:
+            await self._amendments.change(user, change)
+        except (Conflict, Forbidden, NotFound):
+            if changed is not None:
+                await self._undo(change, changed)
+            raise
+
+    async def _undo(self, change: PinChange, pin: Pin) -> None:
+        if change.is_pinned:
+            await self._rows.remove(change.chat, pin, "")
+        else:
+            await self._add(change.chat, pin, "")
+
+    # reading
+
+    async def _read(self, reader: UserId, chat: ChatId, pins: Sequence[Pin]) -> list[PinnedMessage]:
+        """Return the messages of pins, without those that the reader may not read."""
+        slots = asyncio.Semaphore(READS_IN_FLIGHT_MAX)
+
+        async def read(pin: Pin) -> PinnedMessage | None:
+            # The hint finds the message in the warm tier without a search.
+            frame = frames.History(0, chat, before=pin.seq + 1, limit=1, ts=pin.ts + 1)
+            async with slots:
+                page = await self._history.get_page(reader, frame)
+            message = codec.decode_message(page.messages[0]) if page.messages else None
+            if message is None or message.seq != pin.seq:
+                return None
+            return PinnedMessage(pin, page.messages[0], message.deleted)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(read(pin), name=f"pin-{pin.seq}") for pin in pins]
+        return [found for task in tasks if (found := task.result()) is not None]
+
+    async def _delete_stale(self, reader: UserId, chat: ChatId) -> None:
+        """Delete the pins of deleted messages: they count toward the limit."""
+        read = await self._read(reader, chat, await self._rows.list(chat, None, PINS_MAX))
+        await self._delete_pins_of_deleted(
+            reader, chat, [each.pin for each in read if each.is_deleted]
+        )
+
+    async def _delete_pins_of_deleted(
+        self, reader: UserId, chat: ChatId, pins: Sequence[Pin]
+    ) -> None:
+        """Delete pins, except of messages that only the reader deleted, for themselves."""
+        hidden = (await self._views.list_hidden(reader, [chat])).get(chat, frozenset())
+        for pin in pins:
+            if pin.seq in hidden:
+                continue
+            try:
+                await self._rows.remove(chat, pin, None)
+            except Unavailable as exc:
+                log.warning("pins.cleanup_failed", chat=chat, seq=pin.seq, error=exc.message)
+                return

@@ -1,0 +1,197 @@
+"""Pinned messages in table `directory`, and their flag in table `messages`.
+
+| record    | table       | partition  | sort                           | attributes        |
+|-----------|-------------|------------|--------------------------------|-------------------|
+| pin       | `directory` | `c#<chat>` | `pin#<seq, 20 digits>#<chat>`  | `ts pinned_at`    |
+| pin count | `directory` | `c#<chat>` | `pins#<chat>`                  | `pins request`    |
+| flag      | `messages`  | `<chat>`   | `ts`                           | `pinned`          |
+
+One transaction writes all three, so the count is exact and bounds the pins. Members are between
+``c#`` and ``m$``: no query of members reads these items. The sort keys end with the chat, because
+index `by_member` inverts them: a common sort key would be one partition there.
+
+The pin is authoritative. The flag tells the persist worker that a message which is deleted has a
+pin. An archived message has no item in `messages` and thus no flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from chatserver.config import Warm
+from chatserver.features.pins.model import PINS_MAX, Pin, PinCount, PinOutcome
+from chatserver.warm.chats.records import chat_key, row_key
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.row_fields import get_number
+from chatserver.warm.messages.chat_rows import key_of
+from chatserver.warm.messages.sharded_chats import ShardList
+from chatserver.warm.schema.directory_attributes import PinField as Field
+from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, MessageField
+
+PREFIX: Final = "pin#"
+AFTER_PINS: Final = "pin$"  # '$' follows '#'
+
+
+class PinRows:
+    """Repository of pinned messages."""
+
+    def __init__(self, client: DynamoClient, settings: Warm, shards: ShardList) -> None:
+        self._client = client
+        self._settings = settings
+        self._shards = shards
+        self._table = DIRECTORY.name_in(settings)
+
+    async def add(self, chat: str, pin: Pin, request: str, *, has_item: bool = True) -> PinOutcome:
+        """Store a pin. `has_item`: the message has an item in `messages`, which gets the flag.
+
+        Guarantees:
+            Atomic: pin, count and flag are written together, or nothing is.
+            At most `PINS_MAX` pins per chat, whatever runs concurrently.
+
+        Raises:
+            Unavailable: the pin may be stored.
+        """
+        item = row_key(chat_key(chat), sort_key(chat, pin.seq)) | {
+            Field.TS: {"N": str(pin.ts)},
+            Field.PINNED_AT: {"N": str(pin.pinned_at_ms)},
+        }
+        put = {
+            "TableName": self._table,
+            "Item": item,
+            "ConditionExpression": "attribute_not_exists(#pk)",
+            "ExpressionAttributeNames": {"#pk": Field.PK},
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        bound = "(attribute_not_exists(#pins) OR #pins < :max)"
+        count = self._count(chat, 1, request, bound, {":max": {"N": str(PINS_MAX)}})
+        actions = [{"Put": put}, {"Update": count}]
+        if has_item:
+            actions.append({"Update": await self._flag(chat, pin.ts, is_pinned=True)})
+        try:
+            await self._client.call("transact_write_items", {"TransactItems": actions})
+        except ConditionFailed as exc:
+            if exc.stored[0] is not None:
+                return PinOutcome.KNOWN
+            return PinOutcome.FULL if exc.stored[1] is not None else PinOutcome.NO_ITEM
+        return PinOutcome.ADDED
+
+    async def remove(self, chat: str, pin: Pin, request: str | None) -> bool:
+        """Delete a pin; return False if it is not stored. `request` None keeps the last one.
+
+        Guarantees:
+            Atomic: pin, count and flag are changed together, or nothing is.
+
+        Raises:
+            Unavailable: the pin may be deleted.
+        """
+        return await self._remove(chat, pin, request, has_item=True) or await self._remove(
+            chat, pin, request, has_item=False
+        )
+
+    async def _remove(self, chat: str, pin: Pin, request: str | None, *, has_item: bool) -> bool:
+        delete = {
+            "TableName": self._table,
+            "Key": row_key(chat_key(chat), sort_key(chat, pin.seq)),
+            "ConditionExpression": "attribute_exists(#pk)",
+            "ExpressionAttributeNames": {"#pk": Field.PK},
+        }
+        actions = [{"Delete": delete}, {"Update": self._count(chat, -1, request, "#pins > :none")}]
+        if has_item:
+            actions.append({"Update": await self._flag(chat, pin.ts, is_pinned=False)})
+        try:
+            await self._client.call("transact_write_items", {"TransactItems": actions})
+        except ConditionFailed:
+            return False
+        return True
+
+    async def find(self, chat: str, seq: int) -> Pin | None:
+        """Return the pin of a message. Strongly consistent."""
+        item = await self._get(chat, sort_key(chat, seq))
+        return _decode(item) if item else None
+
+    async def get_count(self, chat: str) -> PinCount:
+        """Return the pin count of a chat. Strongly consistent."""
+        item = await self._get(chat, _count_key(chat))
+        if not item:
+            return PinCount()
+        return PinCount(get_number(item, Field.PINS), item.get(Field.REQUEST, {"S": ""})["S"])
+
+    async def list(self, chat: str, before: int | None, limit: int) -> list[Pin]:
+        """Return pins by seq, the newest message first; with `before`, those of older messages.
+
+        Guarantees:
+            Strongly consistent. Cost: one Query.
+        """
+        high = AFTER_PINS if before is None else f"{PREFIX}{before:020d}"
+        span = Span(DIRECTORY, chat_key(chat), between=(PREFIX, high))
+        request = {
+            **span.query(self._settings),
+            "ConsistentRead": True,
+            "ScanIndexForward": False,
+            "Limit": limit,
+        }
+        return [_decode(row) for row in (await self._client.call("query", request))["Items"]]
+
+    async def _get(self, chat: str, sort: str) -> Item:
+        key = row_key(chat_key(chat), sort)
+        request = {"TableName": self._table, "Key": key, "ConsistentRead": True}
+        item: Item = (await self._client.call("get_item", request)).get("Item", {})
+        return item
+
+    def _count(
+        self,
+        chat: str,
+        change: int,
+        request: str | None,
+        condition: str,
+        values: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Return the update of a chat's pin count."""
+        names = {"#pins": Field.PINS}
+        given = {":change": {"N": str(change)}, **(values or {":none": {"N": "0"}})}
+        update = "ADD #pins :change"
+        if request is not None:
+            update += " SET #request = :request"
+            names["#request"] = Field.REQUEST
+            given[":request"] = {"S": request}
+        return {
+            "TableName": self._table,
+            "Key": row_key(chat_key(chat), _count_key(chat)),
+            "UpdateExpression": update,
+            "ConditionExpression": condition,
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": given,
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+
+    async def _flag(self, chat: str, ts: int, *, is_pinned: bool) -> dict[str, Any]:
+        """Return the update of the message's flag. It requires the message's item."""
+        update: dict[str, Any] = {
+            "TableName": MESSAGES.name_in(self._settings),
+            "Key": key_of(await self._shards.get(), chat, ts),
+            "UpdateExpression": "SET #pinned = :yes" if is_pinned else "REMOVE #pinned",
+            "ConditionExpression": "attribute_exists(#seq)",
+            "ExpressionAttributeNames": {
+                "#pinned": MessageField.PINNED,
+                "#seq": MessageField.SEQ,
+            },
+        }
+        if is_pinned:
+            update["ExpressionAttributeValues"] = {":yes": {"BOOL": True}}
+        return update
+
+
+def sort_key(chat: str, seq: int) -> str:
+    """Return the sort key of a pin."""
+    return f"{PREFIX}{seq:020d}#{chat}"
+
+
+def _count_key(chat: str) -> str:
+    return f"pins#{chat}"
+
+
+def _decode(item: Item) -> Pin:
+    seq = int(item[Field.SK]["S"].split("#")[1])
+    return Pin(seq, get_number(item, Field.TS), get_number(item, Field.PINNED_AT))

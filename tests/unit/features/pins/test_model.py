@@ -1,0 +1,29 @@
+"""Values of pinned messages."""
+
+from __future__ import annotations
+
+from chatserver.domain.ids import Ref, UserId
+from chatserver.features.pins.model import digest_of_request
+from chatserver.features.pins.warm import AFTER_PINS, PREFIX, sort_key
+from chatserver.warm.chats.records import AFTER_MEMBERS
+
+
+def test_pins_sort_by_seq_and_are_in_no_query_of_members() -> None:
+    """A chat's partition is read by ranges of the sort key."""
+    keys = [sort_key("g-x", seq) for seq in (1, 9, 10, 2**53 - 1)]
+
+    assert keys == sorted(keys)
+    assert all(PREFIX < key < AFTER_PINS for key in keys)
+    assert AFTER_MEMBERS < PREFIX
+    assert not PREFIX < "pins#g-x" < AFTER_PINS
+
+
+def test_digest_of_a_request_differs_by_user_and_reference() -> None:
+    """A retry has the same one; the user cannot be read from it."""
+    digests = {
+        digest_of_request(UserId(user), Ref(ref))
+        for user, ref in (("alice", "r1"), ("alice", "r2"), ("bob", "r1"), ("alice", "r1"))
+    }
+
+    assert len(digests) == 3
+    assert not any("alice" in digest for digest in digests)
