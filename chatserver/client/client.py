@@ -20,9 +20,11 @@ from chatserver.client.calls import Calls
 from chatserver.client.event_queue import EventQueue
 from chatserver.client.events import Acked, Disconnected, Event, Refused
 from chatserver.client.files import FilesApi
+from chatserver.client.http_api import HttpApi
 from chatserver.client.model import Bounds
 from chatserver.client.outbox import OutboxEntry, Stage
 from chatserver.client.requests import Fields
+from chatserver.client.social import SocialApi
 from chatserver.client.socket import Lost, Socket, open_socket
 from chatserver.client.state import ANSWER_S, ClientState, QueuedEvent
 from chatserver.client.store import Saved, Store
@@ -69,8 +71,8 @@ class ChatClient(Calls):
         clock: Clock | None = None,
         api_url: str | None = None,
     ) -> None:
-        """Create a client. `api_url`: address of the HTTP API, required for files."""
-        self._files = None if api_url is None else FilesApi(api_url, self._get_token)
+        """Create a client. `api_url`: address of the HTTP API, required for files and `social`."""
+        self._api = None if api_url is None else HttpApi(api_url, self._get_token)
         self._state = ClientState(device or f"sdk-{secrets.token_hex(6)}", bounds)
         self._has_device = device is not None
         self._url = url
@@ -416,9 +418,17 @@ class ChatClient(Calls):
         return await self._files_api().describe(file, seq)
 
     def _files_api(self) -> FilesApi:
-        if self._files is None:
-            raise BadRequest("api_url: required for files; set it to the address of the HTTP API")
-        return self._files
+        return FilesApi(self._http_api())
+
+    @property
+    def social(self) -> SocialApi:
+        """Follows, posts, timelines and favorites. Raises BadRequest without `api_url`."""
+        return SocialApi(self._http_api())
+
+    def _http_api(self) -> HttpApi:
+        if self._api is None:
+            raise BadRequest("api_url: required; set it to the address of the HTTP API")
+        return self._api
 
     # ── commands ────────────────────────────────────────────────────────────────────────────────
 

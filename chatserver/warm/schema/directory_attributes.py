@@ -25,6 +25,7 @@ class FanoutField:
     PK: Final = "PK"
     SK: Final = "SK"
     PLACE: Final = "place"  # last follower processed
+    FIRST: Final = "first"  # authors whose posts are merged on read: the first such post
     LAST: Final = "last"  # authors whose posts are merged on read: the newest such post
     CREATED: Final = "created"  # milliseconds since 1970
 

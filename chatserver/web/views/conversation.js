@@ -18,6 +18,7 @@ export function createConversation({
   onNewChat,
   onMembers,
   onReport,
+  onSave,
   newId,
   onOpen,
 }) {
@@ -28,6 +29,7 @@ export function createConversation({
     onReply: (row) => composer.setReply(row),
     onEdit: (row) => composer.setEdit(row),
     onReport,
+    onSave,
   });
   const composer = createComposer({ store, client, files, onSent: () => timeline.toEnd(false) });
   const title = h("h2", { class: "chat-title", tabindex: -1 });

@@ -14,7 +14,7 @@ export const REACTION_NAMES = new Map([
 ]);
 const GAP = 8; // px from the edge of the window
 
-/** Return `{elements, open}`. `actions`: reply, copy, edit, report, remove(row, isForAll), react(row, to). */
+/** Return `{elements, open}`. `actions`: reply, copy, save, edit, report, remove(row, isForAll), react(row, to). */
 export function createMessageMenu(actions) {
   const confirm = createConfirm({
     title: "Delete for everyone?",
@@ -39,6 +39,7 @@ export function createMessageMenu(actions) {
       h("div", { class: "choices", role: "group", aria: { label: "React" } }, ...choices),
       item("reply", "Reply", () => actions.reply(row)),
       item("copy", "Copy text", () => actions.copy(row)),
+      item("bookmark", "Save", () => actions.save(row)),
       row.own ? item("edit", "Edit", () => actions.edit(row)) : null,
       item("hide", "Delete for me", () => actions.remove(row, false)),
       row.own ? null : item("alert", "Report", () => actions.report(row)),

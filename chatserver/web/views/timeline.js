@@ -13,7 +13,7 @@ const NEAR_BOTTOM = 48; // px from the end that still count as the end
 const NEAR_TOP = 900; // px from the first loaded row where older messages are fetched
 const FAR = 320; // px from the end where the jump button is shown
 
-export function createTimeline({ store, client, files, onReply, onEdit, onReport }) {
+export function createTimeline({ store, client, files, onReply, onEdit, onReport, onSave }) {
   const list = h("ol", { class: "rows" });
   const scroller = h(
     "div",
@@ -33,6 +33,7 @@ export function createTimeline({ store, client, files, onReply, onEdit, onReport
     edit: (row) => actions.edit(row),
     react: (row, emoji) => actions.react(row, emoji),
     report: (row) => onReport(shown, row.seq),
+    save: (row) => onSave(shown, row.seq),
     remove: (row, isForAll) => {
       client.remove(shown, row.seq, isForAll);
       views.get(row.key)?.element.focus({ preventScroll: true }); // its button is removed with its text

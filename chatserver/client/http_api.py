@@ -1,0 +1,86 @@
+"""Requests to the HTTP API, with the standard library in threads: no HTTP library is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn
+
+from chatserver.client.requests import error_of
+from chatserver.errors import BadRequest, ChatError, Unavailable
+
+CALL_S = 15.0
+ANSWER_BYTES_MAX = 1_048_576
+
+GetToken = Callable[[], Awaitable[str]]
+
+
+class HttpApi:
+    """Sends requests with the user's token."""
+
+    def __init__(self, api_url: str, get_token: GetToken) -> None:
+        """Create a client of the HTTP API.
+
+        Raises:
+            BadRequest: `api_url` is not an HTTP address.
+        """
+        if not api_url.startswith(("http://", "https://")):
+            raise BadRequest("api_url: must begin with http:// or https://")
+        self._url = api_url.rstrip("/")
+        self._get_token = get_token
+
+    async def request(
+        self, method: str, path: str, body: Any = None, more: dict[str, str] | None = None
+    ) -> Any:
+        """Send a request with optional headers `more`; return the decoded response, if any.
+
+        Raises:
+            ChatError: the API rejects the request; the subclass and message state the cause.
+            Unavailable: the API did not answer.
+        """
+        headers = {"Authorization": f"Bearer {await self._get_token()}", **(more or {})}
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            headers["Content-Type"] = "application/json"
+        request = urllib.request.Request(  # noqa: S310  # the scheme was checked
+            self._url + path, data, headers, method=method
+        )
+        content = await asyncio.to_thread(open_url, request, CALL_S, ANSWER_BYTES_MAX)
+        return json.loads(content) if content else None
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Rejects redirects, which would forward the token to another host."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_opener = urllib.request.build_opener(_NoRedirects)
+
+
+def open_url(request: urllib.request.Request, timeout_s: float, bytes_max: int | None) -> bytes:
+    """Return the content of a response, at most `bytes_max` of it. Raises the API's errors."""
+    try:
+        with _opener.open(request, timeout=timeout_s) as answer:
+            content: bytes = answer.read() if bytes_max is None else answer.read(bytes_max)
+            return content
+    except urllib.error.HTTPError as exc:
+        _refuse(exc)
+    except OSError as exc:
+        raise Unavailable(f"{request.host}: {exc}") from exc
+
+
+def _refuse(error: urllib.error.HTTPError) -> NoReturn:
+    """Raise the error of the API's problem document."""
+    try:
+        problem = json.loads(error.read(ANSWER_BYTES_MAX))
+        found: ChatError = error_of({**problem, "message": problem["detail"]})
+    except (OSError, ValueError, KeyError, TypeError):
+        kind = Unavailable if error.code >= 500 else ChatError
+        raise kind(f"{error.code} {error.reason}") from None
+    raise found from None
