@@ -24,6 +24,7 @@ from chatserver.client.http_api import HttpApi
 from chatserver.client.model import Bounds
 from chatserver.client.outbox import OutboxEntry, Stage
 from chatserver.client.requests import Fields
+from chatserver.client.social import SocialApi
 from chatserver.client.socket import Lost, Socket, open_socket
 from chatserver.client.state import ANSWER_S, ClientState, QueuedEvent
 from chatserver.client.store import Saved, Store
@@ -71,7 +72,7 @@ class ChatClient(Calls):
         clock: Clock | None = None,
         api_url: str | None = None,
     ) -> None:
-        """Create a client. `api_url`: address of the HTTP API, required for files and pins."""
+        """Create a client. `api_url`: the HTTP API, required for files, pins and `social`."""
         self._api = None if api_url is None else HttpApi(api_url, self._get_token)
         self._state = ClientState(device or f"sdk-{secrets.token_hex(6)}", bounds)
         self._has_device = device is not None
@@ -419,6 +420,11 @@ class ChatClient(Calls):
 
     def _files_api(self) -> FilesApi:
         return FilesApi(self._http_api())
+
+    @property
+    def social(self) -> SocialApi:
+        """Follows, posts, timelines and favorites. Raises BadRequest without `api_url`."""
+        return SocialApi(self._http_api())
 
     def _http_api(self) -> HttpApi:
         if self._api is None:

@@ -1,7 +1,6 @@
 """File transfer: uploads to S3 and downloads from S3, with links from the HTTP API.
 
-Uses the standard library in threads, so the client needs no HTTP library. The content goes directly
-to and from S3; the API receives names, sizes and checksums only.
+The content goes directly to and from S3; the API receives names, sizes and checksums only.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class FilesApi:
             "sha256": hashlib.sha256(file.content).hexdigest(),
         }
         key = {"Idempotency-Key": secrets.token_hex(16)}
-        begun = await self._api.call("POST", f"/v1/chats/{chat}/attachments", body, key)
+        begun = await self._api.request("POST", f"/v1/chats/{chat}/attachments", body, key)
         if begun["url"]:
             await asyncio.to_thread(_post_form, begun["url"], begun["fields"], file.content)
         return await self._finish(begun["id"])
@@ -69,7 +68,7 @@ class FilesApi:
         path = f"/v1/attachments/{file}/complete?wait_ms={LOOK_STEP_MS}"
         give_up = asyncio.get_running_loop().time() + LOOK_S
         while True:
-            found = await self._api.call("POST", path, {})
+            found = await self._api.request("POST", path, {})
             if found["looked_at"] or asyncio.get_running_loop().time() > give_up:
                 return msgspec.convert(found["attachment"], Attachment)
 
@@ -82,7 +81,7 @@ class FilesApi:
         """
         place = "" if seq is None else f"&seq={seq}"
         path = f"/v1/attachments/{file}/link?thumb={int(is_thumb)}{place}"
-        link = await self._api.call("GET", path)
+        link = await self._api.request("GET", path)
         return await asyncio.to_thread(_load, link["url"])
 
     async def describe(self, file: str, seq: int | None) -> Attachment:
@@ -93,7 +92,7 @@ class FilesApi:
             Unavailable: the API did not answer.
         """
         place = "" if seq is None else f"?seq={seq}"
-        link = await self._api.call("GET", f"/v1/attachments/{file}/link{place}")
+        link = await self._api.request("GET", f"/v1/attachments/{file}/link{place}")
         return msgspec.convert(link["attachment"], Attachment)
 
 

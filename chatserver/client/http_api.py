@@ -36,7 +36,7 @@ class HttpApi:
         self._url = api_url.rstrip("/")
         self._get_token = get_token
 
-    async def call(
+    async def request(
         self, method: str, path: str, body: Any = None, more: dict[str, str] | None = None
     ) -> Any:
         """Send a request and return the decoded response body, or None if it is empty.

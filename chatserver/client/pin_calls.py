@@ -42,17 +42,17 @@ class PinCalls(abc.ABC):
 
     async def pin(self, chat: str, seq: int, *, ref: str | None = None) -> None:
         """Pin a message for all members; in a group, only for the owner and admins."""
-        await self._http_api().call("PUT", _path(chat, seq, ref))
+        await self._http_api().request("PUT", _path(chat, seq, ref))
 
     async def unpin(self, chat: str, seq: int, *, ref: str | None = None) -> None:
         """Unpin a message. No error if it is not pinned."""
-        await self._http_api().call("DELETE", _path(chat, seq, ref))
+        await self._http_api().request("DELETE", _path(chat, seq, ref))
 
     async def pins(self, chat: str, *, after: str | None = None, limit: int = 50) -> PinsPage:
         """Return a page of the pinned messages of a chat."""
         place = {} if after is None else {"cursor": after}
         query = urllib.parse.urlencode({"limit": limit, **place})
-        page = await self._http_api().call("GET", f"/v1/chats/{_quoted(chat)}/pins?{query}")
+        page = await self._http_api().request("GET", f"/v1/chats/{_quoted(chat)}/pins?{query}")
         pins = [
             PinnedMessage(parse_entry(each["message"]), each["pinned_at"]) for each in page["items"]
         ]

@@ -211,11 +211,15 @@ FIRST_DELTA = Histogram(
 SUMMARIES = Counter(
     "chatserver_assistant_summaries", "Summaries of sessions: written, dropped, failed", ["what"]
 )
-LIKES_COUNTED = Counter("chatserver_likes_counted", "Counted likes and unlikes")
-LIKE_WRITES = Counter("chatserver_like_count_writes", "Writes of like counts")
+COUNTERS_CHANGES = Counter(
+    "chatserver_counters_changes", "Counted likes and follows, and their removals"
+)
+COUNTERS_WRITES = Counter(
+    "chatserver_counters_writes", "Writes of counts of likes, followers and followed users"
+)
 COUNTERS_LAG = Gauge(
     "chatserver_counters_lag_seconds",
-    "Age of the oldest uncounted like",
+    "Age of the oldest uncounted like or follow",
     ["partition"],
 )
 TIMELINE_ROWS = Counter("chatserver_timeline_rows", "Rows written into timelines")

@@ -1,4 +1,4 @@
-// Profiles, follows, posts, likes and the timeline, by REST.
+// Profiles, follows, posts, likes, favorites and the timeline, by REST.
 
 import { createCaller } from "./http_client.js";
 
@@ -14,6 +14,10 @@ export function createSocial({ session, newId }) {
   const userPath = (user) => `/v1/users/${encodeURIComponent(user)}`;
   const postPath = ({ user, id }) => `${userPath(user)}/posts/${encodeURIComponent(id)}`;
   const ownPath = (id) => `/v1/me/posts/${encodeURIComponent(id)}`;
+  const savedPostPath = ({ user, id }) =>
+    `/v1/me/favorites/posts/${encodeURIComponent(user)}/${encodeURIComponent(id)}`;
+  const savedMessagePath = (chat, seq) =>
+    `/v1/me/favorites/messages/${encodeURIComponent(chat)}/${seq}`;
   const followPath = (user) => `/v1/me/following/${encodeURIComponent(user)}`;
 
   /** A page of a list: `{items, next}`; `next` is the `cursor` of the next page. */
@@ -33,6 +37,20 @@ export function createSocial({ session, newId }) {
     create: (content, key = newId()) =>
       call("POST", "/v1/me/posts", { content }, { "idempotency-key": key }),
     remove: (id) => call("DELETE", ownPath(id)),
+    /** Saved posts as a page of posts; `order` sorts them by the time of saving. */
+    savedPosts: async (cursor) => {
+      const { items, next } = await page("/v1/me/favorites/posts", cursor);
+      const posts = items.map(({ saved, post }) => ({
+        ...post,
+        order: `${String(saved).padStart(16, "0")}-${post.id}`,
+      }));
+      return { items: posts, next };
+    },
+    /** Saved messages: a page of `{saved, message}`. */
+    savedMessages: (cursor) => page("/v1/me/favorites/messages", cursor),
+    setSaved: (post, isSaved) => call(isSaved ? "PUT" : "DELETE", savedPostPath(post)),
+    setMessageSaved: (chat, seq, isSaved) =>
+      call(isSaved ? "PUT" : "DELETE", savedMessagePath(chat, seq)),
     setLiked: (post, isLiked) => call(isLiked ? "PUT" : "DELETE", `${postPath(post)}/like`),
   };
 }

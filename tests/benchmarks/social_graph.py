@@ -1,8 +1,12 @@
-"""Cost and duration of likes and timeline fan-outs of the social graph.
+"""Cost and duration of follows, likes and timeline fan-outs of the social graph.
 
-    python -m tests.benchmarks.social_graph [--likes 10000] [--followers 20000]
+    python -m tests.benchmarks.social_graph [--follows 2000] [--likes 10000] [--followers 20000]
 
 Runs on a real Redis and the DynamoDB API server of the development environment, both empty.
+
+*Follows*: many users follow one user, 128 at once, by service calls of this process. The counters
+worker runs meanwhile. Overlapping transactions are cancelled, as DynamoDB does and the development
+server does not.
 
 *Likes*: many users like one post, once by service calls as fast as this process makes them, and
 once as a burst: the edges exist already, and the likes enter the queue within seconds. The counters
@@ -39,17 +43,20 @@ from chatserver.container.storage import StorageContainer, open_storage_containe
 from chatserver.dev.servers import Server, dynamodb_launch, redis_launch
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
+from chatserver.errors import ChatError
 from chatserver.features.social.container import SocialContainer
-from chatserver.features.social.hot import LikeQueue, PostWakeUp
-from chatserver.features.social.model import Post, PostIds, PostRef
+from chatserver.features.social.hot import CountQueue, PostWakeUp
+from chatserver.features.social.model import Info, Post, PostIds, PostRef
 from chatserver.features.social.warm import rows as social
 from chatserver.features.social.warm.fanouts import SHARDS, shard_of
-from chatserver.features.social.worker import like_counter, timeline_fanout
-from chatserver.features.social.worker.like_counter import run_counters
+from chatserver.features.social.warm.profiles import encode_info
+from chatserver.features.social.worker import counters, timeline_fanout
+from chatserver.features.social.worker.counters import run_counters
 from chatserver.features.social.worker.timeline_fanout import TimelineWorker
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
+from tests.integration.features.social.support import TransactionConflicts
 from tests.integration.warm.support import settings_for
 from tests.integration.workers.support import variables_of
 from tests.support.servers.processes import free_port, redis_url_of
@@ -58,6 +65,7 @@ OUT = Path(__file__).parents[2] / "docs" / "performance" / "social.json"
 AUTHOR = "star"
 BURST_S = 4.0
 IN_FLIGHT = 64
+FOLLOWS_IN_FLIGHT = 128
 _WRITES = ("put_item", "update_item", "delete_item", "transact_write_items", "batch_write_item")
 
 
@@ -81,7 +89,9 @@ class Meter:
         for each in used:
             self.units[each["TableName"].rpartition("_")[2]] += each["CapacityUnits"]
         key = request.get("Key", {}).get("PK", {}).get("S", "")
-        if operation == "update_item" and key.endswith("#likecount"):
+        sort = request.get("Key", {}).get("SK", {}).get("S", "")
+        is_count = key.endswith("#likecount") or (key, sort) == (f"u#{AUTHOR}", social.COUNT)
+        if operation == "update_item" and is_count:
             self.count_writes += 1
             self.count_units += used[0]["CapacityUnits"]
         return answer
@@ -115,7 +125,7 @@ async def measure_likes(
     container: StorageContainer, client: DynamoClient, meter: Meter, likes: int
 ) -> dict[str, Any]:
     """Have so many users like one post, twice; see the module."""
-    found: dict[str, Any] = {"likes": likes, "flush_s": like_counter.FLUSH_S}
+    found: dict[str, Any] = {"likes": likes, "flush_s": counters.FLUSH_S}
     made = container.get(SocialContainer)
     users = [UserId(f"fan{number:06d}") for number in range(likes)]
     worker = asyncio.create_task(run_counters(container, "load"))
@@ -129,9 +139,9 @@ async def measure_likes(
         await asyncio.gather(*(like(post, left) for _ in range(IN_FLIGHT)))
 
     async def burst(post: Post) -> None:
-        queue, began = LikeQueue(container.hot, likes + 1), time.monotonic()
+        queue, began = CountQueue(container.hot, likes + 1), time.monotonic()
         for number in range(likes):
-            await queue.add(post.id, 1)
+            await queue.add("likes", post.id, 1)
             ahead_s = number * BURST_S / likes - (time.monotonic() - began)
             if ahead_s > 0.01:
                 await asyncio.sleep(ahead_s)
@@ -166,6 +176,55 @@ async def measure_likes(
     worker.cancel()
     await asyncio.wait([worker])
     return found
+
+
+async def measure_follows(
+    container: StorageContainer, client: DynamoClient, meter: Meter, follows: int
+) -> dict[str, Any]:
+    """Have so many users follow one; see the module."""
+    made = container.get(SocialContainer)
+    users = [UserId(f"fan{number:06d}") for number in range(follows)]
+    infos = (encode_info(Info(user)) for user in [AUTHOR, *users])
+    await _put_all(client, client_table(container), infos)
+    conflicts = TransactionConflicts(client)
+    left, failed = users[:], 0
+    meter.units.clear()
+    meter.count_writes = 0
+
+    async def follow() -> None:
+        nonlocal failed
+        while left:
+            try:
+                await made.follows.follow(left.pop(), UserId(AUTHOR))
+            except ChatError:
+                failed += 1
+
+    worker = asyncio.create_task(run_counters(container, "load"))
+    began = time.monotonic()
+    await asyncio.gather(*(follow() for _ in range(FOLLOWS_IN_FLIGHT)))
+    followed_s = time.monotonic() - began
+    while (await made.profiles.find_profile(AUTHOR))[1].followers < follows - failed:
+        await asyncio.sleep(0.05)
+    counted_s = time.monotonic() - began
+    worker.cancel()
+    await asyncio.wait([worker])
+    conflicts.remove()
+    edges = [
+        edge async for page in made.graph.iter_edges(AUTHOR, is_follower=True) for edge in page
+    ]
+    counts = (await made.profiles.find_profile(AUTHOR))[1]
+    assert counts.followers == len(edges) == follows - failed, (counts, len(edges))
+    return {
+        "follows": follows,
+        "in_flight": FOLLOWS_IN_FLIGHT,
+        "failed": failed,
+        "conflicts": conflicts.cancelled,
+        "seconds": round(followed_s, 2),
+        "follows_a_second": round(follows / followed_s),
+        "counted_after_the_last_s": round(counted_s - followed_s, 2),
+        "count_writes_of_the_followed_user": meter.count_writes,
+        "write_units_in_all": dict(meter.units),
+    }
 
 
 def client_table(container: StorageContainer) -> str:
@@ -259,7 +318,9 @@ async def _count_lines(
     return found
 
 
-async def _run(redis_url: str, endpoint: str, likes: int, followers: int) -> dict[str, Any]:
+async def _run(
+    redis_url: str, endpoint: str, follows: int, likes: int, followers: int
+) -> dict[str, Any]:
     warm = settings_for(endpoint)
     settings = Settings(
         redis=config.Redis(url=redis_url),
@@ -273,26 +334,35 @@ async def _run(redis_url: str, endpoint: str, likes: int, followers: int) -> dic
     ) as container:
         client = container.get(SocialContainer).graph._table.client
         meter = Meter(client)
-        fan_out = await measure_fan_out(container, client, meter, followers)
-        return {"likes": await measure_likes(container, client, meter, likes), "fan_out": fan_out}
+        found: dict[str, Any] = {}
+        if follows:
+            found["follows"] = await measure_follows(container, client, meter, follows)
+        if followers:
+            found["fan_out"] = await measure_fan_out(container, client, meter, followers)
+        if likes:
+            found["likes"] = await measure_likes(container, client, meter, likes)
+        return found
 
 
 @click.command()
+@click.option("--follows", default=2_000, show_default=True)
 @click.option("--likes", default=10_000, show_default=True)
 @click.option("--followers", default=20_000, show_default=True)
 @click.option("--out", type=Path, default=OUT, show_default=True)
-def main(likes: int, followers: int, out: Path) -> None:
-    """Measure, write and print."""
+def main(follows: int, likes: int, followers: int, out: Path) -> None:
+    """Measure, write and print. A number of 0 keeps the known figures of that part."""
     with tempfile.TemporaryDirectory() as folder:
         redis = Server(redis_launch(Path(folder) / "redis", free_port(), appendonly="no")).start()
         dynamodb = Server(dynamodb_launch(Path(folder) / "dynamodb", free_port())).start()
         try:
-            work = _run(redis_url_of(redis), dynamodb.endpoint, likes, followers)
+            work = _run(redis_url_of(redis), dynamodb.endpoint, follows, likes, followers)
             found = uvloop.run(work)
         finally:
             dynamodb.kill()
             redis.kill()
-    text = json.dumps({"benchmark": "social graph", **found}, indent=1) + "\n"
+    known = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    found = {**known, **found}
+    text = json.dumps({**found, "benchmark": "social graph"}, indent=1) + "\n"
     out.write_text(text, encoding="utf-8")
     sys.stdout.write(text)
 

@@ -117,3 +117,40 @@ async def test_own_posts_are_deleted_and_addresses_lead_to_profiles(
     await bob.page.goto(f"{web.url}#/people/nobody-{alice_user}")
     await expect(bob.page.get_by_role("alert")).to_have_text("User or post not found.")
     await alice.check_is_clean()
+
+
+async def test_saved_posts_and_messages_are_listed_for_oneself(
+    web: WebStack, arrive: Arrive
+) -> None:
+    """Saved in the timeline and in a chat's message menu; removed in the list."""
+    alice_user, bob_user = web.new_users(2)
+    alice, bob = await arrive(alice_user, WIDE), await arrive(bob_user, PHONE)
+    await bob.page.goto(f"{web.url}#/people/{bob_user}")
+    await post(bob, "worth keeping")
+    await alice.page.goto(f"{web.url}#/people/{bob_user}")
+    save = card(alice, "worth keeping").get_by_role("button", name="Save", exact=True)
+    await save.click()
+    await expect(save).to_have_attribute("aria-pressed", "true")
+    await alice.page.get_by_role("button", name="Message", exact=True).click()
+    await expect(alice.title).to_have_text(bob_user)
+    await alice.send("do not forget")
+    await alice.expect_bodies("do not forget")
+    message = alice.page.locator(".message").filter(has_text="do not forget")
+    await message.focus()
+    await message.get_by_role("button", name="More").press("Enter")
+    await alice.page.get_by_role("menuitem", name="Save", exact=True).press("Enter")
+    await expect(alice.page.get_by_text("Message saved.")).to_be_visible()
+
+    await alice.page.goto(f"{web.url}#/people")
+    await alice.page.get_by_role("button", name="Saved", exact=True).click()
+    await expect(heading_of(alice)).to_have_text("Saved")
+    saved = alice.page.get_by_role("region", name="Saved messages")
+    await expect(saved.get_by_text("do not forget")).to_be_visible()
+    kept = card(alice, "worth keeping")
+    await expect(kept).to_be_visible()
+    await kept.get_by_role("button", name="Save", exact=True).click()
+    await saved.get_by_role("button", name="Remove from saved messages").click()
+    await alice.page.reload()
+    await expect(alice.page.get_by_text("No saved posts.")).to_be_visible()
+    await expect(alice.page.get_by_text("No saved messages.")).to_be_visible()
+    await alice.check_is_clean()

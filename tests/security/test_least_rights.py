@@ -50,7 +50,7 @@ def confined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             "notify",
             "counters",
             "timeline",
-            **{"chatserver.features.social.worker.like_counter.FLUSH_S": "0.2"},
+            **{"chatserver.features.social.worker.counters.FLUSH_S": "0.2"},
         )
         stack.start_gateway()
         stack.start_api(

@@ -1,8 +1,8 @@
 """Social graph: profiles, follows, posts, likes and timelines.
 
 Start with `model.py` and `service/social.py`. `worker/timeline_fanout.py` fans posts out to
-timelines, `worker/like_counter.py` counts likes, `hot.py` holds the Redis data and `warm/` the
-DynamoDB items.
+timelines, `worker/counters.py` counts likes and follows, `hot.py` holds the Redis data and `warm/`
+the DynamoDB items.
 """
 
 from chatserver.features.registry import Feature, Worker
@@ -13,11 +13,12 @@ FEATURE = Feature(
     routes=(
         "chatserver.features.social.routes:social_people_routes",
         "chatserver.features.social.routes:social_posts_routes",
+        "chatserver.features.social.favorite_routes:favorite_routes",
     ),
     workers={
         "counters": Worker(
-            "chatserver.features.social.worker.like_counter:run_counters",
-            "counts likes in batches",
+            "chatserver.features.social.worker.counters:run_counters",
+            "counts likes and follows in batches",
         ),
         "timeline": Worker(
             "chatserver.features.social.worker.timeline_fanout:run_timeline",

@@ -7,11 +7,16 @@ from functools import cached_property
 from chatserver.container.storage import StorageContainer
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.warm import Attachments
-from chatserver.features.social.hot import LikeQueue, PostWakeUp
+from chatserver.features.social.hot import CountQueue, PostWakeUp
+from chatserver.features.social.service.backfill import Backfill, MergedAuthors
+from chatserver.features.social.service.favorites import Favorites
+from chatserver.features.social.service.follows import Follows
 from chatserver.features.social.service.pictures import SocialFiles, SpaceReaders
 from chatserver.features.social.service.social import Rows, Social
 from chatserver.features.social.service.timelines import Timelines
+from chatserver.features.social.warm.counts import SocialCounts
 from chatserver.features.social.warm.fanouts import Fanouts
+from chatserver.features.social.warm.favorites import SocialFavorites
 from chatserver.features.social.warm.graph import SocialGraph
 from chatserver.features.social.warm.likes import SocialLikes
 from chatserver.features.social.warm.posts import SocialPosts
@@ -25,17 +30,21 @@ class SocialContainer:
         self._client = core.dynamodb.for_feature("social")
         self.profiles = SocialProfiles(self._client, core.settings.warm)
         self.graph = SocialGraph(self._client, core.settings.warm)
+        self.counts = SocialCounts(self._client, core.settings.warm)
         self.posts = SocialPosts(self._client, core.settings.warm)
         self.likes = SocialLikes(self._client, core.settings.warm)
+        self.favorite_rows = SocialFavorites(self._client, core.settings.warm)
         self.timeline_rows = SocialTimelines(self._client, core.settings.warm)
         self.fanouts = Fanouts(self._client, core.settings.warm)
+        self.queue = CountQueue(core.hot)
+        self._merged = MergedAuthors(self.fanouts, core.settings.timeline, core.clock)
 
     @cached_property
     def social(self) -> Social:
         attachments = self._core.get(AttachmentContainer)
         return Social(
-            rows=Rows(self.profiles, self.graph, self.posts, self.likes),
-            queue=LikeQueue(self._core.hot),
+            rows=Rows(self.profiles, self.graph, self.posts, self.likes, self.favorite_rows),
+            queue=self.queue,
             block_policy=self._core.block_policy,
             pictures=SocialFiles(
                 rows=Attachments(self._client, self._core.settings.warm),
@@ -48,20 +57,45 @@ class SocialContainer:
         )
 
     @cached_property
+    def follows(self) -> Follows:
+        return Follows(
+            graph=self.graph,
+            profiles=self.profiles,
+            queue=self.queue,
+            backfill=Backfill(
+                lines=self.timeline_rows,
+                posts=self.posts,
+                merged=self._merged,
+                settings=self._core.settings.timeline,
+            ),
+            clock=self._core.clock,
+        )
+
+    @cached_property
+    def favorites(self) -> Favorites:
+        return Favorites(
+            rows=self.favorite_rows,
+            posts=self.posts,
+            social=self.social,
+            messages=self._core.message_context,
+            block_policy=self._core.block_policy,
+            clock=self._core.clock,
+        )
+
+    @cached_property
     def timelines(self) -> Timelines:
         return Timelines(
             lines=self.timeline_rows,
             posts=self.posts,
             graph=self.graph,
-            merged=self.fanouts,
+            merged=self._merged,
             social=self.social,
-            settings=self._core.settings.timeline,
             clock=self._core.clock,
         )
 
 
-def follow_graph(core: StorageContainer) -> SocialGraph:
-    return core.get(SocialContainer).graph
+def follow_graph(core: StorageContainer) -> Follows:
+    return core.get(SocialContainer).follows
 
 
 def file_readers(core: StorageContainer) -> SpaceReaders:

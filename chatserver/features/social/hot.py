@@ -1,19 +1,24 @@
-"""Redis queues of the social graph: uncounted likes, and the wake-up of timeline workers.
+"""Redis queues of the social graph: uncounted changes, and the wake-up of timeline workers.
 
-Data, per partition: ``{pN}:likes`` (stream; fields ``p``: the post, ``d``: 1 or -1).
-`worker/like_counter.py` reads the stream from its start and trims entries after they are counted,
-so none is lost in a crash. Bound: `queue_max` entries; when the queue is full, likes are refused.
+Data, per partition: ``{pN}:counts`` (stream). The first field of an entry names the count and holds
+its post or user: ``p`` likes of a post, ``r`` followers and ``g`` followed users of a user. The
+second one, ``d``, is 1 or -1. All changes of a post or user are in one stream.
+
+`worker/counters.py` reads the stream from its start and trims entries after they are counted, so
+none is lost in a crash. Bound: `queue_max` entries; when the queue is full, likes and follows are
+refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import NamedTuple
+from collections.abc import AsyncIterator
+from typing import Final, Literal, NamedTuple
 
 from chatserver.domain.ids import ChatId
 from chatserver.errors import Overloaded
-from chatserver.features.social.model import Liking, PostId
+from chatserver.features.social.model import Change
 from chatserver.hot.bus.stream_waiter import FIRST, StreamWaiter
 from chatserver.hot.redis.client import BLOCK_MS, HotClient
 
@@ -21,64 +26,84 @@ RETRY_MS = 1000
 PAGE = 1000
 
 
-class LikeEntry(NamedTuple):
-    """A like or unlike. `place` is its queue position, a text that sorts in queue order."""
+Count = Literal["likes", "followers", "following"]
+_FIELDS: Final[dict[Count, str]] = {"likes": "p", "followers": "r", "following": "g"}
+_COUNTS: Final = {field.encode(): count for count, field in _FIELDS.items()}
+
+
+class CountEntry(NamedTuple):
+    """An uncounted change. `place` is its queue position, a text that sorts in queue order."""
 
     place: str
-    post: PostId
+    kind: Count
+    subject: str  # a post, or a user
     change: int
 
 
-QUEUE_MAX = 100_000  # likes waiting per partition; more are refused
+QUEUE_MAX = 100_000  # changes waiting per partition; more are refused
 
 
-class LikeQueue:
-    """Queue of uncounted likes, for all partitions."""
+class CountQueue:
+    """Queue of uncounted changes, for all partitions."""
 
     def __init__(self, hot: HotClient, queue_max: int = QUEUE_MAX) -> None:
         self._hot = hot
         self._queue_max = queue_max
 
-    async def check_room(self, post: PostId) -> None:
-        """Check that the queue accepts a like.
+    async def check_room(self, *subjects: str) -> None:
+        """Check that the queue accepts changes of posts or users.
 
         Raises:
             Overloaded: the queue is full.
         """
-        if int(await self._hot.call("XLEN", self._key_of(post))) >= self._queue_max:
+        keys = {self._key_of(subject) for subject in subjects}
+        lengths = await asyncio.gather(*(self._hot.call("XLEN", key) for key in keys))
+        if max(map(int, lengths)) >= self._queue_max:
             raise Overloaded(
-                "too many likes are waiting to be counted; try again", retry_after_ms=RETRY_MS
+                "too many changes are waiting to be counted; try again", retry_after_ms=RETRY_MS
             )
 
-    async def add(self, post: PostId, change: Liking) -> None:
-        """Append a like. Concurrent calls may exceed `queue_max` slightly."""
-        await self._hot.call("XADD", self._key_of(post), "*", "p", post, "d", change)
+    async def add(self, count: Count, subject: str, change: Change) -> None:
+        """Append a change. Concurrent calls may exceed `queue_max` slightly."""
+        key = self._key_of(subject)
+        await self._hot.call("XADD", key, "*", _FIELDS[count], subject, "d", change)
 
-    async def is_waiting(self, post: PostId) -> bool:
-        """Return whether a post has uncounted likes. May read the whole queue of a partition."""
-        start, wanted = "-", post.encode()
+    async def is_waiting(self, subject: str) -> bool:
+        """Return whether a post or user has uncounted changes. May read a partition's queue."""
+        async for _ in self._iter_entries(subject):
+            return True
+        return False
+
+    async def remove(self, subject: str) -> None:
+        """Remove all changes of an erased user. May read a partition's queue. Idempotent."""
+        async for names in self._iter_entries(subject):
+            await self._hot.call("XDEL", self._key_of(subject), *names)
+
+    async def _iter_entries(self, subject: str) -> AsyncIterator[list[bytes]]:
+        """Yield the names of a post's or user's entries, page by page."""
+        start, wanted = "-", subject.encode()
         while True:
-            reply = await self._hot.call("XRANGE", self._key_of(post), start, "+", "COUNT", PAGE)
-            if any(fields[1] == wanted for _, fields in reply):
-                return True
+            reply = await self._hot.call("XRANGE", self._key_of(subject), start, "+", "COUNT", PAGE)
+            if names := [name for name, fields in reply if fields[1] == wanted]:
+                yield names
             if len(reply) < PAGE:
-                return False
+                return
             start = f"({reply[-1][0].decode()}"
 
-    def _key_of(self, post: PostId) -> str:
-        return self._hot.keys.likes(self._hot.keys.partition_of(ChatId(post)))
+    def _key_of(self, subject: str) -> str:
+        return self._hot.keys.counts(self._hot.keys.partition_of(ChatId(subject)))
 
 
-class LikeBatches:
-    """Uncounted likes of one partition, read by its worker."""
+class CountBatches:
+    """Uncounted changes of one partition, read by its worker."""
 
     def __init__(self, hot: HotClient, partition: int) -> None:
         self._hot = hot
-        self._key = hot.keys.likes(partition)
+        self._key = hot.keys.counts(partition)
         self._entries = StreamWaiter(hot, self._key)
 
     async def wait(self, wait_ms: int) -> bool:
-        """Wait until a like is uncounted; False if there is none in `wait_ms`.
+        """Wait until a change is uncounted; False if there is none in `wait_ms`.
 
         Raises:
             Unavailable: Redis is unavailable.
@@ -89,23 +114,24 @@ class LikeBatches:
         """Close the connection of `wait`."""
         await self._entries.close()
 
-    async def list_waiting(self, limit: int) -> list[LikeEntry]:
+    async def list_waiting(self, limit: int) -> list[CountEntry]:
         """Return the oldest entries."""
         reply = await self._hot.call("XRANGE", self._key, "-", "+", "COUNT", limit)
         found = []
         for name, fields in reply:
             ms, _, number = name.decode().partition("-")
             place = f"{int(ms):016d}-{int(number):010d}"
-            found.append(LikeEntry(place, PostId(fields[1].decode()), int(fields[3])))
+            count, subject = _COUNTS[bytes(fields[0])], fields[1].decode()
+            found.append(CountEntry(place, count, subject, int(fields[3])))
         return found
 
-    async def forget(self, upto: LikeEntry) -> None:
+    async def forget(self, upto: CountEntry) -> None:
         """Trim all entries up to and including `upto`. Idempotent."""
         ms, _, number = upto.place.partition("-")
         await self._hot.call("XTRIM", self._key, "MINID", f"{int(ms)}-{int(number) + 1}")
 
 
-def get_age_s(oldest: LikeEntry, now_s: float) -> float:
+def get_age_s(oldest: CountEntry, now_s: float) -> float:
     """Return the age of an entry."""
     return max(0.0, now_s - int(oldest.place.partition("-")[0]) / 1000)
 

@@ -22,14 +22,15 @@ PostId = NewType("PostId", str)  # a ULID
 
 POST_CHARS_MAX: Final = 2_000
 POST_BYTES_MAX: Final = 8_192
-FOLLOWING_MAX: Final = 10_000  # maximum number of users that one user follows
+FOLLOWING_MAX: Final = 10_000  # users that one user follows; uncounted follows may exceed it
+FAVORITES_MAX: Final = 1_000  # saved posts of a user; also saved messages
 _CONTENT: Final = BodyBounds(POST_CHARS_MAX, POST_BYTES_MAX)
 _RANDOM_BITS: Final = 80
 # In the syntax of JSON Schema and msgspec, like `chatserver.domain.ids.ID_PATTERN`.
 POST_PATTERN: Final = r"^[0-7][0-9A-HJKMNP-TV-Z]{25}(?![\s\S])"
 _POST = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 
-Liking = Literal[1, -1]
+Change = Literal[1, -1]  # of a count
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -180,13 +180,13 @@ def _edges(container: StorageContainer) -> list[HTTPRouteHandler]:
 def _following(container: StorageContainer) -> list[HTTPRouteHandler]:
     @put("/v1/me/following/{user:str}", status_code=204, opt={"rule": WRITE})
     async def follow(user: PathId, actor: Actor) -> None:
-        """Follow a user: their future posts appear in the caller's timeline."""
-        await container.get(SocialContainer).social.follow(actor, UserId(user))
+        """Follow a user: their newest and future posts appear in the caller's timeline."""
+        await container.get(SocialContainer).follows.follow(actor, UserId(user))
 
     @delete("/v1/me/following/{user:str}", status_code=204, opt={"rule": WRITE})
     async def unfollow(user: PathId, actor: Actor) -> None:
         """Unfollow a user."""
-        await container.get(SocialContainer).social.unfollow(actor, UserId(user))
+        await container.get(SocialContainer).follows.unfollow(actor, UserId(user))
 
     return [follow, unfollow]
 
@@ -199,6 +199,7 @@ class PostInfo(msgspec.Struct, frozen=True):
     """A post. `name` is the author's name, `image` the id of a picture. Times in ms since 1970.
 
     `likes` is the number of likes, updated with a short delay. `liked`: the caller likes the post.
+    `favorite`: the caller saved the post.
     """
 
     id: str
@@ -210,6 +211,7 @@ class PostInfo(msgspec.Struct, frozen=True):
     edited: int | None
     likes: int
     liked: bool
+    favorite: bool
 
 
 class NewPost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -226,7 +228,7 @@ class PostChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     image: frames.Id | UnsetType | None = UNSET
 
 
-def _shown(seen: PostView) -> PostInfo:
+def build_post_info(seen: PostView) -> PostInfo:
     post = seen.post
     return PostInfo(
         id=post.id,
@@ -238,6 +240,7 @@ def _shown(seen: PostView) -> PostInfo:
         edited=post.edited_ms,
         likes=seen.likes,
         liked=seen.is_liked,
+        favorite=seen.is_favorite,
     )
 
 
@@ -263,12 +266,12 @@ def _post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         start = container.cursors.open(place, cursor, Start)
         found = await graph.list_posts(actor, UserId(user), start, limit)
         following = None if found.next is None else container.cursors.seal(place, dict(found.next))
-        return Page([_shown(each) for each in found.items], following)
+        return Page([build_post_info(each) for each in found.items], following)
 
     @get("/v1/users/{user:str}/posts/{post:str}", opt={"rule": READ})
     async def get_post(user: PathId, post: PathPost, actor: Actor) -> PostInfo:
         """Get a post."""
-        return _shown(await graph.get_post(actor, UserId(user), parse_post_id(post)))
+        return build_post_info(await graph.get_post(actor, UserId(user), parse_post_id(post)))
 
     @get("/v1/users/{user:str}/posts/{post:str}/image", opt={"rule": READ})
     async def get_post_image(
@@ -289,7 +292,7 @@ def _own_post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @post("/v1/me/posts", opt={"rule": WRITE, "creates": True})
     async def create_post(data: JSONBody[NewPost], actor: Actor) -> PostInfo:
         """Create a post; it appears in the timelines of the caller's followers."""
-        return _shown(await graph.create_post(actor, data.content, data.image))
+        return build_post_info(await graph.create_post(actor, data.content, data.image))
 
     @patch("/v1/me/posts/{post:str}", opt={"rule": WRITE})
     async def edit_post(post: PathPost, data: JSONBody[PostChanges], actor: Actor) -> PostInfo:
@@ -297,8 +300,8 @@ def _own_post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         given = {"content": data.content, "image": data.image}
         changes = {name: text for name, text in given.items() if not isinstance(text, UnsetType)}
         if not changes:
-            return _shown(await graph.get_post(actor, actor, parse_post_id(post)))
-        return _shown(await graph.edit_post(actor, parse_post_id(post), changes))
+            return build_post_info(await graph.get_post(actor, actor, parse_post_id(post)))
+        return build_post_info(await graph.edit_post(actor, parse_post_id(post), changes))
 
     @delete("/v1/me/posts/{post:str}", status_code=204, opt={"rule": WRITE})
     async def delete_post(post: PathPost, actor: Actor) -> None:
@@ -348,7 +351,7 @@ def _timeline_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         before = None if start is None else PostRef(PostId(start[0]), start[1])
         found, after = await container.get(SocialContainer).timelines.read(actor, before, limit)
         following = None if after is None else [after.post, after.author]
-        items = [_shown(each) for each in found]
+        items = [build_post_info(each) for each in found]
         return Page(items, None if following is None else container.cursors.seal(place, following))
 
     return [read_timeline]

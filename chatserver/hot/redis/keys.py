@@ -76,7 +76,7 @@ script may use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{pN}:hooks``          | stream | events to deliver to a webhook                              |
 | ``{pN}:hooks-late``     | zset   | webhook events to retry → when (ms)                         |
 | ``{pN}:hooks-dead``     | stream | webhook events that could not be delivered, with a reason   |
-| ``{pN}:likes``          | stream | likes that are not counted yet, bounded                     |
+| ``{pN}:counts``         | stream | likes and follows that are not counted yet, bounded         |
 | ``{social}:wake``       | stream | newest wake-up of timeline workers                          |
 | ``{pN}:blocks:<user>``  | set    | users who block this user or are blocked by this user       |
 | ``{pN}:file:<file>``    | string | an upload that may be sent: owner, chat and the fields that |
@@ -178,8 +178,8 @@ class Keys:
     def hooks(self, partition: int) -> str:
         return f"{{p{partition}}}:hooks"
 
-    def likes(self, partition: int) -> str:
-        return f"{{p{partition}}}:likes"
+    def counts(self, partition: int) -> str:
+        return f"{{p{partition}}}:counts"
 
     def hooks_late(self, partition: int) -> str:
         return f"{{p{partition}}}:hooks-late"

@@ -13,7 +13,7 @@ from chatserver.cli.process_setup import prepare, require_redis, run
 from chatserver.config import Settings
 from chatserver.domain.quantities import counted
 
-SETTLE_S = 10.0  # longer than the time between writing a like's edge and queueing it
+SETTLE_S = 10.0  # longer than the time between writing an edge and queueing the change
 
 
 @click.command("social")
@@ -32,14 +32,14 @@ def audit_social(is_repairing: bool) -> None:
 
 async def _audit(settings: Settings, *, is_repairing: bool) -> bool:
     """Print the findings; return True if any is not repaired."""
-    from chatserver.features.social.hot import LikeQueue
+    from chatserver.features.social.hot import CountQueue
     from chatserver.features.social.warm.audit import SocialAudit
     from chatserver.hot.redis.factory import open_hot
     from chatserver.warm.dynamo.client import open_dynamodb
 
     has_found = is_wrong = False
     async with open_hot(settings.redis) as hot, open_dynamodb(settings.warm) as dynamodb:
-        queue = LikeQueue(hot)
+        queue = CountQueue(hot)
         audit = SocialAudit(
             client=dynamodb.for_feature("audit"),
             settings=settings.warm,

@@ -25,6 +25,10 @@ class BlockPolicy:
         if blocked:
             raise Forbidden(f"{min(blocked)}: you cannot interact with this user")
 
+    async def find_blocked(self, user: UserId, others: Collection[UserId]) -> set[str]:
+        """Return those of `others` who block a user or are blocked by them."""
+        return await self._rows.find_blocked(user, list(others))
+
     async def is_blocked(self, user: UserId, other: UserId) -> bool:
         """Return whether one of the two users blocks the other."""
         return bool(await self._rows.find_blocked(user, [other]))

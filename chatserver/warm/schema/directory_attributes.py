@@ -36,7 +36,8 @@ class FanoutField:
     PK: Final = "PK"
     SK: Final = "SK"
     PLACE: Final = "place"  # last follower processed
-    LAST: Final = "last"  # newest post of an author whose posts are merged on read
+    FIRST: Final = "first"  # authors whose posts are merged on read: the first such post
+    LAST: Final = "last"  # authors whose posts are merged on read: the newest such post
     CREATED: Final = "created"  # milliseconds since 1970
 
 

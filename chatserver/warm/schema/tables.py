@@ -99,8 +99,10 @@ class SocialField:
     EDITED: Final = "edited"  # milliseconds since 1970; absent if the post was never edited
     AT: Final = "at"  # likes: milliseconds since 1970
     N: Final = "n"  # posts: number of likes
-    BATCH: Final = "batch"  # counts: the newest like included in it
+    BATCH: Final = "batch"  # counts: the newest queue entry included in them
     TTL: Final = "ttl"  # timeline entries: seconds since 1970
+    REF: Final = "ref"  # favorites: the saved post or message
+    PLACE: Final = "place"  # references of favorites: sort key of the favorite
 
 
 class DirectoryField:

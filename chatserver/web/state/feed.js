@@ -1,11 +1,12 @@
-// List of posts, newest first: merges pages, new posts and likes. Pure.
+// List of posts, newest first: merges pages, new posts and likes. Saved posts sort by `order`. Pure.
 
 // The server counts a like some seconds later; until then the local state is shown.
 export const TRUSTED_MS = 5000;
 
 export const emptyFeed = { posts: [], next: null, isLoaded: false };
 
-const isNewer = (a, b) => (a.id === b.id ? 0 : a.id < b.id ? 1 : -1);
+const orderOf = (post) => post.order ?? post.id;
+const isNewer = (a, b) => (a.id === b.id ? 0 : orderOf(a) < orderOf(b) ? 1 : -1);
 
 /** Merge `posts`, each once; the newer copy wins. */
 function join(known, posts, now) {
@@ -30,10 +31,10 @@ export function withPage(feed, { items, next }, now) {
  * `next` remains the end of the list.
  */
 export function withFirstPage(feed, { items, next }, now) {
-  const last = items.at(-1)?.id;
+  const last = items.length === 0 ? undefined : orderOf(items.at(-1));
   const ids = new Set(items.map((post) => post.id));
   const isWhole = next === null;
-  const kept = feed.posts.filter((post) => ids.has(post.id) || (!isWhole && post.id < last));
+  const kept = feed.posts.filter((post) => ids.has(post.id) || (!isWhole && orderOf(post) < last));
   const hasMore = kept.length > items.length && feed.next !== undefined;
   return { posts: join(kept, items, now), next: hasMore ? feed.next : next, isLoaded: true };
 }
@@ -45,6 +46,11 @@ export function withPost(feed, post, now) {
 
 export function withoutPost(feed, id) {
   return { ...feed, posts: feed.posts.filter((post) => post.id !== id) };
+}
+
+/** Mark a post as saved or not. */
+export function withSaved(feed, id, favorite) {
+  return { ...feed, posts: feed.posts.map((post) => (post.id === id ? { ...post, favorite } : post)) };
 }
 
 /** Apply the user's like or unlike at once. */

@@ -14,10 +14,11 @@ import { createHelp, listenForShortcuts } from "./keyboard_shortcuts.js";
 import { createMembers } from "./member_list.js";
 import { createModerationViews } from "./moderation.js";
 import { createNewChat } from "./new_chat.js";
-import { createSocialPane } from "./social.js";
+import { SAVED, createSocialPane } from "./social.js";
 import { createSidebar } from "./sidebar.js";
 import { createMenu } from "./user_menu.js";
 
+const TOAST_MS = 5000;
 const CLOCK_MS = 60_000; // "Today" becomes "Yesterday" without a message
 const NARROW = matchMedia("(max-width: 719px)");
 
@@ -80,6 +81,7 @@ export function createShell({
     social,
     onBack: leavePane,
     onDirect: newChat.direct,
+    onChat: go,
     go: goToPeople,
   });
   client.onPost = socialPane.handlePost;
@@ -94,9 +96,12 @@ export function createShell({
     onNewChat: () => newChat.open(),
     onMembers: openMembers,
     onReport: moderationViews.openReport,
+    onSave,
     newId,
     onOpen: go,
   });
+  const toast = h("p", { class: "toast", role: "status" });
+  let toastTimer = null;
   const panes = h(
     "div",
     { class: "panes" },
@@ -110,6 +115,7 @@ export function createShell({
     { class: "shell" },
     banner.element,
     panes,
+    toast,
     announcer.element,
     menu.element,
     account?.element,
@@ -178,15 +184,28 @@ export function createShell({
     }
   }
 
-  /** Return null for the timeline, a username for a profile, undefined if the URL is neither. */
+  /** Save a message for oneself; the result is shown for some seconds. */
+  async function onSave(chat, seq) {
+    const text = await social.setMessageSaved(chat, seq, true).then(
+      () => "Message saved. Find it in your timeline under Saved.",
+      () => "Couldn't save the message. Try again.",
+    );
+    toast.textContent = text;
+    clearTimeout(toastTimer);
+    toastTimer = setTimeout(() => (toast.textContent = ""), TOAST_MS);
+  }
+
+  /** Return null for the timeline, a username, `SAVED`, or undefined if the URL is none of them. */
   function addressedPeople() {
+    if (location.hash === "#/saved") return SAVED;
     const found = decodeURIComponent(location.hash).match(/^#\/people(?:\/(.+))?$/);
     if (found === null) return undefined;
     return found[1] !== undefined && isId(found[1]) ? found[1] : null;
   }
 
   function goToPeople(whose) {
-    location.hash = whose === null ? "#/people" : `#/people/${whose}`;
+    if (whose === SAVED) location.hash = "#/saved";
+    else location.hash = whose === null ? "#/people" : `#/people/${whose}`;
   }
 
   function leavePane() {

@@ -20,6 +20,7 @@ export function createConversation({
   onNewChat,
   onMembers,
   onReport,
+  onSave,
   newId,
   onOpen,
 }) {
@@ -33,6 +34,7 @@ export function createConversation({
     onEdit: (row) => composer.setEdit(row),
     onReport,
     pins: pinnedBar,
+    onSave,
   });
   const composer = createComposer({ store, client, files, onSent: () => timeline.toEnd(false) });
   const title = h("h2", { class: "chat-title", tabindex: -1 });

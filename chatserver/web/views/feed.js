@@ -6,6 +6,7 @@ import {
   withLike,
   withPage,
   withPost,
+  withSaved,
   withoutPost,
 } from "../state/feed.js";
 import { fill, h, hidden, setChildren } from "./dom.js";
@@ -63,7 +64,7 @@ export function createFeed({ me, social, attempt, onPerson, label, empty }) {
     setChildren(
       list,
       feed.posts.map((post) => {
-        const card = cards.get(post.id) ?? createPost({ me, onLike, onPerson, onRemove });
+        const card = cards.get(post.id) ?? createPost({ me, onLike, onSave, onPerson, onRemove });
         cards.set(post.id, card);
         card.update(post, now);
         return card.element;
@@ -81,6 +82,12 @@ export function createFeed({ me, social, attempt, onPerson, label, empty }) {
     update(withLike(feed, post.id, isLiked, Date.now()));
     const isDone = await attempt(() => social.setLiked(post, isLiked));
     if (!isDone) update(withLike(feed, post.id, !isLiked, 0));
+  }
+
+  async function onSave(post, isSaved) {
+    update(withSaved(feed, post.id, isSaved));
+    const isDone = await attempt(() => social.setSaved(post, isSaved));
+    if (!isDone) update(withSaved(feed, post.id, !isSaved));
   }
 
   async function onRemove(post) {

@@ -15,7 +15,7 @@ export const REACTION_NAMES = new Map([
 const GAP = 8; // px from the edge of the window
 
 /**
- * Return `{elements, open}`. `actions`: reply, copy, edit, report, remove(row, isForAll), react(row, to),
+ * Return `{elements, open}`. `actions`: reply, copy, save, edit, report, remove(row, isForAll), react(row, to),
  * pin(row), pinState(row): "pinned" or "unpinned", null if the user may not pin.
  */
 export function createMessageMenu(actions) {
@@ -43,6 +43,7 @@ export function createMessageMenu(actions) {
       item("reply", "Reply", () => actions.reply(row)),
       item("copy", "Copy text", () => actions.copy(row)),
       pinItem(row),
+      item("bookmark", "Save", () => actions.save(row)),
       row.own ? item("edit", "Edit", () => actions.edit(row)) : null,
       item("hide", "Delete for me", () => actions.remove(row, false)),
       row.own ? null : item("alert", "Report", () => actions.report(row)),

@@ -1,11 +1,11 @@
-// A post: author, time, text, and the like button.
+// A post: author, time, text, and the buttons to like and to save it.
 
 import { fullTime, listTime, plural } from "../format.js";
 import { userAvatar } from "./avatar.js";
 import { h, hidden, icon, iconButton, setAria, setText } from "./dom.js";
 
-/** `onLike(post, isLiked)`, `onPerson(user)`, `onRemove(post)`; the user's own posts can be removed. */
-export function createPost({ me, onLike, onPerson, onRemove }) {
+/** `onLike(post, isLiked)`, `onSave(post, isSaved)`, `onPerson(user)`, `onRemove(post)` of own posts. */
+export function createPost({ me, onLike, onSave, onPerson, onRemove }) {
   let shown = null;
   const name = h("bdi", { class: "post-name" });
   const who = h("button", { type: "button", class: "post-who", on: { click: () => onPerson(shown.user) } }, name);
@@ -22,6 +22,7 @@ export function createPost({ me, onLike, onPerson, onRemove }) {
     count,
     likeLabel,
   );
+  const save = iconButton("bookmark", "Save", () => onSave(shown, !shown.favorite), { class: "save-button" });
   const face = h("span", { class: "post-face" });
   const remove = iconButton("trash", "Delete this post", () => onRemove(shown), { class: "post-remove" });
   const element = h(
@@ -30,7 +31,7 @@ export function createPost({ me, onLike, onPerson, onRemove }) {
     face,
     h("header", { class: "post-head" }, who, handle, time, edited),
     text,
-    h("footer", { class: "post-foot" }, like, remove),
+    h("footer", { class: "post-foot" }, like, save, remove),
   );
 
   function update(post, now) {
@@ -46,6 +47,7 @@ export function createPost({ me, onLike, onPerson, onRemove }) {
     setText(count, post.likes > 0 ? String(post.likes) : "");
     setText(likeLabel, `Like, ${plural(post.likes, "like")}`);
     setAria(like, { pressed: post.liked });
+    setAria(save, { pressed: post.favorite });
     remove.hidden = post.user !== me;
     setAria(element, { label: `Post by ${post.name ?? post.user}` });
   }

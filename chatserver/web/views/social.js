@@ -1,4 +1,4 @@
-// Social pane: the timeline (#/people), or a user's profile (#/people/<user>).
+// Social pane: the timeline (#/people), a user's profile (#/people/<user>), or favorites (#/saved).
 
 import { isId, plural } from "../format.js";
 import { POST_CHARS_MAX, SocialFailed } from "../social.js";
@@ -6,9 +6,13 @@ import { userAvatar } from "./avatar.js";
 import { createDialog } from "./dialog.js";
 import { fill, h, hidden, icon, iconButton, setAria, setText } from "./dom.js";
 import { createFeed } from "./feed.js";
+import { createSavedMessages } from "./saved_messages.js";
 
-/** `onBack()` returns to the chats, `onDirect(user)` opens a direct chat, `go(user)` a profile. */
-export function createSocialPane({ me, social, onBack, onDirect, go }) {
+/** Opened in place of a user: the saved posts and messages. No user has this id. */
+export const SAVED = ":saved";
+
+/** `onBack()` returns to the chats, `onDirect(user)` opens a direct chat, `onChat(chat)` a chat, `go(user)` a profile. */
+export function createSocialPane({ me, social, onBack, onDirect, onChat, go }) {
   const title = h("h2", { class: "people-title", tabindex: -1 });
   const subtitle = h("p", { class: "people-subtitle" });
   const error = h("p", { class: "form-error people-error", role: "alert" });
@@ -18,6 +22,7 @@ export function createSocialPane({ me, social, onBack, onDirect, go }) {
     { class: "segments people-tabs", aria: { label: "People and posts" } },
     tab("Timeline", null),
     tab("Your profile", me),
+    tab("Saved", SAVED),
   );
   const find = createFinder(go, showError);
   const composer = createPostForm({ social, attempt, onPosted });
@@ -31,8 +36,11 @@ export function createSocialPane({ me, social, onBack, onDirect, go }) {
     empty: () =>
       user === null
         ? "No posts yet. Follow people to see their posts here."
-        : "No posts yet.",
+        : user === SAVED
+          ? "No saved posts."
+          : "No posts yet.",
   });
+  const savedMessages = createSavedMessages({ social, attempt, onChat });
   const element = h(
     "main",
     { class: "people", id: "people", hidden: true, aria: { label: "People and posts" } },
@@ -46,7 +54,7 @@ export function createSocialPane({ me, social, onBack, onDirect, go }) {
     h(
       "div",
       { class: "people-scroller" },
-      h("div", { class: "people-column" }, tabs, find, error, card.element, composer.element, feed.element),
+      h("div", { class: "people-column" }, tabs, find, error, card.element, composer.element, feed.element, savedMessages.element),
     ),
     announcement,
     card.dialog,
@@ -85,13 +93,23 @@ export function createSocialPane({ me, social, onBack, onDirect, go }) {
     for (const each of tabs.children) {
       setAria(each, { pressed: each.dataset.whose === (user ?? "") });
     }
-    setText(title, user === null ? "Timeline" : user);
-    setText(subtitle, user === null ? "Posts from you and people you follow" : "Profile");
-    composer.element.hidden = user !== null && user !== me;
-    card.show(user);
-    feed.open((cursor) =>
-      user === null ? social.timeline(me, cursor) : social.posts(user, cursor),
+    const isSaved = user === SAVED;
+    setText(title, user === null ? "Timeline" : isSaved ? "Saved" : user);
+    setText(
+      subtitle,
+      user === null ? "Posts from you and people you follow" : isSaved ? "Only you see this" : "Profile",
     );
+    composer.element.hidden = user !== null && user !== me;
+    card.show(isSaved ? null : user);
+    feed.open((cursor) =>
+      user === null
+        ? social.timeline(me, cursor)
+        : isSaved
+          ? social.savedPosts(cursor)
+          : social.posts(user, cursor),
+    );
+    if (isSaved) void savedMessages.open();
+    else savedMessages.close();
     title.focus();
   }
 
@@ -100,6 +118,7 @@ export function createSocialPane({ me, social, onBack, onDirect, go }) {
     isOpen = false;
     element.hidden = true;
     feed.close();
+    savedMessages.close();
   }
 
   /** Own posts are shown at once, in the timeline too, which does not store them. */

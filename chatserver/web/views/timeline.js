@@ -15,7 +15,7 @@ const SEARCH_PAGES_MAX = 100; // pages of older messages that are loaded to show
 const RETRY_MS = 100;
 const FAR = 320; // px from the end where the jump button is shown
 
-export function createTimeline({ store, client, files, onReply, onEdit, onReport, pins }) {
+export function createTimeline({ store, client, files, onReply, onEdit, onReport, onSave, pins }) {
   const list = h("ol", { class: "rows" });
   const scroller = h(
     "div",
@@ -37,6 +37,7 @@ export function createTimeline({ store, client, files, onReply, onEdit, onReport
     pin: (row) => pins.toggle(row.seq),
     pinState: (row) => pins.stateOf(row.seq),
     report: (row) => onReport(shown, row.seq),
+    save: (row) => onSave(shown, row.seq),
     remove: (row, isForAll) => {
       client.remove(shown, row.seq, isForAll);
       views.get(row.key)?.element.focus({ preventScroll: true }); // its button is removed with its text

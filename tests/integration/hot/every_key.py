@@ -22,7 +22,7 @@ from chatserver.features.companions.hot.pending_responses import PendingMessage,
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.push.hot import DueChats, PushState
-from chatserver.features.social.hot import LikeQueue, PostWakeUp
+from chatserver.features.social.hot import CountQueue, PostWakeUp
 from chatserver.features.social.model import PostIds
 from chatserver.features.webhooks.hot import EventQueue
 from chatserver.hot.bus.idempotent_responses import Answer, Answers
@@ -174,11 +174,11 @@ async def use_assistant(hot: HotClient, partition: int, chat: ChatId, user: User
 
 
 async def use_likes(hot: HotClient) -> None:
-    """Have a like wait to be counted, and ring for a post."""
+    """Queue a like for counting, and wake the timeline workers up."""
     post = PostIds(SystemClock()).next()
-    queue = LikeQueue(hot, 100)
+    queue = CountQueue(hot, 100)
     await queue.check_room(post)
-    await queue.add(post, 1)
+    await queue.add("likes", post, 1)
     await PostWakeUp(hot).notify()
 
 

@@ -10,6 +10,7 @@ import {
   withLike,
   withPage,
   withPost,
+  withSaved,
   withoutPost,
 } from "../../../chatserver/web/state/feed.js";
 
@@ -49,4 +50,14 @@ test("a like shows at once, and the server's older count does not take it back",
   assert.equal(withFirstPage(early, late, 1001 + TRUSTED_MS).posts[0].likes, 7);
   assert.deepEqual(withLike(feed, "A", true, 1001), feed);
   assert.equal(withLike(feed, "A", false, 1002).posts[0].likes, 0);
+});
+
+test("saved posts are sorted by the time of saving", () => {
+  const saved = (id, order) => post(id, { order, favorite: true });
+  let feed = withFirstPage(emptyFeed, { items: [saved("A", "9"), saved("C", "8")], next: "c1" }, 0);
+  feed = withPage(feed, { items: [saved("B", "7")], next: null }, 0);
+  feed = withFirstPage(feed, { items: [saved("A", "9")], next: "c1" }, 0);
+
+  assert.equal(ids(feed), "ACB");
+  assert.equal(withSaved(feed, "C", false).posts[1].favorite, false);
 });

@@ -65,6 +65,7 @@ following.jsonl  users whom you follow
 followers.jsonl  users who follow you
 posts.jsonl      your posts
 likes.jsonl      posts that you like, and their authors
+favorites.jsonl  posts and messages that you saved, without their text
 attachments/     your files, named by their ids; attachments.jsonl describes each file
 
 Times are in milliseconds since 1970 (UTC); `ts` is in microseconds. Files that end in .jsonl have
@@ -135,6 +136,7 @@ class ExportWorker:
         await archive.put_lines("followers.jsonl", data.iter_edges(is_follower=True))
         await archive.put_lines("posts.jsonl", data.iter_posts())
         await archive.put_lines("likes.jsonl", data.iter_likes())
+        await archive.put_lines("favorites.jsonl", data.iter_favorites())
 
     async def _profile_of(self, user: UserId) -> dict[str, Any]:
         record = await self._private.accounts.find_user(user)

@@ -1,6 +1,7 @@
 """A user's social data: export and erasure.
 
-Erasure uses the ordinary operations of the social graph, which keep all counts correct. After a
+Erasure uses the ordinary operations of the social graph, which keep all counts correct once the
+queue of changes is counted. After a
 crash at any point the graph is consistent, and a retry completes the erasure.
 """
 
@@ -14,8 +15,7 @@ from chatserver.domain.ids import UserId
 from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.model import Done
 from chatserver.features.social.container import SocialContainer
-from chatserver.features.social.hot import LikeQueue
-from chatserver.features.social.model import Post
+from chatserver.features.social.model import Post, PostRef
 from chatserver.features.social.warm.likes import parse_link
 from chatserver.features.social.warm.rows import LIKED_PREFIX
 from chatserver.telemetry.failpoints import failpoint
@@ -44,26 +44,29 @@ class SocialData:
         edges = await self._end_edges()
         posts = await self._delete_posts()
         likes = await self._end_likes()
+        favorites = await self._social.favorite_rows.remove_all(self._user)
         lines = await self._social.timeline_rows.remove_all(self._user)
         await self._social.fanouts.remove_author(self._user)
         rows = await self._social.profiles.remove(self._user)
+        await self._social.queue.remove(self._user)
         return [
             Done(STEP, TABLE, "followed users and followers", edges),
             Done(STEP, TABLE, "posts", posts),
             Done(STEP, QUEUE, "likes", likes),
+            Done(STEP, TABLE, "favorites", favorites),
             Done(STEP, TABLE, "timeline rows", lines),
             Done(STEP, TABLE, "profile and counts", rows),
         ]
 
     async def _end_edges(self) -> int:
-        graph, count = self._social.graph, 0
+        graph, follows, count = self._social.graph, self._social.follows, 0
         async for page in graph.iter_edges(self._user, is_follower=False):
             for edge in page:
-                count += await graph.unfollow(self._user, edge.user)
+                count += await follows.unfollow(self._user, UserId(edge.user))
         failpoint("erasure.in_social")
         async for page in graph.iter_edges(self._user, is_follower=True):
             for edge in page:
-                count += await graph.unfollow(edge.user, self._user)
+                count += await follows.unfollow(UserId(edge.user), self._user)
         return count
 
     async def _delete_posts(self) -> int:
@@ -74,14 +77,14 @@ class SocialData:
         return count
 
     async def _end_likes(self) -> int:
-        queue, count = LikeQueue(self._container.hot), 0
+        queue, count = self._social.queue, 0
         for name in await self._container.get(PrivacyContainer).rows.list_names(
             self._user, LIKED_PREFIX
         ):
             post_ref = parse_link(name)
             await queue.check_room(post_ref.post)
             if await self._social.likes.unlike(self._user, post_ref):
-                await queue.add(post_ref.post, -1)
+                await queue.add("likes", post_ref.post, -1)
                 count += 1
         return count
 
@@ -124,6 +127,16 @@ class SocialData:
         )
         lines = [parse_link(name) for name in names]
         yield [{"post": post_ref.post, "of": post_ref.author} for post_ref in lines]
+
+    async def iter_favorites(self) -> AsyncIterator[list[Any]]:
+        """Yield the saved posts and messages, page by page."""
+        async for page in self._social.favorite_rows.iter_all(self._user):
+            yield [
+                {"post": each.ref.post, "of": each.ref.author, "saved": each.saved_ms}
+                if isinstance(each.ref, PostRef)
+                else {"chat": each.ref.chat, "seq": each.ref.seq, "saved": each.saved_ms}
+                for each in page
+            ]
 
     async def _iter_posts(self) -> AsyncIterator[list[Post]]:
         start = None

@@ -1,10 +1,9 @@
-"""Social graph use cases: profiles, follows, posts and likes.
+"""Social graph use cases: profiles, posts and likes. `follows` has the follow use cases.
 
 ::
 
-    follow ─► no block in either direction ─► both edges and both counts, in one transaction
     post   ─► post, count and job, in one transaction ─► `timeline_fanout` ─► rows, signals
-    like   ─► room in the queue? ─► edge ─► post still exists? ─► queue ─► `like_counter`
+    like   ─► room in the queue? ─► edge ─► post still exists? ─► queue ─► `counters`
 
 Every authenticated user may see the profiles, followers and posts of every other user, unless one
 of the two blocks the other. In that case the request fails with Forbidden.
@@ -20,7 +19,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError, NotFound
 from chatserver.features.attachments.service.uploads import Link
-from chatserver.features.social.hot import LikeQueue
+from chatserver.features.social.hot import CountQueue
 from chatserver.features.social.model import (
     Counts,
     GraphEdge,
@@ -29,10 +28,10 @@ from chatserver.features.social.model import (
     PostId,
     PostIds,
     PostRef,
-    check_other,
     parse_content,
 )
 from chatserver.features.social.service.pictures import AVATAR, SocialFiles
+from chatserver.features.social.warm.favorites import SocialFavorites
 from chatserver.features.social.warm.graph import SocialGraph
 from chatserver.features.social.warm.likes import SocialLikes
 from chatserver.features.social.warm.posts import SocialPosts
@@ -51,6 +50,7 @@ class Rows:
     graph: SocialGraph
     posts: SocialPosts
     likes: SocialLikes
+    favorites: SocialFavorites
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,12 +65,16 @@ class Profile:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PostView:
-    """A post as seen by a viewer, with the author's name, the like count and the viewer's like."""
+    """A post as seen by a viewer, with the author's name and the like count.
+
+    `is_liked` and `is_favorite` are the viewer's.
+    """
 
     post: Post
     name: str | None
     likes: int
     is_liked: bool
+    is_favorite: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,7 +109,7 @@ class Social:
         self,
         *,
         rows: Rows,
-        queue: LikeQueue,
+        queue: CountQueue,
         block_policy: BlockPolicy,
         pictures: SocialFiles,
         wake_workers: Callable[[], Awaitable[None]],
@@ -137,28 +141,6 @@ class Social:
         )
         shown = info or await self._rows.profiles.make_info(user)
         return Profile(shown, counts, user in mine, viewer in theirs)
-
-    async def follow(self, user: UserId, other: UserId) -> None:
-        """Follow a user.
-
-        Guarantees:
-            Idempotent. Atomic: both edges and both counts are written, or nothing is.
-
-        Raises:
-            BadRequest: both are the same user.
-            NotFound: there is no such user.
-            Forbidden: one of the two blocks the other.
-            Conflict: the user follows the maximum number of users.
-            Unavailable: the follow may or may not have been written.
-        """
-        check_other(user, other)
-        await self._require_user(other)
-        await self._rows.graph.follow(user, other, self._now_ms())
-
-    async def unfollow(self, user: UserId, other: UserId) -> None:
-        """Unfollow a user. Idempotent; their posts disappear from the user's timeline."""
-        check_other(user, other)
-        await self._rows.graph.unfollow(user, other)
 
     async def list_followers(
         self, viewer: UserId, user: UserId, start: Start | None, limit: int
@@ -261,14 +243,16 @@ class Social:
         return PostViewPage(await self.see(viewer, page.items), page.next)
 
     async def see(self, viewer: UserId, posts: Sequence[Post]) -> list[PostView]:
-        """Return posts as seen by a viewer, in order. Cost: three calls for up to 100 posts."""
+        """Return posts as seen by a viewer, in order. Cost: four calls for up to 100 posts."""
         if not posts:
             return []
         ids = [post.id for post in posts]
-        infos, counts, liked = await asyncio.gather(
+        refs = {post.id: PostRef(post.id, post.author) for post in posts}
+        infos, counts, liked, saved = await asyncio.gather(
             self._rows.profiles.list_infos({post.author for post in posts}),
             self._rows.likes.get_counts(ids),
             self._rows.likes.find_liked(viewer, ids),
+            self._rows.favorites.find_saved(viewer, refs.values()),
         )
         return [
             PostView(
@@ -276,6 +260,7 @@ class Social:
                 infos[post.author].name if post.author in infos else None,
                 counts[post.id],
                 post.id in liked,
+                refs[post.id] in saved,
             )
             for post in posts
         ]
@@ -321,7 +306,7 @@ class Social:
         Raises:
             NotFound: there is no such post.
             Forbidden: one of the two blocks the other.
-            Overloaded: the queue of uncounted likes is full.
+            Overloaded: the queue of uncounted changes is full.
             Unavailable: the like may or may not have been written.
         """
         await self._require_together(user, UserId(post_ref.author))
@@ -332,7 +317,7 @@ class Social:
         try:
             # A concurrent deletion of the post may not have removed this like.
             await self._rows.posts.get_post(post_ref.author, post_ref.post)
-            await self._queue.add(post_ref.post, 1)
+            await self._queue.add("likes", post_ref.post, 1)
         except ChatError:
             await self._rows.likes.unlike(user, post_ref)
             raise
@@ -341,14 +326,14 @@ class Social:
         """Remove a like, even from a deleted post. Guarantees as `like`.
 
         Raises:
-            Overloaded: the queue of uncounted likes is full.
+            Overloaded: the queue of uncounted changes is full.
             Unavailable: the like may or may not have been removed.
         """
         await self._queue.check_room(post_ref.post)
         if not await self._rows.likes.unlike(user, post_ref):
             return
         try:
-            await self._queue.add(post_ref.post, -1)
+            await self._queue.add("likes", post_ref.post, -1)
         except ChatError:
             await self._rows.likes.like(user, post_ref, self._now_ms())
             raise

@@ -6,8 +6,9 @@
     posts of followed authors with ├──► merge ──► still followed? ──► current posts
     too many followers (merged) ───┘                └── no: omitted     └── deleted: row removed
 
-Rows refer to posts and do not contain them. A page that is not the last one is full, unless
-`ROUNDS_MAX` is reached.
+The merged posts of an author are those from the first one on that was not fanned out; see
+`backfill`. Rows refer to posts and do not contain them. A page that is not the last one is full,
+unless `ROUNDS_MAX` is reached.
 """
 
 from __future__ import annotations
@@ -15,12 +16,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from chatserver.config import Timeline as Settings
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
-from chatserver.features.social.model import Post, PostId, PostRef, first_post_id
+from chatserver.features.social.model import Post, PostId, PostRef
+from chatserver.features.social.service.backfill import MergedAuthors
 from chatserver.features.social.service.social import PostView, Social
-from chatserver.features.social.warm.fanouts import Fanouts
 from chatserver.features.social.warm.graph import SocialGraph
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.timelines import SocialTimelines
@@ -29,8 +29,6 @@ MERGED_MAX = 50  # authors whose posts are merged for one reader
 
 ROUNDS_MAX: Final = 10
 CHUNK_MIN: Final = 50
-MERGED_KNOWN_S: Final = 5.0
-DAY_S: Final = 86_400
 
 
 class Timelines:
@@ -42,9 +40,8 @@ class Timelines:
         lines: SocialTimelines,
         posts: SocialPosts,
         graph: SocialGraph,
-        merged: Fanouts,
+        merged: MergedAuthors,
         social: Social,
-        settings: Settings,
         clock: Clock,
     ) -> None:
         self._lines = lines
@@ -52,9 +49,7 @@ class Timelines:
         self._graph = graph
         self._merged = merged
         self._social = social
-        self._settings = settings
         self._clock = clock
-        self._known: tuple[float, list[str]] = (float("-inf"), [])
 
     async def read(
         self, user: UserId, before: PostRef | None, limit: int
@@ -101,13 +96,12 @@ class Timelines:
         ]
 
     async def _list_lines(
-        self, user: UserId, merged: list[str], before: PostRef | None, size: int
+        self, user: UserId, merged: dict[str, PostId], before: PostRef | None, size: int
     ) -> tuple[list[PostRef], bool]:
         """Return the next entries of all sources, newest first, and whether there may be more."""
-        after = self._oldest()
         own, *others = await asyncio.gather(
             self._lines.list_entries(user, before, self._clock.time(), size),
-            *(self._list_of(author, before, after, size) for author in merged),
+            *(self._list_of(author, before, first, size) for author, first in merged.items()),
         )
         sources: list[tuple[list[PostRef], bool]] = [own, *others]
         found = {post_ref for lines, _ in sources for post_ref in lines}
@@ -120,23 +114,21 @@ class Timelines:
         return lines, bool(ends)
 
     async def _list_of(
-        self, author: str, before: PostRef | None, after: PostId, size: int
+        self, author: str, before: PostRef | None, first: PostId, size: int
     ) -> tuple[list[PostRef], bool]:
         # Entries of equal post ids sort by author, so one may be before or after `before`.
         upto = None if before is None else before.post
-        ids = await self._posts.list_before(author, upto, after, size)
+        ids = await self._posts.list_before(author, upto, first, size)
         return [PostRef(id_, author) for id_ in ids], len(ids) == size
 
-    async def _list_merged(self, user: UserId) -> list[str]:
-        """Return the followed authors whose posts are merged, at most `MERGED_MAX`."""
-        at, authors = self._known
-        if self._clock.monotonic() >= at + MERGED_KNOWN_S:
-            authors = await self._merged.list_merged(self._oldest())
-            self._known = self._clock.monotonic(), authors
-        if not authors:
-            return []
-        followed = await self._graph.find_followed(user, authors)
-        return sorted(followed)[:MERGED_MAX]
+    async def _list_merged(self, user: UserId) -> dict[str, PostId]:
+        """Return the followed authors whose posts are merged, at most `MERGED_MAX`.
 
-    def _oldest(self) -> PostId:
-        return first_post_id(self._clock.time() - self._settings.days * DAY_S)
+        Each has the first post to merge.
+        """
+        authors = await self._merged.get_authors()
+        if not authors:
+            return {}
+        followed = await self._graph.find_followed(user, authors.keys())
+        oldest = self._merged.get_oldest()
+        return {author: max(authors[author], oldest) for author in sorted(followed)[:MERGED_MAX]}

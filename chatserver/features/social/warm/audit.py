@@ -1,8 +1,9 @@
-"""Audit of table `social`: edges exist in both directions, counts equal the numbers of rows.
+"""Audit of table `social`: edges and favorites are complete, counts equal the numbers of rows.
 
 The audit scans the whole table once. A suspected mismatch is read again until it is stable, because
-the table changes meanwhile and likes are counted some seconds later. A repair sets a count to the
-number of rows, unless the count has changed since it was read, or deletes a one-sided edge.
+the table changes meanwhile and likes and follows are counted some seconds later. A repair sets a
+count to the number of rows, unless the count has changed since it was read, or deletes a one-sided
+edge or favorite.
 
 Cost: the table is read twice, once by Scan and once by counting; memory for one page.
 """
@@ -45,8 +46,8 @@ class Progress(NamedTuple):
 class SocialAudit:
     """One scan of the table.
 
-    `is_waiting` returns whether a post has uncounted likes. `settle_s` is the maximum time from
-    writing a like's edge to queueing the like.
+    `is_waiting` returns whether a post or user has uncounted changes. `settle_s` is the maximum
+    time from writing an edge to queueing the change.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class SocialAudit:
         *,
         client: DynamoClient,
         settings: Warm,
-        is_waiting: Callable[[PostId], Awaitable[bool]],
+        is_waiting: Callable[[str], Awaitable[bool]],
         settle_s: float,
         is_repairing: bool,
     ) -> None:
@@ -99,6 +100,8 @@ class SocialAudit:
                 return await self._check_counts(user)
             case ["u", user, ("follower" | "following") as side]:
                 return await self._check_edge(user, side, sort.removeprefix("u#"))
+            case ["u", user, "favorite"]:
+                return await self._check_favorite(user, sort)
             case ["p", post, "likecount"]:
                 return await self._check_like_count(PostId(post))
         return None
@@ -115,6 +118,21 @@ class SocialAudit:
     async def _check_edge(self, user: str, side: str, other: str) -> SocialFinding | None:
         here = f"u#{user}#{side}", social.user_key(other)
         there = f"u#{other}#{_OTHER_SIDE[side]}", social.user_key(user)
+        return await self._check_pair("edge", here, there)
+
+    async def _check_favorite(self, user: str, sort: str) -> SocialFinding | None:
+        """Check that a favorite and its reference name each other."""
+        partition = social.favorites_key(user)
+        item = await self._table.find(partition, sort)
+        if item is None:
+            return None
+        other = (item.get(Field.REF) or item.get(Field.PLACE) or {"S": ""})["S"]
+        return await self._check_pair("favorite", (partition, sort), (partition, other or "-"))
+
+    async def _check_pair(
+        self, what: str, here: tuple[str, str], there: tuple[str, str]
+    ) -> SocialFinding | None:
+        """Check that a row's other half exists; both are written and deleted together."""
         for look in range(READS_MAX):
             keys = [
                 {"Get": {"TableName": self._table.name, "Key": social.row_key(*key)}}
@@ -124,34 +142,36 @@ class SocialAudit:
             one, two = (response.get("Item") for response in answer["Responses"])
             if one is None or two is not None:
                 return None
-            if look == 1:  # a repeated mismatch is real: edges are written together
+            if look == 1:  # a repeated mismatch is real: both are written together
                 break
         if self._is_repairing:
             key = social.row_key(*here)
             request = {"TableName": self._table.name, "Key": key}
             await self._table.client.call("delete_item", request)
         name = f"{here[0]}/{here[1]}"
-        return SocialFinding("edge", name, "one side", "none", self._is_repairing)
+        return SocialFinding(what, name, "one side", "none", self._is_repairing)
 
     async def _check_counts(self, user: str) -> SocialFinding | None:
-        before: tuple[Counts, Counts] | None = None
+        before: tuple[Item, Counts] | None = None
         for _ in range(READS_MAX):
-            stored = await self._find_counts(user)
+            item = await self._find_counts(user)
+            stored = social.decode_counts(item)
             numbers = [
                 await self._table.count_rows(key(user))
                 for key in (social.follower_key, social.following_key, social.posts_key)
             ]
             counted = Counts(*numbers)
-            if counted == stored or await self._find_counts(user) != stored:
-                if counted == stored:
-                    return None
+            if counted == stored:
+                return None
+            if await self._is_waiting(user) or await self._find_counts(user) != item:
                 before = None
-                continue
-            if before == (stored, counted):
-                is_repaired = self._is_repairing and await self._put_counts(user, stored, counted)
+            elif before == (item, counted):
+                is_repaired = self._is_repairing and await self._put_counts(user, item, counted)
                 name = f"{social.user_key(user)}/{social.COUNT}"
                 return SocialFinding("count", name, _shown(stored), _shown(counted), is_repaired)
-            before = stored, counted
+            else:
+                before = item, counted
+            await asyncio.sleep(self._settle_s)
         self._unsteady += 1
         return None
 
@@ -176,25 +196,29 @@ class SocialAudit:
         self._unsteady += 1
         return None
 
-    async def _find_counts(self, user: str) -> Counts:
-        item = await self._table.find(social.user_key(user), social.COUNT)
-        return social.decode_counts(item or {})
+    async def _find_counts(self, user: str) -> Item:
+        return await self._table.find(social.user_key(user), social.COUNT) or {}
 
-    async def _put_counts(self, user: str, seen: Counts, wanted: Counts) -> bool:
+    async def _put_counts(self, user: str, seen: Item, wanted: Counts) -> bool:
         """Repair a user's counts if they are unchanged since they were read."""
-        names = {"#a": Field.FOLLOWERS, "#b": Field.FOLLOWING, "#c": Field.POSTS}
+        names: dict[str, str] = {}
         values: Item = {}
-        conditions = []
-        for letter, was, is_ in zip("abc", _numbers(seen), _numbers(wanted), strict=True):
-            values[f":{letter}"] = {"N": str(is_)}
-            values[f":{letter}0"] = {"N": str(was)}
-            condition = f"#{letter} = :{letter}0"
-            missing = f" OR attribute_not_exists(#{letter})" if was == 0 else ""
-            conditions.append(f"({condition}{missing})")
+        conditions, sets = [], []
+        attributes = (Field.FOLLOWERS, Field.FOLLOWING, Field.POSTS, Field.BATCH)
+        for letter, name in zip("abcd", attributes, strict=True):
+            names[f"#{letter}"] = name
+            if name in seen:
+                values[f":{letter}0"] = seen[name]
+                conditions.append(f"#{letter} = :{letter}0")
+            else:
+                conditions.append(f"attribute_not_exists(#{letter})")
+        for letter, number in zip("abc", _numbers(wanted), strict=True):
+            values[f":{letter}"] = {"N": str(number)}
+            sets.append(f"#{letter} = :{letter}")
         request = {
             "TableName": self._table.name,
             "Key": social.row_key(social.user_key(user), social.COUNT),
-            "UpdateExpression": "SET #a = :a, #b = :b, #c = :c",
+            "UpdateExpression": "SET " + ", ".join(sets),
             "ConditionExpression": " AND ".join(conditions),
             "ExpressionAttributeNames": names,
             "ExpressionAttributeValues": values,

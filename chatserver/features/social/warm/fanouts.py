@@ -1,15 +1,17 @@
 """Fan-out jobs of posts, and like removal jobs of deleted posts: items of table `directory`.
 
     PK "fanout#<shard>"  SK "<ulid>#<kind>#<author>"  created N (ms)  place? S
-    PK "merged"          SK "merged#<author>"         last S
+    PK "merged"          SK "merged#<author>"         first S  last S
 
 Items of the first kind are jobs: `post` adds a post to the timelines of its author's followers,
 `gone` removes the likes of a deleted post. A job is written in the transaction that creates or
 deletes the post, and deleted when it is done. `place` is its checkpoint: the last follower
 processed, after which another worker resumes if this one crashes.
 
-Items of the second kind are authors with too many followers for fan-out on write. Their posts are
-merged into timelines at read time; `last` is the newest post.
+Items of the second kind are authors with too many followers for fan-out on write. Their posts from
+`first` on are merged into timelines at read time; `last` is the newest one. An author stays merged
+until `last` is older than timelines reach, so all posts from `first` on are merged and no older
+ones: a post that some followers lack never appears in their timelines later.
 """
 
 from __future__ import annotations
@@ -41,6 +43,14 @@ class Job:
     post_ref: PostRef
     created_ms: int
     place: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Merged:
+    """The first and the newest merged post of an author."""
+
+    first: PostId
+    last: PostId
 
 
 def shard_of(post: PostId) -> int:
@@ -102,42 +112,80 @@ class Fanouts:
         key = job_key(job.kind, job.post_ref)
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
-    async def put_merged(self, post_ref: PostRef) -> None:
-        """Record a post for merging at read time. Idempotent."""
-        await self._update(
-            {
-                "Key": row_key(MERGED, f"{MERGED}#{post_ref.author}"),
-                "UpdateExpression": "SET #last = :last",
-                "ConditionExpression": "attribute_not_exists(#last) OR #last < :last",
-                "ExpressionAttributeNames": {"#last": Field.LAST},
-                "ExpressionAttributeValues": {":last": {"S": post_ref.post}},
-            }
-        )
+    async def find_merged(self, author: str) -> Merged | None:
+        """Return an author's merged posts. Consistent."""
+        key = row_key(MERGED, f"{MERGED}#{author}")
+        request = {"TableName": self._table, "Key": key, "ConsistentRead": True}
+        item = (await self._client.call("get_item", request)).get("Item")
+        return None if item is None else _decode_merged(item)
 
-    async def list_merged(self, since: PostId) -> list[str]:
-        """Return authors with merged posts from `since` on, at most `MERGED_MAX`."""
+    async def put_merged(self, post_ref: PostRef, oldest: PostId) -> None:
+        """Record a post for merging at read time. Idempotent.
+
+        `oldest` is the lower bound of posts in timelines. If all recorded posts are older, the
+        merged posts begin with this one.
+        """
+        key = row_key(MERGED, f"{MERGED}#{post_ref.author}")
+        values = {":post": {"S": post_ref.post}}
+        begin = {
+            "Key": key,
+            "UpdateExpression": "SET #first = :post, #last = :post",
+            "ConditionExpression": "attribute_not_exists(#last) OR #last < :oldest",
+            "ExpressionAttributeNames": {"#first": Field.FIRST, "#last": Field.LAST},
+            "ExpressionAttributeValues": values | {":oldest": {"S": oldest}},
+        }
+        if await self._update(begin):
+            return
+        newest = {
+            "Key": key,
+            "UpdateExpression": "SET #last = :post",
+            "ConditionExpression": "#last < :post",
+            "ExpressionAttributeNames": {"#last": Field.LAST},
+            "ExpressionAttributeValues": values,
+        }
+        if await self._update(newest):
+            return
+        first = {
+            "Key": key,
+            "UpdateExpression": "SET #first = :post",
+            "ConditionExpression": "#first > :post",
+            "ExpressionAttributeNames": {"#first": Field.FIRST},
+            "ExpressionAttributeValues": values,
+        }
+        await self._update(first)
+
+    async def list_merged(self, since: PostId) -> dict[str, PostId]:
+        """Return authors with merged posts from `since` on, at most `MERGED_MAX`.
+
+        Each has its first merged post.
+        """
         span = Span(DIRECTORY, MERGED)
         request: dict[str, Any] = {**span.query(self._settings), "Limit": MERGED_MAX}
-        found: list[str] = []
+        found: dict[str, PostId] = {}
         while len(found) < MERGED_MAX:
             answer = await self._client.call("query", request)
-            found += [
-                item[Field.SK]["S"].removeprefix(f"{MERGED}#")
-                for item in answer["Items"]
-                if item[Field.LAST]["S"] >= since
-            ]
+            for item in answer["Items"]:
+                merged = _decode_merged(item)
+                if merged.last >= since and len(found) < MERGED_MAX:
+                    found[item[Field.SK]["S"].removeprefix(f"{MERGED}#")] = merged.first
             if (last := answer.get("LastEvaluatedKey")) is None:
                 break
             request["ExclusiveStartKey"] = last
-        return found[:MERGED_MAX]
+        return found
 
     async def remove_author(self, author: str) -> None:
         """Delete an author's merge record. Idempotent."""
         key = row_key(MERGED, f"{MERGED}#{author}")
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
-    async def _update(self, request: dict[str, Any]) -> None:
+    async def _update(self, request: dict[str, Any]) -> bool:
+        """Update an item; False if its condition failed."""
         try:
             await self._client.call("update_item", {"TableName": self._table, **request})
         except ConditionFailed:
-            return  # the checkpoint is already further, or the job is finished
+            return False
+        return True
+
+
+def _decode_merged(item: Item) -> Merged:
+    return Merged(PostId(item[Field.FIRST]["S"]), PostId(item[Field.LAST]["S"]))

@@ -1,13 +1,14 @@
 """Follow edges in table `social`; see `chatserver.features.social.warm.rows`.
 
-A follow is one transaction that writes four items, both edges and both counts. Its conditions are
-that no edge exists and that neither user blocks the other (items of `directory`, checked but not
-written). A retry therefore changes nothing, and counts always equal the numbers of edges. After a
-block has removed the existing edges, no new edge can appear.
+A follow is one transaction that writes both edges. Its conditions are that no edge exists and that
+neither user blocks the other (items of `directory`, checked but not written). A retry therefore
+changes nothing. After a block has removed the existing edges, no new edge can appear.
 
-Cost: 12 write units to follow (four items and two checks, doubled as in all transactions), 8 to
-unfollow. Concurrent follows of one user write the same count: DynamoDB accepts one at a time and
-the client retries the others. Those that still fail raise `Unavailable`.
+No two pairs of users share an item, so follows of one user do not conflict. The counts follow
+through a queue; see `chatserver.features.social.warm.counts`.
+
+Cost: 8 write units to follow (two items and two checks, doubled as in all transactions), 4 to
+unfollow.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any, Final
 
 from chatserver.config import Warm
-from chatserver.errors import Conflict, Forbidden
-from chatserver.features.social.model import FOLLOWING_MAX, GraphEdge
+from chatserver.errors import Forbidden
+from chatserver.features.social.model import GraphEdge
 from chatserver.features.social.warm import rows as social
 from chatserver.features.social.warm.rows import SocialTable
 from chatserver.warm.chats.moderation import block_key
@@ -29,7 +30,7 @@ from chatserver.warm.schema.tables import SOCIAL, DirectoryField
 from chatserver.warm.schema.tables import SocialField as Field
 
 # Indexes of the actions in the transaction of `follow` whose conditions may fail.
-_EDGE, _COUNT, _BLOCKS = 0, 3, slice(4, 6)
+_EDGE, _BLOCKS = 0, slice(2, 4)
 FOLLOWERS_READ_MAX: Final = 500  # per page of `iter_edges`
 
 
@@ -44,26 +45,17 @@ class SocialGraph:
 
         Guarantees:
             Atomic, even under concurrency. A retry changes nothing.
-            Cost: one transaction, 12 write units.
+            Cost: one transaction, 8 write units.
 
         Raises:
             Forbidden: one of the two blocks the other.
-            Conflict: the user follows the maximum number of users.
             Unavailable: the follow may or may not have been written.
         """
         table, since = self._table, {Field.SINCE: {"N": str(now_ms)}}
         follower, following = _edge_keys(user, other)
-        mine = table.count(user, Field.FOLLOWING, 1)
-        mine["Update"] |= {
-            "ConditionExpression": "attribute_not_exists(#count) OR #count < :max",
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-        mine["Update"]["ExpressionAttributeValues"] |= {":max": {"N": str(FOLLOWING_MAX)}}
         actions = [
             table.put(follower | since),
             table.put(following | since),
-            table.count(other, Field.FOLLOWERS, 1),
-            mine,
             self._unless_blocked(user, other),
             self._unless_blocked(other, user),
         ]
@@ -74,31 +66,22 @@ class SocialGraph:
                 return False
             if any(exc.stored[_BLOCKS]):
                 raise Forbidden(f"{other}: you cannot interact with this user") from None
-            if exc.stored[_COUNT] is not None:
-                raise Conflict(f"following: at most {FOLLOWING_MAX:,} users are allowed") from None
             raise
         return True
 
     async def unfollow(self, user: str, other: str) -> bool:
-        """Make `user` unfollow `other`; False if there was no edge. Atomic; 8 write units."""
-        table = self._table
-        follower, following = _edge_keys(user, other)
-        actions = [
-            table.delete(follower),
-            table.delete(following),
-            table.count(other, Field.FOLLOWERS, -1),
-            table.count(user, Field.FOLLOWING, -1),
-        ]
+        """Make `user` unfollow `other`; False if there was no edge. Atomic; 4 write units."""
+        actions = [self._table.delete(key) for key in _edge_keys(user, other)]
         try:
-            await table.transact(actions)
+            await self._table.transact(actions)
         except ConditionFailed:
             return False
         return True
 
-    async def part(self, user: str, other: str) -> None:
-        """Remove the edges between two users, in both directions. Idempotent."""
-        await self.unfollow(user, other)
-        await self.unfollow(other, user)
+    async def find_edge(self, user: str, other: str) -> GraphEdge | None:
+        """Return the edge of `user` following `other`. Consistent."""
+        item = await self._table.find(social.following_key(user), social.user_key(other))
+        return None if item is None else social.decode_edge(item)
 
     async def find_followed(self, user: str, others: Collection[str]) -> set[str]:
         """Return those of `others` whom `user` follows. Consistent; one call for up to 100."""

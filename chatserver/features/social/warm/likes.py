@@ -2,25 +2,21 @@
 
 A like is an edge, written in one transaction with a link in the user's own partition of
 `directory`, ``u#<user>`` / ``liked#<ulid>#<author>``. An erasure of the user finds the likes, which
-are stored with other users' posts, through these links. The count is not part of the transaction;
-otherwise thousands of likes of a post in a second would write one item thousands of times. Likes go
-into a queue (`chatserver.features.social.hot`), and `worker/like_counter.py` adds many at once.
-
-`batch` of the count is the newest queue entry included in `n`. An update is conditional on `batch`
-being older than all entries that it adds. If a worker crashes after the write and another one
-repeats it, the entries count once. Entries have a fixed width and therefore sort as text.
+are stored with other users' posts, through these links. The count is added later, with others
+(`chatserver.features.social.warm.counts`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from chatserver.config import Warm
 from chatserver.errors import ChatError
 from chatserver.features.social.model import GraphEdge, PostId, PostRef
 from chatserver.features.social.warm import rows as social
+from chatserver.features.social.warm.counts import CountResult, add_changes, batch_of
 from chatserver.features.social.warm.rows import LIKED_PREFIX, SocialTable
 from chatserver.warm.chats.records import row_key, user_key
 from chatserver.warm.dynamo.batches import get_items
@@ -30,13 +26,6 @@ from chatserver.warm.schema.tables import SOCIAL
 from chatserver.warm.schema.tables import SocialField as Field
 
 REMOVALS_IN_FLIGHT_MAX: Final = 8
-
-
-class CountResult(NamedTuple):
-    """Result of `add_likes`: counted, already counted at least partly (`upto`), or no such post."""
-
-    outcome: Literal["counted", "known", "gone"]
-    upto: str = ""
 
 
 class Tally(NamedTuple):
@@ -106,35 +95,10 @@ class SocialLikes:
     async def add_likes(self, post: PostId, change: int, first: str, last: str) -> CountResult:
         """Add the net change of the queue entries `first` to `last`.
 
-        Guarantees:
-            Idempotent: entries that are already counted are not added.
-            Cost: one write of one item.
+        Guarantees as `add_changes`.
         """
-        request = {
-            "TableName": self._table.name,
-            "Key": _count_key(post),
-            "UpdateExpression": "ADD #n :change SET #batch = :last",
-            "ConditionExpression": (
-                "attribute_exists(#n) AND (attribute_not_exists(#batch) OR #batch < :first)"
-            ),
-            "ExpressionAttributeNames": {"#n": Field.N, "#batch": Field.BATCH},
-            "ExpressionAttributeValues": {
-                ":change": {"N": str(change)},
-                ":first": {"S": first},
-                ":last": {"S": last},
-            },
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-        try:
-            await self._table.client.call("update_item", request)
-        except ConditionFailed as exc:
-            stored = exc.stored[0]
-            return (
-                CountResult("gone")
-                if stored is None
-                else CountResult("known", _tally_of(stored).batch)
-            )
-        return CountResult("counted")
+        changes = {Field.N: change}
+        return await add_changes(self._table, _count_key(post), changes, first, last)
 
     async def find_tally(self, post: PostId) -> Tally | None:
         """Return the stored count of a post. Consistent."""
@@ -209,4 +173,4 @@ def _count_key(post: PostId) -> Item:
 
 
 def _tally_of(item: Item) -> Tally:
-    return Tally(int(item[Field.N]["N"]), item.get(Field.BATCH, {"S": ""})["S"])
+    return Tally(int(item[Field.N]["N"]), batch_of(item))

@@ -143,17 +143,34 @@ class SocialPosts:
         return await read_page(self._table.client, span, query, load, limit=limit, start=start)
 
     async def list_before(
-        self, author: str, before: PostId | None, after: PostId, limit: int
+        self, author: str, before: PostId | None, first: PostId, limit: int
     ) -> list[PostId]:
-        """Return the ids of a user's newest posts between two ids, both exclusive."""
-        # '!' sorts before and '~' after every character of an id.
-        high = social.post_key(before) if before is not None else "p#~"
-        span = Span(SOCIAL, social.posts_key(author), between=(social.post_key(after) + "!", high))
-        query = span.query(self._table.settings) | {"ScanIndexForward": False}
-        query["Limit"] = limit + (before is not None)
-        rows = (await self._table.client.call("query", query))["Items"]
-        found = [social.decode_post(row).id for row in rows]
+        """Return the ids of a user's newest posts from `first` on and below `before`."""
+        if before is not None and before <= first:
+            return []
+        found = await self._list_ids(author, before, first, limit + (before is not None))
         return [id_ for id_ in found if id_ != before][:limit]
+
+    async def list_newest(self, author: str, first: PostId, limit: int) -> list[PostId]:
+        """Return the ids of a user's newest posts from `first` on. Consistent."""
+        return await self._list_ids(author, None, first, limit, is_consistent=True)
+
+    async def _list_ids(
+        self,
+        author: str,
+        last: PostId | None,
+        first: PostId,
+        limit: int,
+        *,
+        is_consistent: bool = False,
+    ) -> list[PostId]:
+        # '~' sorts after every character of an id.
+        high = social.post_key(last) if last is not None else "p#~"
+        span = Span(SOCIAL, social.posts_key(author), between=(social.post_key(first), high))
+        query = span.query(self._table.settings) | {"ScanIndexForward": False, "Limit": limit}
+        query["ConsistentRead"] = is_consistent
+        rows = (await self._table.client.call("query", query))["Items"]
+        return [social.decode_post(row).id for row in rows]
 
     def _job(self, kind: JobKind, author: str, id_: PostId, now_ms: int) -> dict[str, Any]:
         item = encode_job(kind, PostRef(id_, author), now_ms)

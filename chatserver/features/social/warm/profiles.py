@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import Any
 
 from chatserver.config import Warm
-from chatserver.errors import NotFound
+from chatserver.errors import NotFound, Unavailable
 from chatserver.features.social.model import Counts, Info
 from chatserver.features.social.warm import rows as social
 from chatserver.features.social.warm.rows import SocialTable
@@ -40,7 +40,27 @@ class SocialProfiles:
         by_sort: dict[str, Item] = {row[Field.SK]["S"]: row for row in rows}
         info = by_sort.get(social.INFO)
         counts = social.decode_counts(by_sort.get(social.COUNT, {}))
+        # An unfollow may be counted before its follow while both are queued.
+        counts = Counts(max(0, counts.followers), max(0, counts.following), counts.posts)
         return None if info is None else social.decode_info(info), counts
+
+    async def find_follow(self, user: str, other: str) -> tuple[Info | None, Info | None, Counts]:
+        """Return the profiles of two users, and the counts of the first one.
+
+        Consistent, one BatchGetItem.
+        """
+        places = ((user, social.INFO), (user, social.COUNT), (other, social.INFO))
+        keys = [social.row_key(social.user_key(one), sort) for one, sort in places]
+        items = await get_items(self._table.client, self._table.name, keys)
+        found = {(item[Field.PK]["S"], item[Field.SK]["S"]): item for item in items}
+        infos = [
+            None
+            if (item := found.get((social.user_key(one), social.INFO))) is None
+            else social.decode_info(item)
+            for one in (user, other)
+        ]
+        counts = social.decode_counts(found.get((social.user_key(user), social.COUNT), {}))
+        return infos[0], infos[1], counts
 
     async def list_infos(self, users: Collection[str]) -> dict[str, Info]:
         """Return the profiles of those users who have one. One call for up to 100."""
@@ -79,6 +99,12 @@ class SocialProfiles:
                 if exc.stored[1] is not None:
                     return social.decode_info(exc.stored[1])
                 continue  # the item has changed
+            except Unavailable:
+                # Many callers at once conflict with each other until one has created the profile.
+                item = await self._table.find(social.user_key(user), social.INFO)
+                if item is None:
+                    raise
+                return social.decode_info(item)
             return info
         raise NotFound("user: does not exist")
 

@@ -3,21 +3,25 @@
 | row       | `PK`                 | `SK`                   | attributes                         |
 |-----------|----------------------|------------------------|------------------------------------|
 | info      | `u#<user>`           | `info`                 | `name? about? avatar?`             |
-| count     | `u#<user>`           | `count`                | `follower# following# post#`       |
+| count     | `u#<user>`           | `count`                | `follower# following# post# batch?`|
 | follower  | `u#<user>#follower`  | `u#<other>`            | `since`                            |
 | following | `u#<user>#following` | `u#<other>`            | `since`                            |
 | post      | `u#<user>#post`      | `p#<ulid>`             | `content created image? edited?`   |
 | likelist  | `p#<ulid>#likelist`  | `u#<user>`             | `at`                               |
 | likecount | `p#<ulid>#likecount` | `count`                | `n batch?`                         |
 | line      | `u#<user>#timeline`  | `p#<ulid>#u#<author>`  | `ttl`                              |
+| favorite  | `u#<user>#favorite`  | `posts#<ulid>`,        | `ref`: sort key of the reference   |
+|           |                      | `messages#<ulid>`      |                                    |
+| reference | `u#<user>#favorite`  | `post#<ulid>#<author>`,| `place`: sort key of the favorite  |
+|           |                      | `message#<chat>#<seq>` |                                    |
 
 `count` is a separate item, because it changes often and should not rewrite the bytes of `info`. Ids
 contain no ``#``, so no two rows share a key. The writers are `profiles`, `graph`, `posts`, `likes`
-and `timelines`, all in this package.
+`counts`, `timelines` and `favorites`, all in this package.
 
-Invariants: an edge exists in both directions or in none. `follower#`, `following#` and `post#`
-always equal the numbers of rows, because both change in the same transactions. A likecount exists
-as long as its post; its `n` is updated with a delay, see `likes`.
+Invariants: an edge exists in both directions or in none. `post#` always equals the number of posts,
+because both change in the same transactions. `follower#`, `following#` and `n` of a likecount are
+updated with a delay; see `counts`. A likecount exists as long as its post.
 """
 
 from __future__ import annotations
@@ -77,6 +81,10 @@ def timeline_key(user: str) -> str:
     return f"{_USER}{user}#timeline"
 
 
+def favorites_key(user: str) -> str:
+    return f"{_USER}{user}#favorite"
+
+
 def entry_key(post_ref: PostRef) -> str:
     return f"{_POST}{post_ref.post}#{_USER}{post_ref.author}"
 
@@ -124,6 +132,7 @@ def decode_info(item: Item) -> Info:
 
 
 def decode_counts(item: Item) -> Counts:
+    """Decode counts. While changes are queued, a count may be below zero."""
     return Counts(
         followers=_number(item, Field.FOLLOWERS),
         following=_number(item, Field.FOLLOWING),
@@ -218,9 +227,9 @@ class SocialTable:
             }
         }
 
-    async def count_rows(self, partition: str) -> int:
+    async def count_rows(self, partition: str, prefix: str | None = None) -> int:
         """Return the number of rows in a partition. Consistent; reads all of them."""
-        span = Span(SOCIAL, partition)
+        span = Span(SOCIAL, partition, prefix=prefix)
         request: dict[str, Any] = {**span.query(self.settings), "ConsistentRead": True}
         request["Select"] = "COUNT"
         found = 0

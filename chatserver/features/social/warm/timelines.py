@@ -56,6 +56,16 @@ class SocialTimelines:
         except* ChatError as failures:
             raise failures.exceptions[0] from failures
 
+    async def put_user_entries(self, user: str, lines: Sequence[tuple[PostRef, int]]) -> None:
+        """Write entries, each with its expiry (s since 1970), to one timeline. Idempotent.
+
+        Raises:
+            Unavailable: some entries may be missing.
+        """
+        rows = [_encode(user, post_ref, ttl) for post_ref, ttl in lines]
+        for at in range(0, len(rows), WRITES_MAX):
+            await put_items(self._table.client, self._table.name, rows[at : at + WRITES_MAX])
+
     async def list_entries(
         self, user: str, before: PostRef | None, now_s: float, limit: int
     ) -> tuple[list[PostRef], bool]:

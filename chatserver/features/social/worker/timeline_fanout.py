@@ -11,8 +11,8 @@ processes the jobs of a shard. It may crash at any point; the next one resumes a
 A repeated page writes the same rows, so every follower gets each post exactly once.
 
 Authors with more than `fanout_followers_max` followers use fan-out on read: their posts are only
-recorded for merging at read time. The first `fanout_followers_max` followers still get a signal if
-they are online.
+recorded for merging at read time, as long as timelines have such posts of theirs. The first
+`fanout_followers_max` followers still get a signal if they are online.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, NotFound
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import PostWakeUp
+from chatserver.features.social.model import PostId, first_post_id
+from chatserver.features.social.service.backfill import DAY_S
 from chatserver.features.social.warm.fanouts import SHARDS, Job
 from chatserver.hot.leases import Lease
 from chatserver.protocol import codec, frames
@@ -118,12 +120,11 @@ class TimelineWorker:
             await self._social.posts.get_post(author, job.post_ref.post)
         except NotFound:
             return  # the post or its author was deleted
-        _, counts = await self._social.profiles.find_profile(author)
         followers_max = self._settings.fanout_followers_max
         # A fan-out that has begun continues, because some timelines already have the post.
-        is_merged = job.place is None and counts.followers > followers_max
+        is_merged = job.place is None and await self._is_merged(author)
         if is_merged:
-            await self._social.fanouts.put_merged(job.post_ref)
+            await self._social.fanouts.put_merged(job.post_ref, self._get_oldest())
         if job.place is None:
             await self._write(job, [author])  # users see their own posts in their timeline
         count, place = 0, job.place
@@ -144,8 +145,19 @@ class TimelineWorker:
                 break
         metrics.TIMELINE_LAG.observe(max(0.0, self._clock.time() - job.created_ms / 1000))
 
+    async def _is_merged(self, author: str) -> bool:
+        """Return whether the author has merged posts in timelines, or now too many followers."""
+        merged = await self._social.fanouts.find_merged(author)
+        if merged is not None and merged.last >= self._get_oldest():
+            return True
+        _, counts = await self._social.profiles.find_profile(author)
+        return counts.followers > self._settings.fanout_followers_max
+
+    def _get_oldest(self) -> PostId:
+        return first_post_id(self._clock.time() - self._settings.days * DAY_S)
+
     async def _write(self, job: Job, users: Sequence[str]) -> None:
-        ttl = job.created_ms // 1000 + self._settings.days * 86_400
+        ttl = job.created_ms // 1000 + self._settings.days * DAY_S
         in_flight_max = WRITES_IN_FLIGHT_MAX
         await self._social.timeline_rows.put_entries(users, job.post_ref, ttl, in_flight_max)
         metrics.TIMELINE_ROWS.inc(len(users))

@@ -87,6 +87,8 @@ async def settle_in(vault: Vault, zoe: Person, bob: Person, key: str, mark: str)
     hers = (await zoe.ask("POST", "/v1/me/posts", 201, {"content": f"post {mark}"}))["id"]
     await zoe.ask("PATCH", f"/v1/me/posts/{hers}", 200, {"content": f"edited {mark}"})
     await zoe.ask("PUT", f"/v1/users/{bob.user}/posts/{theirs}/like", 204)
+    await zoe.ask("PUT", f"/v1/me/favorites/posts/{bob.user}/{theirs}", 204)
+    await zoe.ask("PUT", f"/v1/me/favorites/messages/{chat}/1", 204)
     await zoe.ask("PUT", f"/v1/me/following/{bob.user}", 204)
     await bob.ask("PUT", f"/v1/me/following/{zoe.user}", 204)
     assert (await bob.ask("GET", f"/v1/users/{zoe.user}"))["about"] == f"about {mark}"
@@ -168,6 +170,7 @@ async def test_erasure_leaves_nothing_of_a_user_wherever_workers_are_killed(
     assert likes["items"] == []
     assert [each["step"] for each in done["steps"]][-1] == "check"
     counts = {each["what"]: each["count"] for each in done["steps"]}
+    assert counts["favorites"] == 2
     # And the one by the socket.
     assert counts["messages whose text was deleted"] == made["said"] + 1
 

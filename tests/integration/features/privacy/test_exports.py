@@ -71,6 +71,8 @@ async def test_export_holds_what_the_user_has_and_nothing_of_others(
     await zoe.ask("POST", "/v1/me/posts", 201, {"content": "what zoe posts"})
     await zoe.ask("PUT", f"/v1/users/{bob.user}/posts/{theirs}/like", 204)
     await zoe.ask("PUT", f"/v1/me/following/{bob.user}", 204)
+    await zoe.ask("PUT", f"/v1/me/favorites/posts/{bob.user}/{theirs}", 204)
+    await zoe.ask("PUT", f"/v1/me/favorites/messages/{chat}/1", 204)
 
     await zoe.ask("GET", "/v1/me/export", 404)
     once = {"Authorization": f"Bearer {zoe.token}", "Idempotency-Key": "once"}
@@ -104,7 +106,9 @@ async def test_export_holds_what_the_user_has_and_nothing_of_others(
     (line,) = lines_of(archive, "attachments.jsonl")
     assert archive.read(line["file"]) == b"a file"
     assert line["file"] == f"attachments/{file}-notes.txt"
-    assert json.loads(archive.read("profile.json"))["social"]["following"] == 1
+    assert json.loads(archive.read("profile.json"))["social"]["posts"] == 1
+    saved = lines_of(archive, "favorites.jsonl")
+    assert [(each.get("post"), each.get("seq")) for each in saved] == [(theirs, None), (None, 1)]
     assert [each["content"] for each in lines_of(archive, "posts.jsonl")] == ["what zoe posts"]
     assert [each["user"] for each in lines_of(archive, "following.jsonl")] == [bob.user]
     assert lines_of(archive, "likes.jsonl") == [{"post": theirs, "of": bob.user}]

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import itertools
+import json
+from collections.abc import Mapping
+from typing import Any, cast
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.features.social.hot import PostWakeUp
 from chatserver.features.social.model import Post, PostId, PostIds, PostRef
+from chatserver.features.social.warm.counts import SocialCounts
 from chatserver.features.social.warm.fanouts import Fanouts
+from chatserver.features.social.warm.favorites import SocialFavorites
 from chatserver.features.social.warm.graph import SocialGraph
 from chatserver.features.social.warm.likes import SocialLikes
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.profiles import SocialProfiles
 from chatserver.features.social.warm.timelines import SocialTimelines
-from chatserver.features.social.worker.like_counter import CountersWorker
+from chatserver.features.social.worker.counters import CountersWorker
 from chatserver.features.social.worker.timeline_fanout import SHARDS, TimelineWorker
 from chatserver.warm.chats.directory import Directory
-from chatserver.warm.dynamo.client import Item
+from chatserver.warm.dynamo.client import DynamoClient, Item
 from tests.integration.warm.support import Tables
 
 Row = dict[str, str | int]
@@ -32,8 +38,10 @@ class SocialRows:
     tables: Tables
     profiles: SocialProfiles
     graph: SocialGraph
+    counts: SocialCounts
     posts: SocialPosts
     likes: SocialLikes
+    favorites: SocialFavorites
     timelines: SocialTimelines
     fanouts: Fanouts
 
@@ -92,16 +100,88 @@ def social_rows_of(tables: Tables) -> SocialRows:
         tables,
         SocialProfiles(*how),
         SocialGraph(*how),
+        SocialCounts(*how),
         SocialPosts(*how),
         SocialLikes(*how),
+        SocialFavorites(*how),
         SocialTimelines(*how),
         Fanouts(*how),
     )
 
 
+class TransactionConflicts:
+    """DynamoDB's rule for overlapping transactions, which the development server lacks.
+
+    While a transaction is in flight, other transactions on one of its items are cancelled, and
+    single writes of the item are refused.
+    """
+
+    IN_FLIGHT_S = 0.02  # minimum duration of a transaction
+
+    def __init__(self, client: DynamoClient) -> None:
+        http = client._http
+        assert http is not None
+        self.cancelled = 0
+        self._in_flight: set[tuple[str, str, str]] = set()
+        self._exchange = http._exchange
+        cast(Any, http)._exchange = self._exchange_with_conflicts
+
+        self._http = http
+
+    def remove(self) -> None:
+        """Let all transactions through again."""
+        cast(Any, self._http)._exchange = self._exchange
+
+    async def _exchange_with_conflicts(
+        self, operation: str, raw: bytes
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        body = json.loads(raw)
+        if operation in ("put_item", "update_item", "delete_item"):
+            if _place_of(body) in self._in_flight:
+                return self._refuse({"__type": f"{_TYPE}#TransactionConflictException"})
+            return await self._exchange(operation, raw)
+        if operation != "transact_write_items":
+            return await self._exchange(operation, raw)
+        actions = [action for each in body["TransactItems"] for action in each.values()]
+        places = list(map(_place_of, actions))
+        if not self._in_flight.isdisjoint(places):
+            reasons = [
+                {"Code": "TransactionConflict" if place in self._in_flight else "None"}
+                for place in places
+            ]
+            kind = f"{_TYPE}#TransactionCanceledException"
+            return self._refuse({"__type": kind, "CancellationReasons": reasons})
+        self._in_flight.update(places)
+        try:
+            answer, _ = await asyncio.gather(
+                self._exchange(operation, raw), asyncio.sleep(self.IN_FLIGHT_S)
+            )
+            return answer
+        finally:
+            self._in_flight.difference_update(places)
+
+    def _refuse(self, body: dict[str, Any]) -> tuple[int, Mapping[str, str], bytes]:
+        self.cancelled += 1
+        return 400, {"x-amzn-requestid": "injected"}, json.dumps(body).encode()
+
+
+_TYPE = "com.amazonaws.dynamodb.v20120810"
+
+
+def _place_of(action: dict[str, Any]) -> tuple[str, str, str]:
+    key = action.get("Key") or action["Item"]
+    return action["TableName"], key["PK"]["S"], key["SK"]["S"]
+
+
 def line_of(post: Post) -> PostRef:
     """The line of a post."""
     return PostRef(post.id, post.author)
+
+
+async def count_all(container: StorageContainer) -> None:
+    """Count all queued changes of the only partition."""
+    while await counter_of(container).step():
+        pass
 
 
 def counter_of(container: StorageContainer, owner: str = "w1") -> CountersWorker:

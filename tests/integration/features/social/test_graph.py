@@ -1,28 +1,38 @@
-"""Following: edges on both sides and counts are one, whoever races, blocks or collides."""
+"""Follows: edges in both directions and exact counts, under races, blocks and conflicts."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import random
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 
 from chatserver.container.storage import StorageContainer
+from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
-from chatserver.errors import Forbidden, Unavailable
+from chatserver.errors import Conflict, Forbidden, Unavailable
+from chatserver.features.social.container import SocialContainer
+from chatserver.features.social.hot import Count, CountQueue
+from chatserver.features.social.model import Change
+from chatserver.features.social.service.follows import Follows
 from chatserver.features.social.warm.graph import SocialGraph
+from chatserver.features.social.worker.counters import run_counters
 from chatserver.warm.dynamo.client import Item
 from tests.integration.features.social.support import (
     SocialRows,
+    TransactionConflicts,
+    count_all,
+    counter_of,
     edges_of,
     scan_all,
     social_rows_of,
     users_named,
 )
 from tests.integration.warm.support import Tables
-from tests.integration.workers.support import make_users
+from tests.integration.workers.support import make_users, running
+from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
@@ -38,12 +48,23 @@ CONFLICT = (
 )
 
 
-async def look(rows: SocialRows) -> tuple[set[tuple[str, str]], dict[str, tuple[int, int]]]:
-    """Return all edges and counts of one moment; edges are those of both sides."""
+def follows_of(container: StorageContainer, rows: SocialRows) -> Follows:
+    """Follow use cases whose DynamoDB calls meet the faults of the test's tables."""
+    made = container.get(SocialContainer)
+    return Follows(
+        graph=rows.graph,
+        profiles=rows.profiles,
+        queue=made.queue,
+        backfill=made.follows._backfill,
+        clock=SystemClock(),
+    )
+
+
+async def look(rows: SocialRows) -> set[tuple[str, str]]:
+    """Return all edges of one moment, which exist in both directions."""
     table = rows.tables.settings.table_prefix + "social"
     pairs = [(user, other) for user in USERS for other in USERS if user != other]
-    keys = [(f"u#{user}", "count") for user in USERS]
-    keys += [(f"u#{user}#following", f"u#{other}") for user, other in pairs]
+    keys = [(f"u#{user}#following", f"u#{other}") for user, other in pairs]
     keys += [(f"u#{other}#follower", f"u#{user}") for user, other in pairs]
     gets = [
         {"Get": {"TableName": table, "Key": {"PK": {"S": key[0]}, "SK": {"S": key[1]}}}}
@@ -51,33 +72,30 @@ async def look(rows: SocialRows) -> tuple[set[tuple[str, str]], dict[str, tuple[
     ]
     answer = await rows.tables.client.call("transact_get_items", {"TransactItems": gets})
     found: list[Item] = [response.get("Item", {}) for response in answer["Responses"]]
-    counts = dict(zip(USERS, map(_counts, found[: len(USERS)]), strict=True))
-    sides = found[len(USERS) :]
-    following = {pair for pair, item in zip(pairs, sides[: len(pairs)], strict=True) if item}
-    followers = {pair for pair, item in zip(pairs, sides[len(pairs) :], strict=True) if item}
+    following = {pair for pair, item in zip(pairs, found[: len(pairs)], strict=True) if item}
+    followers = {pair for pair, item in zip(pairs, found[len(pairs) :], strict=True) if item}
     assert following == followers
-    return {(str(user), str(other)) for user, other in following}, counts  # type: ignore[return-value]  # ids are text
+    return {(str(user), str(other)) for user, other in following}
 
 
-def _counts(item: Item) -> tuple[int, int]:
-    return tuple(int(item.get(name, {"N": "0"})["N"]) for name in ("follower#", "following#"))  # type: ignore[return-value]  # two
-
-
-def check(edges: set[tuple[str, str]], counts: dict[Any, tuple[int, int]]) -> None:
-    """See that counts are the numbers of edges."""
-    for user, (followers, following) in counts.items():
-        assert followers == sum(other == user for _, other in edges), user
-        assert following == sum(one == user for one, _ in edges), user
+async def check_counts(rows: SocialRows, users: Sequence[str]) -> None:
+    """Check that the stored counts equal the numbers of edges."""
+    edges, _ = edges_of(stored := await rows.all())
+    for user in users:
+        counts = stored.get((f"u#{user}", "count"), {})
+        assert counts.get("follower#", 0) == sum(other == user for _, other in edges), user
+        assert counts.get("following#", 0) == sum(one == user for one, _ in edges), user
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_edges_and_counts_are_one_at_every_moment_whoever_races(
+async def test_edges_are_one_at_every_moment_and_counts_are_exact_once_quiet(
     container: StorageContainer, tables: Tables, seed: int
 ) -> None:
     """Sixteen tasks follow, unfollow, block and unblock; calls collide and answers are lost."""
     await make_users(container, *USERS)
     rows = social_rows_of(tables)
-    tables.faults.lose_answers("TransactWriteItems", 5)
+    follows = follows_of(container, rows)
+    tables.faults.lose_answers("TransactWriteItems", 2)
     tables.faults.add("TransactWriteItems", *([lambda _: CONFLICT] + [lambda _: None] * 4) * 8)
     blocked: set[tuple[UserId, UserId]] = set()
     is_over = asyncio.Event()
@@ -86,7 +104,8 @@ async def test_edges_and_counts_are_one_at_every_moment_whoever_races(
     async def watch() -> None:
         nonlocal looks
         while not is_over.is_set():
-            check(*await look(rows))
+            await look(rows)
+            await counter_of(container).step()
             looks += 1
 
     async def work(number: int) -> None:
@@ -94,14 +113,14 @@ async def test_edges_and_counts_are_one_at_every_moment_whoever_races(
         for _ in range(STEPS):
             user, other = dice.sample(USERS, 2)
             match dice.choices(("follow", "unfollow", "block", "unblock"), (6, 3, 1, 1))[0]:
-                # Whoever meets all the collisions himself may follow, or not.
+                # A task that meets all the conflicts may fail.
                 case "follow":
                     with contextlib.suppress(Forbidden, Unavailable):
-                        await rows.graph.follow(user, other, 1)
+                        await follows.follow(user, other)
                 case "unfollow":
                     with contextlib.suppress(Unavailable):
-                        await rows.graph.unfollow(user, other)
-                # One task of a user's blocks for him, so that it is known whom.
+                        await follows.unfollow(user, other)
+                # One task blocks for each user, so that the blocks are known.
                 case "block" if number % 4 == 0 and other != USERS[number // 4]:
                     await container.moderation.block(USERS[number // 4], other)
                     blocked.add((USERS[number // 4], other))
@@ -113,13 +132,106 @@ async def test_edges_and_counts_are_one_at_every_moment_whoever_races(
     await asyncio.gather(*(work(number) for number in range(TASKS)))
     is_over.set()
     await watcher
+    await count_all(container)
 
-    edges, counts = await look(rows)
-    check(edges, counts)
+    edges = await look(rows)
     assert looks > 3
     assert not {pair for one, other in blocked for pair in ((one, other), (other, one))} & edges
     followers, following = edges_of(await rows.all())
     assert followers == following == edges
+    await check_counts(rows, USERS)
+
+
+async def test_128_users_follow_one_at_once_without_conflicts(
+    container: StorageContainer, tables: Tables
+) -> None:
+    """DynamoDB cancels overlapping transactions; no two follows share an item."""
+    star, fans = UserId("star"), users_named("fan", 128)
+    await make_users(container, star, *fans)
+    rows, made = social_rows_of(tables), container.get(SocialContainer)
+    for user in (star, *fans):
+        await made.profiles.make_info(user)
+    conflicts = TransactionConflicts(container.dynamodb)
+
+    async with running(run_counters(container, "w1")):
+        await asyncio.gather(*(made.follows.follow(fan, star) for fan in fans))
+        assert conflicts.cancelled == 0
+        await asyncio.gather(*(made.follows.follow(star, fan) for fan in fans))
+        await asyncio.gather(*(made.follows.unfollow(fan, star) for fan in fans[:28]))
+
+        async def is_counted() -> bool:
+            stored = await rows.all()
+            star_counts = stored.get(("u#star", "count"), {})
+            return (star_counts.get("follower#"), star_counts.get("following#")) == (100, 128)
+
+        await eventually(is_counted, what="all follows are counted")
+    await count_all(container)
+    await check_counts(rows, [star, *fans])
+
+
+async def test_128_users_follow_one_without_a_profile_at_once(
+    container: StorageContainer, tables: Tables
+) -> None:
+    """The first followers of an older user create the profile together: conflicts, no failures."""
+    star, fans = UserId("star"), users_named("fan", 128)
+    await make_users(container, star, *fans)
+    rows, made = social_rows_of(tables), container.get(SocialContainer)
+    conflicts = TransactionConflicts(container.dynamodb)
+
+    await asyncio.gather(*(made.follows.follow(fan, star) for fan in fans))
+    await count_all(container)
+
+    assert conflicts.cancelled > 0
+    await check_counts(rows, [star, *fans])
+
+
+async def test_follow_that_cannot_be_counted_is_not_kept(
+    container: StorageContainer, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis fails before the first or the second queue entry; the other one is taken back."""
+    alice, bob = USERS[:2]
+    await make_users(container, alice, bob)
+    rows, follows = social_rows_of(tables), container.get(SocialContainer).follows
+    add, refused = CountQueue.add, set[str]()
+
+    async def refuse(queue: CountQueue, count: Count, subject: str, change: Change) -> None:
+        if count in refused:
+            raise Unavailable("redis is down")
+        await add(queue, count, subject, change)
+
+    monkeypatch.setattr(CountQueue, "add", refuse)
+    for count in ("followers", "following"):
+        refused.add(count)
+        with pytest.raises(Unavailable):
+            await follows.follow(alice, bob)
+        assert await look(rows) == set()
+        refused.clear()
+    await follows.follow(alice, bob)
+    refused.add("following")
+    with pytest.raises(Unavailable):
+        await follows.unfollow(alice, bob)
+
+    assert await look(rows) == {(alice, bob)}
+    await count_all(container)
+    await check_counts(rows, [alice, bob])
+
+
+async def test_user_follows_a_bounded_number_of_others(
+    container: StorageContainer, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follow beyond the bound is refused; a repeated follow is not."""
+    alice, bob, carol = USERS[:3]
+    await make_users(container, alice, bob, carol)
+    follows = container.get(SocialContainer).follows
+    monkeypatch.setattr("chatserver.features.social.service.follows.FOLLOWING_MAX", 1)
+    await follows.follow(alice, bob)
+    await count_all(container)
+
+    with pytest.raises(Conflict, match="following: at most 1"):
+        await follows.follow(alice, carol)
+
+    await follows.follow(alice, bob)
+    assert await look(social_rows_of(tables)) == {(alice, bob)}
 
 
 async def test_block_ends_that_either_follows_and_keeps_it_so(
@@ -138,7 +250,7 @@ async def test_block_ends_that_either_follows_and_keeps_it_so(
             return_exceptions=True,
         )
         assert all(one in (True, None) or isinstance(one, Forbidden) for one in outcomes)
-        assert (await look(rows))[0] == set()
+        assert await look(rows) == set()
         await container.moderation.unblock(alice, bob)
     assert await rows.graph.follow(alice, bob, 1)
 

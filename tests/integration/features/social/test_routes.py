@@ -21,7 +21,7 @@ NewName = Callable[[str], str]
 def social_worker(stack: Stack) -> Iterator[Server]:
     """Counts likes and brings posts to timelines, quickly."""
     worker = stack.start_worker(
-        "counters", "timeline", **{"chatserver.features.social.worker.like_counter.FLUSH_S": "0.2"}
+        "counters", "timeline", **{"chatserver.features.social.worker.counters.FLUSH_S": "0.2"}
     )
     yield worker
     worker.kill()

@@ -14,13 +14,18 @@ import pytest
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
+from chatserver.errors import Unavailable
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.model import PostRef
 from chatserver.features.social.service.timelines import Timelines
+from chatserver.features.social.warm.fanouts import Merged
 from chatserver.features.social.worker.timeline_fanout import run_timeline
 from chatserver.hot.bus.mailbox import SignalMail
 from tests.integration.features.social.support import (
+    IDS,
     SocialRows,
+    count_all,
+    counter_of,
     do_jobs,
     line_of,
     social_rows_of,
@@ -46,6 +51,9 @@ PLACES = ("timeline.before_page", "timeline.after_page", "timeline.after_note")
 
 class Killed(Exception):
     """A worker died here."""
+
+
+NO_CACHE = {"chatserver.features.social.service.backfill.MERGED_KNOWN_S": 0}
 
 
 async def lines_in(rows: SocialRows) -> list[tuple[str, str]]:
@@ -129,7 +137,7 @@ async def test_timeline_shows_posts_as_they_are_of_those_who_are_followed(
     rows, social = social_rows_of(tables), container.get(SocialContainer)
     await make_users(container, ALICE, BOB, CAROL)
     for author in (ALICE, CAROL):
-        await social.social.follow(BOB, author)
+        await social.follows.follow(BOB, author)
     made = [
         (await social.social.create_post(author, f"post {n}", None)).post
         for n, author in enumerate((ALICE, CAROL, ALICE, ALICE))
@@ -146,7 +154,7 @@ async def test_timeline_shows_posts_as_they_are_of_those_who_are_followed(
     assert (rest[0].name, rest[0].is_liked, rest[0].post.edited_ms is None) == (None, True, False)
     assert end is None
     assert ("bob", f"p#{made[2].id}#u#alice") not in await lines_in(rows)
-    await social.social.unfollow(BOB, ALICE)
+    await social.follows.unfollow(BOB, ALICE)
     assert len([user for user, _ in await lines_in(rows) if user == BOB]) == 3
     page, after = await social.timelines.read(BOB, None, 5)
     assert [seen.post.content for seen in page] == ["post 1"] and after is None
@@ -154,6 +162,7 @@ async def test_timeline_shows_posts_as_they_are_of_those_who_are_followed(
     assert [seen.post.content for seen in own] == ["post 3", "edited"]
 
 
+@pytest.mark.constants(NO_CACHE)
 async def test_posts_of_those_with_too_many_followers_are_merged_in_when_read(
     redis_url: str, tables: Tables
 ) -> None:
@@ -163,13 +172,14 @@ async def test_posts_of_those_with_too_many_followers_are_merged_in_when_read(
         rows, social = social_rows_of(tables), container.get(SocialContainer)
         fans = [BOB, *users_named("fan", 2)]
         await make_users(container, ALICE, CAROL, *fans)
-        await social.social.follow(BOB, CAROL)
-        await social.social.follow(BOB, ALICE)
+        await social.follows.follow(BOB, CAROL)
+        await social.follows.follow(BOB, ALICE)
         contents = []
         for number in range(9):
             if number == 2:
                 for fan in fans:
-                    await social.social.follow(fan, ALICE)
+                    await social.follows.follow(fan, ALICE)
+                await counter_of(container).step()
             author = CAROL if number % 3 == 1 else ALICE
             contents.append(f"post {number}")
             await social.social.create_post(author, contents[-1], None)
@@ -186,8 +196,8 @@ async def test_posts_of_those_with_too_many_followers_are_merged_in_when_read(
         assert read == contents[::-1]
         brought = [line.split("#")[3] for user, line in await lines_in(rows) if user == BOB]
         assert sorted(brought) == ["alice", "carol", "carol", "carol"]
-        assert (await rows.all("directory"))["merged", "merged#alice"].keys() == {"last"}
-        await social.social.unfollow(BOB, ALICE)
+        assert (await rows.all("directory"))["merged", "merged#alice"].keys() == {"first", "last"}
+        await social.follows.unfollow(BOB, ALICE)
         page, _ = await social.timelines.read(BOB, None, 9)
         assert [seen.post.author for seen in page] == ["carol"] * 3
 
@@ -199,7 +209,7 @@ async def test_followers_who_are_online_are_told(
     social = container.get(SocialContainer)
     await make_users(container, ALICE, BOB, CAROL)
     await gateway.announce(BOB, CAROL)
-    await social.social.follow(BOB, ALICE)
+    await social.follows.follow(BOB, ALICE)
 
     async with running(run_timeline(container, "w1")):
         seen = await social.social.create_post(ALICE, "hello", None)
@@ -235,7 +245,7 @@ async def test_timeline_of_many_rows_without_posts_is_read_in_bounded_steps(
     rows, social = social_rows_of(tables), container.get(SocialContainer)
     timelines: Timelines = social.timelines
     await make_users(container, ALICE, BOB)
-    await social.social.follow(BOB, ALICE)
+    await social.follows.follow(BOB, ALICE)
     # Of now: lines of a fixed day would end some day, and be read no more.
     kept = await rows.post("alice", created_ms=int(SystemClock().time() * 1000))
     await do_jobs(container)
@@ -251,7 +261,7 @@ async def test_timeline_of_many_rows_without_posts_is_read_in_bounded_steps(
     assert len([user for user, _ in await lines_in(rows) if user == BOB]) == 1
 
 
-@pytest.mark.constants({"chatserver.features.social.service.timelines.MERGED_MAX": 1})
+@pytest.mark.constants({"chatserver.features.social.service.timelines.MERGED_MAX": 1, **NO_CACHE})
 async def test_reader_merges_no_more_authors_than_he_may(redis_url: str, tables: Tables) -> None:
     """The first by id of those whom he follows; the others are seen where they are."""
     bounds = {"fanout_followers_max": 0}
@@ -259,10 +269,116 @@ async def test_reader_merges_no_more_authors_than_he_may(redis_url: str, tables:
         social = container.get(SocialContainer)
         await make_users(container, ALICE, BOB, CAROL)
         for author in (ALICE, CAROL):
-            await social.social.follow(BOB, author)
+            await social.follows.follow(BOB, author)
             await social.social.create_post(author, "hello", None)
+        await counter_of(container).step()
         await do_jobs(container)
 
         page, _ = await social.timelines.read(BOB, None, 5)
 
         assert [seen.post.author for seen in page] == ["alice"]
+
+
+@pytest.mark.constants({"chatserver.features.social.service.backfill.BACKFILL_POSTS_MAX": 3})
+async def test_new_follow_adds_the_newest_posts_to_the_timeline(
+    container: StorageContainer, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, without a worker; a follow whose backfill failed is repaired by its retry."""
+    rows, social = social_rows_of(tables), container.get(SocialContainer)
+    await make_users(container, ALICE, BOB)
+    for number in range(5):
+        await social.social.create_post(ALICE, f"post {number}", None)
+    await do_jobs(container)
+
+    async def refuse(*_: object) -> None:
+        raise Unavailable("DynamoDB is down")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(social.timeline_rows, "put_user_entries", refuse)
+        with pytest.raises(Unavailable):
+            await social.follows.follow(BOB, ALICE)
+    assert (await social.timelines.read(BOB, None, 9))[0] == []
+    await social.follows.follow(BOB, ALICE)
+    page, _ = await social.timelines.read(BOB, None, 9)
+    await social.social.create_post(ALICE, "post 5", None)
+    await do_jobs(container)
+    later, _ = await social.timelines.read(BOB, None, 9)
+
+    assert [seen.post.content for seen in page] == ["post 4", "post 3", "post 2"]
+    assert [seen.post.content for seen in later] == ["post 5", "post 4", "post 3", "post 2"]
+    ttls = {
+        key[1].split("#")[1]: row["ttl"]
+        for key, row in (await rows.all()).items()
+        if key[0] == "u#bob#timeline"
+    }
+    newest = page[0].post
+    assert ttls[newest.id] == newest.created_ms // 1000 + container.settings.timeline.days * 86_400
+
+
+@pytest.mark.constants(
+    {"chatserver.features.social.service.backfill.BACKFILL_POSTS_MAX": 1, **NO_CACHE}
+)
+async def test_no_older_post_appears_when_an_author_crosses_the_fan_out_bound(
+    redis_url: str, tables: Tables
+) -> None:
+    """In both directions; followers of before and after the crossing see what they saw, and more.
+
+    Posts 0 and 1 are fanned out. The author crosses the bound before post 2, falls below it before
+    post 3 and crosses it again before post 4.
+    """
+    async with open_container(
+        redis_url, tables.settings, timeline={"fanout_followers_max": 2}
+    ) as container:
+        social = container.get(SocialContainer)
+        fans = users_named("fan", 2)
+        await make_users(container, ALICE, BOB, CAROL, *fans)
+
+        async def post(number: int) -> None:
+            await count_all(container)
+            await social.social.create_post(ALICE, f"post {number}", None)
+            await do_jobs(container)
+
+        async def read(user: UserId) -> list[str]:
+            page, _ = await social.timelines.read(user, None, 9)
+            return [seen.post.content for seen in page]
+
+        await post(0)
+        await post(1)
+        await social.follows.follow(BOB, ALICE)
+        assert await read(BOB) == ["post 1"]
+        for fan in fans:
+            await social.follows.follow(fan, ALICE)
+        await post(2)
+        assert await read(BOB) == ["post 2", "post 1"]
+        await social.follows.unfollow(fans[0], ALICE)
+        await post(3)
+        await social.follows.follow(CAROL, ALICE)
+        before = await read(CAROL)
+        await post(4)
+
+        assert before == ["post 3", "post 2"]
+        assert await read(CAROL) == ["post 4", *before]
+        assert await read(BOB) == ["post 4", "post 3", "post 2", "post 1"]
+        assert await read(fans[0]) == []
+        await social.follows.follow(fans[0], ALICE)
+        assert await read(fans[0]) == ["post 4", "post 3", "post 2", "post 1"]
+
+
+@pytest.mark.constants(NO_CACHE)
+async def test_merged_posts_begin_anew_when_all_are_older_than_timelines(
+    container: StorageContainer, tables: Tables
+) -> None:
+    """Jobs may be processed in any order; the first and the newest merged post are recorded."""
+    rows = social_rows_of(tables)
+    posts = [PostRef(IDS.next(), "alice") for _ in range(6)]
+
+    for number in (2, 3, 1, 2):
+        await rows.fanouts.put_merged(posts[number], posts[0].post)
+    merged = await rows.fanouts.find_merged("alice")
+    await rows.fanouts.put_merged(posts[5], posts[4].post)
+    again = await rows.fanouts.find_merged("alice")
+
+    assert merged == Merged(posts[1].post, posts[3].post)
+    assert again == Merged(posts[5].post, posts[5].post)
+    assert await rows.fanouts.list_merged(posts[5].post) == {"alice": posts[5].post}
+    assert await rows.fanouts.list_merged(IDS.next()) == {}

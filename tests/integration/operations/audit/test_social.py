@@ -9,11 +9,14 @@ import subprocess
 import sys
 
 from chatserver.container.storage import StorageContainer
+from chatserver.domain.ids import UserId
 from chatserver.features.social.container import SocialContainer
-from chatserver.features.social.hot import LikeQueue
+from chatserver.features.social.hot import CountQueue
+from chatserver.features.social.model import PostId
 from chatserver.features.social.warm.audit import SocialAudit, SocialFinding
 from tests.integration.features.social.support import (
     SocialRows,
+    count_all,
     counter_of,
     line_of,
     social_rows_of,
@@ -32,7 +35,7 @@ async def audit(
     made = SocialAudit(
         client=rows.tables.client,
         settings=rows.tables.settings,
-        is_waiting=LikeQueue(container.hot, 1000).is_waiting,
+        is_waiting=CountQueue(container.hot, 1000).is_waiting,
         settle_s=0.5,
         is_repairing=is_repairing,
     )
@@ -52,7 +55,11 @@ async def test_audit_finds_and_mends_what_is_planted(
 ) -> None:
     """A count, a count of likes, counts that are missing, and half an edge; then all is well."""
     rows = social_rows_of(tables)
-    await rows.graph.follow("bob", "alice", 1)
+    alice, bob = UserId("alice"), UserId("bob")
+    await make_users(container, alice, bob)
+    await container.get(SocialContainer).follows.follow(bob, alice)
+    assert await audit(rows, container) == []  # queued changes are not wrong
+    await count_all(container)
     post = await rows.post("alice")
     await rows.likes.like("bob", line_of(post), 1)
     await rows.likes.add_likes(post.id, 1, "1", "1")
@@ -60,11 +67,13 @@ async def test_audit_finds_and_mends_what_is_planted(
     await put(rows, "u#alice", "count", follower_=5, post_=1)
     await put(rows, f"p#{post.id}#likecount", "count", n=7)
     await put(rows, "u#carol#following", "u#dave", since=1)
+    await rows.favorites.save("bob", line_of(post), PostId("01JD0000000000000000000001"))
+    await put(rows, "u#bob#favorite", "posts#01JD0000000000000000000002", n=1)
 
     found = {(each.what, each.key): each for each in await audit(rows, container)}
     mended = await audit(rows, container, is_repairing=True)
     left = await audit(rows, container, is_repairing=True)
-    await LikeQueue(container.hot, 1000).add(post.id, 1)
+    await CountQueue(container.hot, 1000).add("likes", post.id, 1)
     await put(rows, f"p#{post.id}#likecount", "count", n=7)
     waiting = await audit(rows, container, is_repairing=True)
 
@@ -72,6 +81,7 @@ async def test_audit_finds_and_mends_what_is_planted(
         ("count", "u#alice/count"),
         ("likecount", f"p#{post.id}#likecount/count"),
         ("edge", "u#carol#following/u#dave"),
+        ("favorite", "u#bob#favorite/posts#01JD0000000000000000000002"),
     }
     assert found["likecount", f"p#{post.id}#likecount/count"][2:] == ("7", "1", False)
     assert all(each.is_repaired for each in mended) and left == []
@@ -88,6 +98,7 @@ async def test_audit_finds_nothing_while_people_follow_and_like(
 ) -> None:
     """What is on its way is not wrong."""
     rows, social = social_rows_of(tables), container.get(SocialContainer).social
+    follows = container.get(SocialContainer).follows
     users = users_named("u", 5)
     await make_users(container, *users)
     posts = [await rows.post(users[0]) for _ in range(2)]
@@ -98,9 +109,9 @@ async def test_audit_finds_nothing_while_people_follow_and_like(
             one, other = dice.sample(users, 2)
             line = line_of(dice.choice(posts))
             if dice.random() < 0.5:
-                await rows.graph.follow(one, other, 1)
+                await follows.follow(one, other)
             else:
-                await rows.graph.unfollow(one, other)
+                await follows.unfollow(one, other)
             await (social.like(one, line) if dice.random() < 0.6 else social.unlike(one, line))
 
     async def count() -> None:

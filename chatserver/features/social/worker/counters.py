@@ -1,8 +1,8 @@
-"""Like counter: coalesces the likes of a few seconds into one write per post.
+"""Counters: coalesce the likes and follows of a few seconds into one write per post or user.
 
 ::
 
-    {pN}:likes ─► coalesce by post ─► ADD, unless an entry is already counted ─► trim the queue
+    {pN}:counts ─► coalesce by item ─► ADD, unless an entry is already counted ─► trim the queue
                                         │ partly counted: a worker crashed here
                                         └─► add the rest
 
@@ -15,6 +15,7 @@ The queue is trimmed only after counting, so no entry is missed. An entry waits 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 
 import structlog
@@ -23,8 +24,9 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError
 from chatserver.features.social.container import SocialContainer
-from chatserver.features.social.hot import LikeBatches, LikeEntry, get_age_s
+from chatserver.features.social.hot import Count, CountBatches, CountEntry, get_age_s
 from chatserver.features.social.model import PostId
+from chatserver.features.social.warm.counts import CountResult
 from chatserver.hot.leases import Lease
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
@@ -32,21 +34,22 @@ from workers.partitions import run_partitions
 
 log = structlog.get_logger()
 
-FLUSH_S = 2.0  # longest delay of a like count
-IDLE_MS = 3000  # without likes: shorter than a third of the lease
+FLUSH_S = 2.0  # longest delay of a count
+IDLE_MS = 3000  # without changes: shorter than a third of the lease
 
-BATCH_MAX = 5000  # likes counted at once
+BATCH_MAX = 5000  # changes counted at once
 WRITES_IN_FLIGHT_MAX = 16
 LEASE_S = 10.0
 
 
 class CountersWorker:
-    """Counts the likes of one partition."""
+    """Counts the changes of one partition."""
 
     def __init__(self, container: StorageContainer, partition: int, owner: str) -> None:
         self._clock = container.clock
-        self._likes = container.get(SocialContainer).likes
-        self._queue = LikeBatches(container.hot, partition)
+        made = container.get(SocialContainer)
+        self._likes, self._counts = made.likes, made.counts
+        self._queue = CountBatches(container.hot, partition)
         self._lag = metrics.COUNTERS_LAG.labels(str(partition))
         lease_s = LEASE_S
         self._lease = Lease(
@@ -80,7 +83,7 @@ class CountersWorker:
                 await self._queue.close()
 
     async def step(self) -> bool:
-        """Count up to `BATCH_MAX` queued likes; return whether there may be more.
+        """Count up to `BATCH_MAX` queued changes; return whether there may be more.
 
         Guarantees:
             Idempotent: no entry is counted twice.
@@ -91,43 +94,58 @@ class CountersWorker:
             return False
         slots = asyncio.Semaphore(WRITES_IN_FLIGHT_MAX)
 
-        async def count(post: PostId, entries: list[LikeEntry]) -> None:
+        async def count(entries: list[CountEntry]) -> None:
             async with slots:
-                await self._count_post(post, entries)
+                await self._count_item(entries)
 
         try:
             async with asyncio.TaskGroup() as group:
-                for post, entries in group_by_post(waiting).items():
-                    group.create_task(count(post, entries), name="count-likes")
+                for entries in group_by_item(waiting):
+                    group.create_task(count(entries), name="count-changes")
         except* ChatError as failures:
             raise failures.exceptions[0] from failures
         failpoint("counters.before_trim")
         await self._queue.forget(waiting[-1])
-        metrics.LIKES_COUNTED.inc(len(waiting))
+        metrics.COUNTERS_CHANGES.inc(len(waiting))
         return len(waiting) == BATCH_MAX
 
-    async def _count_post(self, post: PostId, entries: list[LikeEntry]) -> None:
+    async def _count_item(self, entries: list[CountEntry]) -> None:
+        """Add entries of one item to its counts."""
         while entries:
             failpoint("counters.before_write")
-            change = sum(entry.change for entry in entries)
-            metrics.LIKE_WRITES.inc()
-            done = await self._likes.add_likes(post, change, entries[0].place, entries[-1].place)
+            metrics.COUNTERS_WRITES.inc()
+            done = await self._add(entries)
             failpoint("counters.after_write")
             if done.outcome != "known":
-                return  # counted, or the post was deleted
+                return  # counted, or the post or the user was deleted
             entries = [entry for entry in entries if entry.place > done.upto]
 
+    async def _add(self, entries: Sequence[CountEntry]) -> CountResult:
+        subject, first, last = entries[0].subject, entries[0].place, entries[-1].place
+        changes = Counter[Count]()
+        for entry in entries:
+            changes[entry.kind] += entry.change
+        if entries[0].kind == "likes":
+            return await self._likes.add_likes(PostId(subject), changes["likes"], first, last)
+        return await self._counts.add_follows(
+            subject,
+            followers=changes["followers"],
+            following=changes["following"],
+            first=first,
+            last=last,
+        )
 
-def group_by_post(entries: Sequence[LikeEntry]) -> dict[PostId, list[LikeEntry]]:
-    """Group entries by post, in order."""
-    found: dict[PostId, list[LikeEntry]] = {}
+
+def group_by_item(entries: Sequence[CountEntry]) -> list[list[CountEntry]]:
+    """Group entries by the item that holds their count, in order."""
+    found: dict[tuple[bool, str], list[CountEntry]] = {}
     for entry in entries:
-        found.setdefault(entry.post, []).append(entry)
-    return found
+        found.setdefault((entry.kind == "likes", entry.subject), []).append(entry)
+    return list(found.values())
 
 
 async def run_counters(container: StorageContainer, owner: str) -> None:
-    """Count likes of all partitions until cancelled.
+    """Count the changes of all partitions until cancelled.
 
     Raises:
         Unavailable: the hot tier is unavailable as a whole; start the worker again.

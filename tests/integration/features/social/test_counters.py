@@ -14,8 +14,8 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.errors import Overloaded, Unavailable
 from chatserver.features.social.container import SocialContainer
-from chatserver.features.social.hot import LikeQueue
-from chatserver.features.social.worker.like_counter import run_counters
+from chatserver.features.social.hot import CountQueue
+from chatserver.features.social.worker.counters import run_counters
 from chatserver.telemetry import metrics
 from tests.integration.features.social.support import (
     counter_of,
@@ -54,16 +54,16 @@ async def test_likes_are_counted_many_at_once_and_the_queue_is_emptied(
     await social.like(fans[0], line_of(posts[0]))
     await social.unlike(fans[1], line_of(posts[0]))
     await social.unlike(fans[1], line_of(posts[0]))
-    before = metrics.LIKE_WRITES._value.get()
+    before = metrics.COUNTERS_WRITES._value.get()
 
     assert not await counter_of(container).step()
 
-    assert metrics.LIKE_WRITES._value.get() - before == 2
+    assert metrics.COUNTERS_WRITES._value.get() - before == 2
     assert await rows.likes.get_counts([post.id for post in posts]) == {
         posts[0].id: 19,
         posts[1].id: 20,
     }
-    assert await container.hot.call("XLEN", container.hot.keys.likes(0)) == 0
+    assert await container.hot.call("XLEN", container.hot.keys.counts(0)) == 0
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -83,7 +83,7 @@ async def test_counts_are_edges_once_the_queue_is_drained_whoever_was_killed(
             deaths.append(name)
             raise Killed
 
-    monkeypatch.setattr("chatserver.features.social.worker.like_counter.failpoint", die)
+    monkeypatch.setattr("chatserver.features.social.worker.counters.failpoint", die)
 
     async def like(number: int) -> None:
         mine, done = random.Random(seed * 16 + number), 0
@@ -103,7 +103,7 @@ async def test_counts_are_edges_once_the_queue_is_drained_whoever_was_killed(
     while not likes.done():
         await asyncio.gather(step("w1"), step("w2"))
     await likes
-    while await container.hot.call("XLEN", container.hot.keys.likes(0)):
+    while await container.hot.call("XLEN", container.hot.keys.counts(0)):
         await asyncio.gather(step("w1"), step("w2"))
 
     edges = {post.id: await rows.likes.count_likes(post.id) for post in posts}
@@ -124,8 +124,8 @@ async def test_worker_process_that_is_killed_is_followed_by_one_that_counts_once
     def run(place: str) -> int:
         env = {**os.environ, **variables_of(container), "CHAT_FAILPOINT": f"{place}:kill"}
         more = {
-            "chatserver.features.social.worker.like_counter.LEASE_S": "1",
-            "chatserver.features.social.worker.like_counter.FLUSH_S": "0.2",
+            "chatserver.features.social.worker.counters.LEASE_S": "1",
+            "chatserver.features.social.worker.counters.FLUSH_S": "0.2",
         }
         command = [sys.executable, "-m", "tests.support.cli", "worker", "counters"]
         return subprocess.run(command, env={**env, **more}, timeout=120, check=False).returncode
@@ -151,30 +151,30 @@ async def test_like_that_cannot_be_counted_is_not_kept(
     await make_users(container, ALICE, UserId("bob"))
     post = await rows.post("alice")
     social = container.get(SocialContainer).social
-    queue = LikeQueue(container.hot, 1)
-    await queue.add(post.id, 1)
+    queue = CountQueue(container.hot, 1)
+    await queue.add("likes", post.id, 1)
     with pytest.raises(Overloaded):
         await queue.check_room(post.id)
-    await container.hot.call("DEL", container.hot.keys.likes(0))
+    await container.hot.call("DEL", container.hot.keys.counts(0))
 
     async def away(*_: object) -> None:
         raise Unavailable("redis is away")
 
-    monkeypatch.setattr(LikeQueue, "add", away)
+    monkeypatch.setattr(CountQueue, "add", away)
     with pytest.raises(Unavailable):
         await social.like(UserId("bob"), line_of(post))
     assert await rows.likes.find_liked("bob", [post.id]) == set()
 
 
-@pytest.mark.constants({"chatserver.features.social.worker.like_counter.BATCH_MAX": 2})
+@pytest.mark.constants({"chatserver.features.social.worker.counters.BATCH_MAX": 2})
 async def test_likes_of_a_post_that_is_gone_are_passed_over(redis_url: str, tables: Tables) -> None:
     """What is left of them in the queue does not make the count anew."""
     async with open_container(redis_url, tables.settings) as container:
         rows = social_rows_of(tables)
         kept, gone = await rows.post("alice"), await rows.post("alice")
-        queue = LikeQueue(container.hot, 100)
+        queue = CountQueue(container.hot, 100)
         for post in (gone, kept, gone, kept, kept):
-            await queue.add(post.id, 1)
+            await queue.add("likes", post.id, 1)
         await rows.posts.delete_post("alice", gone.id, 1)
         worker = counter_of(container)
 

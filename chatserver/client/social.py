@@ -1,0 +1,152 @@
+"""Social graph and favorites of the client SDK, over the HTTP API.
+
+Posts and profiles are returned as the API describes them (docs/openapi.json).
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from chatserver.client.http_api import HttpApi
+from chatserver.protocol.frames import PAGE_MAX, Message
+
+Fields = dict[str, Any]
+
+
+class PostsPage(NamedTuple):
+    """Posts, newest first. `next` is the next `cursor`, or None."""
+
+    posts: list[Fields]
+    next: str | None
+
+
+class FavoritePost(NamedTuple):
+    """A saved post. `saved`: when it was saved, in milliseconds since 1970."""
+
+    saved: int
+    post: Fields
+
+
+class FavoriteMessage(NamedTuple):
+    """A saved message. `saved`: when it was saved, in milliseconds since 1970."""
+
+    saved: int
+    message: Message
+
+
+class FavoritePostsPage(NamedTuple):
+    """Saved posts, last saved first. `next` is the next `cursor`, or None."""
+
+    items: list[FavoritePost]
+    next: str | None
+
+
+class FavoriteMessagesPage(NamedTuple):
+    """Saved messages, last saved first. `next` is the next `cursor`, or None."""
+
+    items: list[FavoriteMessage]
+    next: str | None
+
+
+class SocialApi:
+    """Follows, posts, timelines and favorites.
+
+    Raises:
+        NotFound: there is no such user, post or message, or we have no access.
+        Forbidden: one of the two users blocks the other.
+        ClientError: the request is invalid.
+        Unavailable: the API did not answer; the same call may succeed later.
+    """
+
+    def __init__(self, api: HttpApi) -> None:
+        self._api = api
+
+    async def get_profile(self, user: str) -> Fields:
+        """Return a user's public profile with counts."""
+        found: Fields = await self._api.request("GET", f"/v1/users/{quote(user)}")
+        return found
+
+    async def follow(self, user: str) -> None:
+        """Follow a user; their newest and future posts appear in our timeline. Idempotent."""
+        await self._api.request("PUT", f"/v1/me/following/{quote(user)}")
+
+    async def unfollow(self, user: str) -> None:
+        """Unfollow a user. Idempotent."""
+        await self._api.request("DELETE", f"/v1/me/following/{quote(user)}")
+
+    async def create_post(self, content: str, key: str | None = None) -> Fields:
+        """Create a post and return it. A retry with the same `key` creates no second one."""
+        headers = {"Idempotency-Key": key or secrets.token_hex(16)}
+        made: Fields = await self._api.request(
+            "POST", "/v1/me/posts", {"content": content}, headers
+        )
+        return made
+
+    async def list_posts(
+        self, user: str, *, cursor: str | None = None, limit: int = 50
+    ) -> PostsPage:
+        """Return a page of a user's posts."""
+        return PostsPage(*await self._page(f"/v1/users/{quote(user)}/posts", cursor, limit))
+
+    async def read_timeline(
+        self, me: str, *, cursor: str | None = None, limit: int = 50
+    ) -> PostsPage:
+        """Return a page of our timeline; `me` is our user id."""
+        return PostsPage(*await self._page(f"/v1/users/{quote(me)}/timeline", cursor, limit))
+
+    # Favorites
+
+    async def save_post(self, author: str, post: str) -> None:
+        """Save a post for ourselves. Idempotent."""
+        await self._api.request("PUT", _post_path(author, post))
+
+    async def remove_saved_post(self, author: str, post: str) -> None:
+        """Remove a post from our saved posts. Idempotent."""
+        await self._api.request("DELETE", _post_path(author, post))
+
+    async def list_favorite_posts(
+        self, *, cursor: str | None = None, limit: int = 50
+    ) -> FavoritePostsPage:
+        """Return a page of our saved posts."""
+        items, following = await self._page("/v1/me/favorites/posts", cursor, limit)
+        return FavoritePostsPage([FavoritePost(**each) for each in items], following)
+
+    async def save_message(self, chat: str, seq: int) -> None:
+        """Save a message for ourselves. Idempotent."""
+        await self._api.request("PUT", _message_path(chat, seq))
+
+    async def remove_saved_message(self, chat: str, seq: int) -> None:
+        """Remove a message from our saved messages. Idempotent."""
+        await self._api.request("DELETE", _message_path(chat, seq))
+
+    async def list_favorite_messages(
+        self, *, cursor: str | None = None, limit: int = 50
+    ) -> FavoriteMessagesPage:
+        """Return a page of our saved messages that we may still read, in their current version."""
+        items, following = await self._page("/v1/me/favorites/messages", cursor, limit)
+        found = [
+            FavoriteMessage(each["saved"], msgspec.convert(each["message"], Message))
+            for each in items
+        ]
+        return FavoriteMessagesPage(found, following)
+
+    async def _page(
+        self, path: str, cursor: str | None, limit: int
+    ) -> tuple[list[Fields], str | None]:
+        query: dict[str, str | int] = {"limit": min(limit, PAGE_MAX)}
+        if cursor is not None:
+            query["cursor"] = cursor
+        page = await self._api.request("GET", f"{path}?{urlencode(query)}")
+        return page["items"], page["next"]
+
+
+def _post_path(author: str, post: str) -> str:
+    return f"/v1/me/favorites/posts/{quote(author)}/{quote(post)}"
+
+
+def _message_path(chat: str, seq: int) -> str:
+    return f"/v1/me/favorites/messages/{quote(chat)}/{seq}"

@@ -1,0 +1,103 @@
+"""HTTP routes of favorites: posts and messages that users save for themselves."""
+
+from __future__ import annotations
+
+import msgspec
+from litestar import delete, get, put
+from litestar.handlers import HTTPRouteHandler
+
+from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.request_bodies import PathId, PathSeq
+from chatserver.api.security import Actor, user_or_key
+from chatserver.container.storage import StorageContainer
+from chatserver.domain.ids import ChatId, Seq
+from chatserver.features.social.container import SocialContainer
+from chatserver.features.social.model import PostRef, parse_post_id
+from chatserver.features.social.routes import (
+    READ,
+    WRITE,
+    PathPost,
+    PostInfo,
+    Start,
+    build_post_info,
+)
+from chatserver.features.social.warm.favorites import MessageRef
+from chatserver.protocol import frames
+
+READ_MESSAGES = user_or_key("chats:read")
+
+
+class FavoritePost(msgspec.Struct, frozen=True):
+    """A saved post. `saved`: when the caller saved it, in milliseconds since 1970."""
+
+    saved: int
+    post: PostInfo
+
+
+class FavoriteMessage(msgspec.Struct, frozen=True):
+    """A saved message. `saved`: when the caller saved it, in milliseconds since 1970."""
+
+    saved: int
+    message: frames.Message
+
+
+def favorite_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    """Return the routes of favorites."""
+    return [*_posts(container), *_messages(container)]
+
+
+def _posts(container: StorageContainer) -> list[HTTPRouteHandler]:
+    favorites = container.get(SocialContainer).favorites
+
+    @get("/v1/me/favorites/posts", opt={"rule": READ})
+    async def list_favorite_posts(
+        actor: Actor, limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[FavoritePost]:
+        """List the posts that the caller saved, last saved first, without deleted posts."""
+        place = f"favorite posts of {actor}"
+        start = container.cursors.open(place, cursor, Start)
+        found = await favorites.list_posts(actor, start, limit)
+        following = None if found.next is None else container.cursors.seal(place, dict(found.next))
+        items = [FavoritePost(each.saved_ms, build_post_info(each.view)) for each in found.items]
+        return Page(items, following)
+
+    @put("/v1/me/favorites/posts/{user:str}/{post:str}", status_code=204, opt={"rule": WRITE})
+    async def save_post(user: PathId, post: PathPost, actor: Actor) -> None:
+        """Save a post for oneself; nobody else sees it."""
+        await favorites.save_post(actor, PostRef(parse_post_id(post), user))
+
+    @delete("/v1/me/favorites/posts/{user:str}/{post:str}", status_code=204, opt={"rule": WRITE})
+    async def remove_saved_post(user: PathId, post: PathPost, actor: Actor) -> None:
+        """Remove a post from the caller's saved posts."""
+        await favorites.remove(actor, PostRef(parse_post_id(post), user))
+
+    return [list_favorite_posts, save_post, remove_saved_post]
+
+
+def _messages(container: StorageContainer) -> list[HTTPRouteHandler]:
+    favorites = container.get(SocialContainer).favorites
+
+    @get("/v1/me/favorites/messages", opt={"rule": READ_MESSAGES})
+    async def list_favorite_messages(
+        actor: Actor, limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[FavoriteMessage]:
+        """List the messages that the caller saved and may still read, last saved first."""
+        place = f"favorite messages of {actor}"
+        start = container.cursors.open(place, cursor, Start)
+        found = await favorites.list_messages(actor, start, limit)
+        following = None if found.next is None else container.cursors.seal(place, dict(found.next))
+        return Page(
+            [FavoriteMessage(each.saved_ms, each.message) for each in found.items], following
+        )
+
+    @put("/v1/me/favorites/messages/{chat:str}/{seq:int}", status_code=204, opt={"rule": WRITE})
+    async def save_message(chat: PathId, seq: PathSeq, actor: Actor) -> None:
+        """Save a message for oneself; nobody else sees it."""
+        await favorites.save_message(actor, MessageRef(ChatId(chat), Seq(seq)))
+
+    @delete("/v1/me/favorites/messages/{chat:str}/{seq:int}", status_code=204, opt={"rule": WRITE})
+    async def remove_saved_message(chat: PathId, seq: PathSeq, actor: Actor) -> None:
+        """Remove a message from the caller's saved messages."""
+        await favorites.remove(actor, MessageRef(ChatId(chat), Seq(seq)))
+
+    return [list_favorite_messages, save_message, remove_saved_message]

@@ -1,0 +1,85 @@
+"""Backfill of a timeline after a follow, and the range of posts that are merged on read.
+
+A new follow adds entries for the author's newest `BACKFILL_POSTS_MAX` posts to the follower's
+timeline. Posts that are merged on read need no entries: all followers see them already.
+
+The merged posts of an author begin with the first one that was not fanned out. Older posts are not
+merged, so none of them appears later in a timeline that lacked it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chatserver.config import Timeline as Settings
+from chatserver.domain.clock import Clock
+from chatserver.features.social.model import PostId, PostRef, first_post_id, get_created_ms
+from chatserver.features.social.warm.fanouts import Fanouts
+from chatserver.features.social.warm.posts import SocialPosts
+from chatserver.features.social.warm.timelines import SocialTimelines
+
+BACKFILL_POSTS_MAX: Final = 20
+MERGED_KNOWN_S: Final = 5.0
+DAY_S: Final = 86_400
+
+
+class MergedAuthors:
+    """The authors whose posts are merged on read, cached for `MERGED_KNOWN_S`."""
+
+    def __init__(self, fanouts: Fanouts, settings: Settings, clock: Clock) -> None:
+        self._fanouts = fanouts
+        self._days = settings.days
+        self._clock = clock
+        self._read_at = float("-inf")
+        self._authors: dict[str, PostId] = {}
+
+    async def get_authors(self) -> dict[str, PostId]:
+        """Return the first merged post of each author with merged posts in timelines."""
+        if self._clock.monotonic() >= self._read_at + MERGED_KNOWN_S:
+            self._authors = await self._fanouts.list_merged(self.get_oldest())
+            self._read_at = self._clock.monotonic()
+        return self._authors
+
+    def get_oldest(self) -> PostId:
+        """Return a lower bound for the ids of posts that timelines contain."""
+        return first_post_id(self._clock.time() - self._days * DAY_S)
+
+
+class Backfill:
+    """Adds an author's newest posts to the timeline of a new follower."""
+
+    def __init__(
+        self,
+        *,
+        lines: SocialTimelines,
+        posts: SocialPosts,
+        merged: MergedAuthors,
+        settings: Settings,
+    ) -> None:
+        self._lines = lines
+        self._posts = posts
+        self._merged = merged
+        self._days = settings.days
+
+    async def run(self, user: str, author: str) -> None:
+        """Add the newest posts of `author` to the timeline of `user`.
+
+        Run it after the follow is stored: the posts of that moment are backfilled, all later ones
+        are fanned out.
+
+        Guarantees:
+            Idempotent. Cost: one Query, and a write unit for each post.
+
+        Raises:
+            Unavailable: some entries may be missing.
+        """
+        merged = await self._merged.get_authors()
+        oldest = self._merged.get_oldest()
+        newest = await self._posts.list_newest(author, oldest, BACKFILL_POSTS_MAX)
+        first_merged = merged.get(author)
+        lines = [
+            (PostRef(post, author), get_created_ms(post) // 1000 + self._days * DAY_S)
+            for post in newest
+            if first_merged is None or post < first_merged
+        ]
+        await self._lines.put_user_entries(user, lines)

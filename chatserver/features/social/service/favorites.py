@@ -1,0 +1,159 @@
+"""Favorites: posts and messages that users save for themselves.
+
+A favorite refers to a post or message and grants no access. The list shows the current content of
+those that the user may read at that moment. Favorites of deleted posts and messages are removed
+when they are listed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+from typing import Final
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import UserId
+from chatserver.errors import NotFound
+from chatserver.features.social.model import PostIds, PostRef
+from chatserver.features.social.service.social import PostView, Social
+from chatserver.features.social.warm.favorites import Favorite, MessageRef, SocialFavorites
+from chatserver.features.social.warm.posts import SocialPosts
+from chatserver.protocol import codec
+from chatserver.protocol.entry_rules import is_message
+from chatserver.protocol.frames import Message
+from chatserver.service.history.message_context import MessageContext, Reference
+from chatserver.service.moderation.block_policy import BlockPolicy
+from chatserver.warm.dynamo.paging import Page, Token
+
+NO_MESSAGE: Final = "message: the chat has no such message"
+READS_IN_FLIGHT_MAX: Final = 8  # messages read at once for a page
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SavedPost:
+    """A saved post. `saved_ms`: when it was saved (ms since 1970)."""
+
+    saved_ms: int
+    view: PostView
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SavedMessage:
+    """A saved message in its current version. `saved_ms`: when it was saved (ms since 1970)."""
+
+    saved_ms: int
+    message: Message
+
+
+class Favorites:
+    """Use cases of favorites."""
+
+    def __init__(
+        self,
+        *,
+        rows: SocialFavorites,
+        posts: SocialPosts,
+        social: Social,
+        messages: MessageContext,
+        block_policy: BlockPolicy,
+        clock: Clock,
+    ) -> None:
+        self._rows = rows
+        self._posts = posts
+        self._social = social
+        self._messages = messages
+        self._block_policy = block_policy
+        self._places = PostIds(clock)
+
+    async def save_post(self, user: UserId, ref: PostRef) -> None:
+        """Save a post. Idempotent.
+
+        Raises:
+            NotFound: there is no such post.
+            Forbidden: one of the two users blocks the other.
+            TooLarge: the user has the maximum number of saved posts.
+        """
+        await self._social.get_post(user, UserId(ref.author), ref.post)
+        await self._rows.save(user, ref, self._places.next())
+
+    async def save_message(self, user: UserId, ref: MessageRef) -> None:
+        """Save a message. Idempotent.
+
+        Raises:
+            NotFound: there is no such message, or the user may not read it.
+            TooLarge: the user has the maximum number of saved messages.
+        """
+        message = await self._get_message(user, ref)
+        if not is_message(message) or message.deleted:
+            raise NotFound(NO_MESSAGE)
+        await self._rows.save(user, ref, self._places.next())
+
+    async def remove(self, user: UserId, ref: PostRef | MessageRef) -> None:
+        """Remove a favorite. Idempotent."""
+        await self._rows.remove(user, ref)
+
+    async def list_posts(self, user: UserId, start: Token | None, limit: int) -> Page[SavedPost]:
+        """Return a page of saved posts, last saved first.
+
+        Guarantees:
+            Deleted posts, and posts of users who block the user or are blocked by the user, are
+            omitted.
+            Cost: a Query and six BatchGetItem.
+        """
+
+        async def load(favorites: Sequence[Favorite]) -> Sequence[SavedPost | None]:
+            refs = [each.ref for each in favorites if isinstance(each.ref, PostRef)]
+            authors = sorted({UserId(ref.author) for ref in refs} - {user})
+            posts, blocked = await asyncio.gather(
+                self._posts.find_posts(refs), self._block_policy.find_blocked(user, authors)
+            )
+            await self._rows.remove_many(user, [ref for ref in refs if ref not in posts])
+            shown = [posts[ref] for ref in refs if ref in posts and ref.author not in blocked]
+            views = await self._social.see(user, shown)
+            found = {PostRef(view.post.id, view.post.author): view for view in views}
+            return [
+                SavedPost(each.saved_ms, found[each.ref])
+                if isinstance(each.ref, PostRef) and each.ref in found
+                else None
+                for each in favorites
+            ]
+
+        return await self._rows.list_page(user, "post", start, limit, load)
+
+    async def list_messages(
+        self, user: UserId, start: Token | None, limit: int
+    ) -> Page[SavedMessage]:
+        """Return a page of saved messages, last saved first.
+
+        Guarantees:
+            As history: only messages that the user may read now (promise P7), in their current
+            version. Messages that are deleted, expired or hidden are omitted.
+            Cost: a Query, and a history page of one for each message.
+
+        Raises:
+            Unavailable: a store that has one of the messages does not respond.
+        """
+        slots = asyncio.Semaphore(READS_IN_FLIGHT_MAX)
+
+        async def read(favorite: Favorite) -> SavedMessage | None:
+            if not isinstance(favorite.ref, MessageRef):
+                return None
+            try:
+                async with slots:
+                    message = await self._get_message(user, favorite.ref)
+            except NotFound:
+                return None  # the user may become a member again
+            if message.deleted:
+                await self._rows.remove(user, favorite.ref)
+                return None
+            return SavedMessage(favorite.saved_ms, message)
+
+        async def load(favorites: Sequence[Favorite]) -> Sequence[SavedMessage | None]:
+            return await asyncio.gather(*map(read, favorites))
+
+        return await self._rows.list_page(user, "message", start, limit, load)
+
+    async def _get_message(self, user: UserId, ref: MessageRef) -> Message:
+        found = await self._messages.get_message(user, Reference(ref.chat, ref.seq))
+        return codec.decode_message(found)

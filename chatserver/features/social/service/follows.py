@@ -1,0 +1,143 @@
+"""Follow use cases.
+
+::
+
+    follow ─► room in the queue? ─► both edges, unless one blocks the other ─► queue ─► `counters`
+                                                     └─► newest posts ─► timeline of the follower
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection
+from typing import Final
+
+import structlog
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import UserId
+from chatserver.errors import ChatError, Conflict
+from chatserver.features.social.hot import CountQueue
+from chatserver.features.social.model import FOLLOWING_MAX, Change, check_other
+from chatserver.features.social.service.backfill import Backfill
+from chatserver.features.social.warm.graph import SocialGraph
+from chatserver.features.social.warm.profiles import SocialProfiles
+
+log = structlog.get_logger()
+
+RETRY_S: Final = 600.0  # a repeated follow of a younger edge repeats the backfill
+
+
+class Follows:
+    """Follows and unfollows."""
+
+    def __init__(
+        self,
+        *,
+        graph: SocialGraph,
+        profiles: SocialProfiles,
+        queue: CountQueue,
+        backfill: Backfill,
+        clock: Clock,
+    ) -> None:
+        self._graph = graph
+        self._profiles = profiles
+        self._queue = queue
+        self._backfill = backfill
+        self._clock = clock
+
+    async def follow(self, user: UserId, other: UserId) -> None:
+        """Follow a user, and add their newest posts to the follower's timeline.
+
+        Guarantees:
+            Idempotent. Both edges are written, or none. The counts are updated within `FLUSH_S`. If
+            the follow cannot be queued because Redis is down, it is rolled back. A crash before
+            that leaves the counts off by one until the next audit.
+
+        Raises:
+            BadRequest: both are the same user.
+            NotFound: there is no such user.
+            Forbidden: one of the two blocks the other.
+            Conflict: the user follows the maximum number of users.
+            Overloaded: the queue of uncounted changes is full.
+            Unavailable: the follow may or may not have been written.
+        """
+        check_other(user, other)
+        mine, theirs, counts = await self._profiles.find_follow(user, other)
+        if theirs is None:
+            await self._profiles.make_info(other)
+        if mine is None:
+            await self._profiles.make_info(user)
+        if counts.following >= FOLLOWING_MAX:
+            if await self._graph.find_edge(user, other) is not None:
+                return
+            raise Conflict(f"following: at most {FOLLOWING_MAX:,} users are allowed")
+        await self._queue.check_room(user, other)
+        if await self._graph.follow(user, other, self._now_ms()):
+            await self._count_follow(user, other)
+        elif not await self._is_new(user, other):
+            return
+        await self._backfill.run(user, other)
+
+    async def unfollow(self, user: UserId, other: UserId) -> bool:
+        """Unfollow a user; False if there was no edge. Guarantees as `follow`.
+
+        The other user's posts disappear from the user's timeline.
+
+        Raises:
+            BadRequest: both are the same user.
+            Overloaded: the queue of uncounted changes is full.
+            Unavailable: the follow may or may not have been removed.
+        """
+        check_other(user, other)
+        await self._queue.check_room(user, other)
+        if not await self._graph.unfollow(user, other):
+            return False
+        try:
+            await self._count(user, other, -1)
+        except ChatError:
+            await self._graph.follow(user, other, self._now_ms())
+            raise
+        return True
+
+    async def part(self, user: str, other: str) -> None:
+        """Remove the edges between two users, in both directions. Idempotent.
+
+        Called after a block is stored, which is why nothing is rolled back. If Redis is down, the
+        counts are off by one until the next audit.
+        """
+        for one, two in ((user, other), (other, user)):
+            if await self._graph.unfollow(one, two):
+                try:
+                    await self._count(one, two, -1)
+                except ChatError as exc:
+                    log.warning("social.count_failed", user=one, other=two, error=exc.message)
+
+    async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
+        """Return those of `others` who follow `user`. Consistent; one call for up to 100."""
+        return await self._graph.find_followers(user, others)
+
+    async def _count_follow(self, user: UserId, other: UserId) -> None:
+        try:
+            await self._count(user, other, 1)
+        except ChatError:
+            await self._graph.unfollow(user, other)
+            raise
+
+    async def _count(self, user: str, other: str, change: Change) -> None:
+        """Queue a change for both users, or for none if the second call is refused."""
+        await self._queue.add("followers", other, change)
+        try:
+            await self._queue.add("following", user, change)
+        except ChatError:
+            with contextlib.suppress(ChatError):
+                await self._queue.add("followers", other, -1 if change == 1 else 1)
+            raise
+
+    async def _is_new(self, user: UserId, other: UserId) -> bool:
+        """Return whether the edge is so new that its backfill may have failed."""
+        edge = await self._graph.find_edge(user, other)
+        return edge is not None and self._now_ms() - edge.since_ms < RETRY_S * 1000
+
+    def _now_ms(self) -> int:
+        return int(self._clock.time() * 1000)

@@ -1,0 +1,116 @@
+"""Batched counts in table `social`; see `chatserver.features.social.warm.rows`.
+
+Counts of likes, followers and followed users are not written with their edges. Otherwise all likes
+of a post, or all follows of a user, would write one item, and DynamoDB cancels transactions that
+overlap. The changes go into a queue (`chatserver.features.social.hot`), and `worker/counters.py`
+adds many at once.
+
+`batch` of an item is the newest queue entry included in its counts. An update is conditional on
+`batch` being older than all entries that it adds. If a worker crashes after the write and another
+one repeats it, the entries count once. Entries have a fixed width and therefore sort as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from chatserver.config import Warm
+from chatserver.features.social.warm import rows as social
+from chatserver.features.social.warm.rows import SocialTable
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.schema.tables import SocialField as Field
+
+
+class CountResult(NamedTuple):
+    """Result of an update: counted, already counted at least partly (`upto`), or no such item."""
+
+    outcome: Literal["counted", "known", "gone"]
+    upto: str = ""
+
+
+async def add_changes(
+    table: SocialTable, key: Item, changes: Mapping[str, int], first: str, last: str
+) -> CountResult:
+    """Add the net changes of the queue entries `first` to `last` to an item's counts, by attribute.
+
+    Guarantees:
+        Idempotent: entries that are already counted are not added.
+        Cost: one write of one item.
+    """
+    condition = "attribute_exists(#pk) AND (attribute_not_exists(#batch) OR #batch < :first)"
+    update = _update(table, key, changes, last)
+    update["ConditionExpression"] = condition
+    update["ExpressionAttributeNames"] |= {"#pk": Field.PK}
+    update["ExpressionAttributeValues"] |= {":first": {"S": first}}
+    try:
+        await table.client.call("update_item", update)
+    except ConditionFailed as exc:
+        stored = exc.stored[0]
+        return CountResult("gone") if stored is None else CountResult("known", batch_of(stored))
+    return CountResult("counted")
+
+
+def batch_of(item: Item) -> str:
+    """Return the newest queue entry in an item's counts; empty if there is none."""
+    return str(item.get(Field.BATCH, {"S": ""})["S"])
+
+
+class SocialCounts:
+    """Writes the numbers of followers and followed users."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._table = SocialTable(client, settings)
+
+    async def add_follows(
+        self, user: str, *, followers: int, following: int, first: str, last: str
+    ) -> CountResult:
+        """Add the net changes of the queue entries `first` to `last` to a user's counts.
+
+        Guarantees:
+            Idempotent, as `add_changes`.
+            An erased user gets no counts: the item is created only if the user has a profile, and
+            an erasure deletes the profile before the counts.
+            Cost: one write of one item; the first time a transaction.
+        """
+        key = social.row_key(social.user_key(user), social.COUNT)
+        changes = {Field.FOLLOWERS: followers, Field.FOLLOWING: following}
+        while True:
+            result = await add_changes(self._table, key, changes, first, last)
+            if result.outcome != "gone":
+                return result
+            try:
+                await self._create(user, key, changes, last)
+            except ConditionFailed as exc:
+                if exc.stored[1] is None:
+                    return result  # the user was erased
+                continue  # another process has created the item
+            return CountResult("counted")
+
+    async def _create(self, user: str, key: Item, changes: Mapping[str, int], last: str) -> None:
+        profile = {
+            "TableName": self._table.name,
+            "Key": social.row_key(social.user_key(user), social.INFO),
+            "ConditionExpression": "attribute_exists(#pk)",
+            "ExpressionAttributeNames": {"#pk": Field.PK},
+        }
+        update = _update(self._table, key, changes, last)
+        update["ConditionExpression"] = "attribute_not_exists(#pk)"
+        update["ExpressionAttributeNames"] |= {"#pk": Field.PK}
+        await self._table.transact([{"ConditionCheck": profile}, {"Update": update}])
+
+
+def _update(table: SocialTable, key: Item, changes: Mapping[str, int], last: str) -> dict[str, Any]:
+    names = {f"#count{number}": name for number, name in enumerate(changes)}
+    values: Item = {
+        f":change{number}": {"N": str(change)} for number, change in enumerate(changes.values())
+    }
+    adds = ", ".join(f"#count{number} :change{number}" for number in range(len(changes)))
+    return {
+        "TableName": table.name,
+        "Key": key,
+        "UpdateExpression": f"ADD {adds} SET #batch = :last",
+        "ExpressionAttributeNames": names | {"#batch": Field.BATCH},
+        "ExpressionAttributeValues": values | {":last": {"S": last}},
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }

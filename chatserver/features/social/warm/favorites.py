@@ -1,0 +1,176 @@
+"""Favorites in table `social`; see `chatserver.features.social.warm.rows`.
+
+A favorite is two rows in the user's own partition, written and deleted in one transaction. The
+first one sorts by the time of saving and refers to the post or message. The second one finds the
+first one by this reference, so that a favorite is saved once. Contents are not copied.
+
+The number of favorites is counted with each save, which costs a read unit for about 40 of them.
+Concurrent saves of one user may exceed the maximum slightly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+from chatserver.config import Warm
+from chatserver.domain.ids import ChatId, Seq
+from chatserver.errors import CorruptData, TooLarge
+from chatserver.features.social.model import FAVORITES_MAX, PostId, PostRef, get_created_ms
+from chatserver.features.social.warm import rows as social
+from chatserver.features.social.warm.rows import SocialTable
+from chatserver.warm.dynamo.batches import get_items
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.schema.tables import SOCIAL
+from chatserver.warm.schema.tables import SocialField as Field
+
+T = TypeVar("T")
+Kind = Literal["post", "message"]
+REMOVED_PAGE: Final = 100
+REMOVALS_IN_FLIGHT_MAX: Final = 8
+
+
+class MessageRef(NamedTuple):
+    """A message by its chat and seq."""
+
+    chat: ChatId
+    seq: Seq
+
+
+class Favorite(NamedTuple):
+    """A saved post or message, and the time at which it was saved (ms)."""
+
+    ref: PostRef | MessageRef
+    saved_ms: int
+
+
+Load = Callable[[Sequence[Favorite]], Awaitable[Sequence[T | None]]]
+
+
+class SocialFavorites:
+    """Reads and writes favorites."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._table = SocialTable(client, settings)
+
+    async def save(self, user: str, ref: PostRef | MessageRef, place: PostId) -> bool:
+        """Add a favorite; False if it exists already. `place` is a new id, which sorts by time.
+
+        Guarantees:
+            Atomic; a retry changes nothing.
+            Cost: a transaction of two items that no other user writes, and a count.
+
+        Raises:
+            TooLarge: the user has the maximum number of favorites.
+        """
+        partition, sort = social.favorites_key(user), _encode_ref(ref)
+        if await self._table.find(partition, sort) is not None:
+            return False
+        prefix = _prefix_of("post") if isinstance(ref, PostRef) else _prefix_of("message")
+        if await self._table.count_rows(partition, prefix) >= FAVORITES_MAX:
+            raise TooLarge(f"favorites: at most {FAVORITES_MAX:,} are allowed; remove some")
+        entry = social.row_key(partition, prefix + place) | {Field.REF: {"S": sort}}
+        link = social.row_key(partition, sort) | {Field.PLACE: {"S": prefix + place}}
+        try:
+            await self._table.transact([self._table.put(link), self._table.put(entry)])
+        except ConditionFailed:
+            return False
+        return True
+
+    async def remove(self, user: str, ref: PostRef | MessageRef) -> bool:
+        """Remove a favorite; False if there was none. Atomic; a retry changes nothing."""
+        partition, sort = social.favorites_key(user), _encode_ref(ref)
+        link = await self._table.find(partition, sort)
+        if link is None:
+            return False
+        keys = (sort, link[Field.PLACE]["S"])
+        actions = [self._table.delete(social.row_key(partition, each)) for each in keys]
+        try:
+            await self._table.transact(actions)
+        except ConditionFailed:
+            return False
+        return True
+
+    async def find_saved(self, user: str, refs: Collection[PostRef]) -> set[PostRef]:
+        """Return those of `refs` that are favorites. Consistent; one call for up to 100."""
+        partition = social.favorites_key(user)
+        keys = [social.row_key(partition, sort) for sort in sorted(set(map(_encode_ref, refs)))]
+        items = await get_items(self._table.client, self._table.name, keys)
+        found = {item[Field.SK]["S"] for item in items}
+        return {ref for ref in refs if _encode_ref(ref) in found}
+
+    async def list_page(
+        self, user: str, kind: Kind, start: Token | None, limit: int, load: Load[T]
+    ) -> Page[T]:
+        """Return a page of favorites of one kind as loaded by `load`, last saved first.
+
+        Favorites for which `load` returns None are omitted. Guarantees as `read_page`.
+        """
+        span = Span(SOCIAL, social.favorites_key(user), prefix=_prefix_of(kind))
+        query = {**span.query(self._table.settings), "ScanIndexForward": False}
+        query["ConsistentRead"] = True
+
+        async def load_rows(rows: list[Item]) -> Sequence[T | None]:
+            return await load([_decode(row) for row in rows])
+
+        client = self._table.client
+        return await read_page(client, span, query, load_rows, limit=limit, start=start)
+
+    async def iter_all(self, user: str) -> AsyncIterator[list[Favorite]]:
+        """Yield all favorites, page by page. Consistent."""
+        for kind in ("post", "message"):
+            span = Span(SOCIAL, social.favorites_key(user), prefix=_prefix_of(kind))
+            request: dict[str, Any] = {**span.query(self._table.settings), "ConsistentRead": True}
+            request["Limit"] = REMOVED_PAGE
+            while True:
+                answer = await self._table.client.call("query", request)
+                if answer["Items"]:
+                    yield [_decode(row) for row in answer["Items"]]
+                if (last := answer.get("LastEvaluatedKey")) is None:
+                    break
+                request["ExclusiveStartKey"] = last
+
+    async def remove_all(self, user: str) -> int:
+        """Remove a user's favorites; return how many there were. Idempotent."""
+        removed = 0
+        async for page in self.iter_all(user):
+            await self.remove_many(user, [favorite.ref for favorite in page])
+            removed += len(page)
+        return removed
+
+    async def remove_many(self, user: str, refs: Sequence[PostRef | MessageRef]) -> None:
+        """Remove several favorites. Idempotent."""
+        slots = asyncio.Semaphore(REMOVALS_IN_FLIGHT_MAX)
+
+        async def remove(ref: PostRef | MessageRef) -> None:
+            async with slots:
+                await self.remove(user, ref)
+
+        await asyncio.gather(*map(remove, refs))
+
+
+def parse_ref(text: str) -> PostRef | MessageRef:
+    """Parse a reference to a post or message. Raises CorruptData."""
+    match text.split("#"):
+        case ["post", post, author]:
+            return PostRef(PostId(post), author)
+        case ["message", chat, seq] if seq.isdecimal():
+            return MessageRef(ChatId(chat), Seq(int(seq)))
+    raise CorruptData(f"table social: {text} is not a reference of a favorite")
+
+
+def _encode_ref(ref: PostRef | MessageRef) -> str:
+    if isinstance(ref, PostRef):
+        return f"post#{ref.post}#{ref.author}"
+    return f"message#{ref.chat}#{ref.seq:020d}"
+
+
+def _prefix_of(kind: str) -> str:
+    return f"{kind}s#"
+
+
+def _decode(item: Item) -> Favorite:
+    place = PostId(item[Field.SK]["S"].rpartition("#")[2])
+    return Favorite(parse_ref(item[Field.REF]["S"]), get_created_ms(place))

@@ -1,0 +1,131 @@
+"""Favorites over HTTP and by the SDK: save, list and remove posts and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from chatserver.client import ChatClient
+from chatserver.dev.servers import Server
+from tests.integration.api.support import Caller, problem_of, send
+from tests.support.rawchat import RawChat
+from tests.support.stack import Stack
+
+pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
+NewName = Callable[[str], str]
+MESSAGES, POSTS = "/v1/me/favorites/messages", "/v1/me/favorites/posts"
+
+
+async def ask(client: httpx.AsyncClient, method: str, path: str, body: Any = None) -> Any:
+    """Make a request that succeeds."""
+    answer = await client.request(method, path, json=body)
+    assert answer.is_success, (method, path, answer.text)
+    return answer.json() if answer.content else None
+
+
+async def read_all(client: httpx.AsyncClient, path: str) -> list[Any]:
+    """Return a list read in pages of two, each full but the last."""
+    found: list[Any] = []
+    cursor = ""
+    while True:
+        page = await ask(client, "GET", f"{path}?limit=2{cursor}")
+        found += page["items"]
+        if page["next"] is None:
+            return found
+        assert len(page["items"]) == 2
+        cursor = f"&cursor={page['next']}"
+
+
+async def test_saved_posts_are_listed_for_oneself_last_saved_first(
+    caller: Caller, new_name: NewName
+) -> None:
+    """Saving is idempotent; deleted posts and posts of blocked users are not listed."""
+    alice, bob, carol = map(new_name, ("alice", "bob", "carol"))
+    hers, his, third = caller(alice), caller(bob), caller(carol)
+    made = [
+        (who, (await ask(client, "POST", "/v1/me/posts", {"content": f"post {number}"}))["id"])
+        for number, (who, client) in enumerate(((alice, hers), (carol, third)) * 2)
+    ]
+    for author, post in [*made[::-1], made[3]]:
+        await ask(his, "PUT", f"{POSTS}/{author}/{post}")
+
+    found = await read_all(his, POSTS)
+    again = await ask(his, "GET", f"/v1/users/{alice}/posts/{made[0][1]}")
+    of_alice = await ask(hers, "GET", f"/v1/users/{alice}/posts/{made[0][1]}")
+
+    assert [each["post"]["content"] for each in found] == [f"post {n}" for n in range(4)]
+    assert found[0]["saved"] >= found[3]["saved"] >= found[3]["post"]["created"]
+    assert found[0]["post"] == again
+    assert (again["favorite"], of_alice["favorite"]) == (True, False)
+    assert await read_all(hers, POSTS) == []
+    await ask(hers, "DELETE", f"/v1/me/posts/{made[0][1]}")
+    await ask(third, "PUT", f"/v1/me/blocks/{bob}")
+    assert [each["post"]["content"] for each in await read_all(his, POSTS)] == ["post 2"]
+    await ask(third, "DELETE", f"/v1/me/blocks/{bob}")
+    await ask(his, "DELETE", f"{POSTS}/{alice}/{made[2][1]}")
+    await ask(his, "DELETE", f"{POSTS}/{alice}/{made[2][1]}")
+    left = [each["post"]["content"] for each in await read_all(his, POSTS)]
+    assert left == ["post 1", "post 3"]
+    gone = await his.put(f"{POSTS}/{alice}/{made[0][1]}")
+    assert problem_of(gone) == (404, "not_found")
+
+
+async def test_saved_messages_are_listed_while_the_user_may_read_them(
+    caller: Caller, alice: RawChat, bob: RawChat
+) -> None:
+    """Edits show; deleted and hidden messages, and those of a chat that the user left, do not."""
+    hers, his = caller(alice.user), caller(bob.user)
+    group = await alice.ask("create_chat", members=[bob.user], name="Trip", ref="g")
+    chat = group["chat"]["chat"]
+    seqs = [(await send(hers, chat, f"m{number}")).json()["seq"] for number in range(5)]
+    for seq in seqs:
+        await ask(his, "PUT", f"{MESSAGES}/{chat}/{seq}")
+    path = f"/v1/chats/{chat}/messages"
+
+    first = await read_all(his, MESSAGES)
+    await ask(hers, "PATCH", f"{path}/{seqs[1]}", {"body": "edited"})
+    await ask(hers, "DELETE", f"{path}/{seqs[2]}")
+    await ask(his, "DELETE", f"{path}/{seqs[3]}?for=me")
+    await ask(his, "DELETE", f"{MESSAGES}/{chat}/{seqs[4]}")
+    second = await read_all(his, MESSAGES)
+
+    assert [each["message"]["body"] for each in first] == ["m4", "m3", "m2", "m1", "m0"]
+    assert [each["message"]["body"] for each in second] == ["edited", "m0"]
+    assert (second[1]["message"]["chat"], second[1]["message"]["seq"]) == (chat, seqs[0])
+    assert problem_of(await his.put(f"{MESSAGES}/{chat}/{seqs[2]}")) == (404, "not_found")
+    assert problem_of(await his.put(f"{MESSAGES}/{chat}/{seqs[4] + 99}")) == (404, "not_found")
+    await bob.ask("leave", chat=chat, ref="l")
+    assert await read_all(his, MESSAGES) == []
+    assert problem_of(await his.put(f"{MESSAGES}/{chat}/{seqs[0]}")) == (404, "not_found")
+
+
+async def test_sdk_follows_posts_and_saves(
+    stack: Stack, api: Server, alice: RawChat, bob: RawChat, pair: str, caller: Caller
+) -> None:
+    """The same by the client SDK."""
+    placed = (await send(caller(alice.user), pair, "hello")).json()
+    async with ChatClient(
+        f"ws://127.0.0.1:{stack.port}/", stack.token(bob.user), device="sdk", api_url=api.endpoint
+    ) as client:
+        social = client.social
+        await social.follow(alice.user)
+        post = await social.create_post("my post")
+        await social.save_post(bob.user, post["id"])
+        await social.save_message(pair, placed["seq"])
+        posts = await social.list_favorite_posts(limit=1)
+        messages = await social.list_favorite_messages()
+        profile = await social.get_profile(alice.user)
+        mine = await social.list_posts(bob.user)
+
+        assert [each.post["content"] for each in posts.items] == ["my post"]
+        assert posts.next is None
+        assert [each.message.body for each in messages.items] == ["hello"]
+        assert profile["followed"] and mine.posts[0]["favorite"]
+        await social.remove_saved_post(bob.user, post["id"])
+        await social.remove_saved_message(pair, placed["seq"])
+        await social.unfollow(alice.user)
+        assert (await social.list_favorite_posts()).items == []
+        assert (await social.list_favorite_messages()).items == []
+        assert (await social.read_timeline(bob.user)).next is None
