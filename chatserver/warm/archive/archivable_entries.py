@@ -41,10 +41,11 @@ RUN_BYTES_MAX = 16_777_216  # bytes of S3 bodies loaded at once
 
 
 class ArchivableRun(NamedTuple):
-    """Entries in rising seq, and the `ttl` of each existing item by seq (None: no `ttl`)."""
+    """Entries in rising seq, and by seq of their items: `ttl` (None: no `ttl`), and receivers."""
 
     entries: list[Message]
     ttls: dict[int, int | None]
+    receivers: dict[int, str]  # direct messages only
 
 
 class CheckedItem(NamedTuple):
@@ -152,7 +153,12 @@ class ArchivableMessages:
         while len(run) < limit and (found := held.get(after_seq + 1 + len(run))) is not None:
             run.append(found)
         ttls = {int(item[Field.SEQ]["N"]): find_ttl(item) for item in items}
-        return ArchivableRun(run, ttls)
+        receivers = {
+            int(item[Field.SEQ]["N"]): item[Field.RECEIVER]["S"]
+            for item in items
+            if Field.RECEIVER in item
+        }
+        return ArchivableRun(run, ttls, receivers)
 
     async def find_oldest(self, chat: str) -> Message | None:
         """Return the oldest entry that has an item."""
