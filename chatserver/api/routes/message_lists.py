@@ -62,15 +62,17 @@ ReadUser = Callable[[TimeRange, int, Token | None], Awaitable[UserMessages]]
 
 
 class UserMessagesPage(msgspec.Struct, frozen=True):
-    """One page of a user's messages in all chats. `next` is the cursor of the next page.
-
-    `archived_before`: the list may lack messages with a `ts` before this one, because some of them
-    are in the archive; lists of one chat have them. Null: no message of the list is archived.
-    """
+    """One page of a user's messages in all chats. `next` is the cursor of the next page."""
 
     items: list[frames.Message]
     next: str | None = None
-    archived_before: int | None = None
+    archived_before: Annotated[
+        int | None,
+        msgspec.Meta(
+            description="messages with an earlier `ts` may be missing, because some of them are in "
+            "the archive; the lists of one chat have them. Null: no message of the list is archived"
+        ),
+    ] = None
 
 
 class MessageContextPage(msgspec.Struct, frozen=True):
@@ -245,7 +247,10 @@ def _own(container: StorageContainer) -> list[HTTPRouteHandler]:
         limit: Limit = 50,
         cursor: Cursor = None,
     ) -> UserMessagesPage:
-        """List the messages that the user sent, in all chats that they may still read."""
+        """List the messages that the user sent, in all chats that they may still read.
+
+        Archived messages are left out: see `archived_before`.
+        """
         return await _list_of_user(
             container,
             f"sent by {actor}",
@@ -264,7 +269,10 @@ def _own(container: StorageContainer) -> list[HTTPRouteHandler]:
         limit: Limit = 50,
         cursor: Cursor = None,
     ) -> UserMessagesPage:
-        """List the messages that others sent to the user in direct chats."""
+        """List the messages that others sent to the user in direct chats.
+
+        Archived messages are left out: see `archived_before`.
+        """
         return await _list_of_user(
             container,
             f"received by {actor}",
@@ -324,7 +332,10 @@ def _any_user(container: StorageContainer) -> list[HTTPRouteHandler]:
         limit: Limit = 50,
         cursor: Cursor = None,
     ) -> UserMessagesPage:
-        """List the messages that a user sent, in any chat."""
+        """List the messages that a user sent, in any chat.
+
+        Archived messages are left out: see `archived_before`.
+        """
         return await _list_of_user(
             container,
             f"sent by {user} for the host",
@@ -343,7 +354,10 @@ def _any_user(container: StorageContainer) -> list[HTTPRouteHandler]:
         limit: Limit = 50,
         cursor: Cursor = None,
     ) -> UserMessagesPage:
-        """List the messages that others sent to a user in direct chats."""
+        """List the messages that others sent to a user in direct chats.
+
+        Archived messages are left out: see `archived_before`.
+        """
         return await _list_of_user(
             container,
             f"received by {user} for the host",
