@@ -21,7 +21,7 @@ from chatserver.protocol.frames import Message
 from chatserver.warm.archive import markers
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
-from chatserver.warm.messages.chat_rows import ChatRows, place_item
+from chatserver.warm.messages.chat_rows import ChatRows
 from chatserver.warm.messages.checksums import Verdict, verify
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
 from chatserver.warm.messages.seq_search import TS_MAX
@@ -233,7 +233,7 @@ class ArchivableMessages:
             Idempotent. An item that is newer than the entry is kept unchanged.
         """
         (short,) = await self._bodies.offload([encode_item(item)])
-        encoded = place_item(await self._rows.layouts(), short)
+        encoded = await self._rows.place(short)
         request = {
             "TableName": self._table,
             "Item": encoded | {Field.RESTORED: {"N": str(until)}},

@@ -115,7 +115,7 @@ class Shards:
         self.moves: list[int] = []
         self.is_down = False
 
-    async def get(self) -> Layouts:
+    async def get_for_reading(self, upto_ts: int) -> Layouts:
         if self.is_down:
             raise Unavailable("down")
         return Layouts({"c": self.layout})
