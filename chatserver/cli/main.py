@@ -36,6 +36,7 @@ COMMANDS = {
         "Compare the tiers and report inconsistencies.",
     ),
     "restore": ("chatserver.cli.restore:restore", "Restore archived messages to DynamoDB."),
+    "shards": ("chatserver.cli.shards:shards", "Shard a chat before a known event."),
     "dead-letters": (
         "chatserver.cli.dead_letters:dead_letters",
         "List and replay messages that DynamoDB refused.",

@@ -66,6 +66,7 @@ from chatserver.warm.api_keys import KeyRows
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.archive.restored_ranges import RestoredRows
+from chatserver.warm.archive.user_positions import UserPositions
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.invitations import InvitationRows
 from chatserver.warm.chats.legal_holds import Holds
@@ -221,6 +222,11 @@ class StorageContainer(CoreContainer):
             bodies=self.long_bodies,
         )
         return OlderTiers(messages, self.cold_log)
+
+    @cached_property
+    def user_positions(self) -> UserPositions:
+        usage = self.dynamodb.for_feature("patterns" if self.role == "api" else "archive")
+        return UserPositions(usage, self.settings.warm)
 
     @cached_property
     def message_indexes(self) -> MessageIndexes:
@@ -469,6 +475,8 @@ class StorageContainer(CoreContainer):
             memberships=self.memberships,
             log=self.chat_log,
             older=self.older_tiers,
+            cold=self.cold_log,
+            users=self.user_positions,
             views=self.views,
             clock=self.clock,
         )

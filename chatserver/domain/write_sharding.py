@@ -38,6 +38,32 @@ class ShardingPeriod(NamedTuple):
     shards: int
 
 
+class ShardFloor(NamedTuple):
+    """The minimum number of shards of a chat, up to a ts."""
+
+    until_ts: int
+    shards: int
+
+    def encode(self) -> str:
+        """Return the floor as text."""
+        return f"{self.until_ts}:{self.shards}"
+
+
+def parse_floor(text: str) -> ShardFloor:
+    """Parse a floor.
+
+    Raises:
+        CorruptData: the text is not a floor.
+    """
+    try:
+        until_ts, shards = map(int, text.split(":"))
+    except ValueError as exc:
+        raise CorruptData(f"shards: {text!r} is not a minimum of shards") from exc
+    if not is_shards(shards):
+        raise CorruptData(f"shards: {text!r} is not a minimum of shards")
+    return ShardFloor(until_ts, shards)
+
+
 class Piece(NamedTuple):
     """A range of ts, both ends included, within the partitions of one stretch."""
 
@@ -135,12 +161,18 @@ def chat_of(partition: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layouts:
-    """The layouts of all chats that have one."""
+    """The layouts of all chats that have one, and their floors."""
 
     of_chats: Mapping[str, Layout] = dataclasses.field(default_factory=dict)
+    floors: Mapping[str, ShardFloor] = dataclasses.field(default_factory=dict)
 
     def of(self, chat: str) -> Layout:
         return self.of_chats.get(chat, WHOLE)
+
+    def floor_of(self, chat: str, ts: int) -> int:
+        """Return the minimum number of shards of a chat at a ts."""
+        floor = self.floors.get(chat)
+        return 1 if floor is None or floor.until_ts < ts else floor.shards
 
     def partition_of(self, chat: str, ts: int) -> str:
         """Return the partition of the entry with a ts."""

@@ -32,6 +32,7 @@ from chatserver.protocol.frames import Message
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.archive.restored_ranges import RestoredRows
+from chatserver.warm.archive.user_positions import UserPositions
 from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
 from chatserver.warm.messages.store import MessageRepository, PersistItem
 from chatserver.warm.messages.ttl import ItemRetention
@@ -121,7 +122,8 @@ async def measure(removal: str, endpoint: str, s3: str) -> dict[str, Any]:
         client, clock = Metered(plain, warm), SystemClock()
         objects = SegmentObjects(store, settings)
         manifests, aged = Manifests(client, warm), ArchivableMessages(client, warm, clock)
-        archiver = Archiver(manifests, objects, aged, settings, clock, RestoredRows(client, warm))
+        rows, users = RestoredRows(client, warm), UserPositions(client, warm)
+        archiver = Archiver(manifests, objects, aged, settings, clock, rows, users)
         sent = texts(chat)
         with metered(client, found, "written"):
             await put(client, warm, sent, settings)

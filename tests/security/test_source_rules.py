@@ -67,7 +67,8 @@ def test_row_13_no_expression_of_dynamodb_is_put_together_from_values() -> None:
         ("sessions.py", "name"),
         ("backfill.py", "k"),  # SET or REMOVE
         ("backfill.py", "', '.join(v)"),  # placeholders
-        ("sharded_chats.py", "change"),
+        ("sharded_chats.py", "changed"),
+        ("sharded_chats.py", "', '.join(changes)"),  # placeholders
         ("checkpoints.py", "sets"),
         ("tenancy.py", "others"),  # the filter of whoever asks, with the tenant's beside it
         ("tenancy.py", "own"),

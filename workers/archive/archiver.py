@@ -38,7 +38,7 @@ from chatserver.domain.archive_segments import ArchiveTop, Segment
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, new_id
 from chatserver.protocol import codec
-from chatserver.protocol.entry_rules import tombstone_of
+from chatserver.protocol.entry_rules import is_message, tombstone_of
 from chatserver.protocol.frames import Message
 from chatserver.service.history.cold_log import apply_late_changes
 from chatserver.service.messaging.message_erasure import has_text
@@ -48,6 +48,7 @@ from chatserver.telemetry.tracing import Id, tracer
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.archive.restored_ranges import RestoredRows
+from chatserver.warm.archive.user_positions import UserPositions
 from chatserver.warm.messages.seq_search import TS_MAX
 from chatserver.warm.messages.ttl import ItemRetention
 
@@ -87,9 +88,11 @@ class Archiver:
         settings: Archive,
         clock: Clock,
         restored: RestoredRows,
+        users: UserPositions,
     ) -> None:
         self._tracer = tracer()
         self._restored = restored
+        self._users = users
         self._keeping = ItemRetention.by(settings)
         self._manifests = manifests
         self._objects = objects
@@ -156,7 +159,8 @@ class Archiver:
         """Archive one segment; return its number of new entries, 0 if there are too few."""
         top = await self._manifests.get_top(chat)
         entries_max = self._settings.segment_entries_max
-        run, ttls = await self._archivable.list_run(chat, top.seq, top.ts, cutoff, entries_max)
+        found = await self._archivable.list_run(chat, top.seq, top.ts, cutoff, entries_max)
+        run, ttls = found.entries, found.ttls
         if not run:
             return 0
         small = await self._find_small(chat, top)
@@ -170,6 +174,7 @@ class Archiver:
             # In case of a crash before the removal.
             await self._manifests.record_late(chat, int(self._clock.time() * 1000))
         entries, from_ns = [*held, *map(archived_form, run)], time.time_ns()
+        await self._record_positions(run, found.receivers)
         await self._write(entries, small, top, "filled" if small else "written")
         await self._archivable.remove(removed, DELETES_IN_FLIGHT_MAX)
         failpoint("archive.after_remove")
@@ -179,6 +184,14 @@ class Archiver:
                 place: dict[str, Id] = {"chat": entry.chat, "seq": entry.seq}
                 self._tracer.record_span(entry.mid, "archive", from_ns, time.time_ns(), **place)
         return len(run)
+
+    async def _record_positions(self, run: Sequence[Message], receivers: Mapping[int, str]) -> None:
+        """Record for the senders and receivers of messages that these are about to move."""
+        moving = [each for each in map(archived_form, run) if is_message(each) and not each.deleted]
+        # In order of ts: the last value of a key is the newest.
+        await self._users.record("sent", {each.sender: each.ts for each in moving})
+        received = {receivers[each.seq]: each.ts for each in moving if each.seq in receivers}
+        await self._users.record("received", received)
 
     def _is_ours(self, entry: Message, ttls: Mapping[int, int | None]) -> bool:
         """Return whether an entry's item has no TTL, or only the TTL of its own expiry."""

@@ -28,6 +28,7 @@ class ArchiveContainer:
             core.settings.archive,
             core.clock,
             core.restored,
+            core.user_positions,
         )
 
     @cached_property

@@ -25,7 +25,7 @@ from workers.persist.batch_effects import Work
 
 log = structlog.get_logger()
 
-SHARD_WINDOW_S = 10.0  # over which the write rate is measured
+SHARD_WINDOW_S = 0.5  # over which the write rate is measured
 SHARD_CALM_S = 600.0  # a calm chat gets fewer shards after this time
 
 METERED_MAX: Final = 2_000  # chats of a partition; the least recently active one is dropped
@@ -150,10 +150,11 @@ class WriteSharding:
         if not windows:
             return
         try:
-            layouts = await self._shards.get()
+            layouts = await self._shards.get_for_reading(max(each.to_ts for each in windows))
             for window in windows:
                 shards = layouts.of(window.chat).shards
-                if (wanted := self._decide(window, shards)) != shards:
+                floor = layouts.floor_of(window.chat, window.to_ts)
+                if (wanted := max(floor, self._decide(window, shards))) != shards:
                     await self._move(window, shards, wanted)
         except ChatError as exc:
             metrics.SHARD_MOVES.labels("failed").inc()

@@ -2,7 +2,8 @@
 
 Members query a chat, and users query the messages that they sent and received. With the scope
 `chats:read`, the host application may query any of them. A cursor is valid only for the same list,
-range and direction.
+range and direction. Queries of one chat include its archive. Queries of the messages of a user in
+all chats report, in `archived_before`, from when on they are complete.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from chatserver.api.security import Actor, key, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
 from chatserver.protocol import frames
+from chatserver.service.history.chat_query_pages import TimeRange
 from chatserver.service.history.message_context import Reference
-from chatserver.service.history.message_queries import TimeRange
+from chatserver.service.history.message_queries import UserMessages
 from chatserver.warm.dynamo.paging import Page as WarmPage
 from chatserver.warm.dynamo.paging import Token
 
@@ -56,6 +58,21 @@ SeqHint = Annotated[int | None, QueryParameter(name="seq", ge=1, le=frames.INT_M
 TsHint = Annotated[int | None, QueryParameter(name="ts", ge=0, le=frames.INT_MAX, required=False)]
 
 Read = Callable[[TimeRange, int, Token | None], Awaitable[WarmPage[frames.Message]]]
+ReadUser = Callable[[TimeRange, int, Token | None], Awaitable[UserMessages]]
+
+
+class UserMessagesPage(msgspec.Struct, frozen=True):
+    """One page of a user's messages in all chats. `next` is the cursor of the next page."""
+
+    items: list[frames.Message]
+    next: str | None = None
+    archived_before: Annotated[
+        int | None,
+        msgspec.Meta(
+            description="messages with an earlier `ts` may be missing, because some of them are in "
+            "the archive; the lists of one chat have them. Null: no message of the list is archived"
+        ),
+    ] = None
 
 
 class MessageContextPage(msgspec.Struct, frozen=True):
@@ -130,6 +147,28 @@ async def _list(
     return Page(found.items, following)
 
 
+async def _list_of_user(
+    container: StorageContainer,
+    what: str,
+    span: TimeRange,
+    limit: int,
+    cursor: str | None,
+    read: ReadUser,
+) -> UserMessagesPage:
+    """Return a page of a user's messages, as `_list`."""
+    archived_before: int | None = None
+
+    async def read_page(
+        span: TimeRange, limit: int, start: Token | None
+    ) -> WarmPage[frames.Message]:
+        nonlocal archived_before
+        page, archived_before = await read(span, limit, start)
+        return page
+
+    page = await _list(container, what, span, limit, cursor, read_page)
+    return UserMessagesPage(page.items, page.next, archived_before)
+
+
 def _of_chats(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/messages/between", opt={"rule": READ})
     async def list_messages_between(
@@ -144,7 +183,8 @@ def _of_chats(container: StorageContainer) -> list[HTTPRouteHandler]:
         """List the messages of a chat that were sent in a time range.
 
         Messages that are deleted, expired or hidden by the user are left out, and pages are still
-        full. The most recent messages may be missing; the history has them.
+        full. Archived messages are included. The most recent messages may be missing; the history
+        has them.
         """
         what = f"messages of {chat} for {actor}"
         return await _list(
@@ -206,9 +246,12 @@ def _own(container: StorageContainer) -> list[HTTPRouteHandler]:
         order: Order = "newest",
         limit: Limit = 50,
         cursor: Cursor = None,
-    ) -> Page[frames.Message]:
-        """List the messages that the user sent, in all chats that they may still read."""
-        return await _list(
+    ) -> UserMessagesPage:
+        """List the messages that the user sent, in all chats that they may still read.
+
+        Archived messages are left out: see `archived_before`.
+        """
+        return await _list_of_user(
             container,
             f"sent by {actor}",
             _span(from_ts, to_ts, order),
@@ -225,9 +268,12 @@ def _own(container: StorageContainer) -> list[HTTPRouteHandler]:
         order: Order = "newest",
         limit: Limit = 50,
         cursor: Cursor = None,
-    ) -> Page[frames.Message]:
-        """List the messages that others sent to the user in direct chats."""
-        return await _list(
+    ) -> UserMessagesPage:
+        """List the messages that others sent to the user in direct chats.
+
+        Archived messages are left out: see `archived_before`.
+        """
+        return await _list_of_user(
             container,
             f"received by {actor}",
             _span(from_ts, to_ts, order),
@@ -285,9 +331,12 @@ def _any_user(container: StorageContainer) -> list[HTTPRouteHandler]:
         order: Order = "newest",
         limit: Limit = 50,
         cursor: Cursor = None,
-    ) -> Page[frames.Message]:
-        """List the messages that a user sent, in any chat."""
-        return await _list(
+    ) -> UserMessagesPage:
+        """List the messages that a user sent, in any chat.
+
+        Archived messages are left out: see `archived_before`.
+        """
+        return await _list_of_user(
             container,
             f"sent by {user} for the host",
             _span(from_ts, to_ts, order),
@@ -304,9 +353,12 @@ def _any_user(container: StorageContainer) -> list[HTTPRouteHandler]:
         order: Order = "newest",
         limit: Limit = 50,
         cursor: Cursor = None,
-    ) -> Page[frames.Message]:
-        """List the messages that others sent to a user in direct chats."""
-        return await _list(
+    ) -> UserMessagesPage:
+        """List the messages that others sent to a user in direct chats.
+
+        Archived messages are left out: see `archived_before`.
+        """
+        return await _list_of_user(
             container,
             f"received by {user} for the host",
             _span(from_ts, to_ts, order),

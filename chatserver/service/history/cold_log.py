@@ -12,6 +12,7 @@ deleted text of a replaced segment is returned. Segments are immutable, so they 
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 
 import structlog
@@ -103,6 +104,43 @@ class ColdLog:
         items = await self._items.list_between(chat, entries[0].ts, entries[-1].ts)
         now_s = self._clock.time()
         return [message_expiry.as_of(entry, now_s) for entry in apply_late_changes(entries, items)]
+
+    async def find_first_at(self, chat: str, top: ArchiveTop, ts: int) -> int:
+        """Return the first archived seq whose entry was sent at `ts` or later.
+
+        `top` is a position up to which the chat is archived; if all entries up to it are earlier,
+        returns the seq after it.
+
+        Guarantees:
+            Cost: about log2 of the number of segments Queries of one row, and one S3 read.
+
+        Raises:
+            Unavailable: the entries cannot be read now.
+        """
+        if ts > top.ts:
+            return top.seq + 1
+        if ts <= 0:
+            return 1
+        low, high = 1, int(top.seq)
+        while low <= high:
+            middle = (low + high) // 2
+            segment = await self._find_segment(chat, middle)
+            if segment.last_ts < ts:
+                low = segment.last + 1
+            elif segment.first_ts >= ts:
+                high = segment.first - 1
+            else:
+                entries = await self.read(chat, segment.first, segment.last)
+                return segment.first + bisect.bisect_left([each.ts for each in entries], ts)
+        return low
+
+    async def _find_segment(self, chat: str, seq: int) -> Segment:
+        found = await self._manifests.list_from(chat, seq, 1)
+        if not found or found[0].first > seq:
+            log.error("cold.gap_found", chat=chat, first=seq, last=seq, error="no segment")
+            metrics.HISTORY_GAPS.labels("cold").inc()
+            raise Unavailable(f"message {seq} cannot be read now; try again")
+        return found[0]
 
     async def find_at(self, chat: str, ts: int) -> Message | None:
         """Return the current version of the archived entry at a ts.

@@ -1,4 +1,4 @@
-"""Message queries: messages by time, sender, receiver or content type, from the warm tier.
+"""Message queries: messages by time, sender, receiver or content type.
 
 ::
 
@@ -7,64 +7,43 @@
        └──────────────── until the page is full ◄──────────────  hidden, deleted, expired: left out
 
 Unlike history, a page is not contiguous: it holds only readable messages and no placeholders.
-The most recent messages may not be stored yet; history includes them.
+The most recent messages may not be stored yet; history includes them. Queries of one chat continue
+in the archive (`chatserver.service.history.chat_query_pages`). Queries of all chats of a user read
+the indexes of the warm tier, and report from when on these are complete.
 """
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
 from chatserver.domain.clock import Clock
-from chatserver.domain.ids import ChatId, Seq, UserId
-from chatserver.domain.membership import Reader
-from chatserver.domain.membership_periods import Periods
-from chatserver.errors import BadRequest
+from chatserver.domain.ids import ChatId, UserId
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
-from chatserver.protocol.entry_rules import is_message
-from chatserver.protocol.frames import INT_MAX, Message
-from chatserver.service.history.views import View, Views
+from chatserver.protocol.frames import Message
+from chatserver.service.history.chat_query_pages import ChatQuery, ChatQueryPage, TimeRange
+from chatserver.service.history.cold_log import ColdLog
+from chatserver.service.history.query_view import QueryView
+from chatserver.service.history.views import Views
 from chatserver.service.history.warm_and_cold_log import OlderTiers
+from chatserver.warm.archive.user_positions import Direction, UserPositions
 from chatserver.warm.chats.memberships import Memberships
-from chatserver.warm.dynamo.paging import Page, Token
+from chatserver.warm.dynamo.paging import Page, Token, check_limit
 from chatserver.warm.messages.chat_files import ChatFiles
-from chatserver.warm.messages.message_queries import MessageIndexes, ReaderView
-
-Place = tuple[str, int]  # chat, and ts within it
+from chatserver.warm.messages.message_queries import MessageIndexes
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TimeRange:
-    """A time range in microseconds, both ends included, and the order of its messages."""
+class UserMessages(NamedTuple):
+    """A page of messages of all chats of a user.
 
-    from_ts: int = 0
-    to_ts: int = INT_MAX
-    is_newest_first: bool = True
+    `archived_before`: messages that were sent before this ts may be missing, because some of them
+    are in the archive. None: all messages of the query's time range were considered.
+    """
 
-    def __post_init__(self) -> None:
-        """Reject an empty range."""
-        if self.from_ts > self.to_ts:
-            raise BadRequest("from: must not be later than to")
-
-    def __str__(self) -> str:
-        return f"{self.from_ts}-{self.to_ts}-{'down' if self.is_newest_first else 'up'}"
-
-
-class _ChatQuery(Protocol):
-    async def __call__(
-        self,
-        chat: str,
-        from_ts: int,
-        to_ts: int,
-        *,
-        limit: int,
-        start: Token | None,
-        newest_first: bool,
-        view: ReaderView,
-    ) -> Page[Message]: ...
+    page: Page[Message]
+    archived_before: int | None
 
 
 class MessageQueries:
@@ -82,6 +61,8 @@ class MessageQueries:
         memberships: Memberships,
         log: ChatLog,
         older: OlderTiers,
+        cold: ColdLog,
+        users: UserPositions,
         views: Views,
         clock: Clock,
     ) -> None:
@@ -91,6 +72,8 @@ class MessageQueries:
         self._memberships = memberships
         self._log = log
         self._older = older
+        self._cold = cold
+        self._users = users
         self._views = views
         self._clock = clock
 
@@ -104,13 +87,18 @@ class MessageQueries:
             Each message includes every change that was acked before the call.
             The page is full while more messages exist, within the work limit of
             `chatserver.warm.dynamo.paging`.
-            Cost: a Query and two Redis calls. For members who cannot read the chat from its start,
-            also a GetItem and a search of up to 15 small reads.
+            Every tier is read: a page over a tier that does not respond ends before it, or fails.
+            Cost: two Queries and two Redis calls. For members who cannot read the chat from its
+            start, also a GetItem and a search of up to 15 small reads. Archived messages: costs of
+            `ColdLog.read` per 100 to 1,000 entries, `ARCHIVED_ENTRIES_MAX` entries at most.
 
         Raises:
             NotFound: no such chat, or the reader is not a member.
+            Unavailable: the tier that has the next messages does not respond.
         """
-        return await self._query_chat(self._messages.list_chat, reader, chat, times, limit, start)
+        return await self._query_chat(
+            self._messages.list_chat, _is_any, reader, chat, times, limit, start
+        )
 
     async def list_active(
         self, reader: UserId | None, chat: ChatId, times: TimeRange, limit: int, start: Token | None
@@ -121,7 +109,7 @@ class MessageQueries:
         BatchGetItem.
         """
         query = self._messages.list_active
-        return await self._query_chat(query, reader, chat, times, limit, start)
+        return await self._query_chat(query, _is_any, reader, chat, times, limit, start)
 
     async def list_files(
         self, reader: UserId | None, chat: ChatId, times: TimeRange, limit: int, start: Token | None
@@ -132,42 +120,49 @@ class MessageQueries:
         incomplete, the cost grows with the length of the chat.
         """
         query = self._files.list_with_files
-        return await self._query_chat(query, reader, chat, times, limit, start)
+        return await self._query_chat(query, _has_files, reader, chat, times, limit, start)
 
     async def _query_chat(
         self,
-        query: _ChatQuery,
+        query: ChatQuery,
+        is_match: Callable[[Message], bool],
         reader: UserId | None,
         chat: ChatId,
         times: TimeRange,
         limit: int,
         start: Token | None,
     ) -> Page[Message]:
+        check_limit(limit)
         view = await self._open_chat_view(reader, chat)
-        from_ts = max(times.from_ts, await self._find_first_ts(chat, view))
+        oldest = view.spans[chat].find_period_after(0)
+        first = 1 if oldest is None else oldest.first
+        from_ts = max(times.from_ts, await self._find_first_ts(chat, first))
         if from_ts > times.to_ts:
             return Page([], None)
-        return await query(
-            chat,
-            from_ts,
-            times.to_ts,
-            limit=limit,
-            start=start,
-            newest_first=times.is_newest_first,
+        page = ChatQueryPage(
+            query=query,
+            is_match=is_match,
+            older=self._older,
+            cold=self._cold,
             view=view,
+            chat=chat,
+            first=first,
+            limit=limit,
+            newest_first=times.is_newest_first,
         )
+        return await page.read(dataclasses.replace(times, from_ts=from_ts), start)
 
     async def list_sent(
         self, reader: UserId | None, user: UserId, times: TimeRange, limit: int, start: Token | None
-    ) -> Page[Message]:
+    ) -> UserMessages:
         """Return messages that a user sent to any chat that the reader may read.
 
         Guarantees:
-            Those of `list_chat`.
-            Cost: a Query of an index, a BatchGetItem per 50 chats and one per 100 messages, and two
-            Redis calls for each chat of the page.
+            Those of `list_chat`, without archived messages: `archived_before` reports them.
+            Cost: a Query of an index, a BatchGetItem per 50 chats and one per 100 messages, two
+            Redis calls for each chat of the page, and a GetItem.
         """
-        return await self._messages.list_sent(
+        page = await self._messages.list_sent(
             user,
             times.from_ts,
             times.to_ts,
@@ -176,12 +171,13 @@ class MessageQueries:
             newest_first=times.is_newest_first,
             view=self._open_view(reader),
         )
+        return await self._report_archived("sent", user, times, page)
 
     async def list_received(
         self, reader: UserId | None, user: UserId, times: TimeRange, limit: int, start: Token | None
-    ) -> Page[Message]:
+    ) -> UserMessages:
         """Return the direct messages that a user received; see `list_sent` for guarantees."""
-        return await self._messages.list_received(
+        page = await self._messages.list_received(
             user,
             times.from_ts,
             times.to_ts,
@@ -190,9 +186,19 @@ class MessageQueries:
             newest_first=times.is_newest_first,
             view=self._open_view(reader),
         )
+        return await self._report_archived("received", user, times, page)
 
-    def _open_view(self, reader: UserId | None) -> _QueryView:
-        return _QueryView(
+    async def _report_archived(
+        self, direction: Direction, user: UserId, times: TimeRange, page: Page[Message]
+    ) -> UserMessages:
+        # After the index: a message that left it meanwhile has been recorded.
+        newest = await self._users.find(direction, user)
+        if newest is None or newest < times.from_ts:
+            return UserMessages(page, None)
+        return UserMessages(page, newest + 1)
+
+    def _open_view(self, reader: UserId | None) -> QueryView:
+        return QueryView(
             reader,
             memberships=self._memberships,
             log=self._log,
@@ -201,7 +207,7 @@ class MessageQueries:
             now_s=self._clock.time(),
         )
 
-    async def _open_chat_view(self, reader: UserId | None, chat: ChatId) -> _QueryView:
+    async def _open_chat_view(self, reader: UserId | None, chat: ChatId) -> QueryView:
         view = self._open_view(reader)
         if reader is None:
             await self._memberships.get_chat(chat)
@@ -211,102 +217,20 @@ class MessageQueries:
         await view.choose([chat])
         return view
 
-    async def _find_first_ts(self, chat: ChatId, view: _QueryView) -> int:
+    async def _find_first_ts(self, chat: ChatId, first: int) -> int:
         """Return the ts of the first message that the reader may read; 0 if it is unknown.
 
-        Older messages would be filtered out anyway; this avoids reading them.
+        Older messages would be filtered out anyway; this avoids reading them in the warm tier.
         """
-        oldest = view.spans[chat].find_period_after(0)
-        first = 1 if oldest is None else oldest.first
-        if first <= 1:
+        if first <= 1 or first <= self._older.get_cached_top(chat).seq:
             return 0
         found = await self._older.list_after(chat, first - 1, 1)
         return found[0].ts if found else 0
 
 
-class _QueryView:
-    """The `ReaderView` of one query: its messages as the reader sees them.
+def _is_any(_message: Message) -> bool:
+    return True
 
-    Caches the reader's access to each chat, for all pages of rows.
-    """
 
-    def __init__(
-        self,
-        reader: UserId | None,
-        *,
-        memberships: Memberships,
-        log: ChatLog,
-        views: Views,
-        messages: MessageIndexes,
-        now_s: float,
-    ) -> None:
-        self._reader = reader
-        self._memberships = memberships
-        self._log = log
-        self._views = views
-        self._messages = messages
-        self._now_s = now_s
-        self._checked: set[str] = set()
-        self._unstored: set[str] = set()  # chats with changes that the warm tier may not have
-        self.spans: dict[str, Reader] = {}  # by chat that the reader may read
-
-    async def choose(self, chats: Collection[str]) -> Collection[str]:
-        """Return those of `chats` that the reader may read."""
-        new = set(chats) - self._checked
-        if new:
-            self._checked |= new
-            self.spans |= await self._find_spans(new - self.spans.keys())
-            known = [ChatId(chat) for chat in new if chat in self.spans]
-            heads = await asyncio.gather(*(self._log.get_head(chat) for chat in known))
-            for chat, head in zip(known, heads, strict=True):
-                if head.stored < head.seq:
-                    self._unstored.add(chat)
-        return [chat for chat in chats if chat in self.spans]
-
-    async def _find_spans(self, chats: Collection[str]) -> dict[str, Reader]:
-        if self._reader is None:
-            spans: Mapping[str, tuple[int, Periods]] = dict.fromkeys(chats, (1, ()))
-        else:
-            spans = await self._memberships.find_spans(self._reader, chats) if chats else {}
-        return {
-            chat: Reader(Seq(first), Seq(INT_MAX), periods=periods)
-            for chat, (first, periods) in spans.items()
-        }
-
-    async def see(self, messages: Sequence[Message]) -> list[Message | None]:
-        """Return messages as the reader sees them now; None for each that is not visible.
-
-        Every change acked before `choose` is included. If the whole chat was stored by then, the
-        items have the changes, because they were read later. Otherwise, a change is in the overlay
-        until the item has it. Items of such chats are therefore read again after the overlay.
-        """
-        wanted = [message for message in messages if self._is_for_reader(message)]
-        views = await self._open_views(wanted)
-        late = [(m.chat, m.ts) for m in wanted if m.chat in self._unstored]
-        reread = await self._messages.get_many(late) if late else {}
-        shown: dict[Place, Message] = {}
-        for message in wanted:
-            place = (message.chat, message.ts)
-            newest = reread.get(place) if message.chat in self._unstored else message
-            if newest is not None:
-                current = views[message.chat].render_message(newest, self._now_s)
-                if not current.deleted:
-                    shown[place] = current
-        return [shown.get((message.chat, message.ts)) for message in messages]
-
-    def _is_for_reader(self, message: Message) -> bool:
-        span = self.spans[message.chat]
-        return is_message(message) and span.is_readable(message.seq)
-
-    async def _open_views(self, messages: Sequence[Message]) -> dict[str, View]:
-        seqs: dict[ChatId, list[int]] = {}
-        for message in messages:
-            seqs.setdefault(ChatId(message.chat), []).append(message.seq)
-        opened = await asyncio.gather(*(self._views.open_shared(chat, seqs[chat]) for chat in seqs))
-        hidden: Mapping[ChatId, frozenset[int]] = {}
-        if self._reader is not None:
-            hidden = await self._views.list_hidden(self._reader, list(seqs))
-        return {
-            chat: dataclasses.replace(view, hidden=hidden.get(chat, frozenset()))
-            for chat, view in zip(seqs, opened, strict=True)
-        }
+def _has_files(message: Message) -> bool:
+    return bool(message.attachments)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import collections
 from typing import Final, Literal, NamedTuple
 
-from chatserver.domain.archive_segments import ARCHIVED_KIND, ArchiveTop
+from chatserver.domain.archive_segments import ARCHIVED_KIND, NOTHING_ARCHIVED, ArchiveTop
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import Unavailable
 from chatserver.hot.bus.rpc import HistoryRun
@@ -58,7 +58,7 @@ class OlderTiers:
         """Return the newest entry of a chat, or a placeholder with its seq and ts."""
         # In this order: an entry that leaves the warm tier meanwhile is already archived.
         head = await self._warm.find_head(chat)
-        top = await self._get_top(chat)
+        top = await self.get_top(chat)
         if top.seq > (head.seq if head is not None else 0):
             return Message(top.seq, top.ts, chat, "-", "-", "-", ARCHIVED_KIND, "", deleted=True)
         return head
@@ -77,12 +77,12 @@ class OlderTiers:
 
     async def get_archived_ts(self, chat: str) -> int:
         """Return the ts of the newest archived entry; 0 if there is none."""
-        top = await self._get_top(chat)
+        top = await self.get_top(chat)
         return top.ts if top.seq else 0
 
     async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
         """Write a tombstone for an entry that no tier has; return False if it is archived."""
-        if seq <= (await self._get_top(chat)).seq:
+        if seq <= (await self.get_top(chat)).seq:
             return False
         return await self._warm.fill_hole(chat, seq, ts)
 
@@ -123,18 +123,17 @@ class OlderTiers:
             edge = run.messages[0 if is_down else -1]
             seq, ts = edge.seq + (-1 if is_down else 1), edge.ts
             is_short = piece.tier == "warm" and len(piece.messages) < left and seq >= 1
-            if is_short and seq > (await self._get_top(chat)).seq:
+            if is_short and seq > (await self.get_top(chat)).seq:
                 break  # no tier has the next entry, or it is not stored yet
         return run
 
     async def _read_tier(self, chat: str, read: _Read, *, has_some: bool) -> HistoryRun:
         """Return the requested entries from the tier that has the first one."""
-        cached = self._tops.get(chat)
-        top = 0 if cached is None else cached.top.seq
+        top = self.get_cached_top(chat).seq
         if read.seq > top:
             if found := await self._read_warm(chat, read):
                 return HistoryRun(found, "warm")
-            top = (await self._get_top(chat)).seq
+            top = (await self.get_top(chat)).seq
             if read.seq > top:
                 return HistoryRun([], "warm")
         try:
@@ -152,7 +151,7 @@ class OlderTiers:
     async def _read_restored(self, chat: str, read: _Read) -> list[Message]:
         cached = self._tops.get(chat)
         if cached is None or self._clock.monotonic() - cached.read_at_s > RESTORED_CACHED_S:
-            await self._get_top(chat)
+            await self.get_top(chat)
         cached = self._tops.get(chat)
         now_s = self._clock.time()
         for restored in cached.top.restored if cached is not None else ():
@@ -166,7 +165,13 @@ class OlderTiers:
             return await self._warm.list_before(chat, read.seq + 1, read.limit, read.ts)
         return await self._warm.list_after(chat, read.seq - 1, read.limit, read.ts)
 
-    async def _get_top(self, chat: str) -> ArchiveTop:
+    def get_cached_top(self, chat: str) -> ArchiveTop:
+        """Return the cached archived position of a chat. The current one is never earlier."""
+        cached = self._tops.get(chat)
+        return NOTHING_ARCHIVED if cached is None else cached.top
+
+    async def get_top(self, chat: str) -> ArchiveTop:
+        """Read a chat's archived position, and cache it. Costs one Query; consistent."""
         top = await self._cold.get_top(chat)
         if top.seq:
             cached = self._tops.get(chat)

@@ -20,7 +20,7 @@ from chatserver.protocol.frames import Message
 from chatserver.warm.archive import markers
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
-from chatserver.warm.messages.chat_rows import ChatRows, place_item
+from chatserver.warm.messages.chat_rows import ChatRows
 from chatserver.warm.messages.checksums import Verdict, verify
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
 from chatserver.warm.messages.seq_search import TS_MAX
@@ -40,10 +40,11 @@ RUN_BYTES_MAX = 16_777_216  # bytes of S3 bodies loaded at once
 
 
 class ArchivableRun(NamedTuple):
-    """Entries in rising seq, and the `ttl` of each existing item by seq (None: no `ttl`)."""
+    """Entries in rising seq, and by seq of their items: `ttl` (None: no `ttl`), and receivers."""
 
     entries: list[Message]
     ttls: dict[int, int | None]
+    receivers: dict[int, str]  # direct messages only
 
 
 class CheckedItem(NamedTuple):
@@ -151,7 +152,12 @@ class ArchivableMessages:
         while len(run) < limit and (found := held.get(after_seq + 1 + len(run))) is not None:
             run.append(found)
         ttls = {int(item[Field.SEQ]["N"]): find_ttl(item) for item in items}
-        return ArchivableRun(run, ttls)
+        receivers = {
+            int(item[Field.SEQ]["N"]): item[Field.RECEIVER]["S"]
+            for item in items
+            if Field.RECEIVER in item
+        }
+        return ArchivableRun(run, ttls, receivers)
 
     async def find_oldest(self, chat: str) -> Message | None:
         """Return the oldest entry that has an item."""
@@ -226,7 +232,7 @@ class ArchivableMessages:
             Idempotent. An item that is newer than the entry is kept unchanged.
         """
         (short,) = await self._bodies.offload([encode_item(item)])
-        encoded = place_item(await self._rows.layouts(), short)
+        encoded = await self._rows.place(short)
         request = {
             "TableName": self._table,
             "Item": encoded | {Field.RESTORED: {"N": str(until)}},

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from chatserver.config import Warm
@@ -43,12 +43,24 @@ class ChatRows:
         self._settings = settings
         self._shards = shards or ShardList(client, settings, clock)
 
-    async def layouts(self) -> Layouts:
-        """Return the current layouts of sharded chats. Raises Unavailable."""
-        return await self._shards.get()
+    async def get_layouts(self, upto_ts: int) -> Layouts:
+        """Return the layouts for writing entries with a ts up to `upto_ts`. Raises Unavailable."""
+        return await self._shards.get_for_writing(upto_ts)
 
     async def key_of(self, chat: str, ts: int) -> Item:
-        return key_of(await self._shards.get(), chat, ts)
+        """Return the key of a written entry."""
+        return key_of(await self._shards.get_for_keys(ts), chat, ts)
+
+    async def place(self, item: Item) -> Item:
+        """Return an entry's item with the partition key of its shard."""
+        return place_item(await self._shards.get_for_writing(int(item[Field.TS]["N"])), item)
+
+    async def list_keys(self, places: Collection[tuple[str, int]]) -> list[Item]:
+        """Return the keys of written entries at ``(chat, ts)``."""
+        if not places:
+            return []
+        layouts = await self._shards.get_for_keys(max(ts for _, ts in places))
+        return [key_of(layouts, chat, ts) for chat, ts in places]
 
     async def open(self, span: Span, query: Mapping[str, Any], start: Token | None = None) -> Rows:
         """Start reading a key range of a chat, in the table or in an index partitioned by chat.
@@ -60,7 +72,7 @@ class ChatRows:
             BadRequest: the token belongs to another query.
             Unavailable: the layouts cannot be read.
         """
-        layout = (await self._shards.get()).of(span.partition)
+        layout = (await self._shards.get_for_reading(_last_of(span))).of(span.partition)
         if not layout:
             return PlainRows(self._client, span, query, start)
         return _MergedRows(self._client, self._settings, span, query, layout, start)
@@ -214,6 +226,11 @@ def _range_of(span: Span) -> tuple[int, int]:
     assert span.table is MESSAGES and span.between is not None
     low, high = span.between
     return (int(str(low)[-_DIGITS:]), int(str(high)[-_DIGITS:]))
+
+
+def _last_of(span: Span) -> int:
+    """Return the last ts of a range of a chat."""
+    return TS_MAX if span.between is None else int(str(span.between[1])[-_DIGITS:])
 
 
 def _sort_at(span: Span, ts: int) -> int | str:

@@ -36,7 +36,7 @@ from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
-from chatserver.warm.messages.chat_rows import ChatRows, key_of
+from chatserver.warm.messages.chat_rows import ChatRows
 from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
@@ -244,8 +244,7 @@ class LongBodies:
         """
         places = {key: place_of_object(key) for key in keys}
         wanted = {place for place in places.values() if place is not None}
-        layouts = await self._rows.layouts()
-        rows = [key_of(layouts, chat, ts) for chat, ts in sorted(wanted)]
+        rows = await self._rows.list_keys(sorted(wanted))
         items = await get_items(self._client, self._table, rows)
         in_use = {object_of(item) for item in items}
         return [key for key, place in places.items() if place is not None and key not in in_use]

@@ -21,7 +21,7 @@ from chatserver.errors import Unavailable
 from chatserver.protocol.entry_rules import apply_entry, tombstone_of
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.messages.chat_rows import ChatRows, place_item
+from chatserver.warm.messages.chat_rows import ChatRows
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
 from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.messages.store import PersistItem, decode_item, decode_items, encode_item
@@ -120,7 +120,7 @@ class MessageChanges:
             Unavailable: it is unknown whether the entry was stored.
         """
         (short,) = await self._bodies.offload([encode_item(item)])
-        encoded = place_item(await self._rows.layouts(), short)
+        encoded = await self._rows.place(short)
         request = {
             "TableName": self._table,
             "Item": encoded,
@@ -245,7 +245,7 @@ class MessageChanges:
         (short,) = await self._bodies.offload([encode_item(PersistItem(changed, None))])
         request = {
             "TableName": self._table,
-            "Item": place_item(await self._rows.layouts(), short),
+            "Item": await self._rows.place(short),
             "ConditionExpression": "attribute_not_exists(#chat)",
             "ExpressionAttributeNames": {"#chat": Field.CHAT},
         }

@@ -26,7 +26,7 @@ from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
-from chatserver.warm.messages.chat_rows import ChatRows, chat_in, key_of
+from chatserver.warm.messages.chat_rows import ChatRows, chat_in
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies
 from chatserver.warm.messages.seq_search import TS_MAX
 from chatserver.warm.messages.sharded_chats import ShardList
@@ -145,8 +145,7 @@ class MessageIndexes:
             Strongly consistent; expired messages are not returned.
             Cost: one BatchGetItem for each 100 keys.
         """
-        layouts = await self._rows.layouts()
-        keys = [key_of(layouts, chat, ts) for chat, ts in dict.fromkeys(places)]
+        keys = await self._rows.list_keys(dict.fromkeys(places))
         now_s = int(self._clock.time())
         items = await get_items(self._client, self._table, keys)
         live = [item for item in items if not _has_expired(item, now_s)]

@@ -1,21 +1,31 @@
 """Write sharding: the list of sharded chats, shared by all processes that access messages.
 
-Owns one item of `directory`:
+Owns two items of `directory`:
 
-    PK "shards"  SK "shards"  chats M {chat: "<ts>:<shards>,…"}  rev N  for_ms N
+    PK "shards"  SK "shards"   chats M {chat: "<ts>:<shards>,…"}  floors M {chat: "<ts>:<shards>"}
+                               changed N
+    PK "shards"  SK "horizon"  upto N  rev N  changed N
 
-Few chats are ever sharded, so each process reads the whole item and caches it for `for_ms`, counted
-from the start of the read. A new stretch (a range of ts with one number of shards) starts after
-every ts that a process can see while it uses a cached copy without that stretch. All processes
-therefore compute the same partition for an entry, without coordination.
+A layout consists of stretches: ranges of ts, each with a number of shards. All processes must
+compute the same partition for an entry, without coordination. The *horizon* ensures this: `upto` is
+a ts, and every new stretch starts after it.
 
-`rev` extends this guarantee to paused writers. Each reader ensures that `rev` has changed within
-the last two `for_ms`. A writer reads `rev`, computes the start of a stretch, and writes the stretch
-only if `rev` is unchanged. A late write therefore fails, unless no process has read the item for
-that long. In that case, no process uses an older copy either.
+- A copy of the layouts that was read at a horizon is final for all ts up to it, for any length of
+  time.
+- A process writes an entry only by a copy whose horizon includes its ts. If the stored horizon does
+  not, the process first moves it, `EXTENSION_US` beyond that ts, on condition of `rev`.
+- A stretch is written in one transaction, on condition of the `rev` that was read before its start
+  was computed. Moving the horizon changes `rev`. A late write of a stretch therefore fails if any
+  process has passed its start.
 
-The age of the cached copy is measured with the monotonic clock. The start of a stretch is in Redis
-time, because Redis assigns the ts of entries. `SLACK` allows for a Redis clock that is set forward.
+So no clock takes part in where an entry is stored. A stretch starts as soon as the horizon is
+passed. Reads beyond the horizon use a copy for `SHARD_REFRESH_S`; a stretch starts `READ_LEAD_US`
+after all entries of its chat, so that readers know it before it has entries. If Redis's clock jumps
+forward at that moment, a reader may miss the newest entries for `SHARD_REFRESH_S`; they are stored
+where later reads find them.
+
+`changed` is the `rev` of the last change of a layout: few chats are ever sharded, but the item of
+layouts may become large, so it is read again only if `changed` differs.
 """
 
 from __future__ import annotations
@@ -34,9 +44,12 @@ from chatserver.domain.write_sharding import (
     STRETCHES_MAX,
     Layout,
     Layouts,
+    ShardFloor,
     ShardingPeriod,
+    parse_floor,
     parse_layout,
 )
+from chatserver.errors import Unavailable
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
@@ -44,169 +57,279 @@ from chatserver.warm.dynamo.row_fields import get_number
 from chatserver.warm.schema.directory_attributes import ShardField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
-SHARD_REFRESH_S = 5.0  # how often a process reads the list of sharded chats
+SHARD_REFRESH_S = 0.2  # how long a copy is used for reads beyond its horizon
 
-ROW: Final = "shards"
+EXTENSION_US: Final = 500_000  # how far beyond an entry's ts the horizon moves
+READ_LEAD_US: Final = 300_000  # above `SHARD_REFRESH_S`
 TEXT_MAX: Final = 200_000  # characters of all layouts and chat ids; the DynamoDB limit is 400 KB
-# In multiples of `for_ms`:
-STALE: Final = 2  # a reader updates `rev` if it has not changed for this long
-SLACK: Final = 3  # allowance for clock changes
-LEAD: Final = 1 + STALE + SLACK  # how far ahead a stretch starts
+_TRIES_MAX: Final = 20  # to move the horizon, while other processes move it
 _LEVELS: Final = [2**n for n in range(SHARDS_MAX.bit_length())]
 
 Outcome = Literal["moved", "waiting", "full", "raced"]
 
 
-_KEY: Final[Item] = {Field.PK: {"S": ROW}, Field.SK: {"S": ROW}}
+LAYOUTS_KEY: Final[Item] = {Field.PK: {"S": "shards"}, Field.SK: {"S": "shards"}}
+HORIZON_KEY: Final[Item] = {Field.PK: {"S": "shards"}, Field.SK: {"S": "horizon"}}
 
 
-class _Row(NamedTuple):
+class _Horizon(NamedTuple):
     rev: int
-    for_ms: int
+    upto: int
+    changed: int
+
+
+class _Copy(NamedTuple):
+    """Layouts, final for all ts up to `upto`; read at `read_at_s` (monotonic, s)."""
+
     layouts: Layouts
+    upto: int
+    read_at_s: float
+    changed: int
+    rev: int
+    number: int  # of the read
+
+
+_NO_COPY: Final = _Copy(Layouts(), -1, float("-inf"), 0, 0, 0)
 
 
 class ShardList:
-    """Cached copy of the sharding item. Use one instance per process."""
+    """Cached copy of the layouts. Use one instance per process."""
 
     def __init__(self, client: DynamoClient, settings: Warm, clock: Clock | None = None) -> None:
         self._client = client
         self._clock = clock or SystemClock()
         self._table = DIRECTORY.name_in(settings)
-        self._layouts = Layouts()
-        self._until = float("-inf")
-        self._rev: int | None = None
-        self._read_at = self._changed_at = float("-inf")  # `rev` changed at `_changed_at` or later
+        self._copy = _NO_COPY
         self._reading = asyncio.Lock()
+        self._begun = 0  # reads
 
-    async def get(self) -> Layouts:
-        """Return the current layouts.
-
-        An operation may use them for any length of time if it only accesses entries whose ts was
-        known before this call.
+    async def get_for_reading(self, upto_ts: int) -> Layouts:
+        """Return the layouts for a range of entries with a ts up to `upto_ts`.
 
         Guarantees:
-            Cost: none, or one GetItem per `SHARD_REFRESH_S`, plus an UpdateItem if `rev` has not
-            changed recently.
+            Cost: none for entries up to the horizon. Otherwise a GetItem per `SHARD_REFRESH_S`, and
+            a second one if a layout has changed.
 
         Raises:
-            Unavailable: the item cannot be read.
+            Unavailable: the items cannot be read.
         """
-        if self._clock.monotonic() < self._until:
-            return self._layouts
+        if self._serves(upto_ts):
+            return self._copy.layouts
         async with self._reading:
-            if self._clock.monotonic() >= self._until:
+            if not self._serves(upto_ts):
                 await self._read()
-        return self._layouts
+        return self._copy.layouts
+
+    async def get_for_keys(self, upto_ts: int) -> Layouts:
+        """Return the layouts for the keys of written entries with a ts up to `upto_ts`.
+
+        They are final for each of these entries that had been written before the call. Does not
+        move the horizon, so a ts may come from a client. Costs and raises as `get_for_reading`.
+        """
+        arrived = self._begun
+        if upto_ts <= self._copy.upto:
+            return self._copy.layouts
+        async with self._reading:
+            # A read that began after the call is shared.
+            if upto_ts > self._copy.upto and self._copy.number <= arrived:
+                await self._read()
+        return self._copy.layouts
+
+    def _serves(self, upto_ts: int) -> bool:
+        age_s = self._clock.monotonic() - self._copy.read_at_s
+        return upto_ts <= self._copy.upto or age_s < SHARD_REFRESH_S
+
+    async def get_for_writing(self, upto_ts: int) -> Layouts:
+        """Return the layouts for writing entries with a ts up to `upto_ts`.
+
+        They are final for these entries: the caller may use them for any length of time.
+
+        Guarantees:
+            Cost: none for entries up to the horizon of the copy. Otherwise a GetItem, and an
+            UpdateItem about every `EXTENSION_US` of all processes together.
+
+        Raises:
+            Unavailable: the items cannot be read or written.
+        """
+        if upto_ts <= self._copy.upto:
+            return self._copy.layouts
+        async with self._reading:
+            for _ in range(_TRIES_MAX):
+                if upto_ts <= self._copy.upto:
+                    return self._copy.layouts
+                await self._read()
+                if upto_ts > self._copy.upto:
+                    await self._extend(upto_ts + EXTENSION_US)
+        if upto_ts <= self._copy.upto:
+            return self._copy.layouts
+        raise Unavailable("directory: the horizon of write sharding changes too often; try again")
 
     async def _read(self) -> None:
-        began = self._clock.monotonic()
-        row = await self._get_row()
-        if self._rev is not None and row.rev != self._rev:
-            self._changed_at = self._read_at
-        if began - self._changed_at > STALE * self._for_s(row):
-            await self._touch(row)
-            self._changed_at = began
-            row = await self._get_row()
-        self._rev, self._read_at = row.rev, began
-        self._layouts, self._until = row.layouts, began + self._for_s(row)
-        spread = collections.Counter(each.shards for each in row.layouts.of_chats.values())
-        for shards in _LEVELS:
-            metrics.CHAT_SHARDS.labels(str(shards)).set(spread[shards])
+        began_s = self._clock.monotonic()
+        self._begun += 1
+        horizon = await self._get_horizon()
+        layouts, changed = self._copy.layouts, self._copy.changed
+        if changed < horizon.changed:
+            # Read after the horizon: it has every stretch of its time, and maybe later ones.
+            layouts, changed = await self._get_layouts()
+            if changed < horizon.changed:
+                raise Unavailable("directory: the layouts of sharded chats are outdated; try again")
+            spread = collections.Counter(each.shards for each in layouts.of_chats.values())
+            for shards in _LEVELS:
+                metrics.CHAT_SHARDS.labels(str(shards)).set(spread[shards])
+        self._copy = _Copy(layouts, horizon.upto, began_s, changed, horizon.rev, self._begun)
 
-    async def _get_row(self) -> _Row:
-        request = {"TableName": self._table, "Key": _KEY, "ConsistentRead": True}
+    async def _extend(self, upto: int) -> None:
+        """Move the horizon, unless another process has moved it or added a stretch."""
+        with contextlib.suppress(ConditionFailed):
+            await self._client.call("update_item", self._horizon_update(self._copy.rev, upto))
+            self._copy = self._copy._replace(upto=upto, rev=self._copy.rev + 1)
+
+    async def _get_horizon(self) -> _Horizon:
+        request = {"TableName": self._table, "Key": HORIZON_KEY, "ConsistentRead": True}
         item: Item = (await self._client.call("get_item", request)).get("Item", {})
         if not item:
-            return _Row(0, self._own_ms, Layouts())
-        return _Row(
-            get_number(item, Field.REV),
-            get_number(item, Field.FOR_MS),
-            Layouts(
-                {chat: parse_layout(text["S"]) for chat, text in item[Field.CHATS]["M"].items()}
-            ),
+            return _Horizon(0, -1, 0)
+        names = (Field.REV, Field.UPTO, Field.CHANGED)
+        return _Horizon(*(get_number(item, name) for name in names))
+
+    async def _get_layouts(self) -> tuple[Layouts, int]:
+        """Return the layouts, and the `rev` of their last change."""
+        request = {"TableName": self._table, "Key": LAYOUTS_KEY, "ConsistentRead": True}
+        item: Item = (await self._client.call("get_item", request)).get("Item", {})
+        if Field.CHANGED not in item:
+            return Layouts(), 0
+        chats, floors = item[Field.CHATS]["M"], item[Field.FLOORS]["M"]
+        layouts = Layouts(
+            {chat: parse_layout(text["S"]) for chat, text in chats.items()},
+            {chat: parse_floor(text["S"]) for chat, text in floors.items()},
         )
+        return layouts, get_number(item, Field.CHANGED)
 
-    def _for_s(self, row: _Row) -> float:
-        """Return for how many seconds to use a copy; never longer than the item's `for_ms`."""
-        return min(self._own_ms, row.for_ms) / 1000
-
-    async def _touch(self, row: _Row) -> None:
-        """Change `rev`. A concurrent change by another process is equivalent."""
-        with contextlib.suppress(ConditionFailed):
-            await self._update(row.rev)
-
-    async def _update(self, rev: int, chat: str = "", layout: Layout | None = None) -> None:
-        """Update the item. Raises ConditionFailed if its `rev` has changed."""
-        names = {"#rev": Field.REV, "#for": Field.FOR_MS, "#chats": Field.CHATS}
-        values: dict[str, Any] = {
-            ":next": {"N": str(rev + 1)},
-        }
+    def _horizon_update(
+        self, rev: int, upto: int, *, is_layout_change: bool = False
+    ) -> dict[str, Any]:
+        """Return the update of the horizon at `rev`."""
+        changed = (
+            "#changed = :next"
+            if is_layout_change
+            else ("#changed = if_not_exists(#changed, :zero)")
+        )
+        values: Item = {":next": {"N": str(rev + 1)}, ":upto": {"N": str(upto)}}
+        if not is_layout_change:
+            values[":zero"] = {"N": "0"}
         if rev:
             values[":rev"] = {"N": str(rev)}
-        if layout is None:
-            change = "#for = if_not_exists(#for, :for), #chats = if_not_exists(#chats, :none)"
-            values |= {":for": {"N": str(self._own_ms)}, ":none": {"M": {}}}
-        else:
-            change = "#chats.#chat = :layout"
-            del names["#for"]
-            names["#chat"] = chat
-            values[":layout"] = {"S": layout.encode()}
-        request = {
+        return {
             "TableName": self._table,
-            "Key": _KEY,
-            "UpdateExpression": f"SET #rev = :next, {change}",
+            "Key": HORIZON_KEY,
+            "UpdateExpression": f"SET #rev = :next, #upto = :upto, {changed}",
             "ConditionExpression": "#rev = :rev" if rev else "attribute_not_exists(#rev)",
-            "ExpressionAttributeNames": names,
+            "ExpressionAttributeNames": {
+                "#rev": Field.REV,
+                "#upto": Field.UPTO,
+                "#changed": Field.CHANGED,
+            },
             "ExpressionAttributeValues": values,
         }
-        await self._client.call("update_item", request)
-
-    @property
-    def _own_ms(self) -> int:
-        return max(1, int(SHARD_REFRESH_S * 1000))
 
     async def spread(
-        self, chat: str, shards: int, find_newest_ts: Callable[[], Awaitable[int | None]]
+        self,
+        chat: str,
+        shards: int,
+        find_newest_ts: Callable[[], Awaitable[int | None]],
+        floor: ShardFloor | None = None,
     ) -> Outcome:
         """Shard the future entries of a chat over `shards` partitions.
 
         `find_newest_ts` returns an upper bound of the ts of all current entries of the chat, or
-        None if it is unknown.
+        None if it is unknown. `floor` is stored as the chat's minimum number of shards.
 
         Guarantees:
             No other process's stretch is overwritten, and no stretch that has started is changed.
-            The stretch contains no entry that any process has seen or can see with an older copy.
-            Bounded: at `STRETCHES_MAX` stretches per chat or `TEXT_MAX` in total, the result is
-            "full" and the chat keeps its current sharding.
-            Cancellation: safe; the stretch may be written.
+            No entry of the stretch has been written, or can be written by an older copy.
+            Bounded: `STRETCHES_MAX` stretches per chat and `TEXT_MAX` in total, then the result is
+            "full"; the chat keeps its current sharding.
+            Cancellation: safe; the stretch is written, or not.
 
         Raises:
             Unavailable: a store does not respond; the stretch may be written.
         """
         async with self._client.deadline():
-            return await self._spread(chat, shards, find_newest_ts)
+            return await self._spread(chat, shards, find_newest_ts, floor)
 
     async def _spread(
-        self, chat: str, shards: int, find_newest_ts: Callable[[], Awaitable[int | None]]
+        self,
+        chat: str,
+        shards: int,
+        find_newest_ts: Callable[[], Awaitable[int | None]],
+        floor: ShardFloor | None,
     ) -> Outcome:
-        # Read `rev` before the newest ts: the start of the stretch is valid only for this `rev`.
-        row = await self._get_row()
-        layout = row.layouts.of(chat)
-        newest = await find_newest_ts() if row.rev else None
-        if newest is None or layout.from_ts > newest or shards == layout.shards:
+        # In this order: a stretch that is added in between changes `rev`.
+        horizon = await self._get_horizon()
+        layouts, _ = await self._get_layouts()
+        layout = layouts.of(chat)
+        newest = await find_newest_ts()
+        is_same = shards == layout.shards
+        if newest is None or (is_same and floor is None):
             return "waiting"
-        kept = 0 if shards > layout.shards else STRETCHES_KEPT
-        from_ts = newest + LEAD * row.for_ms * 1000
-        wanted = Layout((*layout.stretches, ShardingPeriod(from_ts, shards)))
-        sizes = sum(len(c) + len(each.encode()) for c, each in row.layouts.of_chats.items())
-        size = sizes + len(chat) + len(wanted.encode()) - len(layout.encode())
+        upto = max(horizon.upto, newest + READ_LEAD_US)
+        if layout.from_ts > upto and not is_same:
+            return "waiting"
+        wanted = layout
+        if not is_same:
+            wanted = Layout((*layout.stretches, ShardingPeriod(upto + 1, shards)))
+        kept = 0 if shards >= layout.shards else STRETCHES_KEPT
+        sizes = sum(len(c) + len(each.encode()) for c, each in layouts.of_chats.items())
+        sizes += sum(len(c) + len(each.encode()) for c, each in layouts.floors.items())
+        size = sizes + 2 * len(chat) + len(wanted.encode()) - len(layout.encode())
         if len(wanted.stretches) > STRETCHES_MAX - kept or size > TEXT_MAX:
             return "full"
         failpoint("shards.before_spread")
         try:
-            await self._update(row.rev, chat, wanted)
+            await self._put(horizon, chat, wanted, floor)
         except ConditionFailed:
             return "raced"
         failpoint("shards.after_spread")
         return "moved"
+
+    async def _put(
+        self, horizon: _Horizon, chat: str, layout: Layout, floor: ShardFloor | None
+    ) -> None:
+        """Write a layout. Raises ConditionFailed: the horizon is no longer at its `rev`."""
+        await self._prepare_layouts()
+        changes, names = ["#changed = :next"], {"#changed": Field.CHANGED, "#chat": chat}
+        values: Item = {":next": {"N": str(horizon.rev + 1)}}
+        if layout:
+            changes.append("#chats.#chat = :layout")
+            names["#chats"] = Field.CHATS
+            values[":layout"] = {"S": layout.encode()}
+        if floor is not None:
+            changes.append("#floors.#chat = :floor")
+            names["#floors"] = Field.FLOORS
+            values[":floor"] = {"S": floor.encode()}
+        update = {
+            "TableName": self._table,
+            "Key": LAYOUTS_KEY,
+            "UpdateExpression": f"SET {', '.join(changes)}",
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": values,
+        }
+        moved = self._horizon_update(horizon.rev, horizon.upto, is_layout_change=True)
+        actions = [{"Update": moved}, {"Update": update}]
+        await self._client.call("transact_write_items", {"TransactItems": actions})
+
+    async def _prepare_layouts(self) -> None:
+        """Create the item of the layouts, if it does not exist."""
+        request = {
+            "TableName": self._table,
+            "Key": LAYOUTS_KEY,
+            "UpdateExpression": (
+                "SET #chats = if_not_exists(#chats, :none), #floors = if_not_exists(#floors, :none)"
+            ),
+            "ConditionExpression": "attribute_not_exists(#floors)",
+            "ExpressionAttributeNames": {"#chats": Field.CHATS, "#floors": Field.FLOORS},
+            "ExpressionAttributeValues": {":none": {"M": {}}},
+        }
+        with contextlib.suppress(ConditionFailed):
+            await self._client.call("update_item", request)

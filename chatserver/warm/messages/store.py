@@ -284,7 +284,8 @@ class MessageRepository:
         """
         if not items:
             return
-        layouts, now_s = await self._rows.layouts(), self._clock.time()
+        layouts = await self._rows.get_layouts(max(item.message.ts for item in items))
+        now_s = self._clock.time()
         encoded = {
             (item.message.chat, item.message.ts): encode_item(
                 item, self._keeping.removed_at(item.message.ts, now_s)

@@ -62,13 +62,15 @@ class SchemaField:
 
 
 class ShardField:
-    """Attributes of the write sharding item, in `directory`."""
+    """Attributes of the write sharding items, in `directory`."""
 
     PK: Final = "PK"
     SK: Final = "SK"
-    REV: Final = "rev"  # rises with each write, and periodically while the tables are in use
-    FOR_MS: Final = "for_ms"  # how long a process may cache the item
     CHATS: Final = "chats"  # map of chat to layout, "<ts>:<shards>,…"
+    FLOORS: Final = "floors"  # map of chat to minimum number of shards, "<until ts>:<shards>"
+    UPTO: Final = "upto"  # ts up to which all layouts are final
+    REV: Final = "rev"  # number of writes of `upto` and of layouts
+    CHANGED: Final = "changed"  # `rev` of the last change of a layout
 
 
 class StreamField:

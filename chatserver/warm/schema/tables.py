@@ -215,6 +215,13 @@ class SegmentField:
     IS_ENDING: Final = "ending"  # restored ranges: the items are being removed
 
 
+class UserPositionField:
+    """Attributes of users' archive positions, in `directory`."""
+
+    SENT_TS: Final = "sent_ts"  # microseconds since 1970
+    RECEIVED_TS: Final = "received_ts"  # microseconds since 1970
+
+
 class FileField:
     """Attributes of files and of users' upload counters, in `directory`."""
 

@@ -11,7 +11,7 @@ from chatserver.errors import BadRequest, Conflict, Forbidden, NotFound, RateLim
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.service.pictures import space_of
 from chatserver.protocol import frames
-from chatserver.service.history.message_queries import TimeRange
+from chatserver.service.history.chat_query_pages import TimeRange
 from tests.integration.features.attachments.support import FEW, FileWorld, cold_settings, picture
 
 pytest_plugins = ["tests.integration.features.attachments.fixtures"]

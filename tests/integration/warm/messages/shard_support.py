@@ -7,27 +7,27 @@ from typing import Any
 
 from chatserver.config import Warm
 from chatserver.domain.write_sharding import Layout, parse_layout
-from chatserver.warm.dynamo.client import DynamoClient, Item
-from chatserver.warm.messages.sharded_chats import SHARD_REFRESH_S
+from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.messages.sharded_chats import HORIZON_KEY, LAYOUTS_KEY
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES
-
-KEY: Item = {"PK": {"S": "shards"}, "SK": {"S": "shards"}}
 
 
 async def lay_out(client: DynamoClient, settings: Warm, **chats: str) -> None:
     """Write the row as if these chats had been spread so."""
     row: dict[str, Any] = {
-        **KEY,
-        "rev": {"N": "1"},
-        "for_ms": {"N": str(int(SHARD_REFRESH_S * 1000))},
+        **LAYOUTS_KEY,
+        "changed": {"N": "1"},
         "chats": {"M": {chat.replace("_", "-"): {"S": text} for chat, text in chats.items()}},
+        "floors": {"M": {}},
     }
-    await client.call("put_item", {"TableName": DIRECTORY.name_in(settings), "Item": row})
+    horizon = {**HORIZON_KEY, "rev": {"N": "1"}, "changed": {"N": "1"}, "upto": {"N": "0"}}
+    for item in (row, horizon):
+        await client.call("put_item", {"TableName": DIRECTORY.name_in(settings), "Item": item})
 
 
 async def layout_in(client: DynamoClient, settings: Warm, chat: str) -> Layout:
     """The layout of a chat, as the table has it."""
-    request = {"TableName": DIRECTORY.name_in(settings), "Key": KEY, "ConsistentRead": True}
+    request = {"TableName": DIRECTORY.name_in(settings), "Key": LAYOUTS_KEY, "ConsistentRead": True}
     item = (await client.call("get_item", request)).get("Item", {})
     text = item.get("chats", {"M": {}})["M"].get(chat)
     return Layout() if text is None else parse_layout(text["S"])

@@ -271,7 +271,7 @@ class Known:
     def __init__(self, layouts: Layouts) -> None:
         self._layouts = layouts
 
-    async def get(self) -> Layouts:
+    async def get_for_keys(self, upto_ts: int) -> Layouts:
         return self._layouts
 
 

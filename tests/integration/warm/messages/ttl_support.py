@@ -102,7 +102,13 @@ async def timed(aging: World) -> AsyncIterator[Timed]:
     manifests = Manifests(client, warm)
     objects = SegmentObjects(aging.store, settings)
     archiver = Archiver(
-        manifests, objects, aging.aged, settings, container.clock, container.restored
+        manifests,
+        objects,
+        aging.aged,
+        settings,
+        container.clock,
+        container.restored,
+        container.user_positions,
     )
     cold = container.message_changes._archived  # who reads the archive for changes
     changes = MessageChanges(client, warm, None, cold, keeping=KEPT, clock=container.clock)

@@ -78,8 +78,9 @@ class World:
         archive = self.container.settings.archive.model_copy(update=settings)
         objects = SegmentObjects(self.store, archive)
         clock = self.container.clock
-        rows = self.container.restored
-        return Archiver(self.container.manifests, objects, aged or self.aged, archive, clock, rows)
+        rows, users = self.container.restored, self.container.user_positions
+        items, manifests = aged or self.aged, self.container.manifests
+        return Archiver(manifests, objects, items, archive, clock, rows, users)
 
     def reader(self, aged: ArchivableMessages | None = None, **settings: Any) -> OlderTiers:
         """Another reader, with a cache of its own."""

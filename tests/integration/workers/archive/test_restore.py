@@ -69,7 +69,8 @@ def archiver_of(aging: World, clock: Clock) -> Archiver:
     archive = aging.container.settings.archive.model_copy(update={"segment_entries_max": 5})
     aged = ArchivableMessages(aging.client, aging.container.settings.warm, clock)
     objects, rows = SegmentObjects(aging.store, archive), aging.container.restored
-    return Archiver(aging.container.manifests, objects, aged, archive, clock, rows)
+    users = aging.container.user_positions
+    return Archiver(aging.container.manifests, objects, aged, archive, clock, rows, users)
 
 
 async def make_archived(aging: World) -> list[Message]:

@@ -207,3 +207,54 @@ async def test_erasure_reaches_the_archive_when_its_worker_is_killed_there(vault
     )
     gone = {each["seq"] for each in page["messages"] if each.get("deleted")}
     assert {1, 3, 5, 7, 9, 11, later} <= gone
+
+
+async def list_seqs(person: Person, path: str) -> tuple[list[int], int | None]:
+    """Read a list to its end; return the seqs, and its `archived_before`."""
+    found: list[int] = []
+    cursor = ""
+    while True:
+        page = await person.ask("GET", f"{path}?limit=3{cursor}")
+        found += [each["seq"] for each in page["items"]]
+        if page["next"] is None:
+            return found, page.get("archived_before")
+        cursor = f"&cursor={page['next']}"
+
+
+async def test_lists_of_an_archived_chat_keep_rights_and_changes(vault: Vault) -> None:
+    """Members read from where they joined; deleted, hidden and edited messages as elsewhere."""
+    async with people(vault, "ida", "joe", "kim") as (ida, joe, kim):
+        chat = (await ida.ask("POST", "/v1/chats", 201, {"members": [kim.user]}))["chat"]
+        await ida.ask("PATCH", f"/v1/chats/{chat}", 200, {"joining": "open"})
+        early = [await ida.say(chat, f"early {n}") for n in range(4)]
+        await joe.ask("POST", f"/v1/chats/{chat}/join", 200, {})
+        later = [await ida.say(chat, f"later {n}") for n in range(8)]
+        worker = await vault.stack.bring_up_worker("archive")
+
+        async def is_archived() -> bool:
+            return not await vault.stack.read_warm(chat)
+
+        await eventually(is_archived, WORKS_S)
+        worker.kill()
+        messages = f"/v1/chats/{chat}/messages"
+        archived = await list_seqs(joe, f"{messages}/between")
+        await ida.ask("DELETE", f"{messages}/{later[0]}", 200)
+        await ida.ask("PATCH", f"{messages}/{later[1]}", 200, {"body": "edited"})
+        await joe.ask("DELETE", f"{messages}/{later[2]}?for=me", 200)
+
+        for name in ("between", "active"):
+            own, before = await list_seqs(ida, f"{messages}/{name}")
+            assert own == [*later[:0:-1], *early[::-1]]
+            assert before is None
+            other, _ = await list_seqs(joe, f"{messages}/{name}")
+            assert other == [*later[:2:-1], later[1]]
+        oldest = await joe.ask("GET", f"{messages}/between?order=oldest&limit=1")
+        sent, sent_before = await list_seqs(ida, "/v1/me/sent")
+        received, received_before = await list_seqs(joe, "/v1/me/received")
+        newest = await ida.ask("GET", f"{messages}/{later[-1]}")
+
+    assert archived[0] == later[::-1]
+    assert oldest["items"][0]["body"] == "edited"
+    assert set(sent) <= {later[1]} and received == []
+    assert sent_before == newest["ts"] + 1
+    assert received_before is None

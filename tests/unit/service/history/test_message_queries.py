@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from chatserver.domain.archive_segments import NOTHING_ARCHIVED, ArchiveTop
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership import Reader
 from chatserver.domain.membership_periods import Period, Periods
@@ -16,7 +17,8 @@ from chatserver.domain.messages import ChatHead
 from chatserver.errors import BadRequest, NotFound
 from chatserver.protocol import codec
 from chatserver.protocol.frames import INT_MAX, Message
-from chatserver.service.history.message_queries import MessageQueries, TimeRange
+from chatserver.service.history.chat_query_pages import TimeRange
+from chatserver.service.history.message_queries import MessageQueries
 from chatserver.service.history.views import Views
 from chatserver.warm.dynamo.paging import Page
 from tests.unit.service.builders import ALICE, BOB
@@ -42,6 +44,7 @@ class World:
     hidden: frozenset[int] = frozenset()
     persisted_meanwhile: list[Message] = dataclasses.field(default_factory=list)
     periods: Periods = ()
+    archived_ts: int | None = None
     calls: list[str] = dataclasses.field(default_factory=list)
 
     def finding(self) -> MessageQueries:
@@ -53,6 +56,8 @@ class World:
             memberships=self,
             log=self,
             older=self,
+            cold=self,
+            users=self,
             views=Views(self, self),
             clock=self,
         )
@@ -103,6 +108,18 @@ class World:
     async def list_after(self, chat: ChatId, after: int, limit: int) -> list[Message]:
         return [m for m in self.stored if m.seq > after][:limit]
 
+    # the archive
+
+    def get_cached_top(self, chat: str) -> ArchiveTop:
+        return NOTHING_ARCHIVED
+
+    async def get_top(self, chat: str) -> ArchiveTop:
+        return NOTHING_ARCHIVED
+
+    async def find(self, direction: str, user: str) -> int | None:
+        self.calls.append("position")
+        return self.archived_ts
+
     # the hot tier
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
@@ -136,7 +153,7 @@ def seqs(page: Page[Message]) -> list[int]:
 
 async def sent(world: World, reader: UserId | None = BOB) -> Page[Message]:
     """What bob sent."""
-    return await world.finding().list_sent(reader, BOB, TimeRange(), 10, None)
+    return (await world.finding().list_sent(reader, BOB, TimeRange(), 10, None)).page
 
 
 async def test_change_on_its_way_is_shown_and_a_deletion_takes_away() -> None:
@@ -159,7 +176,7 @@ async def test_change_that_left_the_overlay_meanwhile_is_shown() -> None:
     page = await sent(world)
 
     assert seqs(page) == [2]
-    assert world.calls == ["firsts", "head", "items", "overlay", "items again"]
+    assert world.calls == ["firsts", "head", "items", "overlay", "items again", "position"]
 
 
 async def test_chat_that_is_stored_as_a_whole_is_read_once() -> None:
@@ -167,7 +184,7 @@ async def test_chat_that_is_stored_as_a_whole_is_read_once() -> None:
     world = World([message(1)])
 
     assert seqs(await sent(world)) == [1]
-    assert world.calls == ["firsts", "head", "items", "overlay"]
+    assert world.calls == ["firsts", "head", "items", "overlay", "position"]
 
 
 async def test_chats_that_are_not_the_reader_s_are_left_out() -> None:
@@ -217,6 +234,22 @@ async def test_chat_is_read_from_where_the_reader_may_on() -> None:
     assert seqs(before) == []
     ranges = [call for call in world.calls if call.startswith("chat")]
     assert ranges == ["chat 1003-5000", f"chat 1003-{INT_MAX}"]
+
+
+@pytest.mark.parametrize(
+    ("archived_ts", "from_ts", "expected"),
+    [(None, 0, None), (1500, 0, 1501), (1500, 1500, 1501), (1500, 1501, None)],
+)
+async def test_lists_of_a_user_report_what_may_be_missing(
+    archived_ts: int | None, from_ts: int, expected: int | None
+) -> None:
+    """If no message of the time range can be archived, nothing is reported."""
+    world = World([message(1)], archived_ts=archived_ts)
+
+    sent = await world.finding().list_sent(BOB, BOB, TimeRange(from_ts), 10, None)
+    received = await world.finding().list_received(BOB, BOB, TimeRange(from_ts), 10, None)
+
+    assert sent.archived_before == received.archived_before == expected
 
 
 @pytest.mark.parametrize("reader", [ALICE, None])

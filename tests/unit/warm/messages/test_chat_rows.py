@@ -38,7 +38,7 @@ class Table:
             row = place_item(self.layouts, _row(ts))
             self._partitions.setdefault(row["chatid"]["S"], []).append(row)
 
-    async def get(self) -> Layouts:
+    async def get_for_reading(self, upto_ts: int) -> Layouts:
         """Stands in for the list of shards, too."""
         return self.layouts
 

@@ -7,9 +7,8 @@ its answer arrives, for any time, while clocks run and others go on.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
@@ -17,75 +16,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatserver.config import Warm
-from chatserver.domain.write_sharding import STRETCHES_KEPT, STRETCHES_MAX, Layout, ShardingPeriod
+from chatserver.domain.write_sharding import (
+    STRETCHES_KEPT,
+    STRETCHES_MAX,
+    Layout,
+    ShardFloor,
+    ShardingPeriod,
+)
 from chatserver.errors import CorruptData
-from chatserver.warm.dynamo.client import ConditionFailed, Item
 from chatserver.warm.messages import sharded_chats
-from chatserver.warm.messages.sharded_chats import LEAD, SLACK, ShardList
-from tests.support.constants import constants
+from chatserver.warm.messages.seq_search import TS_MAX
+from chatserver.warm.messages.sharded_chats import (
+    EXTENSION_US,
+    SHARD_REFRESH_S,
+    ShardList,
+)
+from tests.unit.warm.messages.shard_rows import US, Rows, Time
 
-FOR_S = 1.0
-REFRESH = "chatserver.warm.messages.sharded_chats.SHARD_REFRESH_S"
-pytestmark = pytest.mark.constants({REFRESH: FOR_S})
-US = 1_000_000
 STEPS = 700
-
-
-class Row:
-    """The row, behind the door to DynamoDB. Each call waits twice at `gate`, if there is one."""
-
-    def __init__(self) -> None:
-        self.item: Item | None = None
-        self.gate: Callable[[bool], Awaitable[None]] | None = None
-        self.writes = self.reads = 0
-
-    @contextlib.asynccontextmanager
-    async def deadline(self) -> AsyncIterator[None]:
-        yield
-
-    async def _wait(self, request: dict[str, Any]) -> None:
-        if self.gate is not None:
-            await self.gate(":layout" in request.get("ExpressionAttributeValues", ()))
-
-    async def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
-        await self._wait(request)
-        answer = getattr(self, operation)(request)
-        await self._wait(request)
-        if isinstance(answer, Exception):
-            raise answer
-        return cast(dict[str, Any], answer)
-
-    def get_item(self, request: dict[str, Any]) -> dict[str, Any]:
-        assert request["ConsistentRead"]
-        self.reads += 1
-        return {} if self.item is None else {"Item": self.item}
-
-    def update_item(self, request: dict[str, Any]) -> dict[str, Any] | ConditionFailed:
-        values = request["ExpressionAttributeValues"]
-        self.writes += 1
-        held = None if self.item is None else self.item["rev"]
-        if held != values.get(":rev"):
-            return ConditionFailed("rev", [None])
-        item = self.item or {"for_ms": values[":for"], "chats": {"M": {}}}
-        chats = dict(item["chats"]["M"])
-        if ":layout" in values:
-            chats[request["ExpressionAttributeNames"]["#chat"]] = values[":layout"]
-        self.item = {**item, "rev": values[":next"], "chats": {"M": chats}}
-        return {}
-
-
-class Time:
-    """Monotonic time of all processes, and Redis's clock, which may jump."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-        self.jumped_s = 0.0
-
-    def time(self) -> float:
-        return self.now_s + self.jumped_s
-
-    def monotonic(self) -> float:
-        return self.now_s
 
 
 class World:
@@ -93,7 +41,7 @@ class World:
 
     def __init__(self, processes: int, seed: int) -> None:
         self.random = random.Random(seed)
-        self.row, self.time = Row(), Time()
+        self.row, self.time = Rows(), Time()
         warm = Warm()
         self.lists = [ShardList(cast(Any, self.row), warm, self.time) for _ in range(processes)]
         self.last_ts = 0
@@ -109,9 +57,7 @@ class World:
         if self.is_over or self.random.random() > (0.6 if is_move else 0.03):
             return
         gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        until_s = (
-            self.time.now_s + self.random.uniform(0, self.random.choice([2, 2 * LEAD])) * FOR_S
-        )
+        until_s = self.time.now_s + self.random.uniform(0, self.random.choice([0.5, 2, 12]))
         self.frozen.append((until_s, gate))
         await gate
 
@@ -130,12 +76,12 @@ class World:
         """A process puts, or looks for, an entry: a new one or an old one."""
         known = [ts for ts, _ in self.placed[-20:]]
         ts = self.random.choice([self.commit(), *known])
-        layouts = await self.lists[number].get()
+        get = self.lists[number].get_for_keys if ts in known else None
+        layouts = await (get or self.lists[number].get_for_writing)(ts)
         self.placed.append((ts, layouts.partition_of("c", ts)))
 
     async def move(self, number: int) -> None:
         """A process wants the chat on other shards."""
-        await self.lists[number].get()
         shards = self.random.choice([1, 16])
         self.outcomes.append(await self.lists[number].spread("c", shards, self.find_newest_ts))
 
@@ -151,8 +97,7 @@ class World:
         if chance < 0.02:
             self.start(self.move(number))
         elif chance < 0.03:
-            left = SLACK * FOR_S * 0.9 - self.time.jumped_s
-            self.time.jumped_s += self.random.uniform(0, left) / 4
+            self.time.jumped_s += self.random.uniform(-5, 20)
         elif chance < 0.3:
             self.time.now_s += self.random.choice([0.01, 0.1, 0.5])
         else:
@@ -182,7 +127,7 @@ async def test_every_process_puts_an_entry_in_one_place(processes: int, seed: in
     await world.end()
 
     world.time.now_s += 100
-    last = await world.lists[0].get()
+    last = await world.lists[0].get_for_keys(max(ts for ts, _ in world.placed))
     assert world.placed
     assert [(ts, last.partition_of("c", ts)) for ts, _ in world.placed] == world.placed
 
@@ -202,149 +147,172 @@ async def test_simulation_does_move_chats() -> None:
     assert outcomes.count("moved") > 8 and outcomes.count("raced") > 3 and spread > 100
 
 
-def list_of(row: Row, time: Time) -> ShardList:
+def list_of(rows: Rows, time: Time) -> ShardList:
     """The list of a process."""
-    return ShardList(cast(Any, row), Warm(), time)
+    return ShardList(cast(Any, rows), Warm(), time)
 
 
-async def test_list_is_read_once_for_its_time() -> None:
-    """All that a process does in the meantime costs nothing, side by side too."""
-    row, time = Row(), Time()
-    shards = list_of(row, time)
+def now_of(time: Time) -> Callable[[], Awaitable[int]]:
+    """What the hot tier says is the newest ts."""
 
-    await asyncio.gather(*(shards.get() for _ in range(10)))
-    first = (row.reads, row.writes)
-    time.now_s += FOR_S - 0.01
-    await shards.get()
-    assert (row.reads, row.writes) == first == (2, 1)
+    async def find_newest_ts() -> int:
+        return int(time.time() * US)
 
-    time.now_s += 0.02
-    await shards.get()
-
-    assert (row.reads, row.writes) == (3, 1)
+    return find_newest_ts
 
 
-async def test_rev_that_nobody_changes_is_changed() -> None:
-    """By one of those who read, so that a write of before cannot land: a unit now and then."""
-    row, time = Row(), Time()
-    lists = [list_of(row, time) for _ in range(10)]
+async def test_copy_is_used_up_to_its_horizon_without_a_call() -> None:
+    """However old it is; beyond the horizon a read is shared, and used for a moment."""
+    rows, time = Rows(), Time()
+    shards = list_of(rows, time)
+    ts = int(time.time() * US)
+    await shards.get_for_writing(ts)
+    calls = (rows.reads, rows.writes)
+
+    time.now_s += 1000
+    await asyncio.gather(*(shards.get_for_writing(ts + EXTENSION_US) for _ in range(10)))
+    await shards.get_for_keys(ts)
+    await shards.get_for_reading(ts)
+    assert (rows.reads, rows.writes) == calls == (1, 1)
+
+    await asyncio.gather(*(shards.get_for_reading(TS_MAX) for _ in range(10)))
+    time.now_s += SHARD_REFRESH_S - 0.01
+    await shards.get_for_reading(TS_MAX)
+
+    assert (rows.reads, rows.writes) == (2, 1)
+
+
+async def test_readers_never_move_the_horizon() -> None:
+    """A client may name any ts."""
+    rows, time = Rows(), Time()
+    shards = list_of(rows, time)
+
+    await shards.get_for_keys(TS_MAX)
+    await shards.get_for_reading(TS_MAX)
+
+    assert rows.writes == 0
+
+
+async def test_many_writers_move_the_horizon_about_twice_a_second() -> None:
+    """All together; layouts are read again only when one has changed."""
+    rows, time = Rows(), Time()
+    lists = [list_of(rows, time) for _ in range(10)]
 
     for _ in range(100):
         for shards in lists:
-            time.now_s += 0.1
-            await shards.get()
+            time.now_s += 0.01
+            await shards.get_for_writing(int(time.time() * US))
 
-    took_s = 100
-    assert took_s / 4 < row.writes < took_s
+    assert rows.writes <= 10 / (EXTENSION_US / US) + 1
+    assert rows.layout_reads == 0
 
 
 async def test_late_write_of_a_stretch_fails() -> None:
-    """Who slept between reckoning and writing has reckoned for a time that is over."""
-    row, time = Row(), Time()
-    sleeper, other = list_of(row, time), list_of(row, time)
-    await sleeper.get()
-    await other.get()
+    """Who slept between reckoning and writing, while others wrote entries, has reckoned wrong."""
+    rows, time = Rows(), Time()
+    sleeper, other = list_of(rows, time), list_of(rows, time)
+    await other.get_for_writing(int(time.time() * US))
 
     async def sleep_here() -> int:
+        newest = int(time.time() * US)
         time.now_s += 60
-        await other.get()
-        return int(time.time() * US)
+        await other.get_for_writing(int(time.time() * US))
+        return newest
 
     assert await sleeper.spread("c", 4, sleep_here) == "raced"
-    assert not (await other.get()).of("c")
+    assert not (await other.get_for_keys(TS_MAX)).of("c")
 
 
-async def test_stretch_begins_when_all_know_of_it() -> None:
-    """And nothing is decided anew before that."""
-    row, time = Row(), Time()
-    shards = list_of(row, time)
-    await shards.get()
-
-    async def now() -> int:
-        return int(time.time() * US)
+async def test_stretch_begins_at_the_horizon_and_nothing_is_decided_anew_before() -> None:
+    """At once, but for what readers and writers need to know of it."""
+    rows, time = Rows(), Time()
+    shards, now = list_of(rows, time), now_of(time)
+    start = int(time.time() * US)
+    await shards.get_for_writing(start)
 
     assert await shards.spread("c", 4, now) == "moved"
-    time.now_s += FOR_S
-    layout = (await shards.get()).of("c")
+    layout = (await shards.get_for_keys(TS_MAX)).of("c")
 
-    assert layout == Layout((ShardingPeriod(int(1000 * US + LEAD * FOR_S * US), 4),))
+    assert layout == Layout((ShardingPeriod(start + EXTENSION_US + 1, 4),))
     assert await shards.spread("c", 8, now) == "waiting"
-    time.now_s += LEAD * FOR_S
+    time.now_s += 1
     assert await shards.spread("c", 4, now) == "waiting", "it is so already"
     assert await shards.spread("c", 8, now) == "moved"
 
 
+async def test_readers_know_a_stretch_before_it_has_entries() -> None:
+    """Also where the horizon is behind: reads beyond it use a copy for a moment."""
+    rows, time = Rows(), Time()
+    shards, now = list_of(rows, time), now_of(time)
+
+    assert await shards.spread("c", 4, now) == "moved"
+
+    layout = (await shards.get_for_keys(TS_MAX)).of("c")
+    assert layout.from_ts - int(time.time() * US) > SHARD_REFRESH_S * US
+
+
 async def test_nothing_is_moved_by_who_cannot_tell_the_time() -> None:
     """A chat that Redis does not have open may go on anywhere."""
-    row, time = Row(), Time()
-    shards = list_of(row, time)
-    await shards.get()
+    rows, time = Rows(), Time()
 
     async def unknown() -> None:
         return None
 
-    assert await shards.spread("c", 4, unknown) == "waiting"
+    assert await list_of(rows, time).spread("c", 4, unknown) == "waiting"
 
 
-async def test_longer_refresh_than_the_rows_own_is_cut() -> None:
-    """A process with other settings acts by the list as long as the others reckon with."""
-    row, time = Row(), Time()
-    await list_of(row, time).get()
-    other = list_of(row, time)
-    with constants({REFRESH: 30.0}):
-        await other.get()
-    reads = row.reads
+async def test_floor_is_kept_with_the_layout_and_on_its_own() -> None:
+    """A chat that is on so many shards already stays there for longer."""
+    rows, time = Rows(), Time()
+    shards, now = list_of(rows, time), now_of(time)
+    ends = int(time.time() * US) + 3600 * US
 
-    time.now_s += FOR_S + 0.01
-    with constants({REFRESH: 30.0}):
-        await other.get()
+    first = await shards.spread("c", 4, now, ShardFloor(ends, 4))
+    again = await shards.spread("c", 4, now, ShardFloor(ends + US, 4))
+    layouts = await shards.get_for_keys(TS_MAX)
 
-    assert row.reads > reads
+    assert (first, again) == ("moved", "moved")
+    assert len(layouts.of("c").stretches) == 1
+    assert (layouts.floor_of("c", ends + US), layouts.floor_of("c", ends + US + 1)) == (4, 1)
+    assert layouts.floor_of("other", ends) == 1
 
 
 async def test_full_chat_goes_up_and_not_down() -> None:
     """The last stretches are kept for load: a chat that used up the others stays spread."""
-    row, time = Row(), Time()
-    shards = list_of(row, time)
-    await shards.get()
-
-    async def now() -> int:
-        return int(time.time() * US)
+    rows, time = Rows(), Time()
+    shards, now = list_of(rows, time), now_of(time)
 
     outcomes = []
     for number in range(STRETCHES_MAX):
-        time.now_s += LEAD * FOR_S + 1
+        time.now_s += 2
         outcomes.append(await shards.spread("c", 1 if number % 2 else 2, now))
     assert outcomes.count("moved") == STRETCHES_MAX - STRETCHES_KEPT + 1
     assert outcomes[-1] == "full"
 
-    time.now_s += LEAD * FOR_S + 1
+    time.now_s += 2
     assert await shards.spread("c", 4, now) == "moved"
 
 
 async def test_full_list_takes_no_more_chats(monkeypatch: pytest.MonkeyPatch) -> None:
     """The row stays one that DynamoDB takes; chats beyond it are not spread."""
-    row, time = Row(), Time()
-    shards = list_of(row, time)
-    await shards.get()
-    monkeypatch.setattr(sharded_chats, "TEXT_MAX", 100)
-
-    async def now() -> int:
-        return int(time.time() * US)
+    rows, time = Rows(), Time()
+    shards, now = list_of(rows, time), now_of(time)
+    monkeypatch.setattr(sharded_chats, "TEXT_MAX", 110)
 
     outcomes = [await shards.spread(f"chat-{n}", 2, now) for n in range(6)]
 
     assert outcomes == ["moved"] * 5 + ["full"]
 
 
-async def test_row_that_makes_no_sense_stops_who_reads_it() -> None:
+@pytest.mark.parametrize(
+    ("field", "text", "why"),
+    [("chats", "5:3", "not a shard layout"), ("floors", "5:3", "not a minimum of shards")],
+)
+async def test_row_that_makes_no_sense_stops_who_reads_it(field: str, text: str, why: str) -> None:
     """A guess would put messages where nobody finds them."""
-    row, time = Row(), Time()
-    shards = list_of(row, time)
-    await shards.get()
-    assert row.item is not None
-    row.item = {**row.item, "chats": {"M": {"c": {"S": "5:3"}}}}
+    rows, time = Rows(), Time()
+    await list_of(rows, time).spread("c", 4, now_of(time))
+    rows.layouts = {**rows.layouts, field: {"M": {"c": {"S": text}}}}
 
-    time.now_s += 10
-    with pytest.raises(CorruptData, match="not a shard layout"):
-        await shards.get()
+    with pytest.raises(CorruptData, match=why):
+        await list_of(rows, time).get_for_keys(TS_MAX)

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from chatserver.config import Warm
 from chatserver.domain.ids import GatewayId, Seq, Ts
-from chatserver.domain.write_sharding import Layout, Layouts, ShardingPeriod, is_shards
+from chatserver.domain.write_sharding import Layout, Layouts, ShardFloor, ShardingPeriod, is_shards
 from chatserver.errors import Unavailable
 from chatserver.hot.chats.backlog import CommittedMessage
 from chatserver.protocol.frames import Message
+from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.messages.store import PersistItem
+from tests.unit.warm.messages.shard_rows import Rows, Time
 from workers.persist import shard_scaling
 from workers.persist.batch_effects import Work
 from workers.persist.shard_scaling import LoadMeter, WriteSharding, units_of, wanted_shards
@@ -113,12 +115,13 @@ class Shards:
     def __init__(self, shards: int = 1) -> None:
         self.layout = Layout((ShardingPeriod(1, shards),)) if shards > 1 else Layout()
         self.moves: list[int] = []
+        self.floor = ShardFloor(0, 1)
         self.is_down = False
 
-    async def get(self) -> Layouts:
+    async def get_for_reading(self, upto_ts: int) -> Layouts:
         if self.is_down:
             raise Unavailable("down")
-        return Layouts({"c": self.layout})
+        return Layouts({"c": self.layout}, {"c": self.floor})
 
     async def spread(
         self, chat: str, shards: int, find: Callable[[], Awaitable[int | None]]
@@ -158,6 +161,51 @@ async def test_busy_chat_goes_up_at_once_and_down_when_it_was_calm() -> None:
     await feed(decider, flow(20, 120, 165))
     assert shards.moves == [4], "the calm was interrupted"
     await feed(decider, flow(20, 165, 205))
+
+    assert shards.moves == [4, 1]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(600, 5000), st.floats(0, 1), st.floats(0, 0.3))
+async def test_spreading_starts_within_two_seconds(
+    rate: int, phase_s: float, late_s: float
+) -> None:
+    """Of the first entry of the load, wherever a window was; batches come every 50 ms, and late."""
+    rows, time = Rows(), Time()
+    shards = ShardList(cast(Any, rows), Warm(), time)
+    onset_s = time.now_s + 5 + phase_s
+    entries = [*flow(1, time.now_s, onset_s), *flow(rate, onset_s, onset_s + 2.5)]
+
+    class Newest:
+        async def find_newest_ts(self, chat: str) -> int:
+            return int(time.time() * US)
+
+    decider = WriteSharding(shards, cast(Any, Newest()), Warm(shard_writes_per_s=MAX))
+    started_s: list[float] = []
+    while entries and not started_s:
+        time.now_s += 0.05
+        due = [each for each in entries if each.committed.ts <= (time.now_s - late_s) * US]
+        entries = entries[len(due) :]
+        if due:
+            decider.note(due)
+            await decider.move()
+            layouts = await shards.get_for_writing(due[-1].committed.ts)
+            stamps = [each.committed.ts for each in due]
+            started_s = [ts / US for ts in stamps if layouts.partition_of("c", ts) != "c"]
+
+    assert started_s, "it was never spread"
+    assert started_s[0] - onset_s <= 2
+
+
+async def test_floor_keeps_shards_and_adds_them() -> None:
+    """`chatserver shards set`: neither calm nor a small load goes below it, until it ends."""
+    shards = Shards(2)
+    decider = spreading_of(shards)
+    shards.floor = ShardFloor(100 * US, 4)
+
+    await feed(decider, flow(20, 0, 99))
+    assert shards.moves == [4]
+    await feed(decider, flow(20, 99, 101))
 
     assert shards.moves == [4, 1]
 

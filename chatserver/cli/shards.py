@@ -1,0 +1,96 @@
+"""`chatserver shards`: write sharding of a chat, set before a known event."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import functools
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from chatserver.cli.process_setup import prepare, run
+from chatserver.cli.restore import parse_lasting
+from chatserver.config import Settings
+from chatserver.domain.ids import ChatId, parse_id
+from chatserver.domain.quantities import counted
+from chatserver.domain.write_sharding import SHARDS_MAX, ShardFloor
+from chatserver.errors import BadRequest, NotFound
+
+if TYPE_CHECKING:
+    from chatserver.container.storage import StorageContainer
+
+_TRIES_MAX: Final = 20
+_PAUSE_S: Final = 0.25  # an earlier change takes effect within a second
+_SHARDS = [str(2**n) for n in range(SHARDS_MAX.bit_length())]
+
+
+@click.group()
+def shards() -> None:
+    """Write sharding of busy chats. Workers shard them automatically."""
+
+
+@shards.command(name="set")
+@click.argument("chat")
+@click.argument("number", metavar="SHARDS", type=click.Choice(_SHARDS))
+@click.option(
+    "--for",
+    "lasting",
+    default="24h",
+    show_default=True,
+    help="Time for which the chat keeps at least so many shards: 12h, 7d.",
+)
+def set_(chat: str, number: str, lasting: str) -> None:
+    """Shard new entries of CHAT over SHARDS partitions, before a known event.
+
+    A partition accepts about 1,000 write units per second. The change takes effect within a second.
+    Workers may add shards; they remove shards only when the time is over and the chat is calm.
+    Repeating the command extends the time.
+    """
+    settings = prepare("shards")
+    try:
+        name, lasting_s = ChatId(parse_id(chat, "CHAT")), parse_lasting(lasting)
+    except BadRequest as exc:
+        raise click.UsageError(exc.message) from None
+    try:
+        run(_set(settings, name, int(number), lasting_s))
+    except NotFound as exc:
+        raise click.ClickException(exc.message) from None
+
+
+async def _set(settings: Settings, chat: ChatId, number: int, lasting_s: int) -> None:
+    from chatserver.container.storage import open_storage_container
+    from chatserver.domain.clock import SystemClock
+
+    async with open_storage_container(
+        role="worker", settings=settings, clock=SystemClock()
+    ) as container:
+        floor = await set_shards(container, chat, number, lasting_s)
+    ends = datetime.datetime.fromtimestamp(floor.until_ts / 1e6, datetime.UTC)
+    click.echo(f"{chat}: {counted(number, 'shard')}, until {ends:%Y-%m-%d %H:%M} UTC")
+
+
+async def set_shards(
+    container: StorageContainer, chat: ChatId, number: int, lasting_s: int
+) -> ShardFloor:
+    """Shard a chat over `number` partitions, at least for a time; return the stored minimum.
+
+    Raises:
+        NotFound: no such chat.
+        click.ClickException: the list of sharded chats is full, or changes too often.
+    """
+    await container.memberships.get_chat(chat)
+    floor = ShardFloor(int((container.clock.time() + lasting_s) * 1e6), number)
+    for _ in range(_TRIES_MAX):
+        await container.chat_loader.load_chat(chat)
+        find = functools.partial(container.chat_log.find_newest_ts, chat)
+        match await container.write_shards.spread(chat, number, find, floor):
+            case "moved":
+                return floor
+            case "full":
+                raise click.ClickException(
+                    "the list of sharded chats is full, or the chat was resharded too often"
+                )
+            case "waiting" | "raced":
+                await asyncio.sleep(_PAUSE_S)
+    raise click.ClickException("an earlier change is still pending; try again")

@@ -1,0 +1,229 @@
+"""Pages of a query of one chat: the warm tier above the archived position, the archive below it.
+
+::
+
+    newest first   warm tier, down to the cached position ─► current position ─► archive
+    oldest first   archive, up to the position ─► warm tier ─► position unchanged? else again
+
+Entries move to the archive while they are read. They are archived before they leave the warm tier,
+and the archived position only rises. It is therefore read after the warm tier, and what the warm
+tier returned at or before it is dropped and read from the archive. Within a chat the ts identifies
+an entry in both tiers, so a page token is the ts of the last entry that was evaluated. Tokens
+remain valid when entries move. `seq` in a token avoids a search for the ts in the archive.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from chatserver.domain.archive_segments import ArchiveTop
+from chatserver.domain.ids import ChatId
+from chatserver.errors import BadRequest, Unavailable
+from chatserver.protocol.frames import INT_MAX, Message
+from chatserver.service.history.cold_log import ColdLog
+from chatserver.service.history.query_view import QueryView
+from chatserver.service.history.warm_and_cold_log import OlderTiers
+from chatserver.warm.dynamo.paging import Page, Token
+from chatserver.warm.messages.message_queries import ReaderView
+
+ARCHIVED_ENTRIES_MAX: Final = 5_000  # archived entries evaluated for a page
+_RUN_MIN: Final = 100  # archived entries read at once
+_RUN_MAX: Final = 1_000
+_ATTEMPTS_MAX: Final = 5
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TimeRange:
+    """A time range in microseconds, both ends included, and the order of its messages."""
+
+    from_ts: int = 0
+    to_ts: int = INT_MAX
+    is_newest_first: bool = True
+
+    def __post_init__(self) -> None:
+        """Reject an empty range."""
+        if self.from_ts > self.to_ts:
+            raise BadRequest("from: must not be later than to")
+
+    def __str__(self) -> str:
+        return f"{self.from_ts}-{self.to_ts}-{'down' if self.is_newest_first else 'up'}"
+
+
+class ChatQuery(Protocol):
+    """A query of one chat in the warm tier."""
+
+    async def __call__(
+        self,
+        chat: str,
+        from_ts: int,
+        to_ts: int,
+        *,
+        limit: int,
+        start: Token | None,
+        newest_first: bool,
+        view: ReaderView,
+    ) -> Page[Message]: ...
+
+
+class ChatQueryPage:
+    """Reads one page; use an instance once.
+
+    `is_match` selects archived messages, like `query` does in the warm tier. `first` is the first
+    seq that the reader may read.
+    """
+
+    def __init__(
+        self,
+        *,
+        query: ChatQuery,
+        is_match: Callable[[Message], bool],
+        older: OlderTiers,
+        cold: ColdLog,
+        view: QueryView,
+        chat: ChatId,
+        first: int,
+        limit: int,
+        newest_first: bool,
+    ) -> None:
+        self._query = query
+        self._is_match = is_match
+        self._older = older
+        self._cold = cold
+        self._view = view
+        self._chat = chat
+        self._first = first
+        self._limit = limit
+        self._is_down = newest_first
+        self._items: list[Message] = []
+        self._evaluated = 0  # archived entries
+        self._after: Token | None = None  # the last entry that was evaluated
+
+    async def read(self, times: TimeRange, start: Token | None) -> Page[Message]:
+        """Return the page that follows `start`.
+
+        Raises:
+            BadRequest: `start` is not a token of such a page.
+            Unavailable: a tier does not respond, and no message was found before it.
+        """
+        from_ts, to_ts, seq = times.from_ts, times.to_ts, None
+        if start is not None:
+            self._after = start
+            ts, seq = _place_in(start)
+            if self._is_down:
+                to_ts = min(to_ts, ts - 1)
+            else:
+                from_ts = max(from_ts, ts + 1)
+        if from_ts > to_ts:
+            return Page([], None)
+        read = self._read_down if self._is_down else self._read_up
+        try:
+            return await read(from_ts, to_ts, seq)
+        except Unavailable:
+            if not self._items:
+                raise
+            return Page(self._items, self._after)
+
+    async def _read_down(self, from_ts: int, to_ts: int, seq: int | None) -> Page[Message]:
+        top = self._older.get_cached_top(self._chat)
+        if to_ts > _end_of(top):
+            page = await self._read_warm(max(from_ts, _end_of(top) + 1), to_ts, self._limit)
+            top = await self._older.get_top(self._chat)
+            end = _end_of(top)
+            if page.next is not None and page.next["ts"] > end:
+                return page
+            self._items = [each for each in page.items if each.ts > end]
+            if to_ts > end:
+                self._after, to_ts, seq = {"ts": end + 1}, end, None
+        if from_ts <= to_ts and (full := await self._read_cold(top, from_ts, to_ts, seq)):
+            return full
+        return Page(self._items, None)
+
+    async def _read_up(self, from_ts: int, to_ts: int, seq: int | None) -> Page[Message]:
+        top = self._older.get_cached_top(self._chat)
+        for _ in range(_ATTEMPTS_MAX):
+            if from_ts <= (end := _end_of(top)):
+                if full := await self._read_cold(top, from_ts, min(to_ts, end), seq):
+                    return full
+                self._after, from_ts, seq = {"ts": end}, end + 1, None
+                if from_ts > to_ts:
+                    return Page(self._items, None)
+            page = await self._read_warm(from_ts, to_ts, max(1, self._limit - len(self._items)))
+            top = await self._older.get_top(self._chat)
+            if _end_of(top) < from_ts:
+                items = [*self._items, *page.items]
+                if len(items) > self._limit:
+                    return Page(items[: self._limit], self._after)
+                return Page(items, page.next)
+        return Page(self._items, self._after)
+
+    async def _read_warm(self, from_ts: int, to_ts: int, limit: int) -> _WarmPage:
+        page = await self._query(
+            self._chat,
+            from_ts,
+            to_ts,
+            limit=limit,
+            start=None,
+            newest_first=self._is_down,
+            view=self._view,
+        )
+        return _WarmPage(page.items, None if page.next is None else {"ts": int(page.next["ts"])})
+
+    async def _read_cold(
+        self, top: ArchiveTop, from_ts: int, to_ts: int, seq: int | None
+    ) -> Page[Message] | None:
+        """Add the matches of an archived time range; return the page if it ends before the range.
+
+        `seq` is the entry before the range in the direction of the page, if known.
+        """
+        seq = await self._find_start(top, from_ts, to_ts) if seq is None else self._step(seq)
+        size = max(_RUN_MIN, self._limit + 1 - len(self._items))
+        while self._first <= seq <= top.seq:
+            if self._evaluated >= ARCHIVED_ENTRIES_MAX:
+                return Page(self._items, self._after)
+            first, last = seq, min(top.seq, seq + size - 1)
+            if self._is_down:
+                first, last = max(self._first, seq - size + 1), seq
+            run = await self._view.see_archived(self._chat, first, last, self._cold)
+            for entry in run[::-1] if self._is_down else run:
+                if not from_ts <= entry.ts <= to_ts:
+                    return None
+                if entry.message is not None and self._is_match(entry.message):
+                    if len(self._items) == self._limit:
+                        return Page(self._items, self._after)
+                    self._items.append(entry.message)
+                self._after = {"ts": entry.ts, "seq": entry.seq}
+            self._evaluated += len(run)
+            seq = self._step(first if self._is_down else last)
+            size = min(2 * size, _RUN_MAX)
+        return None
+
+    def _step(self, seq: int) -> int:
+        return seq - 1 if self._is_down else seq + 1
+
+    async def _find_start(self, top: ArchiveTop, from_ts: int, to_ts: int) -> int:
+        """Return the first entry of a time range in the direction of the page."""
+        if self._is_down:
+            return await self._cold.find_first_at(self._chat, top, to_ts + 1) - 1
+        return max(self._first, await self._cold.find_first_at(self._chat, top, from_ts))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _WarmPage(Page[Message]):
+    """A page of the warm tier; `next` is in our form."""
+
+    next: dict[str, int] | None
+
+
+def _end_of(top: ArchiveTop) -> int:
+    """Return the ts up to which the archive has all entries; -1 if it has none."""
+    return top.ts if top.seq else -1
+
+
+def _place_in(token: Token) -> tuple[int, int | None]:
+    """Return the ts and the seq of a token. Raises BadRequest."""
+    ts, seq = token.get("ts"), token.get("seq")
+    if not isinstance(ts, int) or not (seq is None or isinstance(seq, int)):
+        raise BadRequest("page token: belongs to another query")
+    return ts, seq

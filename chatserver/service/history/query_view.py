@@ -1,0 +1,143 @@
+"""The view of one message query: what its reader may read, and how it looks now.
+
+A query reads rows or archived entries; the view removes what the reader may not read, deleted for
+themselves, or what was deleted or has expired, and applies changes that are not stored yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.domain.membership import Reader
+from chatserver.domain.membership_periods import Periods
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.protocol.entry_rules import is_message
+from chatserver.protocol.frames import INT_MAX, Message
+from chatserver.service.history.cold_log import ColdLog
+from chatserver.service.history.views import View, Views
+from chatserver.warm.chats.memberships import Memberships
+from chatserver.warm.messages.message_queries import MessageIndexes
+
+Place = tuple[str, int]  # chat, and ts within it
+
+
+class ArchivedEntry(NamedTuple):
+    """Place of an archived entry, and the message that the reader sees there, if any."""
+
+    seq: int
+    ts: int
+    message: Message | None
+
+
+class QueryView:
+    """The messages of one query as its reader sees them: implements `ReaderView`.
+
+    Caches the reader's access to each chat, for all pages of rows.
+    """
+
+    def __init__(
+        self,
+        reader: UserId | None,
+        *,
+        memberships: Memberships,
+        log: ChatLog,
+        views: Views,
+        messages: MessageIndexes,
+        now_s: float,
+    ) -> None:
+        self._reader = reader
+        self._memberships = memberships
+        self._log = log
+        self._views = views
+        self._messages = messages
+        self._now_s = now_s
+        self._checked: set[str] = set()
+        self._unstored: set[str] = set()  # chats with changes that the warm tier may not have
+        self.spans: dict[str, Reader] = {}  # by chat that the reader may read
+
+    async def choose(self, chats: Collection[str]) -> Collection[str]:
+        """Return those of `chats` that the reader may read."""
+        new = set(chats) - self._checked
+        if new:
+            self._checked |= new
+            self.spans |= await self._find_spans(new - self.spans.keys())
+            known = [ChatId(chat) for chat in new if chat in self.spans]
+            heads = await asyncio.gather(*(self._log.get_head(chat) for chat in known))
+            for chat, head in zip(known, heads, strict=True):
+                if head.stored < head.seq:
+                    self._unstored.add(chat)
+        return [chat for chat in chats if chat in self.spans]
+
+    async def _find_spans(self, chats: Collection[str]) -> dict[str, Reader]:
+        if self._reader is None:
+            spans: Mapping[str, tuple[int, Periods]] = dict.fromkeys(chats, (1, ()))
+        else:
+            spans = await self._memberships.find_spans(self._reader, chats) if chats else {}
+        return {
+            chat: Reader(Seq(first), Seq(INT_MAX), periods=periods)
+            for chat, (first, periods) in spans.items()
+        }
+
+    async def see(self, messages: Sequence[Message]) -> list[Message | None]:
+        """Return messages as the reader sees them now, None for those that are not visible.
+
+        Every change acked before `choose` is included. If the whole chat was stored by then, the
+        items have the changes, because they were read later. Otherwise a change is in the overlay,
+        or it has left the overlay because the item has it. Items of such chats are therefore read
+        again after the overlay.
+        """
+        wanted = [message for message in messages if self._is_for_reader(message)]
+        seqs: dict[ChatId, list[int]] = {}
+        for message in wanted:
+            seqs.setdefault(ChatId(message.chat), []).append(message.seq)
+        views = await self._open_views(seqs)
+        late = [(m.chat, m.ts) for m in wanted if m.chat in self._unstored]
+        reread = await self._messages.get_many(late) if late else {}
+        shown: dict[Place, Message] = {}
+        for message in wanted:
+            place = (message.chat, message.ts)
+            newest = reread.get(place) if message.chat in self._unstored else message
+            if newest is not None:
+                current = self._render(newest, views[message.chat])
+                if current is not None:
+                    shown[place] = current
+        return [shown.get((message.chat, message.ts)) for message in messages]
+
+    async def see_archived(
+        self, chat: ChatId, first: int, last: int, cold: ColdLog
+    ) -> list[ArchivedEntry]:
+        """Return the archived entries of seqs ``[first, last]`` as the reader sees them now.
+
+        Every change acked before the call is included: the overlay is read before the archive, so a
+        change that has left the overlay is in the archive or has an item, which `cold` applies.
+
+        Raises:
+            Unavailable: the entries cannot be read now.
+        """
+        view = (await self._open_views({chat: list(range(first, last + 1))}))[chat]
+        entries = await cold.read(chat, first, last)
+        return [ArchivedEntry(each.seq, each.ts, self._render(each, view)) for each in entries]
+
+    def _render(self, entry: Message, view: View) -> Message | None:
+        if not self._is_for_reader(entry):
+            return None
+        current = view.render_message(entry, self._now_s)
+        return None if current.deleted else current
+
+    def _is_for_reader(self, message: Message) -> bool:
+        span = self.spans[message.chat]
+        return is_message(message) and span.is_readable(message.seq)
+
+    async def _open_views(self, seqs: Mapping[ChatId, Sequence[int]]) -> dict[str, View]:
+        opened = await asyncio.gather(*(self._views.open_shared(chat, seqs[chat]) for chat in seqs))
+        hidden: Mapping[ChatId, frozenset[int]] = {}
+        if self._reader is not None:
+            hidden = await self._views.list_hidden(self._reader, list(seqs))
+        return {
+            chat: dataclasses.replace(view, hidden=hidden.get(chat, frozenset()))
+            for chat, view in zip(seqs, opened, strict=True)
+        }

@@ -1,0 +1,85 @@
+"""Archive positions of users: how recent their newest archived messages are, in table `directory`.
+
+| record   | `PK`       | `SK`             | attributes                                        |
+|----------|------------|------------------|---------------------------------------------------|
+| position | `u#<user>` | `archive#<user>` | `sent_ts`: of their newest archived message;      |
+|          |            |                  | `received_ts`: of the newest one that they        |
+|          |            |                  | received in a direct chat                         |
+
+The indexes of table `messages` do not contain archived messages. Queries over all chats of a user
+use these records to report that (`archived_before`). A record is written before the messages leave
+the table, and a position never moves back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from chatserver.config import Warm
+from chatserver.warm.chats.records import row_key, user_key
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.row_fields import find_number
+from chatserver.warm.schema.tables import DIRECTORY
+from chatserver.warm.schema.tables import UserPositionField as Field
+
+Direction = Literal["sent", "received"]
+
+_ATTRIBUTES: Final[dict[Direction, str]] = {
+    "sent": Field.SENT_TS,
+    "received": Field.RECEIVED_TS,
+}
+_WRITES_IN_FLIGHT_MAX: Final = 16
+
+
+class UserPositions:
+    """Repository of users' archive positions."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._table = DIRECTORY.name_in(settings)
+
+    async def record(self, direction: Direction, newest: Mapping[str, int]) -> None:
+        """Record the ts of the newest archived message of each user.
+
+        Guarantees:
+            Idempotent; a position never moves back.
+            Cost: a write unit per user.
+        """
+        slots = asyncio.Semaphore(_WRITES_IN_FLIGHT_MAX)
+
+        async def record(user: str, ts: int) -> None:
+            async with slots:
+                await self._record(direction, user, ts)
+
+        await asyncio.gather(*(record(user, newest[user]) for user in sorted(newest)))
+
+    async def _record(self, direction: Direction, user: str, ts: int) -> None:
+        request: dict[str, Any] = {
+            "TableName": self._table,
+            "Key": _key_of(user),
+            "UpdateExpression": "SET #at = :ts",
+            "ConditionExpression": "attribute_not_exists(#at) OR #at < :ts",
+            "ExpressionAttributeNames": {"#at": _ATTRIBUTES[direction]},
+            "ExpressionAttributeValues": {":ts": {"N": str(ts)}},
+        }
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            return  # already as recent
+
+    async def find(self, direction: Direction, user: str) -> int | None:
+        """Return the ts of the user's newest archived message; None if there is none.
+
+        Guarantees:
+            Consistent. Read after an index, it covers every message that the index no longer had.
+            Cost: a GetItem of one read unit.
+        """
+        request = {"TableName": self._table, "Key": _key_of(user), "ConsistentRead": True}
+        item: Item = (await self._client.call("get_item", request)).get("Item", {})
+        return find_number(item, _ATTRIBUTES[direction])
+
+
+def _key_of(user: str) -> Item:
+    return row_key(user_key(user), f"archive#{user}")

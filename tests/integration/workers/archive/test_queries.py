@@ -1,0 +1,338 @@
+"""Queries of one chat read the warm tier and the archive as one, whatever moves between them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from chatserver.cold.archive import SegmentObjects
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
+from chatserver.errors import Unavailable
+from chatserver.hot.chats.amendments import Hidden
+from chatserver.protocol.entry_rules import tombstone_of
+from chatserver.protocol.frames import Attachment, Message
+from chatserver.service.history import chat_query_pages
+from chatserver.service.history.chat_query_pages import TimeRange
+from chatserver.service.history.cold_log import ColdLog
+from chatserver.service.history.message_queries import MessageQueries
+from chatserver.service.history.warm_and_cold_log import OlderTiers
+from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.dynamo.paging import Page, Token
+from chatserver.warm.messages.chat_files import ChatFiles
+from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.store import PersistItem
+from tests.integration.workers.archive.support import World
+from workers.archive.archiver import US, Archiver
+
+pytest_plugins = ["tests.integration.workers.archive.fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+COUNT = 60
+Kind = Literal["chat", "active", "files"]
+FILE = Attachment("f1", "plan.pdf", "application/pdf", 10)
+
+
+class Until(SystemClock):
+    """A clock at which all messages up to a ts are old enough."""
+
+    def __init__(self, ts: int) -> None:
+        self.ts = ts
+
+    def time(self) -> float:
+        return self.ts / US + 1.0001
+
+
+@dataclasses.dataclass
+class Tiers:
+    """A direct chat of two users; a random prefix is archived whenever `move` is called."""
+
+    aging: World
+    random: random.Random
+    a: UserId
+    b: UserId
+    entries: list[Message]
+
+    async def archive_upto(self, seq: int) -> None:
+        """Archive the chat up to an entry."""
+        clock = Until(self.entries[seq - 1].ts)
+        archive = self.aging.container.settings.archive.model_copy(
+            update={"segment_entries_max": self.random.choice([3, 7, 20])}
+        )
+        aged = ArchivableMessages(self.aging.client, self.aging.container.settings.warm, clock)
+        core = self.aging.container
+        archiver = Archiver(
+            core.manifests,
+            SegmentObjects(self.aging.store, archive),
+            aged,
+            archive,
+            clock,
+            core.restored,
+            core.user_positions,
+        )
+        await archiver.visit(self.aging.chat)
+
+    async def move(self) -> None:
+        """Archive some more of the chat, or nothing."""
+        top = (await self.aging.container.manifests.get_top(self.aging.chat)).seq
+        last = min(top + 10, len(self.entries) - 3)
+        if top < last and self.random.random() < 0.3:
+            await self.archive_upto(self.random.randint(top + 1, last))
+
+    def queries(self, older: OlderTiers | None = None, **changes: Any) -> MessageQueries:
+        """The use cases, with entries that move before and after each read of the warm tier."""
+        core = self.aging.container
+        client, warm = self.aging.client, core.settings.warm
+        parts: dict[str, Any] = {
+            "messages": Moving(MessageIndexes(client, warm, core.clock), self.move),
+            "files": Moving(ChatFiles(client, warm, core.clock), self.move),
+            "members": core.members,
+            "memberships": core.memberships,
+            "log": core.chat_log,
+            "older": older or self.aging.reader(),
+            "cold": core.cold_log,
+            "users": core.user_positions,
+            "views": core.views,
+            "clock": core.clock,
+        }
+        return MessageQueries(**parts | changes)
+
+    def expected(self, kind: Kind, times: TimeRange) -> list[int]:
+        """The seqs that a query returns."""
+        found = [
+            each.seq
+            for each in self.entries
+            if times.from_ts <= each.ts <= times.to_ts
+            and not (each.deleted or each.expires_at or each.kind == "edit")
+            and (kind != "files" or each.attachments)
+        ]
+        return found[::-1] if times.is_newest_first else found
+
+
+class Moving:
+    """Queries of the warm tier; entries move before and after each."""
+
+    def __init__(self, queries: Any, move: Callable[[], Awaitable[None]]) -> None:
+        self._queries = queries
+        self._move = move
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._queries, name)
+        if not name.startswith("list_"):
+            return found
+
+        async def read(*args: Any, **how: Any) -> Any:
+            await self._move()
+            page = await found(*args, **how)
+            await self._move()
+            return page
+
+        return read
+
+
+async def make_tiers(aging: World, seed: int) -> Tiers:
+    """Messages of both users, some deleted, expired, edited, or with files; all in the table."""
+    rng, mark = random.Random(seed), secrets.token_hex(4)
+    a, b = UserId(f"a-{mark}"), UserId(f"b-{mark}")
+    for user in (a, b):
+        await aging.container.directory.put_user_if_absent(user, None, 1.0)
+    aging.chat = direct_chat_id(a, b)
+    await aging.container.directory.create_direct(aging.chat, a, b, 1.0)
+    entries = []
+    for seq in range(1, COUNT + 1):
+        entry = aging.old(seq, sender=rng.choice([a, b]))
+        match rng.randrange(8):
+            case 0:
+                entry = tombstone_of(entry, 1)
+            case 1:
+                entry = msgspec.structs.replace(entry, expires_at=entry.ts // US + 60)
+            case 2 if seq > 1:
+                entry = msgspec.structs.replace(entry, kind="edit", target=seq - 1)
+            case 3 | 4:
+                entry = msgspec.structs.replace(entry, attachments=(FILE,))
+        entries.append(entry)
+    items = [PersistItem(each, b if each.sender == a else a) for each in entries]
+    await aging.container.messages.put_batch(items, 20)
+    return Tiers(aging, rng, a, b, entries)
+
+
+async def walk(
+    tiers: Tiers, reader: UserId | None, kind: Kind, times: TimeRange, limit: int | None = None
+) -> list[int]:
+    """Read a list to its end, each page by this or by another process; return the seqs."""
+    found: list[int] = []
+    start: Token | None = None
+    shared = tiers.aging.reader()
+    while True:
+        queries = tiers.queries(tiers.random.choice([shared, None]))
+        read = {
+            "chat": queries.list_chat,
+            "active": queries.list_active,
+            "files": queries.list_files,
+        }[kind]
+        size = limit or tiers.random.randint(1, 9)
+        page: Page[Message] = await read(reader, ChatId(tiers.aging.chat), times, size, start)
+        found += [each.seq for each in page.items]
+        if page.next is None:
+            return found
+        assert len(page.items) == size, "a page is full while there are more"
+        start = page.next
+        await tiers.move()
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_pages_lose_and_repeat_nothing_while_a_prefix_is_archived(
+    aging: World, seed: int
+) -> None:
+    """Any query, page size, range, direction and reader; also when nothing or all is archived."""
+    tiers = await make_tiers(aging, seed)
+    for _ in range(5):
+        ends = sorted(tiers.random.choices([each.ts for each in tiers.entries], k=2))
+        times = tiers.random.choice([TimeRange(), TimeRange(*ends), TimeRange(ends[0])])
+        is_down = tiers.random.random() < 0.5
+        times = dataclasses.replace(times, is_newest_first=is_down)
+        kind: Kind = tiers.random.choice(["chat", "active", "files"])
+        reader = tiers.random.choice([tiers.a, tiers.b, None])
+
+        found = await walk(tiers, reader, kind, times)
+
+        assert found == tiers.expected(kind, times), (kind, times)
+
+
+async def test_archived_messages_are_returned_as_history_returns_them(aging: World) -> None:
+    """To the byte, in one page across both tiers."""
+    tiers = await make_tiers(aging, 99)
+    await tiers.archive_upto(COUNT // 2)
+
+    page = await tiers.queries().list_chat(tiers.a, aging.chat, TimeRange(), 200, None)
+
+    expected = tiers.expected("chat", TimeRange())
+    by_seq = {each.seq: each for each in await aging.walk_down()}
+    assert page.items == [by_seq[seq] for seq in expected]
+    assert page.next is None
+
+
+async def test_changes_of_archived_messages_are_included(aging: World) -> None:
+    """Stored ones, in the table again, and those that only Redis has; a hidden one for its user."""
+    tiers = await make_tiers(aging, 7)
+    await tiers.archive_upto(COUNT - 3)
+    core = aging.container
+    visible = tiers.expected("chat", TimeRange(is_newest_first=False))
+    edited, deleted, hidden = visible[:3]
+    entry = tiers.entries[edited - 1]
+    await aging.put(msgspec.structs.replace(entry, body="edited", rev=COUNT + 1))
+    await aging.put(tombstone_of(tiers.entries[deleted - 1], COUNT + 2))
+    await core.chat_loader.load_chat(aging.chat)
+    await Hidden(core.hot).hide(tiers.a, aging.chat, Seq(hidden))
+
+    own = await walk(tiers, tiers.a, "active", TimeRange(), 10)
+    other = await walk(tiers, tiers.b, "active", TimeRange(), 10)
+    first = await tiers.queries().list_chat(
+        tiers.a, aging.chat, TimeRange(is_newest_first=False), 1, None
+    )
+
+    expected = tiers.expected("active", TimeRange())
+    assert own == [seq for seq in expected if seq not in (deleted, hidden)]
+    assert other == [seq for seq in expected if seq != deleted]
+    assert first.items[0].body == "edited"
+
+
+async def test_archive_that_is_down_is_named_and_the_warm_tier_is_served(aging: World) -> None:
+    """A page ends before the archive, and the next one fails: never silently less."""
+    tiers = await make_tiers(aging, 3)
+    await tiers.archive_upto(COUNT // 2)
+    down = NoArchive(aging)
+    queries = tiers.queries(cold=down)
+
+    page = await queries.list_chat(tiers.a, aging.chat, TimeRange(), 200, None)
+
+    warm = [seq for seq in tiers.expected("chat", TimeRange()) if seq > COUNT // 2]
+    assert [each.seq for each in page.items] == warm
+    assert page.next is not None
+    with pytest.raises(Unavailable):
+        await queries.list_chat(tiers.a, aging.chat, TimeRange(), 200, page.next)
+    rest = await tiers.queries().list_chat(tiers.a, aging.chat, TimeRange(), 200, page.next)
+    both = [each.seq for each in (*page.items, *rest.items)]
+    assert both == tiers.expected("chat", TimeRange())
+
+
+class NoArchive(ColdLog):
+    """An archive whose objects cannot be read."""
+
+    def __init__(self, aging: World) -> None:
+        core = aging.container
+        super().__init__(
+            manifests=core.manifests, segments=core.segments, items=aging.aged, clock=core.clock
+        )
+
+    async def read(self, chat: str, first: int, last: int) -> list[Message]:
+        raise Unavailable("S3 does not respond")
+
+
+async def test_page_evaluates_a_bounded_number_of_archived_entries(
+    aging: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends early, with a cursor, and nothing is left out."""
+    tiers = await make_tiers(aging, 5)
+    await tiers.archive_upto(COUNT - 3)
+    monkeypatch.setattr(chat_query_pages, "ARCHIVED_ENTRIES_MAX", 10)
+    monkeypatch.setattr(chat_query_pages, "_RUN_MIN", 5)
+    monkeypatch.setattr(chat_query_pages, "_RUN_MAX", 5)
+    found: list[int] = []
+    sizes: list[int] = []
+    start: Token | None = None
+    while True:
+        page = await tiers.queries().list_files(tiers.a, aging.chat, TimeRange(), 4, start)
+        found += [each.seq for each in page.items]
+        sizes.append(len(page.items))
+        if (start := page.next) is None:
+            break
+
+    assert found == tiers.expected("files", TimeRange())
+    assert min(sizes[:-1]) < 4
+
+
+async def test_lists_of_a_user_report_from_when_on_they_are_complete(aging: World) -> None:
+    """The newest archived message of the user decides, for each direction of its own."""
+    tiers = await make_tiers(aging, 11)
+    client, warm = aging.client, aging.container.settings.warm
+    queries = tiers.queries(messages=MessageIndexes(client, warm, aging.container.clock))
+    before = await queries.list_sent(tiers.a, tiers.a, TimeRange(), 200, None)
+
+    await tiers.archive_upto(COUNT // 2)
+    sent = await queries.list_sent(tiers.a, tiers.a, TimeRange(), 200, None)
+    received = await queries.list_received(tiers.a, tiers.a, TimeRange(), 200, None)
+
+    moved = [tiers.entries[seq - 1] for seq in tiers.expected("chat", TimeRange())]
+    moved = [each for each in moved if each.seq <= COUNT // 2]
+    newest = {
+        sender: max(each.ts for each in moved if each.sender == sender)
+        for sender in (tiers.a, tiers.b)
+    }
+    assert before.archived_before is None
+    assert sent.archived_before == newest[tiers.a] + 1
+    assert received.archived_before == newest[tiers.b] + 1
+    later = await queries.list_sent(tiers.a, tiers.a, TimeRange(newest[tiers.a] + 1), 200, None)
+    assert later.archived_before is None
+    expected = [e.seq for e in tiers.entries if e.sender == tiers.a and e.seq > COUNT // 2]
+    visible = [seq for seq in tiers.expected("chat", TimeRange()) if seq in expected]
+    assert [each.seq for each in sent.page.items] == visible
+
+
+async def test_positions_of_users_never_move_back(aging: World) -> None:
+    """Workers of several partitions archive chats of a user side by side."""
+    users, user = aging.container.user_positions, f"u-{secrets.token_hex(4)}"
+
+    await asyncio.gather(*(users.record("sent", {user: ts}) for ts in (30, 10, 20)))
+    await users.record("received", {user: 5})
+
+    assert await users.find("sent", user) == 30
+    assert await users.find("received", user) == 5
+    assert await users.find("sent", "nobody") is None
