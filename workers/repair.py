@@ -50,7 +50,7 @@ class RepairWorker:
         self._partition = partition
         self._eviction = Eviction(container.hot)
         self._watchers = LargeChatSubscriptions(container.hot, GatewayId(owner), 1)
-        self._devices = RemoteDelivery(container.mailbox_writer, GatewayId("-"))
+        self._devices = RemoteDelivery(container.gateway_stream_writer, GatewayId("-"))
         self._lease = Lease(
             hot=container.hot,
             partition=partition,
@@ -159,7 +159,7 @@ class RepairWorker:
                 continue
             await changes.end(note)
             if not is_done:
-                await changes.note_unstored(chat)
+                await changes.record_unstored(chat)
             done += 1
             log.info("repair.change_finished", chat=chat)
         return done
@@ -177,7 +177,7 @@ class RepairWorker:
             return
         if audience.is_large:
             gateways = await self._watchers.list_gateways(chat)
-            self._devices.nudge_channel(chat, audience.top, gateways)
+            self._devices.notify_channel_seq(chat, audience.top, gateways)
             await self._settle(chat, audience.top)
             return
         deliveries = [
@@ -186,11 +186,11 @@ class RepairWorker:
         ]
         await list_with_first_message(self._container.inboxes, audience, self._devices)
         for place in await self._container.inboxes.deliver(deliveries):
-            self._devices.nudge(place.user, place.seq, place.gateways)
+            self._devices.notify_seq(place.user, place.seq, place.gateways)
         await self._settle(chat, audience.top)
 
     async def _settle(self, chat: ChatId, upto: Seq) -> None:
-        # After the nudges, which are sent in this loop iteration.
+        # After the notifications, which are sent in this loop iteration.
         await asyncio.sleep(0)
         await self._container.undelivered_chats.settle([(chat, upto)])
         metrics.REPAIRED.inc()

@@ -13,7 +13,7 @@ from chatserver.container.ports import Port
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, GatewayId, UserId
 from chatserver.features.registry import Feature, list_features, load
-from chatserver.hot.bus.mailbox import MailboxWriter
+from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
 from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
@@ -55,7 +55,7 @@ class CoreContainer(abc.ABC):
         self.hot = hot
         self.gateway = gateway
         self._made: dict[Callable[[Self], Any], Any] = {}
-        self.mailbox_writer = MailboxWriter(hot)
+        self.gateway_stream_writer = GatewayStreamWriter(hot)
         self.inboxes = Inboxes(hot)
         self.chat_log = ChatLog(hot)
         self.hidden_messages = Hidden(hot)
@@ -65,7 +65,7 @@ class CoreContainer(abc.ABC):
         self.key_sets = KeySets(hot)
         self.revocations = Revocations(hot, settings.auth.token_s_max)
         self.limits = Limits(hot, settings.limits, self.limit_kinds)
-        self.undelivered_chats = UndeliveredChats(hot, self.mailbox_writer)
+        self.undelivered_chats = UndeliveredChats(hot, self.gateway_stream_writer)
         self.large_chat_subscriptions = LargeChatSubscriptions(
             hot, gateway, settings.gateway.online_ttl_s
         )

@@ -13,7 +13,7 @@ from chatserver.container.core import CoreContainer
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, GatewayId, UserId
 from chatserver.features.registry import Feature
-from chatserver.hot.bus.mailbox import Mailbox, MailboxWriter
+from chatserver.hot.bus.gateway_stream import GatewayStream, GatewayStreamWriter
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
@@ -27,7 +27,7 @@ from chatserver.service.history.sync import Sync
 from chatserver.service.messaging.device_notifier import DeviceNotifier
 from chatserver.service.presence.service import LAST_SEEN_TTL_S, UserPresence
 
-MakeNotifier = Callable[[MailboxWriter, WarmCalls], DeviceNotifier]
+MakeNotifier = Callable[[GatewayStreamWriter, WarmCalls], DeviceNotifier]
 
 
 class GatewayContainer(CoreContainer):
@@ -44,7 +44,7 @@ class GatewayContainer(CoreContainer):
     ) -> None:
         super().__init__(settings=settings, clock=clock, hot=hot, gateway=gateway)
         self.warm = WarmCalls(hot, gateway, settings.gateway.rpc_timeout_s)
-        self._notifier = make_notifier(self.mailbox_writer, self.warm)
+        self._notifier = make_notifier(self.gateway_stream_writer, self.warm)
         self.tokens = Tokens(settings.auth, clock)
         self.host_keys = KeyRing(
             settings=settings.auth,
@@ -62,7 +62,7 @@ class GatewayContainer(CoreContainer):
             sessions_max=settings.gateway.sessions_per_user_max,
             keep_s=LAST_SEEN_TTL_S,
         )
-        self.mailbox = Mailbox(hot, gateway, settings.gateway.online_ttl_s)
+        self.gateway_stream = GatewayStream(hot, gateway, settings.gateway.online_ttl_s)
 
     def _find_provider(self, feature: Feature, port: str) -> str | None:
         return feature.gateway_ports.get(port)

@@ -1,7 +1,7 @@
 """Dependencies of the API and of workers, which have clients for DynamoDB and S3.
 
 The API acts as a gateway without sessions: it commits through the same scripts, uses the same
-fan-out, and notifies devices through the mailboxes of their gateways.
+fan-out, and notifies devices through the gateway streams of their gateways.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ from chatserver.warm.messages.store import MessageRepository
 from chatserver.warm.messages.ttl import ItemRetention
 from chatserver.warm.schema.active_version import watch_schema
 
-STORED_POLL_S = 0.1  # polling interval: the API has no mailbox
+STORED_POLL_S = 0.1  # polling interval: the API has no gateway stream
 
 Role = Literal["api", "worker"]
 
@@ -108,7 +108,7 @@ class StorageContainer(CoreContainer):
         store: ObjectStore,
         outbound: Outbound,
     ) -> None:
-        # Neither role has a mailbox or sessions. The API needs a unique id to commit messages.
+        # Neither role has sessions. The API needs a unique gateway id to commit messages.
         gateway = GatewayId(new_id().lower() if role == "api" else "-")
         super().__init__(settings=settings, clock=clock, hot=hot, gateway=gateway)
         self.role = role
@@ -131,7 +131,7 @@ class StorageContainer(CoreContainer):
         self.reserved_users = frozenset(
             {*settings.api.demo_users, SYSTEM_USER, *settings.auth.admins}
         )
-        self.session_ender = SessionEnder(hot, self.mailbox_writer)
+        self.session_ender = SessionEnder(hot, self.gateway_stream_writer)
         self.api_keys = make_api_keys(dynamodb, settings, clock)
         self.block_policy = BlockPolicy(self.moderation_rows)
         self.hot_chat_loader = HotChatLoader(hot)
@@ -147,7 +147,7 @@ class StorageContainer(CoreContainer):
 
     @cached_property
     def device_notifier(self) -> RemoteDelivery:
-        return RemoteDelivery(self.mailbox_writer, self.gateway)
+        return RemoteDelivery(self.gateway_stream_writer, self.gateway)
 
     @property
     def chat_directory(self) -> ChatCreator:

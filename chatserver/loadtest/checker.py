@@ -31,7 +31,7 @@ class Findings:
         self.counts: collections.Counter[str] = collections.Counter(dict.fromkeys(KINDS, 0))
         self.examples: list[str] = []
 
-    def note(self, kind: str, text: str, count: int = 1) -> None:
+    def add(self, kind: str, text: str, count: int = 1) -> None:
         self.counts[kind] += count
         if len(self.examples) < EXAMPLES_MAX:
             self.examples.append(f"{kind}: {text}"[:300])
@@ -63,7 +63,7 @@ class Book:
             self._keys[index] = key
         elif known != key:
             text = f"{self.chat} seq {place} is message {_name(key)}, but {_name(known)} elsewhere"
-            self._findings.note("mismatched", text)
+            self._findings.add("mismatched", text)
         if is_ack and not self._is_acked[index]:
             self._is_acked[index] = 1
             self.acked += 1
@@ -95,7 +95,7 @@ class Book:
         """
         loose = set(retried)
         for key in repeated(filter(None, self._keys)):
-            self._findings.note("duplicate", f"{self.chat} has message {_name(key)} twice")
+            self._findings.add("duplicate", f"{self.chat} has message {_name(key)} twice")
         newest: dict[int, int] = {}
         for index, key in enumerate(self._keys):
             if not key:
@@ -104,7 +104,7 @@ class Book:
             sender = key >> _NUMBER_BITS
             if key < newest.get(sender, 0) and key not in loose:
                 text = f"{self.chat} seq {place}: {_name(key)} after {_name(newest[sender])}"
-                self._findings.note("disordered", text)
+                self._findings.add("disordered", text)
             newest[sender] = max(key, newest.get(sender, 0))
 
 
@@ -128,17 +128,17 @@ class Seen:
             first = max(last + 1, place - MISSING_MAX)
             self.missing.update(range(first, place))
             if first > last + 1:
-                findings.note("lost", f"{who}: seqs {last + 1} to {first - 1}", first - last - 1)
+                findings.add("lost", f"{who}: seqs {last + 1} to {first - 1}", first - last - 1)
             self.last = place
             return True
         if place in self.missing:
             self.missing.discard(place)
-            findings.note("disordered", f"{who}: seq {place} after {last}")
+            findings.add("disordered", f"{who}: seq {place} after {last}")
             return True
         if place in self.filled:
             self.filled.discard(place)
         else:
-            findings.note("duplicate", f"{who}: seq {place} again, after {last}")
+            findings.add("duplicate", f"{who}: seq {place} again, after {last}")
         return False
 
     def fill(self, place: int) -> bool:

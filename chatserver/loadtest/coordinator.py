@@ -62,7 +62,7 @@ class Totals:
         self._expected[worker] = told["expected"]
         row["missing"] = max(0, self.expected - self.counts.get("delivered", 0))
 
-    def note_look(self, number: int, seen: dict[str, Any]) -> None:
+    def record_snapshot(self, number: int, seen: dict[str, Any]) -> None:
         self.seconds.setdefault(number, {"second": number}).update(seen)
 
     @property
@@ -172,7 +172,7 @@ class Coordinator:
             await asyncio.sleep(max(0.0, begin + number + 1.2 - time.monotonic()))
             if self._watch is not None:
                 seen = await self._watch.look()
-                self.totals.note_look(number, as_row(seen))
+                self.totals.record_snapshot(number, as_row(seen))
             on_second(number)
             number += 1
 

@@ -103,7 +103,7 @@ class Device:
         self.cut()
 
     def take_unreadable(self, data: bytes) -> None:
-        self.site.findings.note("mismatched", f"{self.user}: cannot read {data[:100]!r}")
+        self.site.findings.add("mismatched", f"{self.user}: cannot read {data[:100]!r}")
 
     def link_ended(self, link: Link) -> None:
         """Handle a connection closed by the server or the network."""
@@ -236,7 +236,7 @@ class Device:
         places = sorted(one.seq for one in page.messages)
         if places != list(range(before - len(places), before)) or not places:
             text = f"{self.user}: page of {chat} before {before} has seqs {places[:60]}"
-            self.site.findings.note("mismatched", text)
+            self.site.findings.add("mismatched", text)
         book = self.site.books[chat]
         for one in page.messages:
             read = self.site.read_body(one.sender, one.ref, one.body)
@@ -310,11 +310,11 @@ class Device:
                     self._take_message(event.chat, event.message, is_pushed=True)
                     return
                 text = f"{self.user}: inbox seq {event.seq} after {cursor.seq}"
-                self.site.findings.note("duplicate", text)
+                self.site.findings.add("duplicate", text)
                 return
             if event.epoch != cursor.epoch or event.seq != cursor.seq + 1:
                 text = f"{self.user}: inbox {event.epoch}/{event.seq} after {cursor.seq}"
-                self.site.findings.note("jumped", text)
+                self.site.findings.add("jumped", text)
             self._cursor = frame_reader.Cursor(event.epoch, event.seq)
         elif event.cs:
             self._large.add(event.chat)
@@ -347,11 +347,11 @@ class Device:
             return
         draft = self.in_flight.pop(ack.id, None)
         if draft is None:
-            self.site.findings.note("duplicate", f"{self.user}: ack {ack.id} again")
+            self.site.findings.add("duplicate", f"{self.user}: ack {ack.id} again")
             return
         site = self.site
         if ack.dup and draft.tries == 1:
-            site.findings.note("mismatched", f"{self.user}: ack {ack.id} has dup, but no retry")
+            site.findings.add("mismatched", f"{self.user}: ack {ack.id} has dup, but no retry")
         book = site.books.get(draft.chat)
         if book is not None:
             book.put(ack.seq, draft.key, is_ack=True)

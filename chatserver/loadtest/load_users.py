@@ -256,7 +256,7 @@ class LoadUsers:
                 unseen = book.list_unseen(device.seen[chat.id])
                 if unseen:
                     text = f"{device.user} is missing seqs {unseen[:10]} of {chat.id}"
-                    findings.note("lost", text, len(unseen))
+                    findings.add("lost", text, len(unseen))
         for device in self.devices:
             waiting = [*device.in_flight.values(), *device.outbox]
             unacked += sum(draft.tries > 0 for draft in waiting)

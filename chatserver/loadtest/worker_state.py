@@ -56,7 +56,7 @@ class WorkerState:
             index = number = due_us = 0
         is_whole = body == self.body(index, number, due_us)
         if not is_whole or sender != self.user(index) or ref != self.ref(index, number):
-            self.findings.note("mismatched", f"{sender} {ref}: {body[:80]!r}")
+            self.findings.add("mismatched", f"{sender} {ref}: {body[:80]!r}")
         return key_of(index, number), due_us
 
     def ref(self, index: int, number: int) -> str:

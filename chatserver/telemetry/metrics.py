@@ -35,9 +35,9 @@ DELIVERY_LATENCY = TalliedHistogram(
 )
 SLOW_CONNECTIONS = Gauge("chatserver_slow_connections", "Connections whose peer reads too slowly")
 SEND_QUEUE_BYTES = Gauge("chatserver_send_queue_bytes", "Bytes queued for slow connections")
-MAILBOX_LAG = TalliedHistogram(
-    "chatserver_mailbox_lag_seconds",
-    "From the sending of gateway mail to its reading: the oldest mail of each read",
+GATEWAY_STREAM_LAG = TalliedHistogram(
+    "chatserver_gateway_stream_lag_seconds",
+    "From sending a record to a gateway until the gateway reads it: the oldest record of each read",
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10),
 )
 RATE_LIMITED = Counter(

@@ -27,7 +27,7 @@ from chatserver.domain.ids import (
 from chatserver.domain.membership_changes import ChangeEntry, MembershipChange
 from chatserver.domain.messages import PendingDraft
 from chatserver.errors import ChatError
-from chatserver.hot.bus.mailbox import MailboxWriter
+from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
 from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.chat_log import ChatLog
@@ -68,7 +68,7 @@ class Nobody:
     def ignore(self, *_: Any, **__: Any) -> None:
         """Take a notification."""
 
-    push = nudge = publish = nudge_channel = signal = signal_channel = ignore
+    push = notify_seq = publish = notify_channel_seq = send_signal = send_channel_signal = ignore
 
     def acked(self, *_: Any, **__: Any) -> None:
         """Count a committed message."""
@@ -101,7 +101,7 @@ class Day:
         self._numbers = itertools.count()
         self._closed: dict[ChatId, tuple[str, tuple[UserId, ...]]] = {}
         nobody: Any = Nobody()
-        postman, log, warm = MailboxWriter(hot), ChatLog(hot), self
+        postman, log, warm = GatewayStreamWriter(hot), ChatLog(hot), self
         self.nobody = nobody
         self.messaging = Messaging(
             commits=PartitionedCommit(hot, GATEWAY),
@@ -250,7 +250,7 @@ class Day:
             body = codec.chat_event_body(info)
             await self.inboxes.append_event(list(users), chat, body, is_listed=True)
         await deliver_to_all(self.inboxes, self.nobody, audience, audience.top)
-        settling = UndeliveredChats(self.hot, MailboxWriter(self.hot))
+        settling = UndeliveredChats(self.hot, GatewayStreamWriter(self.hot))
         await settling.settle([(chat, audience.top)])
         await self.hot.call("DEL", self.hot.keys.turnover(chat))
         self.charged += cost_of_membership_change(frame, info)

@@ -26,7 +26,7 @@ MEASURED = (
     "send_seconds_count",
     "commit_batch_messages_count",
     "fan_out_recipients_sum",
-    "mailbox_lag_seconds_count",
+    "gateway_stream_lag_seconds_count",
     'trace_spans_total{result="exported"}',
 )
 WANTED = {"send", "commit", "deliver", "persist", "write"}

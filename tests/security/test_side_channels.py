@@ -10,7 +10,7 @@ import pytest
 from chatserver.config import Redis
 from chatserver.domain.ids import ChatId, GatewayId, UserId, new_id
 from chatserver.errors import ClientError, Forbidden, NotFound
-from chatserver.hot.bus.mailbox import Answer, Echo, Mailbox
+from chatserver.hot.bus.gateway_stream import Answer, Echo, GatewayStream
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
@@ -35,21 +35,21 @@ async def inside(stack: Stack) -> AsyncIterator[WarmCalls]:
     gateway = GatewayId(f"gw-{new_id().lower()}")
     async with open_hot(Redis(url=stack.redis_url, call_timeout_s=20)) as hot:
         calls = WarmCalls(hot, gateway, 30.0)
-        mailbox = Mailbox(hot, gateway, 60)
-        await mailbox.renew()
+        gateway_stream = GatewayStream(hot, gateway, 60)
+        await gateway_stream.renew()
         heard = asyncio.Event()
-        reading = asyncio.create_task(_read(mailbox, calls, heard))
-        # What comes before the first look into the mailbox is nobody's.
+        reading = asyncio.create_task(_read(gateway_stream, calls, heard))
+        # What comes before the first look into the stream is nobody's.
         async with asyncio.timeout(20):
             while not heard.is_set():
-                mailbox.send_to_self(Echo(1))
+                gateway_stream.send_to_self(Echo(1))
                 await asyncio.sleep(0.05)
         yield calls
         reading.cancel()
 
 
-async def _read(mailbox: Mailbox, calls: WarmCalls, heard: asyncio.Event) -> None:
-    async for records in mailbox.iter_records():
+async def _read(gateway_stream: GatewayStream, calls: WarmCalls, heard: asyncio.Event) -> None:
+    async for records in gateway_stream.iter_records():
         for record in records or ():
             if isinstance(record, Echo):
                 heard.set()

@@ -120,7 +120,7 @@ class Archiver:
         moved = 0
         while count := await self._take(chat, cutoff, is_by_ttl=is_by_ttl):
             moved += count
-        await self._discard_notes(chat)
+        await self._delete_orphans(chat)
         due, stuck = await self._look_ahead(chat, cutoff, now_us, is_by_ttl=is_by_ttl)
         await self._manifests.record_due(chat, due)
         return ArchiveResult(moved, due, stuck)
@@ -133,7 +133,7 @@ class Archiver:
         """
         top = await self._manifests.get_top(chat)
         await self._fold_late(chat, 0, top.ts, is_by_ttl=self._keeping.is_by_ttl)
-        await self._discard_notes(chat)
+        await self._delete_orphans(chat)
 
     async def end_restored(self, chat: ChatId) -> bool:
         """Remove restored items whose time is over; return whether the chat has no others.
@@ -150,7 +150,7 @@ class Archiver:
                 )
                 failpoint("restore.after_removal")
                 await self._restored.drop(chat, held)
-        await self._discard_notes(chat)
+        await self._delete_orphans(chat)
         return not (await self._manifests.get_top(chat)).restored
 
     # entries that are old enough
@@ -285,7 +285,7 @@ class Archiver:
         segment, data = await self._objects.encode(entries, new_id().lower())
         orphan = await self._find_orphan(segment)
         if orphan is None:
-            await self._manifests.add_note(segment)
+            await self._manifests.add_orphan(segment)
             failpoint("archive.before_object")
         else:
             segment = orphan
@@ -301,15 +301,15 @@ class Archiver:
 
     async def _find_orphan(self, segment: Segment) -> Segment | None:
         """Return an object left after a crash that is identical to the segment to be written."""
-        for noted, is_dead in await self._manifests.list_notes(segment.chat):
-            if not is_dead and dataclasses.replace(segment, tag=noted.tag) == noted:
-                log.info("archive.adopted", key=noted.key)
-                return noted
+        for orphan, is_dead in await self._manifests.list_orphans(segment.chat):
+            if not is_dead and dataclasses.replace(segment, tag=orphan.tag) == orphan:
+                log.info("archive.adopted", key=orphan.key)
+                return orphan
         return None
 
-    async def _discard_notes(self, chat: ChatId) -> None:
-        for noted, is_dead in await self._manifests.list_notes(chat):
-            if is_dead or await self._manifests.mark_dead(noted):
+    async def _delete_orphans(self, chat: ChatId) -> None:
+        for orphan, is_dead in await self._manifests.list_orphans(chat):
+            if is_dead or await self._manifests.mark_dead(orphan):
                 failpoint("archive.before_discard")
-                await self._objects.remove(noted)
-                await self._manifests.drop_note(noted)
+                await self._objects.remove(orphan)
+                await self._manifests.delete_orphan(orphan)

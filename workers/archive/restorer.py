@@ -175,9 +175,9 @@ class Restorer:
         for first in range(held.done + 1, held.last + 1, PAGE):
             last = min(first + PAGE - 1, held.last)
             units = await self._restore_page(chat, first, last, held.until, users)
-            failpoint("restore.before_note")
+            failpoint("restore.before_record")
             await self._rows.record_done(chat, held, last)
-            failpoint("restore.after_note")
+            failpoint("restore.after_record")
             progress = Progress(progress.entries + last - first + 1, progress.write_units + units)
             told(progress)
         return progress

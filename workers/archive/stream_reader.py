@@ -195,7 +195,7 @@ class _Reading:
         removed = [each.removed for each in records if each.removed is not None]
         if removed:
             await self._reader._gone.handle(removed)
-            failpoint("stream.before_note")
+            failpoint("stream.before_record")
         if records:
             read_to_ms = int(records[-1].created_s * 1000) or asked_ms
             self._hold = self._hold._replace(place=records[-1].sequence, read_to_ms=read_to_ms)
@@ -232,7 +232,7 @@ class _Reading:
         await self._reader._rows.save(self._hold, now, is_done=self._is_done, keep=keep)
         self._noted_at = self._reader._clock.monotonic()
         self._has_more = False
-        failpoint("stream.after_note")
+        failpoint("stream.after_record")
 
 
 async def run_stream(container: StorageContainer, owner: str) -> None:

@@ -36,7 +36,7 @@ import structlog
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, GatewayId, Seq
 from chatserver.errors import ChatError, Unavailable
-from chatserver.hot.bus.mailbox import StoredMail
+from chatserver.hot.bus.gateway_stream import StoredUpdate
 from chatserver.hot.chats.backlog import (
     Backlog,
     BacklogEntry,
@@ -210,7 +210,7 @@ class PersistWorker:
         )
         # Must precede any write past the checkpoint.
         is_past = bool(self._open) or count > CHUNK_MAX
-        if is_past and not await self._backlog.note_ahead(self._lease, batch.last):
+        if is_past and not await self._backlog.record_ahead(self._lease, batch.last):
             raise LeaseLost("another worker holds the lease")
         self._open.append(batch)
         self._open_count += count
@@ -357,7 +357,7 @@ class PersistWorker:
                 for chunk in chunks
                 if chunk.piece.works
             }
-            if self._open and tops and not await self._backlog.note_progress(self._lease, tops):
+            if self._open and tops and not await self._backlog.record_progress(self._lease, tops):
                 raise LeaseLost("another worker holds the lease")
             await self._note(stored)
             failpoint("persist.before_checkpoint")
@@ -385,8 +385,8 @@ class PersistWorker:
         if stored:
             seqs = {message.chat: message.seq for message in stored}
             tops = {ChatId(chat): Seq(seq) for chat, seq in seqs.items()}
-            await self._eviction.note_active(self._partition, tops, self._container.clock.time())
-            await self._backlog.note_persisted(tops)
+            await self._eviction.record_active(self._partition, tops, self._container.clock.time())
+            await self._backlog.record_persisted(tops)
 
     async def _announce(self, works: Sequence[Work]) -> None:
         """Notify each gateway how far its senders' messages are stored."""
@@ -398,7 +398,9 @@ class PersistWorker:
             for gateway, committed, item, _ in works
         }
         for (gateway, sender, chat), seq in stored.items():
-            self._container.mailbox_writer.post(gateway, StoredMail(sender, chat, seq, epoch))
+            self._container.gateway_stream_writer.post(
+                gateway, StoredUpdate(sender, chat, seq, epoch)
+            )
         newest = max([work.committed.ts for work in works])
         metrics.PERSIST_LAG.observe(max(0.0, self._container.clock.time() - newest / 1e6))
         waiting = await self._backlog.count_waiting()

@@ -2,8 +2,9 @@
 
 Owns no keys; other modules own them. Streams keep entries after they are read, until they are
 trimmed, so an old push or call still contains its text. A stream is scanned in pages; an entry that
-contains data of the user is deleted as a whole. An entry of a mailbox may also contain pushes for
-others, so entries younger than `read_s` are kept: their gateway may not have read them yet.
+contains data of the user is deleted as a whole. An entry of a gateway stream may also contain
+pushes for others. Entries younger than `read_s` are therefore kept: their gateway may not have read
+them yet.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ class RedisUserData:
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
-    async def remove_mail(self, user: UserId, read_s: float, chats: Collection[ChatId] = ()) -> int:
-        """Delete pushes of the user's entries from the mailboxes of all gateways."""
+    async def remove_gateway_pushes(
+        self, user: UserId, read_s: float, chats: Collection[ChatId] = ()
+    ) -> int:
+        """Delete pushes of the user's entries from the gateway streams of all gateways."""
         keys, gateways = self._hot.keys, set[bytes]()
         for partition in range(keys.partitions):
             found = await self._hot.call("ZRANGE", keys.gateways(partition), 0, -1)
@@ -46,7 +49,7 @@ class RedisUserData:
             return any(mark in fields[1] for mark in marks)
 
         for gateway in gateways:
-            key = keys.mail(GatewayId(gateway.decode()))
+            key = keys.gateway_stream(GatewayId(gateway.decode()))
             (now_s, _), _ = await self._hot.snapshot(("TIME",), ("XLEN", key))
             before = str(int((int(now_s) - read_s) * 1000))
             count += await self._delete_matching(key, matches, before)

@@ -54,7 +54,7 @@ class Lockout:
 
         Guarantees:
             Idempotent. On return, every request and `hello` frame of the user is rejected, and each
-            gateway has a mailbox entry to close the user's connections.
+            gateway has a gateway stream entry to close the user's connections.
 
         Raises:
             Unavailable: some access may remain; retry.

@@ -1,6 +1,6 @@
-"""Event dispatcher: delivery of events and signals to local sessions and other gateways' mailboxes.
+"""Event dispatcher: delivery of events and signals to local sessions and other gateways' streams.
 
-Also handles the records in this gateway's mailbox.
+Also handles the records in this gateway's stream.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from chatserver.gateway.delivery.large_chat_delivery import Channels
 from chatserver.gateway.session.session_context import HotPathCounters
 from chatserver.gateway.session.session_registry import SessionRegistry
 from chatserver.gateway.transport.framing import text_frame, text_header
-from chatserver.hot.bus.mailbox import (
+from chatserver.hot.bus.gateway_stream import (
     Answer,
     AnyRecord,
     ChannelSignal,
     Echo,
     EndSessions,
-    MailboxWriter,
-    Nudge,
-    PresenceMail,
+    GatewayStreamWriter,
+    NewSeq,
+    PresenceUpdate,
     Publish,
     Push,
     Replaced,
-    SignalMail,
-    StoredMail,
+    StoredUpdate,
+    UserSignal,
 )
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.bus.rpc_client import WarmCalls
@@ -45,13 +45,13 @@ class EventDispatcher:
         *,
         gateway: GatewayId,
         registry: SessionRegistry,
-        mailbox_writer: MailboxWriter,
+        gateway_stream_writer: GatewayStreamWriter,
         stored_waits: StoredWaits,
         warm: WarmCalls,
         counters: HotPathCounters,
     ) -> None:
         self._counters = counters
-        self._remote = RemoteDelivery(mailbox_writer, gateway)
+        self._remote = RemoteDelivery(gateway_stream_writer, gateway)
         self._registry = registry
         self._by_user = registry.by_user
         # State of the last push: the partition's epoch, the epoch sent to devices, and the head of
@@ -59,7 +59,7 @@ class EventDispatcher:
         self._epoch = self._device_epoch = Epoch("")
         self._head = b""
         self._heads: dict[Epoch, tuple[Epoch, bytes]] = {}
-        self._mailbox_writer = mailbox_writer
+        self._gateway_stream_writer = gateway_stream_writer
         self.channels: Channels  # set by the server once the container is available
         self._stored_waits = stored_waits
         self._warm = warm
@@ -102,14 +102,14 @@ class EventDispatcher:
     def _switch_epoch(self, epoch: Epoch) -> None:
         found = self._heads.get(epoch)
         if found is None:
-            device_epoch = self._mailbox_writer.device_epoch(epoch)
+            device_epoch = self._gateway_stream_writer.device_epoch(epoch)
             found = self._heads[epoch] = (device_epoch, codec.event_head(device_epoch))
         self._epoch, (self._device_epoch, self._head) = epoch, found
 
-    def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
+    def notify_seq(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         """Notify the user's sessions that the inbox has grown to `seq`; they read the gap."""
-        self._nudge_here(user, seq)
-        self._remote.nudge(user, seq, gateways)
+        self._notify_seq_here(user, seq)
+        self._remote.notify_seq(user, seq, gateways)
 
     def publish(
         self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, far: bytes | Literal[0]
@@ -118,30 +118,30 @@ class EventDispatcher:
         self.channels.push(chat, epoch, seq, body)
         self._remote.publish(chat, epoch, seq, body, far)
 
-    def nudge_channel(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
+    def notify_channel_seq(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         """Notify local and remote members that a large chat has grown to `seq`."""
-        self.channels.nudge(chat, seq)
-        self._remote.nudge_channel(chat, seq, gateways)
+        self.channels.notify_seq(chat, seq)
+        self._remote.notify_channel_seq(chat, seq, gateways)
 
-    def _nudge_here(self, user: UserId, seq: Seq) -> None:
+    def _notify_seq_here(self, user: UserId, seq: Seq) -> None:
         for session in self._registry.sessions_of(user):
-            session.nudge(seq)
+            session.notify_seq(seq)
 
-    def signal(self, user: UserId, frame: bytes, gateways: Sequence[GatewayId]) -> None:
+    def send_signal(self, user: UserId, frame: bytes, gateways: Sequence[GatewayId]) -> None:
         """Send a signal to the user's devices; best effort."""
-        self._signal_here(user, frame)
-        self._remote.signal(user, frame, gateways)
+        self._send_signal_here(user, frame)
+        self._remote.send_signal(user, frame, gateways)
 
-    def signal_channel(
+    def send_channel_signal(
         self, chat: ChatId, user: UserId, frame: bytes, gateways: Sequence[GatewayId]
     ) -> None:
         """Send a signal from `user` to the other members of a large chat; best effort."""
-        self.channels.signal(chat, user, frame)
-        self._remote.signal_channel(chat, user, frame, gateways)
+        self.channels.send_signal(chat, user, frame)
+        self._remote.send_channel_signal(chat, user, frame, gateways)
 
-    def _signal_here(self, user: UserId, frame: bytes) -> None:
+    def _send_signal_here(self, user: UserId, frame: bytes) -> None:
         for session in self._registry.sessions_of(user):
-            session.signal(frame)
+            session.send_signal(frame)
 
     def forget_epoch(self) -> None:
         """Reset the cached frame heads after a partition's epoch changed."""
@@ -151,27 +151,27 @@ class EventDispatcher:
     # incoming
 
     def handle(self, record: AnyRecord) -> None:
-        """Handle a mailbox record."""
+        """Handle a gateway stream record."""
         match record:
             case Push():
                 users = [UserId(user) for user in record.users]
                 here = InboxPositions([Seq(seq) for seq in record.seqs], 0, None)
                 self.push(users, Epoch(record.epoch), here, record.body)
-            case Nudge():
-                self._nudge_here(UserId(record.user), Seq(record.seq))
+            case NewSeq():
+                self._notify_seq_here(UserId(record.user), Seq(record.seq))
             case Publish() if record.body:
                 self.channels.push(
                     ChatId(record.chat), Epoch(record.epoch), Seq(record.seq), record.body
                 )
             case Publish():
-                self.channels.nudge(ChatId(record.chat), Seq(record.seq))
+                self.channels.notify_seq(ChatId(record.chat), Seq(record.seq))
             case ChannelSignal():
-                self.channels.signal(ChatId(record.chat), UserId(record.user), record.frame)
-            case SignalMail():
-                self._signal_here(UserId(record.user), record.frame)
-            case StoredMail():
+                self.channels.send_signal(ChatId(record.chat), UserId(record.user), record.frame)
+            case UserSignal():
+                self._send_signal_here(UserId(record.user), record.frame)
+            case StoredUpdate():
                 self._handle_stored(record)
-            case PresenceMail():
+            case PresenceUpdate():
                 presence = PresenceRecord(State(record.state), record.last_ms, record.version)
                 self.on_presence(UserId(record.user), presence)
             case Replaced():
@@ -186,9 +186,9 @@ class EventDispatcher:
             case _ as never:
                 assert_never(never)
 
-    def _handle_stored(self, record: StoredMail) -> None:
+    def _handle_stored(self, record: StoredUpdate) -> None:
         chat, upto = ChatId(record.chat), Seq(record.upto)
-        if record.epoch != self._mailbox_writer.epoch_of(chat):
+        if record.epoch != self._gateway_stream_writer.epoch_of(chat):
             return  # from another epoch of Redis, in which this seq may be another message
         self._stored_waits.reached(chat, upto)
         sessions = self._registry.sessions_of(UserId(record.user))

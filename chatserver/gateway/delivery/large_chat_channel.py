@@ -21,7 +21,7 @@ class Subscriber(Protocol):
     def send_frame(self, frame: bytes) -> None:
         """Send encoded frame bytes."""
 
-    def signal(self, frame: bytes) -> None:
+    def send_signal(self, frame: bytes) -> None:
         """Send a signal unless the device is slow."""
 
     async def wait_for_room(self) -> None:

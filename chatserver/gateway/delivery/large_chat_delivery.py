@@ -3,8 +3,8 @@
 Sessions that have every entry are in `Channel.caught_up`: an entry is framed once, and each of them
 gets the same bytes. All others are in `Channel.positions`. A session that is behind reads the log
 itself until it has caught up. A session that is ahead, because another gateway had delivered more
-to its device, waits until the channel has caught up. Entries arrive from local commits and by mail
-from other gateways, in any order; gaps are read from the log. A device's position in a large chat
+to its device, waits until the channel has caught up. Entries arrive from local commits and from
+other gateways, in any order; gaps are read from the log. A device's position in a large chat
 is its chat seq.
 
 A chat becomes large, and small again, between two seqs of every member's inbox. Each session
@@ -169,7 +169,7 @@ class Channels:
             return
         channel.positions[session] = after
         if after > channel.seq:
-            self._nudge(channel, after)
+            self._notify_seq(channel, after)
         else:
             self._spawn(self._catch_up(session, channel), f"catch-up-{channel.chat}")
 
@@ -320,23 +320,23 @@ class Channels:
         if seq == channel.seq + 1 and not channel.is_filling:
             self._deliver(channel, ChannelEntry(seq, body))
         else:
-            self._nudge(channel, seq)
+            self._notify_seq(channel, seq)
 
-    def nudge(self, chat: ChatId, seq: Seq) -> None:
+    def notify_seq(self, chat: ChatId, seq: Seq) -> None:
         """Read the log after the chat has grown to `seq`."""
         channel = self._channels.get(chat)
         if channel is not None and seq > channel.seq:
-            self._nudge(channel, seq)
+            self._notify_seq(channel, seq)
 
-    def signal(self, chat: ChatId, user: UserId, frame: bytes) -> None:
+    def send_signal(self, chat: ChatId, user: UserId, frame: bytes) -> None:
         """Send a signal from `user` to the other local members."""
         channel = self._channels.get(chat)
         if channel is not None:
             for session in [*channel.caught_up, *channel.positions]:
                 if session.user != user:
-                    session.signal(frame)
+                    session.send_signal(frame)
 
-    def _nudge(self, channel: Channel, seq: Seq) -> None:
+    def _notify_seq(self, channel: Channel, seq: Seq) -> None:
         channel.head = max(channel.head, seq)
         if not channel.is_filling:
             channel.is_filling = True
@@ -489,7 +489,7 @@ class Channels:
             if head.epoch != channel.epoch or is_other:
                 self._end(channel, head.epoch)
             elif head.is_open and head.seq > channel.seq:
-                self._nudge(channel, head.seq)
+                self._notify_seq(channel, head.seq)
 
 
 def _chats(known: Mapping[str, int] | None) -> list[tuple[ChatId, int]]:

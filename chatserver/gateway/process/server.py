@@ -1,9 +1,9 @@
 """Gateway server: listener, sessions, periodic tasks and shutdown.
 
-Start: connect to Redis, create the mailbox, listen.
+Start: connect to Redis, create the stream, listen.
 Run: a heartbeat wheel pings each connection once per interval. A refresh renews presence and
-compares inbox heads, which detects a lost push without waiting for another message. The mailbox
-delivers records from other processes.
+compares inbox heads, which detects a lost push without waiting for another message. Records from
+other processes arrive in the gateway's stream.
 Stop: on SIGTERM or SIGINT, new connections are refused, accepted requests are completed, every
 session gets a `bye` with its own reconnect delay, and the process exits within `drain_s`. SIGUSR1
 does the same, but releases the port to the sibling processes immediately
@@ -37,8 +37,8 @@ from chatserver.domain.ids import GatewayId, UserId, new_id
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError
 from chatserver.gateway.delivery.event_dispatcher import EventDispatcher
+from chatserver.gateway.delivery.gateway_stream_check import GatewayStreamCheck
 from chatserver.gateway.delivery.large_chat_delivery import Channels
-from chatserver.gateway.delivery.mailbox_check import MailboxCheck
 from chatserver.gateway.process.draining import REASON, poll_until, send_byes
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.requests import Requests
@@ -56,7 +56,7 @@ from chatserver.gateway.transport.connection import GATEWAY_HEADER, Connection, 
 from chatserver.gateway.transport.heartbeat import HeartbeatWheel
 from chatserver.gateway.transport.listener import Listener
 from chatserver.gateway.transport.slow_client_stats import SlowClients
-from chatserver.hot.bus.mailbox import MailboxWriter
+from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.operations.overview.hot import ProcessStatsLog
 from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
@@ -114,7 +114,7 @@ class GatewayServer:
         )
         self._trusted = parse_networks(self.settings.trusted_proxies)
         self._unflushed: list[Connection] = []
-        self._mailbox_check: MailboxCheck | None = None  # set by `run`
+        self._gateway_stream_check: GatewayStreamCheck | None = None  # set by `run`
         self._is_draining = False
         self._has_siblings = False
         self._ended_users: list[UserId] = []
@@ -162,7 +162,7 @@ class GatewayServer:
 
     def find_problem(self) -> str:
         """Return the reason why this gateway is not ready; empty if it is ready."""
-        if self._mailbox_check is None:
+        if self._gateway_stream_check is None:
             return "starting"
         if self._is_draining:
             return "draining"
@@ -170,7 +170,7 @@ class GatewayServer:
             return "no redis"
         if self._container.hot.refusal:
             return self._container.hot.refusal
-        return self._mailbox_check.find_problem()
+        return self._gateway_stream_check.find_problem()
 
     def _is_origin_allowed(self, request: Request) -> bool:
         origins = request.headers.get_all("Origin")
@@ -281,17 +281,19 @@ class GatewayServer:
 
     # lifecycle
 
-    def make_router(self, mailbox_writer: MailboxWriter, warm: WarmCalls) -> EventDispatcher:
+    def make_router(
+        self, gateway_stream_writer: GatewayStreamWriter, warm: WarmCalls
+    ) -> EventDispatcher:
         """Create the event dispatcher once Redis is connected."""
         self._dispatcher = EventDispatcher(
             gateway=self.gateway,
             registry=self.registry,
-            mailbox_writer=mailbox_writer,
+            gateway_stream_writer=gateway_stream_writer,
             stored_waits=self._stored_waits,
             warm=warm,
             counters=self._counters,
         )
-        mailbox_writer.on_gone = self._prune_soon
+        gateway_stream_writer.on_gone = self._prune_soon
         return self._dispatcher
 
     def use(self, container: GatewayContainer) -> None:
@@ -340,7 +342,7 @@ class GatewayServer:
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         """Serve until `stop` is set, then drain."""
-        await self._container.mailbox.renew()
+        await self._container.gateway_stream.renew()
         await self._container.presence_states.keep_alive()
         self._container.hot.on_reload.append(self._compare_soon)
         self._container.hot.on_epoch += [
@@ -351,8 +353,10 @@ class GatewayServer:
         listener = Listener(sock, self.accept)
         self.port = listener.port
         listener.open()
-        self._mailbox_check = MailboxCheck(self._container.mailbox, SystemClock())
-        self._dispatcher.on_echo = self._mailbox_check.record_arrival
+        self._gateway_stream_check = GatewayStreamCheck(
+            self._container.gateway_stream, SystemClock()
+        )
+        self._dispatcher.on_echo = self._gateway_stream_check.record_arrival
         stats = Publisher(
             identity=ProcessIdentity("gateway"),
             stats_log=ProcessStatsLog(self._container.hot),
@@ -362,9 +366,9 @@ class GatewayServer:
         periodic = [
             asyncio.create_task(stats.run(), name="process-stats"),
             asyncio.create_task(self._beat(), name="heartbeat"),
-            asyncio.create_task(self._mailbox_check.run(), name="mailbox-check"),
+            asyncio.create_task(self._gateway_stream_check.run(), name="gateway stream-check"),
             asyncio.create_task(self._refresh(), name="refresh"),
-            asyncio.create_task(self._read_mail(), name="mail"),
+            asyncio.create_task(self._read_stream(), name="gateway_stream"),
             asyncio.create_task(
                 self._container.user_presence.run(self._directory.publish_presence),
                 name="attendance",
@@ -412,10 +416,10 @@ class GatewayServer:
     async def _compare(self, *, is_doubtful: bool = True) -> None:
         """Refresh presence and compare each session's cursor with its inbox head.
 
-        `is_doubtful`: mail, or data that this gateway wrote to Redis, may be lost.
+        `is_doubtful`: records for this gateway, or data that it wrote to Redis, may be lost.
         """
         steps: list[Callable[[], Awaitable[object]]] = [
-            self._container.mailbox.renew,
+            self._container.gateway_stream.renew,
             functools.partial(self._directory.renew, is_doubtful=is_doubtful),
         ]
         partition_of = self._container.hot.keys.partition_of
@@ -453,8 +457,8 @@ class GatewayServer:
     def _compare_soon(self) -> None:
         self._tasks.spawn(self._compare(), "compare")
 
-    async def _read_mail(self) -> None:
-        async for records in self._container.mailbox.iter_records():
+    async def _read_stream(self) -> None:
+        async for records in self._container.gateway_stream.iter_records():
             if records is None:
                 await self._compare()
                 continue
@@ -502,7 +506,7 @@ class GatewayServer:
             await self._container.presence.withdraw(self.registry.users())
             await self._container.presence_states.leave(self.all_settings.presence.offline_grace_s)
             await self._container.limits.close()
-            await self._container.mailbox.remove()
+            await self._container.gateway_stream.remove()
 
     def _has_closed_all(self) -> bool:
         """Close connections opened during the drain; return False while any is still open."""

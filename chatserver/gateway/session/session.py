@@ -186,7 +186,7 @@ class Session:
             self._context.counters.pushed += 1
             self._connection.send_frame(frame)
 
-    def nudge(self, seq: Seq) -> None:
+    def notify_seq(self, seq: Seq) -> None:
         """Read the inbox after it has grown to `seq`."""
         if self.state.notice(seq):
             self._pump_if_behind()
@@ -196,11 +196,11 @@ class Session:
         if self.state.stage is not LIVE:
             return
         if state.epoch == self.epoch:
-            self.nudge(state.head)
+            self.notify_seq(state.head)
         else:
             self._recover()
 
-    def signal(self, frame: bytes) -> None:
+    def send_signal(self, frame: bytes) -> None:
         """Send a signal, unless the peer is slow."""
         if self.state.stage is LIVE and not self._connection.is_slow:
             self._connection.send_text(frame)

@@ -2,7 +2,7 @@
 
 A device has one session and a user at most `sessions_per_user_max`, across all gateways. Redis
 decides (`chatserver.hot.users.user_sessions`). The gateway of a replaced session is notified by
-mailbox and closes it with 3004. Registering and removing sessions also updates presence and
+gateway stream and closes it with 3004. Registering and removing sessions also updates presence and
 releases the user's rate limits.
 """
 
@@ -19,7 +19,7 @@ from chatserver.domain.ids import GatewayId, SessionId, UserId
 from chatserver.domain.presence import PresenceChange
 from chatserver.gateway.session.session import Session
 from chatserver.gateway.session.session_registry import SessionRegistry
-from chatserver.hot.bus.mailbox import PresenceMail, Replaced
+from chatserver.hot.bus.gateway_stream import PresenceUpdate, Replaced
 from chatserver.hot.users.user_sessions import Claim
 from chatserver.protocol.codes import Close
 
@@ -62,7 +62,9 @@ class SessionDirectory:
                 if gateway == self._gateway:
                     self.close_replaced(session.user, loser)
                 else:
-                    self._container.mailbox_writer.post(gateway, Replaced(session.user, loser))
+                    self._container.gateway_stream_writer.post(
+                        gateway, Replaced(session.user, loser)
+                    )
             if not session.is_live:  # it ended meanwhile
                 self._container.sessions.release(session.user, session.id)
 
@@ -78,7 +80,7 @@ class SessionDirectory:
             session.apply_revocation(marks, reason)
 
     async def check_revocations(self) -> None:
-        """Check all local users for revocations, because mail to this gateway may be lost.
+        """Check all local users for revocations, because records for this gateway may be lost.
 
         Raises:
             Unavailable: Redis does not answer.
@@ -123,5 +125,7 @@ class SessionDirectory:
             if gateway == self._gateway:
                 self._container.presence_subscriptions.handle_change(change.user, sight)
             else:
-                mail = PresenceMail(change.user, sight.state.value, sight.last_ms, sight.version)
-                self._container.mailbox_writer.post(gateway, mail)
+                update = PresenceUpdate(
+                    change.user, sight.state.value, sight.last_ms, sight.version
+                )
+                self._container.gateway_stream_writer.post(gateway, update)

@@ -41,10 +41,10 @@ class Jobs:
         key = self._hot.keys.job(UserId(job))
         is_new = bool(await self._hot.call("HSETNX", key, "total", total))
         if is_new:
-            await self.note(job, 0, 0, "running")
+            await self.record(job, 0, 0, "running")
         return is_new
 
-    async def note(self, job: str, done: int, failed: int, state: State) -> None:
+    async def record(self, job: str, done: int, failed: int, state: State) -> None:
         """Record the progress of a job. Raises Unavailable."""
         key, now_ms = self._hot.keys.job(UserId(job)), int(self._clock.time() * 1000)
         fields = ("done", done, "failed", failed, "state", state, "at", now_ms)

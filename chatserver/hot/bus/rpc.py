@@ -2,7 +2,7 @@
 
 A gateway does not load the AWS client: a query would block its event loop for 2 ms. The gateway
 sends calls through Redis (`rpc_client`); `workers.rpc` reads them (`rpc_queue`), makes the query
-and sends the result to the gateway's mailbox. A worker receives each call at most once. The caller
+and sends the result to the gateway's stream. A worker receives each call at most once. The caller
 has a deadline and may retry, so every operation is idempotent.
 
 Deadlines: a call carries a time budget, not an absolute deadline, because the clocks of two

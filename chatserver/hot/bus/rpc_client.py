@@ -25,7 +25,7 @@ from chatserver.errors import (
     Unavailable,
 )
 from chatserver.hot.bus import rpc
-from chatserver.hot.bus.mailbox import Answer
+from chatserver.hot.bus.gateway_stream import Answer
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.replies import translate_reply_error
 from chatserver.hot.redis.wire import Reply
@@ -73,7 +73,7 @@ class WarmCalls:
                 future.set_exception(Unavailable("warm tier: Redis was restarted; try again"))
 
     def answered(self, answer: Answer) -> None:
-        """Handle a result from the mailbox; a result without a pending call is dropped."""
+        """Handle a result from the stream; a result without a pending call is dropped."""
         future = self._waiting.get(answer.call)
         if future is not None and not future.done():
             future.set_result(answer)

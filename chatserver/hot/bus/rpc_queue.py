@@ -20,7 +20,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import GatewayId
 from chatserver.errors import ChatError, Unavailable
 from chatserver.hot.bus import rpc
-from chatserver.hot.bus.mailbox import Answer, MailboxWriter
+from chatserver.hot.bus.gateway_stream import Answer, GatewayStreamWriter
 from chatserver.hot.redis.client import BLOCK_MS, HotClient
 
 log = structlog.get_logger()
@@ -49,7 +49,7 @@ class CallQueue:
         self._clock = clock
         self._key = key or hot.keys.rpc_calls()
         self._consumer = consumer
-        self._mailbox_writer = MailboxWriter(hot)
+        self._gateway_stream_writer = GatewayStreamWriter(hot)
 
     async def iter_calls(self) -> AsyncGenerator[TakenCall]:
         """Yield calls as they arrive, each to one worker; reject calls that exceeded their budget.
@@ -118,11 +118,11 @@ class CallQueue:
 
     def answer(self, call: rpc.Call, payload: bytes) -> None:
         """Send the result of a call."""
-        self._mailbox_writer.post(GatewayId(call.gateway), Answer(call.id, "", payload))
+        self._gateway_stream_writer.post(GatewayId(call.gateway), Answer(call.id, "", payload))
 
     def fail(self, call: rpc.CallHead, error: ChatError) -> None:
         """Send the error of a call."""
         answer = Answer(
             call.id, error.code, error.message.encode(), error.temporary, error.retry_after_ms
         )
-        self._mailbox_writer.post(GatewayId(call.gateway), answer)
+        self._gateway_stream_writer.post(GatewayId(call.gateway), answer)

@@ -180,7 +180,7 @@ class Backlog:
         value: bytes | None = await self._hot.call("HGET", key, "ahead")
         return value.decode() if value else "0-0"
 
-    async def note_ahead(self, lease: Lease, entry_id: str) -> bool:
+    async def record_ahead(self, lease: Lease, entry_id: str) -> bool:
         """Record that entries up to `entry_id` are being persisted ahead of the checkpoint.
 
         Return False if the lease is lost.
@@ -201,7 +201,7 @@ class Backlog:
         values = dict(zip(reply[::2], reply[1::2], strict=True))
         return {ChatId(chat.decode()): int(seq) for chat, seq in values.items()}
 
-    async def note_progress(self, lease: Lease, tops: Mapping[ChatId, Seq]) -> bool:
+    async def record_progress(self, lease: Lease, tops: Mapping[ChatId, Seq]) -> bool:
         """Record the persisted seq of chats that are ahead of the checkpoint.
 
         Return False if the lease is lost. `checkpoint` deletes the record when it reaches the seq.
@@ -286,7 +286,7 @@ class Backlog:
         """Delete a dead letter."""
         await self._hot.call("XDEL", self._hot.keys.dead(self._partition), letter.entry)
 
-    async def note_persisted(self, tops: Mapping[ChatId, Seq]) -> None:
+    async def record_persisted(self, tops: Mapping[ChatId, Seq]) -> None:
         """Record persisted seqs; trim each log to `log_max` entries, never past its seq."""
         keys, script = self._hot.keys, load_script("trim_persisted")
         chats: Sequence[tuple[ChatId, Seq]] = list(tops.items())

@@ -25,7 +25,7 @@ class Eviction:
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
-    async def note_active(self, partition: int, chats: Iterable[ChatId], now_s: float) -> None:
+    async def record_active(self, partition: int, chats: Iterable[ChatId], now_s: float) -> None:
         """Record activity in chats of a partition."""
         names = [value for chat in chats for value in (int(now_s), chat)]
         if names:

@@ -139,7 +139,7 @@ class HotChatLoader:
             expiries = {one.seq: one.expires_at for one in newest if one.expires_at is not None}
             if expiries:
                 self._expiring.add(chat, expiries)
-            await self._eviction.note_active(partition, [chat], self._clock.time())
+            await self._eviction.record_active(partition, [chat], self._clock.time())
         if int(reply) == _OTHER_EPOCH:
             self._hot.doubt_epoch(partition, present)
         return int(reply) != _READ_TOO_EARLY
@@ -171,7 +171,7 @@ class HotChatLoader:
         """Return the newest seq of a chat in Redis, even if it is not loaded; 0 if none."""
         return Seq(int(await self._hot.call("HGET", self._hot.keys.chat(chat), "seq") or 0))
 
-    async def note_unfinished(self, chat: ChatId) -> None:
+    async def record_unfinished(self, chat: ChatId) -> None:
         """Record that `workers.repair` has to finish a membership change of the chat."""
         await HotMembership(self._hot).begin(chat, 0)
 

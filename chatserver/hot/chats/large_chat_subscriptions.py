@@ -3,7 +3,7 @@
 Data: ``{pN}:watchers:<chat>`` (zset, gateway → expiry by the Redis clock) has the gateways that a
 commit notifies. ``{pN}:large:<user>`` (hash, chat → ``<inbox seq>:<since>``, followed by
 ``:<until>`` after the end) has the periods in `LargePlace`. A gateway refreshes its entries; those
-of a dead gateway expire, and mail to it is dropped.
+of a dead gateway expire, and records for it are dropped.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class HotMembership:
         key = self._keys.changing(self._keys.partition_of(chat))
         await self._hot.call("ZREM", key, name)
 
-    async def note_unstored(self, chat: ChatId) -> None:
+    async def record_unstored(self, chat: ChatId) -> None:
         """Record that entries of changes may not be stored yet; check again in `UNSTORED_S`."""
         key = self._keys.changing(self._keys.partition_of(chat))
         due_ms = await self._hot.time_ms(key) + int(UNSTORED_S * 1000)

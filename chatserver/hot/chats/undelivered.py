@@ -1,9 +1,9 @@
 """Fan-out completion: removes completely delivered chats from ``{pN}:undelivered``.
 
 Fan-out is finished when every inbox has the entries and every gateway has been notified. A chat is
-removed only after the mail, so that it stays listed if the process dies between the two. With a
-single server, the order of calls on the connection guarantees this. In a cluster, mailboxes are on
-other nodes, so the removal waits for their replies.
+removed only after the notifications are sent, so that it stays listed if the process dies between
+the two. With a single server, the order of calls on the connection guarantees this. In a cluster,
+gateway streams are on other nodes, so the removal waits for their replies.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import structlog
 
 from chatserver.domain.ids import ChatId, Seq
-from chatserver.hot.bus.mailbox import MailboxWriter
+from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, load_script
 from chatserver.hot.redis.wire import Reply
@@ -26,19 +26,19 @@ log = structlog.get_logger()
 class UndeliveredChats:
     """Removes completely delivered chats from the list, batched per event-loop tick."""
 
-    def __init__(self, hot: HotClient, mailbox_writer: MailboxWriter) -> None:
+    def __init__(self, hot: HotClient, gateway_stream_writer: GatewayStreamWriter) -> None:
         self._hot = hot
-        self._mailbox_writer = mailbox_writer
+        self._gateway_stream_writer = gateway_stream_writer
         self._soon: dict[ChatId, Seq] = {}
 
     def settle_soon(self, chat: ChatId, upto: Seq) -> None:
-        """Remove the chat at the end of this tick, after the mail sent in it.
+        """Remove the chat at the end of this tick, after the records sent in it.
 
         A failure is only logged: `workers.repair` then finds and removes the chat.
         """
         if not self._soon:
             loop = asyncio.get_running_loop()
-            # Two ticks later, because mail is flushed one tick later and must be sent first.
+            # Two ticks later, because records are flushed one tick later and must be sent first.
             loop.call_soon(loop.call_soon, self._flush)
         self._soon[chat] = upto
 
@@ -47,7 +47,7 @@ class UndeliveredChats:
         if self._hot.is_ordered:
             self._send(soon)
         else:
-            self._mailbox_writer.when_posted(functools.partial(self._send, soon))
+            self._gateway_stream_writer.when_posted(functools.partial(self._send, soon))
 
     def _send(self, done: dict[ChatId, Seq], is_posted: bool = True) -> None:
         if not is_posted:
@@ -58,13 +58,13 @@ class UndeliveredChats:
             self._hot.send(_log_failure, "EVALSHA", script.sha, len(keys), *keys, *args)
 
     async def settle(self, done: Sequence[tuple[ChatId, Seq]]) -> None:
-        """Remove chats after the mail has been sent. A chat with newer commits stays listed.
+        """Remove chats after their records have been sent. A chat with newer commits stays listed.
 
         Raises:
-            Unavailable: Redis does not respond, or mail was lost; `workers.repair` continues.
+            Unavailable: Redis does not respond, or records were lost; `workers.repair` continues.
         """
         if not self._hot.is_ordered:
-            await self._mailbox_writer.posted()
+            await self._gateway_stream_writer.posted()
         script = load_script("finish_fan_outs")
         for keys, args in self._calls(done):
             await self._hot.call("EVAL", script.source, len(keys), *keys, *args)

@@ -66,7 +66,7 @@ script may use them together. ``N = crc16(id) % partitions``; ids cannot contain
 |                         |        | expires                                                     |
 | ``{pN}:pushed:<user>``  | hash   | ``<subscription>:<chat>`` → seq for which a push was        |
 |                         |        | claimed; expires                                            |
-| ``{gw:<id>}:mail``      | stream | mailbox of a gateway, bounded                               |
+| ``{gw:<id>}:stream``      | stream | stream of a gateway, bounded                               |
 | ``{pN}:job:<job>``      | hash   | progress of a job of the API: ``total``, ``done``,          |
 |                         |        | ``failed``, ``state``, ``at``; expires                      |
 | ``{jwks}:keys``         | hash   | key set of the host application: ``at``, ``body``; expires  |
@@ -319,8 +319,8 @@ class Keys:
 
     # per process, or shared
 
-    def mail(self, gateway: GatewayId) -> str:
-        return f"{{gw:{gateway}}}:mail"
+    def gateway_stream(self, gateway: GatewayId) -> str:
+        return f"{{gw:{gateway}}}:stream"
 
     def jwks(self) -> str:
         return "{jwks}:keys"

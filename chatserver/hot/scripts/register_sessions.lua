@@ -2,7 +2,7 @@
 -- Registers sessions of users, and returns the older ones that they replace.
 --
 -- A device keeps its latest session, and a user the newest `sessions_max`. A session keeps its
--- start when it is registered again, after a data loss in Redis or a lost mail; the result shows
+-- start when it is registered again, after a data loss in Redis or a lost record; the result shows
 -- whether it is still valid.
 --
 -- key gateways      zset     gateway to expiry

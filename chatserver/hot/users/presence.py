@@ -1,8 +1,8 @@
 """Online users by gateway: ``{pN}:online:<user>``, gateway → expiry, with a copy in ``{pN}:where``.
 
 Times are those of the Redis clock, so a wrong clock of a gateway has no effect. A gateway refreshes
-its users well before the expiry. Entries of a dead gateway expire. Until then, mail to it is lost,
-which is harmless: its sessions are gone, and a reconnecting device resumes from its inbox.
+its users well before the expiry. Entries of a dead gateway expire. Until then, records for it are
+lost. This is harmless: its sessions are gone, and a reconnecting device resumes from its inbox.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 from chatserver.domain.access.logins import Claims, Marks
 from chatserver.domain.ids import GatewayId, UserId
-from chatserver.hot.bus.mailbox import EndSessions, MailboxWriter
+from chatserver.hot.bus.gateway_stream import EndSessions, GatewayStreamWriter
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
@@ -84,9 +84,9 @@ class Revocations:
 class SessionEnder:
     """Notifies the gateways of a user that sessions have been revoked."""
 
-    def __init__(self, hot: HotClient, mailbox_writer: MailboxWriter) -> None:
+    def __init__(self, hot: HotClient, gateway_stream_writer: GatewayStreamWriter) -> None:
         self._hot = hot
-        self._mailbox_writer = mailbox_writer
+        self._gateway_stream_writer = gateway_stream_writer
 
     async def end(self, user: UserId, marks: Marks, reason: str) -> None:
         """Close the sessions to which these marks apply; call it after writing the marks.
@@ -100,8 +100,8 @@ class SessionEnder:
         """
         for gateway in await self._gateways_of(user):
             record = EndSessions(user, list(marks.logins), marks.before, marks.is_banned, reason)
-            self._mailbox_writer.post(gateway, record)
-        await self._mailbox_writer.posted()
+            self._gateway_stream_writer.post(gateway, record)
+        await self._gateway_stream_writer.posted()
 
     async def _gateways_of(self, user: UserId) -> Sequence[GatewayId]:
         # This includes expired entries, which their gateways may be about to refresh.

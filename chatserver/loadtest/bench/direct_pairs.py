@@ -129,7 +129,7 @@ class Pair:
         ):
             if count < self.sent:
                 text = f"{self.sender.user}: {self.sent - count} of {self.sent}: no {what}"
-                self._findings.note("lost", text)
+                self._findings.add("lost", text)
 
     def close(self) -> None:
         self.sender.close()

@@ -47,7 +47,7 @@ class EchoClient(Connection):
         pos, size = 0, self._answer_bytes
         while len(data) - pos >= size:
             if not data.startswith(self._answer % (_FIRST_NUMBER + self.echoed), pos):
-                self.findings.note("mismatched", f"{self.name}: {data[pos : pos + 40]!r}")
+                self.findings.add("mismatched", f"{self.name}: {data[pos : pos + 40]!r}")
             self.echoed += 1
             pos += size
         self._refill()

@@ -100,7 +100,7 @@ class Member(Session):
         if is_event and frame["kind"] == "message":
             cs = frame["cs"]
             if cs != self._cs + 1:
-                self.findings.note("disordered", f"{self.user}: seq {cs} after {self._cs}")
+                self.findings.add("disordered", f"{self.user}: seq {cs} after {self._cs}")
             self._cs = cs
             message = frame["message"]
             if self.due_of:
@@ -253,7 +253,7 @@ async def _drain(members: list[Member], senders: list[Member], findings: RunFind
     for member in members:
         member.is_counting = False
         if member.received != sent:
-            findings.note(
+            findings.add(
                 "lost" if member.received < sent else "duplicate", f"{member.user}: {sent}"
             )
 

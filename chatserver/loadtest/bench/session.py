@@ -71,7 +71,7 @@ class Connection(connection.Connection):
 
     def ended(self, failure: ConnectionError, *, is_wanted: bool) -> None:
         if not is_wanted:
-            self.findings.note("closed", str(failure))
+            self.findings.add("closed", str(failure))
 
 
 class Session(Connection):
@@ -228,9 +228,9 @@ class Session(Connection):
         expected = (self._chat, self._sender, number, self._body, self.evented)
         got = tuple(message[name] for name in ("chat", "sender", "ref", "body", "seq"))
         if got != expected:
-            self.findings.note("mismatched", f"{self.user}: {got!r}, expected {expected!r}")
+            self.findings.add("mismatched", f"{self.user}: {got!r}, expected {expected!r}")
         if message["ts"] <= self._last_ts:
-            self.findings.note(
+            self.findings.add(
                 "disordered", f"{self.user}: ts {message['ts']} after {self._last_ts}"
             )
         self._last_ts = message["ts"]
@@ -246,9 +246,9 @@ class Session(Connection):
             case wire.PONG:
                 self._resolve("pong", {})
             case wire.CLOSE:
-                self.findings.note("closed", f"{self.user}: {payload!r}")
+                self.findings.add("closed", f"{self.user}: {payload!r}")
             case _:
-                self.findings.note("mismatched", f"{self.user}: first byte {first_byte:#x}")
+                self.findings.add("mismatched", f"{self.user}: first byte {first_byte:#x}")
 
     def _handle_text(self, frame: dict[str, Any]) -> None:
         match frame["type"]:
@@ -264,7 +264,7 @@ class Session(Connection):
                 self.findings.refused += 1
                 self.findings.examples.append(f"refused: {self.user}: {frame}")
             case "error" | "bye":
-                self.findings.note(frame["type"], f"{self.user}: {frame}")
+                self.findings.add(frame["type"], f"{self.user}: {frame}")
                 self._resolve(frame.get("id", "welcome"), frame)
             case _:
                 self._resolve(frame.get("id", "welcome"), frame)
@@ -272,27 +272,27 @@ class Session(Connection):
     def _handle_event(self, frame: dict[str, Any]) -> None:
         seq = frame["seq"]
         if seq <= self._inbox_seq:
-            self.findings.note("duplicate", f"{self.user}: inbox seq {seq} after {self._inbox_seq}")
+            self.findings.add("duplicate", f"{self.user}: inbox seq {seq} after {self._inbox_seq}")
             return
         if seq > self._inbox_seq + 1:
-            self.findings.note("lost", f"{self.user}: inbox seq {seq} after {self._inbox_seq}")
+            self.findings.add("lost", f"{self.user}: inbox seq {seq} after {self._inbox_seq}")
         self._inbox_seq = seq
         if frame["kind"] != "message" or not self._is_hot:
             return
         self.findings.slow_frames += 1
         message = frame["message"]
         if (message["chat"], message["sender"]) != (self._chat, self._sender):
-            self.findings.note("mismatched", f"{self.user}: {frame}")
+            self.findings.add("mismatched", f"{self.user}: {frame}")
             return
         if message["body"] != self._body:
-            self.findings.note("mismatched", f"{self.user}: another body: {frame}")
+            self.findings.add("mismatched", f"{self.user}: another body: {frame}")
         self._check_position("event", self.evented, frame["cs"] - 1, message["ref"])
         self.evented = max(self.evented, frame["cs"])
 
     def _handle_ack(self, frame: dict[str, Any]) -> None:
         self.findings.slow_frames += 1
         if frame["dup"] or frame["durability"] != "hot":
-            self.findings.note("mismatched", f"{self.user}: {frame}")
+            self.findings.add("mismatched", f"{self.user}: {frame}")
         self._check_position("ack", self.acked, frame["seq"] - 1, frame["ref"])
         self.acked = max(self.acked, frame["seq"])
 
@@ -300,11 +300,11 @@ class Session(Connection):
         number = int(ref) - FIRST_NUMBER
         text = f"{self.user}: {what} at {position}, expected {expected}, message {number}"
         if position < expected:
-            self.findings.note("duplicate", text)
+            self.findings.add("duplicate", text)
         elif position > expected:
-            self.findings.note("lost", text)
+            self.findings.add("lost", text)
         if number != position:
-            self.findings.note("disordered", text)
+            self.findings.add("disordered", text)
 
     def _resolve(self, key: int | str, frame: dict[str, Any]) -> None:
         future = self._waiting.pop(key, None)

@@ -77,10 +77,10 @@ class ObjectAuditor:
             return set()
         # An intent record becomes a row, and a replaced row becomes a record: the second read
         # covers both.
-        noted = {segment.key for segment, _ in await self._manifests.list_notes(chat)}
+        orphans = {segment.key for segment, _ in await self._manifests.list_orphans(chat)}
         first, last = min(low for low, _ in places), max(high for _, high in places)
         rows = await self._manifests.list_covering(chat, first, last)
-        return noted | {row.key for row in rows}
+        return orphans | {row.key for row in rows}
 
     async def _exists(self, key: str) -> bool:
         try:

@@ -109,5 +109,5 @@ class ChatLoader:
             places=lost.places,
         )
         if record.change is not None or record.unstored:
-            await self._hot.note_unfinished(chat)
+            await self._hot.record_unfinished(chat)
         return is_loaded

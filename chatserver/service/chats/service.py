@@ -144,7 +144,7 @@ class Chats:
             if place.seq == 1 and place.appended:
                 self._charge(creator, NEW_INBOX_BYTES)
             if place.appended:
-                self._devices.nudge(place.user, place.seq, place.gateways)
+                self._devices.notify_seq(place.user, place.seq, place.gateways)
 
     async def list_page(
         self, user: UserId, after: str | None, limit: int
@@ -333,7 +333,7 @@ class Chats:
         level = result.read + result.received
         for place in await self._inboxes.append_marks(users, chat, body, user, level):
             if place.appended:
-                self._devices.nudge(place.user, place.seq, place.gateways)
+                self._devices.notify_seq(place.user, place.seq, place.gateways)
 
     async def _move_marks(self, user: UserId, frame: frames.Mark) -> MarkResult:
         marks = (ChatId(frame.chat), Seq(frame.read or 0), Seq(frame.received or 0))
@@ -357,7 +357,7 @@ class Chats:
         audience = await self._audiences.get_for_member(chat, user)
         signal = codec.encode(frames.Signal("typing", chat, user, frame.on))
         if audience.is_large and self._large_chats is not None:
-            self._devices.signal_channel(
+            self._devices.send_channel_signal(
                 chat, user, signal, await self._large_chats.list_gateways(chat)
             )
             return
@@ -370,7 +370,7 @@ class Chats:
             return
         gateways = await self._inboxes.list_gateways(others)
         for member, places in zip(others, gateways, strict=True):
-            self._devices.signal(member, signal, places)
+            self._devices.send_signal(member, signal, places)
 
 
 def kind_of(text: str) -> ChatKind:

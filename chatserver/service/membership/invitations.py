@@ -204,7 +204,7 @@ class Invitations:
         if await self._rows.put(invitation, now_s):
             (gateways,) = await self._inboxes.list_gateways([user])
             signal = frames.InvitationSignal("invitation", chat, inviter)
-            self._devices.signal(user, codec.encode(signal), gateways)
+            self._devices.send_signal(user, codec.encode(signal), gateways)
 
     async def list_pending(
         self, user: UserId, after: str | None, limit: int

@@ -321,7 +321,9 @@ class MembershipPropagation:
         is_large: bool,
     ) -> None:
         chat, epoch = audience.chat, audience.epoch
-        self._nudge(await self._inboxes.turn(chat, version, events, is_large=is_large, epoch=epoch))
+        self._notify_seq(
+            await self._inboxes.turn(chat, version, events, is_large=is_large, epoch=epoch)
+        )
 
     async def _deliver_upto(self, audience: Audience, upto: Seq) -> None:
         await self._deliver_ranges(
@@ -344,13 +346,13 @@ class MembershipPropagation:
         if ranges:
             chat, epoch = audience.chat, audience.epoch
             deliveries = [Delivery(user, chat, after, upto, epoch) for user, after, upto in ranges]
-            self._nudge(await self._inboxes.deliver(deliveries))
+            self._notify_seq(await self._inboxes.deliver(deliveries))
 
     async def _settle(self, audience: Audience) -> None:
         chat, head = audience.chat, audience.top
         if audience.is_large:
             gateways = await self._large_chats.list_gateways(chat)
-            self._devices.nudge_channel(chat, head, gateways)
+            self._devices.notify_channel_seq(chat, head, gateways)
         # The wake-ups are sent first: in this loop iteration, on the same connection.
         await asyncio.sleep(0)
         await self._undelivered.settle([(chat, head)])
@@ -367,7 +369,7 @@ class MembershipPropagation:
             places += await self._inboxes.append_marks(
                 returning, chat, body, _CHAT_KEY, record.version
             )
-        self._nudge(places)
+        self._notify_seq(places)
 
     async def _notify_ended(self, record: Chat) -> None:
         """Notify the user of a companion session once that the session has ended."""
@@ -375,12 +377,14 @@ class MembershipPropagation:
         info = await self.describe(chat)
         users = [UserId(user) for user in info.members if not is_companion(user)]
         body = codec.chat_event_body(info)
-        self._nudge(await self._inboxes.append_marks(users, chat, body, _CHAT_KEY, record.version))
+        self._notify_seq(
+            await self._inboxes.append_marks(users, chat, body, _CHAT_KEY, record.version)
+        )
 
-    def _nudge(self, places: Sequence[Place]) -> None:
+    def _notify_seq(self, places: Sequence[Place]) -> None:
         for place in places:
             if place.appended:
-                self._devices.nudge(place.user, place.seq, place.gateways)
+                self._devices.notify_seq(place.user, place.seq, place.gateways)
 
     async def _mark_as_read(self, user: UserId, chat: ChatId, seq: Seq) -> None:
         if seq > 0:

@@ -193,7 +193,7 @@ class MessageAmendments:
             body = codec.hidden_event_body(chat, [seq])
             for place in await self._inboxes.append_event([user], chat, body):
                 if place.appended:
-                    self._devices.nudge(place.user, place.seq, place.gateways)
+                    self._devices.notify_seq(place.user, place.seq, place.gateways)
         durability: Literal["hot", "stored"] = "stored" if outcome is Hide.STORED else "hot"
         return frames.Ack(frame.id, frame.ref, "", seq, 0, outcome is not Hide.NEW, durability)
 

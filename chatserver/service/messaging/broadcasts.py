@@ -105,7 +105,7 @@ class Broadcasts:
 
     async def _record(self, job: str, done: int, failed: int, state: State) -> None:
         try:
-            await self._jobs.note(job, done, failed, state)
+            await self._jobs.record(job, done, failed, state)
         except Unavailable as exc:
             log.warning("broadcast.record_failed", job=job, error=exc.message)
 

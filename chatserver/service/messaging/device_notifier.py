@@ -12,11 +12,11 @@ from chatserver.domain.messages import InboxPositions
 class DeviceNotifier(Protocol):
     """Sends events and signals (typing, presence) to users' devices, here and on other gateways.
 
-    A gateway also serves its own sessions (`chatserver.gateway.delivery.event_dispatcher`); other
-    processes only send to gateways (`chatserver.hot.bus.remote_delivery`).
+    In a gateway, `chatserver.gateway.delivery.event_dispatcher` delivers to its own sessions and to
+    other gateways. In other processes, `chatserver.hot.bus.remote_delivery` sends to gateways.
 
     Guarantees:
-        Best effort: a lost event is found by the next nudge, or when the client reconnects. A lost
+        Best effort. A client detects a lost event by the gap in the inbox seq, and reads it. A lost
         signal is not sent again.
         Never blocks: calls return before anything is sent.
     """
@@ -26,7 +26,7 @@ class DeviceNotifier(Protocol):
     ) -> None:
         """Push an event to each of `users`, with its position in their inbox."""
 
-    def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
+    def notify_seq(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         """Notify the user's gateways that the inbox has grown to `seq`."""
 
     def publish(
@@ -34,13 +34,13 @@ class DeviceNotifier(Protocol):
     ) -> None:
         """Push an entry of a large chat to members on this gateway, and to gateways in `far`."""
 
-    def nudge_channel(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
+    def notify_channel_seq(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         """Notify gateways that a large chat has grown to `seq`."""
 
-    def signal(self, user: UserId, frame: bytes, gateways: Sequence[GatewayId]) -> None:
+    def send_signal(self, user: UserId, frame: bytes, gateways: Sequence[GatewayId]) -> None:
         """Send a signal to the user's devices."""
 
-    def signal_channel(
+    def send_channel_signal(
         self, chat: ChatId, user: UserId, frame: bytes, gateways: Sequence[GatewayId]
     ) -> None:
         """Send a signal of `user` to the other members of a large chat."""

@@ -36,4 +36,4 @@ async def list_for_users(
     body = codec.chat_event_body(frames.ChatInfo(chat, "direct", sorted(both)))
     for place in await inboxes.append_event(users, chat, body, is_listed=True):
         if place.appended:
-            devices.nudge(place.user, place.seq, place.gateways)
+            devices.notify_seq(place.user, place.seq, place.gateways)

@@ -358,7 +358,7 @@ class Messaging:
         body = codec.event_body(draft.chat, seq, ts, draft.tail)
         self._devices.push(audience.inline_users, epoch, places, body)
         if places.far is not None:
-            # Sent after the mail of this tick, on the same connection.
+            # Sent after the records of this tick, on the same connection.
             self._undelivered.settle_soon(draft.chat, seq)
 
     def published(
@@ -450,7 +450,7 @@ class Messaging:
                 await deliver_to_all(self._inboxes, self._devices, audience, upto)
                 if audience.is_large:
                     gateways = await self._large_chats.list_gateways(chat)
-                    self._devices.nudge_channel(chat, upto, gateways)
+                    self._devices.notify_channel_seq(chat, upto, gateways)
                 await self._undelivered.settle([(chat, upto)])
                 for draft, seq, from_ns in traced:
                     self._trace_fan_out(draft, seq, from_ns, len(audience.users))
@@ -491,4 +491,4 @@ async def deliver_to_all(
     await list_with_first_message(inboxes, audience, devices)
     for place in await inboxes.deliver(deliveries):
         if place.appended:
-            devices.nudge(place.user, place.seq, place.gateways)
+            devices.notify_seq(place.user, place.seq, place.gateways)

@@ -109,7 +109,7 @@ class StoredWaits:
         """Until cancelled, read the stored seqs of chats with waiting sends periodically.
 
         The worker notifies only the gateway that first accepted a message. This polling covers
-        lost notifications, sends retried on this gateway, and processes without a mailbox.
+        lost notifications, sends retried on this gateway, and processes without a gateway stream.
         """
         while True:
             if not self._waits:

@@ -81,7 +81,7 @@ class Retention:
             users = [UserId(user) for user in info.members]
             for place in await self._inboxes.append_event(users, chat, codec.chat_event_body(info)):
                 if place.appended:
-                    self._devices.nudge(place.user, place.seq, place.gateways)
+                    self._devices.notify_seq(place.user, place.seq, place.gateways)
         await self._hot_membership.end(marker)
         return info
 

@@ -131,7 +131,7 @@ class Moderation:
             body = codec.chat_event_body(info)
             for place in await self._inboxes.append_event([user], chat, body):
                 if place.appended:
-                    self._devices.nudge(place.user, place.seq, place.gateways)
+                    self._devices.notify_seq(place.user, place.seq, place.gateways)
 
     async def _publish_block(self, name: str, user: UserId, other: UserId) -> None:
         now = self._clock.time()

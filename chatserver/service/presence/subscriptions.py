@@ -41,7 +41,7 @@ class Subscriber(Protocol):
     @property
     def is_live(self) -> bool: ...
 
-    def signal(self, frame: bytes) -> None: ...
+    def send_signal(self, frame: bytes) -> None: ...
 
 
 class _Subject:
@@ -110,7 +110,7 @@ class PresenceSubscriptions:
             subject = self._subjects.get(user)
             if subject and subject.sent is not None and subscriber in subject.subscribers:
                 # The state last sent to other subscribers: all of them will get the newer one.
-                subscriber.signal(encode_presence(user, subject.sent, subject.latest))
+                subscriber.send_signal(encode_presence(user, subject.sent, subject.latest))
 
     async def list_presence(
         self, viewer: UserId, users: Iterable[UserId]
@@ -253,7 +253,7 @@ class PresenceSubscriptions:
         for subscriber, chat in subject.subscribers.items():
             by_chat.setdefault(chat, []).append(subscriber)
         for subscriber in by_chat.pop(_DIRECT, ()):
-            subscriber.signal(frame)
+            subscriber.send_signal(frame)
         for chat, subscribers in by_chat.items():
             self._spawn(self._notify_members(user, frame, chat, subscribers), f"presence-{user}")
 
@@ -274,7 +274,7 @@ class PresenceSubscriptions:
                 subject = self._subjects.get(user)
                 if subject is not None and subscriber in subject.subscribers:
                     subject.subscribers[subscriber] = shared
-                    subscriber.signal(frame)
+                    subscriber.send_signal(frame)
         except ChatError as exc:
             log.info("presence.notify_failed", user=user, error=exc.message)
 

@@ -5,20 +5,20 @@
 | top     | `a#<chat>`  | `a#<chat>`                    | `last last_ts`: of the newest segment    |
 | segment | `a#<chat>`  | `s#<last, 20 digits>#<chat>`  | `first last first_ts last_ts raw_bytes   |
 |         |             |                               | stored_bytes sha256 tag`                 |
-| note    | `a#<chat>`  | `x#<first>#<last>#<tag>`      | as segment; `dead` (optional)            |
+| orphan  | `a#<chat>`  | `x#<first>#<last>#<tag>`      | as segment; `dead` (optional)            |
 | late    | `a#late`    | `a#late#<chat>`               | `at`: time of the last late change       |
 | trail   | `u#<user>`  | `archived#<chat>#<seq>`       | none: the segment with this seq has      |
 |         |             |                               | messages of the user                     |
 
-A *note* is a record of an object that is not a segment (yet, or any longer). A *late* record is a
-chat whose archived entries changed. Restored ranges are in partition `a#<chat>` too
+An *orphan* is the record of an object that is not a segment: not committed yet, or replaced. A
+*late* record is a chat whose archived entries changed. Restored ranges are in partition `a#<chat>` too
 (`chatserver.warm.archive.restored_ranges`).
 
-The note is written before the object. One transaction then commits the segment: it deletes the
-note, puts the segment, updates the top and adds a dead note for the replaced object. So every
-object in the bucket has a record, even after a crash. Only a note can be marked dead, and a dead
-note never becomes a segment. So cleanup never deletes an object that another process, even a paused
-one, is about to commit. Tags are never reused.
+The orphan is written before the object. One transaction then commits the segment: it deletes the
+orphan, puts the segment, updates the top and adds a dead orphan for the replaced object. Every
+object in the bucket therefore has a record, even after a crash. Cleanup deletes only objects of
+dead orphans, and a dead orphan never becomes a segment. It can therefore not delete an object that
+another process, even a paused one, is about to commit. Tags are never reused.
 
 Invariants: the segments of a chat cover ``1..top`` without overlap or gap, because each new segment
 must begin at the top or replace an unchanged segment.
@@ -50,7 +50,7 @@ from chatserver.warm.schema.tables import SegmentField as Field
 
 _LATE: Final = "a#late"
 _SEGMENT_PREFIX: Final = "s#"
-_NOTE_PREFIX: Final = "x#"
+_ORPHAN_PREFIX: Final = "x#"
 _PAGE: Final = 16  # segments per Query: a page of history seldom needs more than two
 
 
@@ -70,8 +70,8 @@ def _segment_sort(chat: str, last: int) -> str:
     return f"{_SEGMENT_PREFIX}{last:020d}#{chat}"
 
 
-def _note_sort(segment: Segment) -> str:
-    return f"{_NOTE_PREFIX}{segment.first:020d}#{segment.last:020d}#{segment.tag}"
+def _orphan_sort(segment: Segment) -> str:
+    return f"{_ORPHAN_PREFIX}{segment.first:020d}#{segment.last:020d}#{segment.tag}"
 
 
 class Manifests:
@@ -148,9 +148,9 @@ class Manifests:
         request["ExpressionAttributeValues"] |= ends
         return self._iter_pages(request)
 
-    async def list_notes(self, chat: str) -> list[tuple[Segment, bool]]:
-        """Return the notes of a chat, and whether each is dead."""
-        span = Span(DIRECTORY, _partition(chat), prefix=_NOTE_PREFIX)
+    async def list_orphans(self, chat: str) -> list[tuple[Segment, bool]]:
+        """Return the orphans of a chat, and for each whether it is dead."""
+        span = Span(DIRECTORY, _partition(chat), prefix=_ORPHAN_PREFIX)
         request = {**span.query(self._settings), "ConsistentRead": True}
         return [
             (_decode(row), Field.IS_DEAD in row)
@@ -168,18 +168,18 @@ class Manifests:
 
     # Writes.
 
-    async def add_note(self, segment: Segment) -> None:
+    async def add_orphan(self, segment: Segment) -> None:
         """Record that the object of a segment will be written."""
-        row = row_key(_partition(segment.chat), _note_sort(segment)) | _encode(segment)
+        row = row_key(_partition(segment.chat), _orphan_sort(segment)) | _encode(segment)
         await self._client.call("put_item", {"TableName": self._table, "Item": row})
 
     async def commit(self, segment: Segment, replaced: Segment | None, top: ArchiveTop) -> None:
-        """Commit a segment whose object has a note; it replaces `replaced` if given.
+        """Commit a segment whose object is an orphan; it replaces `replaced` if given.
 
         `top` and `replaced` must be unchanged since they were read.
 
         Guarantees:
-            Atomic; a repeated call has no effect. The object of `replaced` gets a dead note.
+            Atomic; a repeated call has no effect. The object of `replaced` becomes a dead orphan.
 
         Raises:
             Conflict: the archive of the chat was changed concurrently.
@@ -191,7 +191,7 @@ class Manifests:
             raise CorruptData(
                 f"{segment.key}: does not continue the archive, which ends at {top.seq}"
             )
-        actions = [self._drop_note(segment), *self._put_segment(segment, replaced)]
+        actions = [self._delete_orphan(segment), *self._put_segment(segment, replaced)]
         if segment.last > top.seq:
             actions.append(self._move_top(segment, top))
         try:
@@ -201,11 +201,11 @@ class Manifests:
             if segment not in await self.list_covering(segment.chat, segment.first, segment.first):
                 raise Conflict(f"archive of {segment.chat}: changed concurrently") from exc
 
-    def _drop_note(self, segment: Segment) -> dict[str, Any]:
+    def _delete_orphan(self, segment: Segment) -> dict[str, Any]:
         return {
             "Delete": {
                 "TableName": self._table,
-                "Key": row_key(_partition(segment.chat), _note_sort(segment)),
+                "Key": row_key(_partition(segment.chat), _orphan_sort(segment)),
                 "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#dead)",
                 "ExpressionAttributeNames": {"#pk": DirectoryField.PK, "#dead": Field.IS_DEAD},
             }
@@ -224,9 +224,9 @@ class Manifests:
             "ExpressionAttributeNames": {"#tag": Field.TAG},
             "ExpressionAttributeValues": {":tag": {"S": replaced.tag}},
         }
-        note = row_key(_partition(segment.chat), _note_sort(replaced)) | _encode(replaced)
+        orphan = row_key(_partition(segment.chat), _orphan_sort(replaced)) | _encode(replaced)
         actions = [
-            {"Put": {"TableName": self._table, "Item": note | {Field.IS_DEAD: {"BOOL": True}}}}
+            {"Put": {"TableName": self._table, "Item": orphan | {Field.IS_DEAD: {"BOOL": True}}}}
         ]
         if replaced.last == segment.last:
             return [*actions, {"Put": put | is_as_read}]
@@ -249,10 +249,10 @@ class Manifests:
         return {"Put": put}
 
     async def mark_dead(self, segment: Segment) -> bool:
-        """Mark a note as dead; return False if its object was committed or removed."""
+        """Mark an orphan as dead; return False if its object was committed or removed."""
         request = {
             "TableName": self._table,
-            "Key": row_key(_partition(segment.chat), _note_sort(segment)),
+            "Key": row_key(_partition(segment.chat), _orphan_sort(segment)),
             "UpdateExpression": "SET #dead = :yes",
             "ConditionExpression": "attribute_exists(#pk)",
             "ExpressionAttributeNames": {"#pk": DirectoryField.PK, "#dead": Field.IS_DEAD},
@@ -264,9 +264,9 @@ class Manifests:
             return False
         return True
 
-    async def drop_note(self, segment: Segment) -> None:
-        """Delete the note of a removed object. Idempotent."""
-        key = row_key(_partition(segment.chat), _note_sort(segment))
+    async def delete_orphan(self, segment: Segment) -> None:
+        """Delete the orphan of a deleted object. Idempotent."""
+        key = row_key(_partition(segment.chat), _orphan_sort(segment))
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
     # Chats with late changes.

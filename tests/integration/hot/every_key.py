@@ -25,9 +25,9 @@ from chatserver.features.push.hot import DueChats, PushState
 from chatserver.features.social.hot import CountQueue, PostWakeUp
 from chatserver.features.social.model import PostIds
 from chatserver.features.webhooks.hot import EventQueue
+from chatserver.hot.bus.gateway_stream import GatewayStream, GatewayStreamWriter
 from chatserver.hot.bus.idempotent_responses import Answer, Answers
 from chatserver.hot.bus.job_progress import Jobs
-from chatserver.hot.bus.mailbox import Mailbox, MailboxWriter
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.bus.rpc_queue import CallQueue
 from chatserver.hot.chats.amendments import Amendments, Hidden
@@ -135,7 +135,7 @@ async def use_everything(hot: HotClient) -> None:
     await use_likes(hot)
     await use_spending(hot)
     await use_figures(hot)
-    await Mailbox(hot, GATEWAY).renew()
+    await GatewayStream(hot, GATEWAY).renew()
     queue = CallQueue(hot=hot, consumer="tour", clock=SystemClock()).iter_calls()
     waiting = asyncio.ensure_future(anext(queue))
     calling = asyncio.ensure_future(WarmCalls(hot, GATEWAY, 60).load_chat(ChatId("c")))
@@ -238,7 +238,7 @@ async def use_inboxes(
     inboxes, epoch = Inboxes(hot), hot.epoch_of(hot.keys.partition_of(chat))
     await inboxes.deliver([Delivery(u, chat, Seq(0), Seq(1), epoch) for u in users])
     if is_settled:
-        await UndeliveredChats(hot, MailboxWriter(hot)).settle([(chat, Seq(1))])
+        await UndeliveredChats(hot, GatewayStreamWriter(hot)).settle([(chat, Seq(1))])
     await inboxes.append_event(users, chat, b"event", is_listed=True)
     await inboxes.append_marks(users, chat, b"event", users[1], 2)
     await inboxes.mark(users[1], chat, Seq(1), Seq(1))
@@ -350,11 +350,11 @@ async def use_backlog(hot: HotClient, partition: int, chat: ChatId) -> None:
     (entry, *_) = await backlog.list_after("0-0", 1)
     if isinstance(entry, CommitEntry):
         await backlog.bury(entry.messages[0], "why not")
-    await backlog.note_persisted({chat: Seq(1)})
+    await backlog.record_persisted({chat: Seq(1)})
     assert await Eviction(hot).evict_idle(partition, now_s=2**40) == 0
-    assert await backlog.note_ahead(lease, entry.id)
+    assert await backlog.record_ahead(lease, entry.id)
     assert [each.id for each in await backlog.list_between(entry.id, entry.id)] == [entry.id]
     assert await backlog.checkpoint(lease, entry.id, 1)
-    assert await backlog.note_progress(lease, {chat: Seq(1)})
+    assert await backlog.record_progress(lease, {chat: Seq(1)})
     assert await backlog.get_progress() == {chat: 1}
     await lease.release()

@@ -23,5 +23,5 @@ async def gateway(container: StorageContainer) -> AsyncIterator[Gateway]:
     """A gateway that listens to its mail."""
     made = Gateway(container.hot)
     async with running(made.listen(), "gateway"):
-        await made._mailbox.renew()
+        await made._gateway_stream.renew()
         yield made

@@ -18,7 +18,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Mid, Ref, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.domain.messages import Audience, PendingDraft, digest_of
-from chatserver.hot.bus.mailbox import Answer, AnyRecord, Mailbox
+from chatserver.hot.bus.gateway_stream import Answer, AnyRecord, GatewayStream
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.redis.client import HotClient
@@ -114,7 +114,7 @@ class Gateway:
         self.hot = hot
         self.mail: list[AnyRecord] = []
         self._commits = PartitionedCommit(hot, name)
-        self._mailbox = Mailbox(hot, name)
+        self._gateway_stream = GatewayStream(hot, name)
         self._numbers = itertools.count(1)
         self._heard: Any = Heard()
         self._sent = 0
@@ -123,7 +123,7 @@ class Gateway:
 
     async def listen(self) -> None:
         """Read mail until cancelled."""
-        async for records in self._mailbox.iter_records():
+        async for records in self._gateway_stream.iter_records():
             self.mail += records or []
             for record in records or ():
                 if isinstance(record, Answer):

@@ -11,7 +11,7 @@ import pytest
 from chatserver.container.storage import StorageContainer
 from chatserver.dev.servers import Server
 from chatserver.domain.ids import ChatId, Seq, UserId
-from chatserver.hot.bus.mailbox import Nudge
+from chatserver.hot.bus.gateway_stream import NewSeq
 from chatserver.hot.redis.keys import Keys
 from chatserver.warm.dynamo import client
 from tests.integration.warm.support import Fault, Faults, Tables
@@ -131,7 +131,7 @@ async def test_repair_tells_the_gateways_that_one_died_before_telling(
     stack: Stack, new_name: NewName
 ) -> None:
     """In the inbox, but the other gateway knows nothing of it: its device is told soon."""
-    doomed = stack.add_gateway(CHAT_FAILPOINT="mail.before_post:kill")
+    doomed = stack.add_gateway(CHAT_FAILPOINT="gateway_stream.before_post:kill")
     await bring_up(doomed)
     alice, bob, chat = await open_pair(stack, stack.gateways[0], doomed, new_name)
 
@@ -207,14 +207,14 @@ async def test_repair_tells_every_gateway_with_a_member(hasty: StorageContainer)
     gateway = Gateway(hasty.hot)
     team = await make_group(hasty, ALICE, BOB, CAROL)
     async with running(gateway.listen(), "gateway"):
-        await gateway._mailbox.renew()
+        await gateway._gateway_stream.renew()
         await gateway.announce(BOB, CAROL)
         await gateway.send(team, "one", "two")
         await leave_undelivered(hasty, team.chat)
         worker = RepairWorker(hasty, 0, "w1")
 
         assert await worker.repair_once() == 1
-        await eventually(lambda: {m.user for m in gateway.received(Nudge)} == {BOB, CAROL})
+        await eventually(lambda: {m.user for m in gateway.received(NewSeq)} == {BOB, CAROL})
         assert await worker.repair_once() == 0
 
     assert await listed(hasty) == []

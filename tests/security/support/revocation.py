@@ -9,7 +9,7 @@ from chatserver import config
 from chatserver.domain.access.logins import Login
 from chatserver.domain.clock import SystemClock
 from chatserver.features.accounts.warm import AccountRows
-from chatserver.hot.bus.mailbox import MailboxWriter
+from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.revocations import Revocations, SessionEnder
 from chatserver.service.access.revocation import Revoking
@@ -26,7 +26,7 @@ async def open_revoking(stack: Stack) -> AsyncIterator[Revoking]:
         yield Revoking(
             accounts=AccountRows(dynamodb, stack.warm),
             revocations=Revocations(hot, auth.token_s_max),
-            session_ender=SessionEnder(hot, MailboxWriter(hot)),
+            session_ender=SessionEnder(hot, GatewayStreamWriter(hot)),
             settings=auth,
             clock=SystemClock(),
         )

@@ -256,7 +256,7 @@ class CompanionSessions:
         )
         for place in places:
             if place.appended:
-                self._delivery.nudge(place.user, place.seq, place.gateways)
+                self._delivery.notify_seq(place.user, place.seq, place.gateways)
         return Opened(session, info)
 
     async def _prepare_end(self, active: CompanionSession) -> str:

@@ -137,7 +137,7 @@ class AssistantWorker:
             entries = await self._pending.list_after(at, READ_MAX)
             if entries:
                 await self._pending.record(entries)
-                failpoint("assistant.after_note")
+                failpoint("assistant.after_record")
                 at = entries[-1].id
             is_pending = await self._start_due()
             if len(entries) < READ_MAX:
@@ -248,8 +248,8 @@ class AssistantWorker:
 def build_context(container: StorageContainer, providers: Providers) -> ResponderContext:
     """Build the dependencies for creating responses."""
     settings, hot, clock = container.settings, container.hot, container.clock
-    nobody = GatewayId("-")  # a worker has no sessions and no mailbox
-    poster, chat_log = RemoteDelivery(container.mailbox_writer, nobody), ChatLog(hot)
+    nobody = GatewayId("-")  # a worker has no sessions and no gateway stream
+    poster, chat_log = RemoteDelivery(container.gateway_stream_writer, nobody), ChatLog(hot)
     body, pages = settings.chats.body_bounds, settings.chats.page_bounds
     members = MemberCheck(hot, container.audiences)
     history = History(

@@ -133,4 +133,4 @@ class ResponsePublisher:
             text,
             UNSET if end is None else end,
         )
-        self._delivery.signal(self._session.user, codec.encode(frame), self._gateways)
+        self._delivery.send_signal(self._session.user, codec.encode(frame), self._gateways)

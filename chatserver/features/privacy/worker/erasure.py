@@ -289,7 +289,7 @@ class Erasure:
         traces, user = self._private.redis_data, self._user
         chats = [session.chat async for session in iter_sessions(self._container, user)]
         return {
-            "pushes in mailboxes": await traces.remove_mail(user, SETTLE_S, chats),
+            "pushes in gateway streams": await traces.remove_gateway_pushes(user, SETTLE_S, chats),
             "calls of gateways": await traces.remove_calls(user),
             "webhook events and dead letters": await traces.remove_events(user, chats),
             "messages that could not be persisted": await traces.remove_dead_letters(user, chats),

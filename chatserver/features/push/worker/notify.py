@@ -117,7 +117,7 @@ class NotifyWorker:
                 return at
             self._recorded_at = now
             if entries:
-                failpoint("notify.after_note")
+                failpoint("notify.after_record")
             if len(entries) < READ_MAX or not await self._lease.hold():
                 return at
 

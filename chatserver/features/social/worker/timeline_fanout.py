@@ -139,7 +139,7 @@ class TimelineWorker:
                 count, place = count + len(page), page[-1]
                 if not is_merged:
                     await self._social.fanouts.save_checkpoint(job, place)
-                failpoint("timeline.after_note")
+                failpoint("timeline.after_record")
                 await self._lease.hold()
             if len(page) < PAGE:
                 break
@@ -172,7 +172,7 @@ class TimelineWorker:
             names, await self._container.inboxes.list_gateways(names), strict=True
         ):
             if gateways:
-                self._container.device_notifier.signal(user, frame, gateways)
+                self._container.device_notifier.send_signal(user, frame, gateways)
 
 
 async def run_timeline(container: StorageContainer, owner: str) -> None:

@@ -24,7 +24,7 @@ from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Changes
 from chatserver.features.companions.worker.assistant import run_assistant
-from chatserver.hot.bus.mailbox import SignalMail
+from chatserver.hot.bus.gateway_stream import UserSignal
 from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.protocol import codec, frames
@@ -169,7 +169,7 @@ class AssistantWorld:
         """What Alice's devices were told of answers, by mail."""
         found = [
             msgspec.json.decode(mail.frame, type=frames.AiSignal)
-            for mail in self.gateway.received(SignalMail)
+            for mail in self.gateway.received(UserSignal)
         ]
         return [signal for signal in found if signal.chat == chat]
 
@@ -190,7 +190,7 @@ async def open_assistant_world(
         world = AssistantWorld(container, values)
         listening = asyncio.create_task(world.gateway.listen(), name="gateway")
         try:
-            await world.gateway._mailbox.renew()
+            await world.gateway._gateway_stream.renew()
             await world.gateway.announce(world.alice)
             yield world
         finally:

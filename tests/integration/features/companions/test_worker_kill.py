@@ -36,7 +36,7 @@ async def die_at(world: AssistantWorld, place: str, worker: str = "assistant") -
 @pytest.mark.parametrize(
     ("place", "turns"),
     [
-        ("assistant.after_note:kill", 1),
+        ("assistant.after_record:kill", 1),
         ("assistant.mid_answer:kill:3", 2),
         ("assistant.before_commit:kill", 2),
         ("assistant.after_commit:kill", 1),

@@ -20,7 +20,7 @@ from chatserver.features.social.model import PostRef
 from chatserver.features.social.service.timelines import Timelines
 from chatserver.features.social.warm.fanouts import Merged
 from chatserver.features.social.worker.timeline_fanout import run_timeline
-from chatserver.hot.bus.mailbox import SignalMail
+from chatserver.hot.bus.gateway_stream import UserSignal
 from tests.integration.features.social.support import (
     IDS,
     SocialRows,
@@ -46,7 +46,7 @@ from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
-PLACES = ("timeline.before_page", "timeline.after_page", "timeline.after_note")
+PLACES = ("timeline.before_page", "timeline.after_page", "timeline.after_record")
 
 
 class Killed(Exception):
@@ -213,9 +213,9 @@ async def test_followers_who_are_online_are_told(
 
     async with running(run_timeline(container, "w1")):
         seen = await social.social.create_post(ALICE, "hello", None)
-        await eventually(lambda: gateway.received(SignalMail), what="a signal")
+        await eventually(lambda: gateway.received(UserSignal), what="a signal")
 
-    (mail,) = gateway.received(SignalMail)
+    (mail,) = gateway.received(UserSignal)
     assert mail.user == BOB
     assert mail.frame == (
         b'{"type":"signal","kind":"post","from":"alice","post":"%s"}' % seen.post.id.encode()

@@ -13,7 +13,7 @@ pytest_plugins = ["tests.support.stack_fixtures"]
 async def test_lost_last_push_is_found_by_comparing_heads(
     stack: Stack, new_name: Callable[[str], str]
 ) -> None:
-    """The mailbox is gone while the message is posted: nothing tells of it but the inbox itself."""
+    """A message that is sent while the gateway stream is missing is found in the inbox."""
     server = stack.start_gateway(CHAT_GATEWAY_ONLINE_TTL_S="3")  # it compares each second
     alice = stack.chat_of(new_name("alice"))
     bob = stack.chat_of(new_name("bob"), port=server.port)
@@ -21,7 +21,7 @@ async def test_lost_last_push_is_found_by_comparing_heads(
         chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
         await bob.ask("open_direct", user=alice.user)
         with redis_client(stack.redis_url) as client:
-            client.unlink(f"{{gw:{bob.gateway}}}:mail")  # what is posted now goes nowhere
+            client.unlink(f"{{gw:{bob.gateway}}}:stream")  # what is posted now goes nowhere
 
         await alice.say(chat, "the last one")
 

@@ -9,7 +9,7 @@ import msgspec
 import redis.asyncio
 
 from chatserver.domain.ids import ChatId, GatewayId, UserId
-from chatserver.hot.bus.mailbox import Nudge
+from chatserver.hot.bus.gateway_stream import NewSeq
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.inbox import Inboxes
 from tests.integration.hot.support import patient
@@ -32,7 +32,7 @@ async def test_inbox_of_the_next_epoch_is_not_sent_before_the_reset(tmp_path: Pa
         user = UserId(bob.user)
         head = max(event["seq"] for event in bob.of_type("event"))
         async with open_hot(patient(stack.redis_url)) as hot:
-            mailbox = hot.keys.mail(GatewayId(bob.gateway))
+            gateway_stream = hot.keys.gateway_stream(GatewayId(bob.gateway))
 
         client = redis.asyncio.Redis.from_url(stack.redis_url, socket_timeout=60)
         await client.flushall()
@@ -41,8 +41,8 @@ async def test_inbox_of_the_next_epoch_is_not_sent_before_the_reset(tmp_path: Pa
             inboxes = Inboxes(hot)
             for _ in range(head + 3):
                 (place,) = await inboxes.append_event([user], ChatId(chat), BODY % chat.encode())
-            mail = msgspec.msgpack.encode([Nudge(user, place.seq)])
-            await hot.write("XADD", mailbox, "*", "r", mail)
+            mail = msgspec.msgpack.encode([NewSeq(user, place.seq)])
+            await hot.write("XADD", gateway_stream, "*", "r", mail)
         await bob.expect(lambda me: me.of_type("reset"), DEADLINE_S, "a reset")
 
         before_reset = bob.frames[: bob.frames.index(bob.of_type("reset")[0])]

@@ -300,7 +300,7 @@ async def test_gateway_that_died_leaves_no_presence_beyond_its_expiry(
 
         await eventually(is_forgotten, what="alice is online nowhere")
         assert not await hot.call("EXISTS", hot.keys.online(user))
-        assert not await hot.call("EXISTS", hot.keys.mail(GatewayId(alice.gateway)))
+        assert not await hot.call("EXISTS", hot.keys.gateway_stream(GatewayId(alice.gateway)))
     stack.gateways.remove(mortal)
     await alice.abort()
     await bob.stop()

@@ -26,7 +26,7 @@ from chatserver.errors import (
     Unavailable,
 )
 from chatserver.hot.bus import rpc, rpc_client
-from chatserver.hot.bus.mailbox import Answer, Mailbox
+from chatserver.hot.bus.gateway_stream import Answer, GatewayStream
 from chatserver.hot.bus.rpc import Call, HistoryRun
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.bus.rpc_queue import CallQueue, TakenCall
@@ -46,17 +46,17 @@ Perform = Callable[[Call, CallQueue], Awaitable[None]]
 
 
 class Caller:
-    """A gateway: its calls, and the mailbox that brings the answers."""
+    """A gateway: its calls, and the stream that brings the answers."""
 
     def __init__(self, hot: HotClient, timeout_s: float) -> None:
         self.calls = WarmCalls(hot, GATEWAY, timeout_s)
         self.answers: list[Answer] = []
-        self._mailbox = Mailbox(hot, GATEWAY)
+        self._gateway_stream = GatewayStream(hot, GATEWAY)
         self.is_listening = asyncio.Event()
 
     async def listen(self) -> None:
-        """Take answers from the mailbox until cancelled."""
-        async for records in self._mailbox.iter_records():
+        """Take answers from the stream until cancelled."""
+        async for records in self._gateway_stream.iter_records():
             self.is_listening.set()
             for record in records or ():
                 assert isinstance(record, Answer)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import GatewayId, Seq
-from chatserver.hot.bus.mailbox import Mailbox, MailboxWriter, Nudge
+from chatserver.hot.bus.gateway_stream import GatewayStream, GatewayStreamWriter, NewSeq
 from chatserver.hot.chats.backlog import Backlog, CommitEntry, MarkEntry, following_id
 from chatserver.hot.chats.undelivered import UndeliveredChats
 from chatserver.hot.leases import Lease
@@ -135,9 +135,9 @@ async def test_settling_soon_comes_after_the_mail_of_the_tick(
 ) -> None:
     """A chat leaves the list only when the other gateways' mail is on its way before it."""
     gateway = GatewayId("gw1")
-    await Mailbox(hot, gateway).renew()
+    await GatewayStream(hot, gateway).renew()
     scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})
-    postman = MailboxWriter(hot)
+    postman = GatewayStreamWriter(hot)
     settling = UndeliveredChats(hot, postman)
     order: list[str] = []
     send = hot.send
@@ -150,7 +150,7 @@ async def test_settling_soon_comes_after_the_mail_of_the_tick(
     hot.send = watched  # type: ignore[method-assign]  # to see the order of the calls
 
     settling.settle_soon(CHAT, Seq(1))
-    postman.post(gateway, Nudge("alice", 1))
+    postman.post(gateway, NewSeq("alice", 1))
     await eventually(lambda: scripts.undelivered() == [])
 
     assert order == [load_script("transaction").sha, load_script("finish_fan_outs").sha]
@@ -162,7 +162,7 @@ async def test_settling_soon_of_one_tick_is_one_call_with_the_newest(
     """Many messages of a chat are settled together."""
     scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})
     commit(scripts, gate, "r1", "r2", "r3")
-    settling = UndeliveredChats(hot, MailboxWriter(hot))
+    settling = UndeliveredChats(hot, GatewayStreamWriter(hot))
 
     for seq in (1, 2, 3):
         settling.settle_soon(CHAT, Seq(seq))
@@ -177,7 +177,7 @@ async def test_settling_that_fails_is_left_to_repair(
     scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})
     scripts.redis.script_flush()
 
-    UndeliveredChats(hot, MailboxWriter(hot)).settle_soon(CHAT, Seq(1))
+    UndeliveredChats(hot, GatewayStreamWriter(hot)).settle_soon(CHAT, Seq(1))
     for _ in range(5):
         await asyncio.sleep(0)
     await hot.call("PING")

@@ -76,7 +76,7 @@ async def test_log_read_with_holes_is_whole(log: ChatLog, limit: int) -> None:
 async def test_log_below_its_end_holds_tombstones_alone(redis_url: str, log: ChatLog) -> None:
     """They stay as long as the deletes do; that the rest is missing is for the reader to see."""
     async with open_hot(patient(redis_url, log_max=10, inbox_max=10)) as other:
-        await Backlog(other, 0).note_persisted({CHAT: Seq(TOP)})
+        await Backlog(other, 0).record_persisted({CHAT: Seq(TOP)})
 
     found = await log.list_before(CHAT, None, 50)
 

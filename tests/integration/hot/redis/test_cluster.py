@@ -17,7 +17,7 @@ from chatserver.config import Redis
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Seq
 from chatserver.errors import ConfigError, Unavailable
-from chatserver.hot.bus.mailbox import AnyRecord, Mailbox, MailboxWriter, Nudge
+from chatserver.hot.bus.gateway_stream import AnyRecord, GatewayStream, GatewayStreamWriter, NewSeq
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.bus.rpc_queue import CallQueue
 from chatserver.hot.chats.undelivered import UndeliveredChats
@@ -390,25 +390,25 @@ async def test_commit_that_waits_for_replicas_is_answered_when_they_have_it(
 # readers that block, and mail
 
 
-async def test_mailbox_follows_its_slot(hot: HotClient, empty: RedisCluster) -> None:
+async def test_gateway_stream_follows_its_slot(hot: HotClient, empty: RedisCluster) -> None:
     """What is mailed after a move arrives, by whichever node."""
-    mailbox, got = Mailbox(hot, GATEWAY), list[AnyRecord]()
-    postman, is_reading = MailboxWriter(hot), asyncio.Event()
+    gateway_stream, got = GatewayStream(hot, GATEWAY), list[AnyRecord]()
+    postman, is_reading = GatewayStreamWriter(hot), asyncio.Event()
 
     async def read() -> None:
-        async for records in mailbox.iter_records():
+        async for records in gateway_stream.iter_records():
             is_reading.set()
             got.extend(records or [])
 
     async with running(read()):
         await is_reading.wait()
         for seq in range(1, 4):
-            postman.post(GATEWAY, Nudge("alice", seq))
-            await eventually(lambda seq=seq: Nudge("alice", seq) in got)  # type: ignore[misc]  # bound for this turn of the loop
-            key = hot.keys.mail(GATEWAY)
+            postman.post(GATEWAY, NewSeq("alice", seq))
+            await eventually(lambda seq=seq: NewSeq("alice", seq) in got)  # type: ignore[misc]  # bound for this turn of the loop
+            key = hot.keys.gateway_stream(GATEWAY)
             await asyncio.to_thread(empty.move_slot, key, other_than(empty, key))
 
-    assert got == [Nudge("alice", 1), Nudge("alice", 2), Nudge("alice", 3)]
+    assert got == [NewSeq("alice", 1), NewSeq("alice", 2), NewSeq("alice", 3)]
 
 
 async def test_calls_to_the_warm_tier_follow_their_slot(
@@ -439,26 +439,26 @@ async def test_settling_on_a_cluster_waits_for_the_mail_of_the_tick(
     hot: HotClient, empty: RedisCluster
 ) -> None:
     """Mail is on another node: a chat leaves the list only when it is posted."""
-    chat, key = ChatId("c1"), hot.keys.mail(GATEWAY)
+    chat, key = ChatId("c1"), hot.keys.gateway_stream(GATEWAY)
     listed = hot.keys.undelivered(hot.keys.partition_of(chat))
-    await Mailbox(hot, GATEWAY).renew()
+    await GatewayStream(hot, GATEWAY).renew()
     await hot.call("ZADD", listed, 1, chat)
-    postman = MailboxWriter(hot)
+    postman = GatewayStreamWriter(hot)
     settling = UndeliveredChats(hot, postman)
     owner = empty.owner_of(key)
     owner.ask("CONFIG", "SET", "min-replicas-to-write", 5)  # mail is refused
     try:
-        postman.post(GATEWAY, Nudge("alice", 1))
+        postman.post(GATEWAY, NewSeq("alice", 1))
         settling.settle_soon(chat, Seq(1))
         await eventually(lambda: not postman._postings and not postman._out)
-        postman.post(GATEWAY, Nudge("alice", 2))
-        with pytest.raises(Unavailable, match="mailbox were lost"):
+        postman.post(GATEWAY, NewSeq("alice", 2))
+        with pytest.raises(Unavailable, match="gateway stream were lost"):
             await settling.settle([(chat, Seq(1))])
     finally:
         owner.ask("CONFIG", "SET", "min-replicas-to-write", 0)
     assert await hot.call("ZCARD", listed) == 1
 
-    postman.post(GATEWAY, Nudge("alice", 3))
+    postman.post(GATEWAY, NewSeq("alice", 3))
     settling.settle_soon(chat, Seq(1))
 
     async def is_settled() -> bool:

@@ -94,7 +94,7 @@ async def test_presence_of_dead_gateway_ends_beside_a_live_one(hot: HotClient) -
 
 
 async def test_presence_pruned_names_live_gateways_only(hot: HotClient) -> None:
-    """Whoever finds a mailbox gone has the dead gateway taken off, and no live one."""
+    """Whoever finds a gateway stream gone has the dead gateway taken off, and no live one."""
     await presence(hot, ONE, ttl_s=0.05).announce([ALICE])
     await presence(hot, TWO).announce([ALICE])
     finder = presence(hot, GatewayId("gw3"))

@@ -179,7 +179,7 @@ async def test_object_that_is_young_or_noted_is_no_orphan(aging: World) -> None:
     sent = await make_chat(aging)
     planter = Planter(aging)
     noted = await planter.add_segment(sent[0:5], with_row=False)
-    await aging.container.manifests.add_note(noted)
+    await aging.container.manifests.add_orphan(noted)
     stray = await planter.add_segment(sent[0:6], with_row=False)
 
     young = await audited(aging, orphan_age_s=3600)

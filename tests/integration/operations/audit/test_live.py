@@ -55,7 +55,7 @@ async def live_chat(aging: World) -> AsyncIterator[tuple[Audience, Gateway, User
     aging.chat = pair.chat
     gateway = Gateway(aging.container.hot)
     async with running(gateway.listen(), "gateway"):
-        await gateway._mailbox.renew()
+        await gateway._gateway_stream.renew()
         yield pair, gateway, ann
 
 

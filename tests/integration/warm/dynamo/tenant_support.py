@@ -248,14 +248,14 @@ async def archive(world: World, dice: random.Random) -> Any:
     top = await world.manifests.get_top(chat)
     first = Seq(top.seq + 1)
     segment = Segment(chat, first, Seq(first + 2), Ts(first), Ts(first + 2), 9, 9, "0" * 64, "t")
-    await world.manifests.add_note(segment)
+    await world.manifests.add_orphan(segment)
     if dice.random() < 0.7:
         await world.manifests.commit(segment, None, top)
     await world.manifests.record_trails(USERS[:2], chat, first)
     await world.manifests.record_late(chat, dice.randint(1, 9))
     return [
         await world.manifests.list_covering(chat, 1, 99),
-        await world.manifests.list_notes(chat),
+        await world.manifests.list_orphans(chat),
         await world.manifests.list_late(),
         await world.manifests.find_at(chat, 2),
         top == NOTHING_ARCHIVED,

@@ -179,7 +179,9 @@ async def test_removals_by_ttl_are_handled_in_order_and_others_passed_over(stage
     assert any("ExclusiveStartShardId" in body for body in described)
 
 
-@pytest.mark.parametrize("step", ["stream.after_read", "stream.before_note", "stream.after_note"])
+@pytest.mark.parametrize(
+    "step", ["stream.after_read", "stream.before_record", "stream.after_record"]
+)
 async def test_reader_that_dies_at_a_step_is_followed_by_another(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -210,7 +212,7 @@ async def test_reader_that_dies_at_a_step_is_followed_by_another(
 
     assert sorted(set(stage.seen.seqs)) == sent
     again = stage.seen.seqs[len(before) :]
-    assert again[0] == {"stream.after_read": 1, "stream.before_note": 1}.get(step, 5)
+    assert again[0] == {"stream.after_read": 1, "stream.before_record": 1}.get(step, 5)
     assert again == list(range(again[0], 11))
 
 

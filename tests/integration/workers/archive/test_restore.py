@@ -334,7 +334,7 @@ async def test_command_that_is_killed_goes_on_where_it_was(aging: World) -> None
     planned = await aging.warm_seqs()
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CHAT_")}
     codes = []
-    for step in ("restore.before_note:kill", "restore.after_note:kill", ""):
+    for step in ("restore.before_record:kill", "restore.after_record:kill", ""):
         more = {"CHAT_FAILPOINT": step} if step else {}
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "chatserver.cli.main", "restore", aging.chat, "--from", "3",

@@ -410,7 +410,7 @@ async def test_worker_process_that_is_killed_before_it_notes_its_place_is_follow
         return await place() == last
 
     async with server.serve():
-        async with worker(aging, server, CHAT_FAILPOINT="stream.before_note:kill") as dying:
+        async with worker(aging, server, CHAT_FAILPOINT="stream.before_record:kill") as dying:
             async with asyncio.timeout(90):
                 assert await dying.wait() == -signal.SIGKILL
         noted = await place()

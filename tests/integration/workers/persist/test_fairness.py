@@ -10,7 +10,7 @@ import pytest
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, GatewayId
 from chatserver.domain.messages import Audience
-from chatserver.hot.bus.mailbox import StoredMail
+from chatserver.hot.bus.gateway_stream import StoredUpdate
 from chatserver.hot.chats.backlog import Backlog, CommitEntry, CommittedMessage
 from tests.integration.workers.persist.test_faults import THROTTLED, behind
 from tests.integration.workers.support import (
@@ -50,7 +50,7 @@ async def upto(container: StorageContainer, chat: ChatId) -> int:
 
 def is_reported(gateway: Gateway, chat: Audience) -> bool:
     """Return True once the gateway has received `stored` for the chat's only message."""
-    return any(mail.chat == chat.chat for mail in gateway.received(StoredMail))
+    return any(mail.chat == chat.chat for mail in gateway.received(StoredUpdate))
 
 
 async def test_persist_of_a_busy_chat_lets_the_others_through(

@@ -23,7 +23,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.domain.messages import Audience
 from chatserver.errors import Unavailable
-from chatserver.hot.bus.mailbox import StoredMail
+from chatserver.hot.bus.gateway_stream import StoredUpdate
 from chatserver.warm.dynamo import client
 from chatserver.warm.dynamo.client import open_dynamodb
 from tests.integration.warm.messages.shard_support import layout_in
@@ -228,7 +228,7 @@ async def test_persist_of_one_slow_chat_does_not_stop_the_others(
     fault_proxy.rules.append(rule)
 
     def told(chat: ChatId) -> int:
-        return max((m.upto for m in gateway.received(StoredMail) if m.chat == chat), default=0)
+        return max((m.upto for m in gateway.received(StoredUpdate) if m.chat == chat), default=0)
 
     async with (
         behind(fault_proxy, container) as others,

@@ -15,7 +15,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.inboxes import ListedChat
 from chatserver.errors import Unavailable
-from chatserver.hot.bus.mailbox import StoredMail
+from chatserver.hot.bus.gateway_stream import StoredUpdate
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
@@ -94,7 +94,7 @@ async def test_persist_tells_the_gateway_how_far_each_sender_is_stored(
         await gateway.send(team, "mine", sender=BOB)
 
         def newest() -> set[tuple[str, int]]:
-            return {(mail.user, mail.upto) for mail in gateway.received(StoredMail)}
+            return {(mail.user, mail.upto) for mail in gateway.received(StoredUpdate)}
 
         await eventually(lambda: {(ALICE, 3), (BOB, 4)} <= newest())
 
@@ -293,9 +293,9 @@ async def test_persist_message_that_was_buried_is_not_said_to_be_stored(
 
     async with running(persister_of(container).run()):
         await eventually(lambda: is_drained(container))
-        await eventually(lambda: gateway.received(StoredMail))
+        await eventually(lambda: gateway.received(StoredUpdate))
 
-    assert {mail.upto for mail in gateway.received(StoredMail)} == {1}
+    assert {mail.upto for mail in gateway.received(StoredUpdate)} == {1}
     stored = await container.hot.call("HGET", container.hot.keys.chat(team.chat), "stored")
     assert stored == b"1"
 

@@ -140,7 +140,7 @@ class Device:
     def recover_chat(self, chat: ChatId) -> None:
         self.lost.append(len(self.got))
 
-    def signal(self, frame: bytes) -> None:
+    def send_signal(self, frame: bytes) -> None:
         self.signals.append(frame)
 
 

@@ -304,7 +304,7 @@ async def test_line_that_is_read_while_the_user_is_removed_is_not_sent(world: Wo
 
     removal = body_of(entry_of(13, kind="member", user=ALICE, role=""))
     office.missed = [Missed(Seq(6), removal)]
-    world.session.nudge(Seq(6))
+    world.session.notify_seq(Seq(6))
     await eventually(lambda: world.types() == ["event"])
     office.is_warm_down = False
     await eventually(lambda: not office.running("summary-"))

@@ -14,16 +14,16 @@ from chatserver.gateway.delivery.event_dispatcher import EventDispatcher
 from chatserver.gateway.session.session_context import HotPathCounters
 from chatserver.gateway.session.session_registry import SessionRegistry
 from chatserver.gateway.transport.framing import text_frame
-from chatserver.hot.bus.mailbox import (
+from chatserver.hot.bus.gateway_stream import (
     Answer,
     AnyRecord,
     ChannelSignal,
-    MailboxWriter,
-    Nudge,
+    GatewayStreamWriter,
+    NewSeq,
     Publish,
     Push,
-    SignalMail,
-    StoredMail,
+    StoredUpdate,
+    UserSignal,
 )
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.protocol import codec, frames
@@ -46,10 +46,10 @@ class Device:
         assert len(frame) == size
         self.told.append((epoch, seq, frame))
 
-    def nudge(self, seq: Seq) -> None:
-        self.told.append(("nudge", seq))
+    def notify_seq(self, seq: Seq) -> None:
+        self.told.append(("notification", seq))
 
-    def signal(self, frame: bytes) -> None:
+    def send_signal(self, frame: bytes) -> None:
         self.told.append(("signal", frame))
 
     def send_stored(self, frame: bytes) -> None:
@@ -65,10 +65,10 @@ class Channel:
     def push(self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes) -> None:
         self.told.append((chat, epoch, seq, body))
 
-    def nudge(self, chat: ChatId, seq: Seq) -> None:
+    def notify_seq(self, chat: ChatId, seq: Seq) -> None:
         self.told.append((chat, seq))
 
-    def signal(self, chat: ChatId, user: UserId, frame: bytes) -> None:
+    def send_signal(self, chat: ChatId, user: UserId, frame: bytes) -> None:
         self.told.append((chat, user, frame))
 
 
@@ -112,11 +112,11 @@ async def world() -> World:
     devices = [Device(), Device()]
     for device in devices:
         registry.add(ALICE, cast(Any, device))
-    post, calls = cast(MailboxWriter, office), cast(WarmCalls, office)
+    post, calls = cast(GatewayStreamWriter, office), cast(WarmCalls, office)
     router = EventDispatcher(
         gateway=HERE,
         registry=registry,
-        mailbox_writer=post,
+        gateway_stream_writer=post,
         stored_waits=stored,
         warm=calls,
         counters=HotPathCounters(),
@@ -207,12 +207,12 @@ def test_push_of_users_elsewhere_is_one_record_a_gateway(world: World) -> None:
     ]
 
 
-def test_nudge_reaches_devices_here_and_gateways_elsewhere(world: World) -> None:
+def test_seq_notification_reaches_devices_here_and_gateways_elsewhere(world: World) -> None:
     """Whoever holds a device of the user has it look into the inbox."""
-    world.router.nudge(ALICE, Seq(9), [HERE, FAR])
+    world.router.notify_seq(ALICE, Seq(9), [HERE, FAR])
 
-    assert [device.told for device in world.devices] == [[("nudge", 9)]] * 2
-    assert world.office.posted == [(FAR, Nudge(ALICE, 9))]
+    assert [device.told for device in world.devices] == [[("notification", 9)]] * 2
+    assert world.office.posted == [(FAR, NewSeq(ALICE, 9))]
 
 
 def test_publish_is_pushed_here_and_mailed_once_a_gateway(world: World) -> None:
@@ -225,16 +225,16 @@ def test_publish_is_pushed_here_and_mailed_once_a_gateway(world: World) -> None:
     assert world.office.posted == [(FAR, record), (GatewayId("gw-3"), record)]
 
 
-def test_nudge_of_large_chat_reaches_here_and_gateways_elsewhere(world: World) -> None:
+def test_seq_notification_of_large_chat_reaches_here_and_gateways_elsewhere(world: World) -> None:
     """An entry without a body says: read the log."""
-    world.router.nudge_channel(CHAT, Seq(9), [HERE, FAR])
+    world.router.notify_channel_seq(CHAT, Seq(9), [HERE, FAR])
 
     assert world.channels.told == [(CHAT, 9)]
     assert world.office.posted == [(FAR, Publish(CHAT, "", 9, b""))]
 
 
 def test_take_brings_entries_of_large_chats_to_their_channel(world: World) -> None:
-    """Entries, nudges, and signals."""
+    """Entries, notifications, and signals."""
     world.router.handle(Publish(CHAT, EPOCH, 4, BODY))
     world.router.handle(Publish(CHAT, "", 5, b""))
     world.router.handle(ChannelSignal(CHAT, ALICE, b"{}"))
@@ -248,12 +248,12 @@ def test_signal_is_framed_at_the_end_of_its_way_only(world: World) -> None:
     world.router.signal(ALICE, b"{}", [FAR, HERE])
 
     assert [device.told for device in world.devices] == [[("signal", b"{}")]] * 2
-    assert world.office.posted == [(FAR, SignalMail(ALICE, b"{}"))]
+    assert world.office.posted == [(FAR, UserSignal(ALICE, b"{}"))]
 
 
 def test_signal_of_large_chat_reaches_here_and_gateways_elsewhere(world: World) -> None:
     """Once for each gateway, however many members it has there."""
-    world.router.signal_channel(CHAT, ALICE, b"{}", [FAR, HERE])
+    world.router.send_channel_signal(CHAT, ALICE, b"{}", [FAR, HERE])
 
     assert world.channels.told == [(CHAT, ALICE, b"{}")]
     assert world.office.posted == [(FAR, ChannelSignal(CHAT, ALICE, b"{}"))]
@@ -262,13 +262,13 @@ def test_signal_of_large_chat_reaches_here_and_gateways_elsewhere(world: World) 
 def test_take_brings_records_to_the_devices_here(world: World) -> None:
     """Mail does what the call here would have done, and is not posted on."""
     world.router.handle(Push([BOB, ALICE], EPOCH, [8, 4], BODY))
-    world.router.handle(Nudge(ALICE, 5))
-    world.router.handle(SignalMail(ALICE, b"{}"))
+    world.router.handle(NewSeq(ALICE, 5))
+    world.router.handle(UserSignal(ALICE, b"{}"))
     world.router.handle(Push([BOB], EPOCH, [9], BODY))
 
     told = world.devices[0].told
     assert told[0] == (EPOCH, 4, text_frame(codec.join_event(EPOCH, 4, BODY)))
-    assert told[1:] == [("nudge", 5), ("signal", b"{}")]
+    assert told[1:] == [("notification", 5), ("signal", b"{}")]
     assert world.office.posted == []
 
 
@@ -286,7 +286,7 @@ async def test_take_stored_ends_waits_and_tells_the_sender_s_devices(world: Worl
     heard: list[str] = []
     world.stored.add(ChatId("c1"), Seq(7), lambda: heard.append("stored"), lambda: None)
 
-    world.router.handle(StoredMail(ALICE, "c1", 7, EPOCH))
+    world.router.handle(StoredUpdate(ALICE, "c1", 7, EPOCH))
 
     assert heard == ["stored"]
     ((kind, frame),) = world.devices[1].told
@@ -299,7 +299,7 @@ async def test_take_stored_of_user_who_left_still_ends_waits(world: World) -> No
     heard: list[str] = []
     world.stored.add(ChatId("c1"), Seq(7), lambda: heard.append("stored"), lambda: None)
 
-    world.router.handle(StoredMail(BOB, "c1", 8, EPOCH))
+    world.router.handle(StoredUpdate(BOB, "c1", 8, EPOCH))
 
     assert heard == ["stored"]
 
@@ -309,7 +309,7 @@ async def test_take_stored_of_another_epoch_is_dropped(world: World) -> None:
     heard: list[str] = []
     world.stored.add(ChatId("c1"), Seq(7), lambda: heard.append("stored"), lambda: None)
 
-    world.router.handle(StoredMail(ALICE, "c1", 7, "an-older-one"))
+    world.router.handle(StoredUpdate(ALICE, "c1", 7, "an-older-one"))
 
     assert heard == []
     assert world.devices[1].told == []

@@ -209,7 +209,7 @@ def test_channel_signal_reaches_the_other_members_here() -> None:
     async def test(world: World) -> None:
         await world.join(alice)
         await world.join(bob)
-        world.channels.signal(CHAT, ALICE, b"typing")
+        world.channels.send_signal(CHAT, ALICE, b"typing")
 
     run(test)
 

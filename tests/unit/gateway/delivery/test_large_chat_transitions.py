@@ -17,7 +17,7 @@ def test_channel_of_a_chat_that_turned_small_gives_the_rest_up_to_there_and_no_m
         world.tier.commit()
         world.tier.large = 0
         world.tier.commit()
-        world.channels.nudge(CHAT, Seq(6))
+        world.channels.notify_seq(CHAT, Seq(6))
         await world.channels.refresh()
         for device in (here, slow):
             await world.finish(device, 5, 9)

@@ -49,12 +49,12 @@ async def test_signal_to_a_slow_device_is_dropped_and_its_events_are_not() -> No
     session.state.welcome(EPOCH, Seq(0))
     session.go_live(Seq(0))
 
-    session.signal(b"typing 1")
+    session.send_signal(b"typing 1")
     line.is_slow = True
-    session.signal(b"typing 2")
+    session.send_signal(b"typing 2")
     session.push(EPOCH, Seq(1), (b"event",), 5)
     line.is_slow = False
-    session.signal(b"typing 3")
+    session.send_signal(b"typing 3")
     await asyncio.sleep(0)
 
     assert line.sent == [b"typing 1", b"event", b"typing 3"]

@@ -222,7 +222,7 @@ async def test_session_of_an_epoch_that_is_over_reads_nothing_and_starts_where_t
     office.get_snapshot = get_snapshot
 
     world.session.compare(office.state)
-    world.session.nudge(Seq(7))
+    world.session.notify_seq(Seq(7))
     for _ in range(5):
         await asyncio.sleep(0)
     # Another process has loaded it meanwhile.

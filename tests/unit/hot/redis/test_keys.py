@@ -43,7 +43,7 @@ MAKERS: dict[str, Callable[[Keys, list[str]], str]] = {
     "guesses": lambda keys, names: keys.guesses(UserId(names[0])),
     "login_attempts": lambda keys, names: keys.login_attempts(UserId(names[0]), names[1]),
     "gateways": lambda keys, names: keys.gateways(len(names[0])),
-    "mail": lambda keys, names: keys.mail(GatewayId(names[0])),
+    "mail": lambda keys, names: keys.gateway_stream(GatewayId(names[0])),
     "asked": lambda keys, names: keys.asked(len(names[0])),
     "asking": lambda keys, names: keys.asking(ChatId(names[0])),
     "deltas": lambda keys, names: keys.deltas(ChatId(names[0])),

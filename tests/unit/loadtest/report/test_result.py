@@ -51,7 +51,9 @@ def made_run(name: str = "direct", **findings: int) -> dict[str, Any]:
         counts = {"offered": 100, "sent": 100, "acked": 100, "delivered": 200}
         told = {"second": second, "expected": 200 * (second + 1), "counts": counts}
         run.totals.add_second(0, {**told, "histograms": parts})
-        run.totals.note_look(second, {"cpu_s": {"gateway": second * 0.2}, "backlog": 3 - second})
+        run.totals.record_snapshot(
+            second, {"cpu_s": {"gateway": second * 0.2}, "backlog": 3 - second}
+        )
     kinds = dict.fromkeys(("lost", "duplicate", "disordered", "mismatched", "jumped"), 0)
     run.totals.results.append(
         {

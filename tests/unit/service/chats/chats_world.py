@@ -156,7 +156,7 @@ class Hot:
     async def get_seq(self, chat: ChatId) -> Seq:
         return self.seq
 
-    async def note_unfinished(self, chat: ChatId) -> None:
+    async def record_unfinished(self, chat: ChatId) -> None:
         self.unfinished.append(chat)
 
     def epoch_of_chat(self, chat: ChatId) -> Epoch:

@@ -44,7 +44,7 @@ class Hot:
     is_loaded: bool = True  # Redis has all chats of the user
     is_member: bool = True  # the user has the chat that is marked
     told: bool = False  # the inboxes have heard of these marks, or of newer ones
-    nudged: list[UserId] = dataclasses.field(default_factory=list)
+    notified: list[UserId] = dataclasses.field(default_factory=list)
     signals: list[tuple[UserId, bytes]] = dataclasses.field(default_factory=list)
 
     async def find_all_chats(self, user: UserId) -> list[BoxChat] | None:
@@ -101,11 +101,11 @@ class Hot:
     async def shows_all(self, chat: ChatId) -> bool:
         return False
 
-    def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
+    def notify_seq(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         assert gateways == FAR
-        self.nudged.append(user)
+        self.notified.append(user)
 
-    def signal(self, user: UserId, frame: bytes, gateways: Sequence[GatewayId]) -> None:
+    def send_signal(self, user: UserId, frame: bytes, gateways: Sequence[GatewayId]) -> None:
         self.signals.append((user, frame))
 
 
@@ -343,7 +343,7 @@ async def test_create_chat_tells_every_member() -> None:
     info = await chats_of(hot, warm).create_chat(ALICE, frame)
 
     assert warm.created == [(ALICE, [BOB, CAROL], "Náme")]
-    assert set(hot.nudged) == {ALICE, BOB, CAROL}
+    assert set(hot.notified) == {ALICE, BOB, CAROL}
     assert info.members == [ALICE, BOB, CAROL]
 
 
@@ -380,7 +380,7 @@ async def test_mark_that_moved_is_told_to_all_members() -> None:
     ((users, body),) = hot.appended
     assert users == [ALICE, BOB]
     assert body == codec.read_event_body(CHAT, frames.Marks(ALICE, 4, 5))
-    assert hot.nudged == [ALICE, BOB]
+    assert hot.notified == [ALICE, BOB]
     assert hot.levels == [(ALICE, 4 + 5)]
 
 
@@ -390,7 +390,7 @@ async def test_mark_that_the_inboxes_know_is_told_to_nobody() -> None:
 
     await chats_of(hot).mark(ALICE, frames.Mark(CHAT, read=4))
 
-    assert hot.nudged == []
+    assert hot.notified == []
 
 
 async def test_mark_that_did_not_move_is_told_to_nobody() -> None:
@@ -411,7 +411,7 @@ async def test_mark_in_large_group_is_told_to_the_own_devices_only() -> None:
         ALICE, frames.Mark(CHAT, read=4)
     )
 
-    assert hot.nudged == [ALICE]
+    assert hot.notified == [ALICE]
 
 
 async def test_typing_is_signalled_to_the_others() -> None:

@@ -179,10 +179,10 @@ class Outcomes:
     settled: list[tuple[ChatId, int]] = dataclasses.field(default_factory=list)
     settled_soon: list[tuple[ChatId, int]] = dataclasses.field(default_factory=list)
     pushed: list[tuple[UserId, int, Any]] = dataclasses.field(default_factory=list)
-    nudged: list[tuple[UserId, int]] = dataclasses.field(default_factory=list)
+    notified: list[tuple[UserId, int]] = dataclasses.field(default_factory=list)
     bodies: list[bytes] = dataclasses.field(default_factory=list)
     published: list[tuple[ChatId, int, Any]] = dataclasses.field(default_factory=list)
-    channels_nudged: list[tuple[ChatId, int]] = dataclasses.field(default_factory=list)
+    channels_notified: list[tuple[ChatId, int]] = dataclasses.field(default_factory=list)
 
     async def settle(self, done: Sequence[tuple[ChatId, Seq]]) -> None:
         self.settled += done
@@ -204,16 +204,16 @@ class Outcomes:
         self.published.append((chat, seq, far))
         self.bodies.append(body)
 
-    def nudge_channel(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
+    def notify_channel_seq(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         assert gateways == [GatewayId("gw2")]
-        self.channels_nudged.append((chat, seq))
+        self.channels_notified.append((chat, seq))
 
     async def list_gateways(self, chat: ChatId) -> list[GatewayId]:
         return [GatewayId("gw2")]
 
-    def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
+    def notify_seq(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         assert gateways == (GatewayId("gw2"),)
-        self.nudged.append((user, seq))
+        self.notified.append((user, seq))
 
 
 class World:

@@ -52,7 +52,7 @@ class World:
     fanned_out: list[tuple[ChatId, Seq, UserId]] = dataclasses.field(default_factory=list)
     hidden: list[tuple[UserId, ChatId, Seq]] = dataclasses.field(default_factory=list)
     events: list[tuple[UserId, bytes]] = dataclasses.field(default_factory=list)
-    nudged: list[UserId] = dataclasses.field(default_factory=list)
+    notified: list[UserId] = dataclasses.field(default_factory=list)
     audiences: Audiences = dataclasses.field(
         default_factory=lambda: Audiences(audience_of(ALICE, BOB))
     )
@@ -81,8 +81,8 @@ class World:
         self.events += [(user, body) for user in users]
         return [Place(user, 1, Seq(3), (GatewayId("gw1"),)) for user in users]
 
-    def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
-        self.nudged.append(user)
+    def notify_seq(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
+        self.notified.append(user)
 
     def change(self, frame: AnyChange, user: UserId = ALICE) -> frames.Ack:
         """Ask the use case."""
@@ -261,7 +261,7 @@ def test_delete_for_me_tells_the_user_s_own_devices_once(
 
     assert world.hidden == [(ALICE, CHAT, 5)]
     assert ack == frames.Ack(1, "r1", "", 5, 0, not is_new, durability)
-    assert world.nudged == ([ALICE] if is_new else [])
+    assert world.notified == ([ALICE] if is_new else [])
     assert [user for user, _ in world.events] == ([ALICE] if is_new else [])
     assert not world.asked and not world.fanned_out
 

@@ -46,7 +46,7 @@ async def test_undelivered_is_acked_at_once_and_delivered_to_all(world: World) -
             Delivery(ALICE, CHAT, 0, 1, EPOCH),  # type: ignore[arg-type]  # plain numbers
         ]
     ]
-    assert world.outcomes.nudged == [(ALICE, 1)]
+    assert world.outcomes.notified == [(ALICE, 1)]
     assert world.outcomes.settled == [(CHAT, 1)]
 
 
@@ -150,7 +150,7 @@ async def test_undelivered_in_large_chat_is_told_to_its_gateways(world: World) -
     await world.messaging.drain()
 
     assert world.inboxes.calls == []
-    assert world.outcomes.channels_nudged == [(CHAT, 1)]
+    assert world.outcomes.channels_notified == [(CHAT, 1)]
     assert world.outcomes.settled == [(CHAT, 1)]
 
 

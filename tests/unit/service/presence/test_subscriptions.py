@@ -29,7 +29,7 @@ class Device:
         self.is_live = True
         self.told: list[tuple[str, str]] = []
 
-    def signal(self, frame: bytes) -> None:
+    def send_signal(self, frame: bytes) -> None:
         fields = msgspec.json.decode(frame)
         assert (fields["type"], fields["kind"]) == ("signal", "presence")
         self.told.append((fields["from"], fields["state"]))

@@ -1,4 +1,4 @@
-"""Records of a mailbox: what is posted is what is read."""
+"""Records of a gateway stream: what is posted is what is read."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.hot.bus import mailbox
+from chatserver.hot.bus import gateway_stream
 from chatserver.hot.users.inbox import parse_gateways
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 numbers = st.integers(0, 2**53)
 blobs = st.binary(max_size=50)
 records = st.one_of(
-    st.builds(mailbox.Push, st.lists(texts), texts, st.lists(numbers), blobs),
-    st.builds(mailbox.Nudge, texts, numbers),
-    st.builds(mailbox.Publish, texts, texts, numbers, blobs),
-    st.builds(mailbox.ChannelSignal, texts, texts, blobs),
-    st.builds(mailbox.SignalMail, texts, blobs),
-    st.builds(mailbox.StoredMail, texts, texts, numbers, texts),
-    st.builds(mailbox.Answer, texts, texts, blobs),
+    st.builds(gateway_stream.Push, st.lists(texts), texts, st.lists(numbers), blobs),
+    st.builds(gateway_stream.NewSeq, texts, numbers),
+    st.builds(gateway_stream.Publish, texts, texts, numbers, blobs),
+    st.builds(gateway_stream.ChannelSignal, texts, texts, blobs),
+    st.builds(gateway_stream.UserSignal, texts, blobs),
+    st.builds(gateway_stream.StoredUpdate, texts, texts, numbers, texts),
+    st.builds(gateway_stream.Answer, texts, texts, blobs),
 )
 
 
 @given(st.lists(records, max_size=10))
-def test_mail_records_survive_their_way(sent: list[mailbox.AnyRecord]) -> None:
+def test_mail_records_survive_their_way(sent: list[gateway_stream.AnyRecord]) -> None:
     """Each kind comes out as it went in, in order."""
     data = msgspec.msgpack.encode(sent)
 
-    assert msgspec.msgpack.decode(data, type=list[mailbox.AnyRecord]) == sent
+    assert msgspec.msgpack.decode(data, type=list[gateway_stream.AnyRecord]) == sent
 
 
 def test_mail_records_have_tags_of_their_own() -> None:
     """Two kinds with one tag would be taken for each other."""
     kinds = (
-        mailbox.Push,
-        mailbox.Nudge,
-        mailbox.Publish,
-        mailbox.ChannelSignal,
-        mailbox.SignalMail,
-        mailbox.StoredMail,
-        mailbox.Answer,
+        gateway_stream.Push,
+        gateway_stream.NewSeq,
+        gateway_stream.Publish,
+        gateway_stream.ChannelSignal,
+        gateway_stream.UserSignal,
+        gateway_stream.StoredUpdate,
+        gateway_stream.Answer,
     )
 
     assert len({kind.__struct_config__.tag for kind in kinds}) == len(kinds)

@@ -1,4 +1,4 @@
-"""Mailboxes: many records an entry, nothing kept for the dead, and losses that are told."""
+"""Gateway streams: many records an entry, nothing kept for the dead, and losses that are told."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from chatserver.domain.ids import GatewayId, UserId
-from chatserver.hot.bus.mailbox import MAIL_TTL_S, Answer, AnyRecord, Mailbox, MailboxWriter, Nudge
+from chatserver.hot.bus.gateway_stream import (
+    STREAM_TTL_S,
+    Answer,
+    AnyRecord,
+    GatewayStream,
+    GatewayStreamWriter,
+    NewSeq,
+)
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from tests.integration.hot.support import patient
@@ -19,25 +26,25 @@ from tests.support.servers.processes import StartRedis, eventually, redis_url_of
 pytest_plugins = ["tests.integration.hot.fixtures"]
 
 GATEWAY = GatewayId("gw1")
-KEY = "{gw:gw1}:mail"
+KEY = "{gw:gw1}:stream"
 
 
 class Owner:
-    """A gateway that reads its mailbox."""
+    """A gateway that reads its stream."""
 
     def __init__(self, hot: HotClient) -> None:
-        self.mailbox = Mailbox(hot, GATEWAY)
+        self.gateway_stream = GatewayStream(hot, GATEWAY)
         self.batches: list[list[AnyRecord]] = []
         self.losses = 0
 
     @property
     def seqs(self) -> list[int]:
-        """What was nudged, in order."""
-        return [r.seq for batch in self.batches for r in batch if isinstance(r, Nudge)]
+        """What was notified, in order."""
+        return [r.seq for batch in self.batches for r in batch if isinstance(r, NewSeq)]
 
     async def read(self) -> None:
         """Read until cancelled."""
-        async for batch in self.mailbox.iter_records():
+        async for batch in self.gateway_stream.iter_records():
             if batch is None:
                 self.losses += 1
             elif batch:
@@ -66,10 +73,10 @@ async def reading(hot: HotClient) -> AsyncIterator[Owner]:
 async def test_mail_of_one_tick_shares_an_entry(hot: HotClient) -> None:
     """A group's message costs one call for all its members on a gateway."""
     async with reading(hot) as owner:
-        postman = MailboxWriter(hot)
+        postman = GatewayStreamWriter(hot)
         before = await hot.call("XLEN", KEY)
         for seq in range(50):
-            postman.post(GATEWAY, Nudge("alice", seq))
+            postman.post(GATEWAY, NewSeq("alice", seq))
 
         await eventually(lambda: len(owner.seqs) == 50)
 
@@ -81,9 +88,9 @@ async def test_mail_of_one_tick_shares_an_entry(hot: HotClient) -> None:
 async def test_mail_of_many_ticks_keeps_its_order(hot: HotClient) -> None:
     """What was posted first is read first, and nothing twice."""
     async with reading(hot) as owner:
-        postman = MailboxWriter(hot)
+        postman = GatewayStreamWriter(hot)
         for seq in range(1_000):
-            postman.post(GATEWAY, Nudge("alice", seq))
+            postman.post(GATEWAY, NewSeq("alice", seq))
             if seq % 3 == 0:
                 await asyncio.sleep(0)
 
@@ -95,9 +102,9 @@ async def test_mail_of_many_ticks_keeps_its_order(hot: HotClient) -> None:
 
 async def test_mail_begins_with_a_loss_that_makes_the_owner_look(hot: HotClient) -> None:
     """What came before the first read is unknown: every inbox is compared once."""
-    owner = Mailbox(hot, GATEWAY)
+    owner = GatewayStream(hot, GATEWAY)
     await owner.renew()
-    MailboxWriter(hot).post(GATEWAY, Nudge("alice", 1))
+    GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 1))
     await hot.call("PING")
 
     records = owner.iter_records()
@@ -108,11 +115,11 @@ async def test_mail_begins_with_a_loss_that_makes_the_owner_look(hot: HotClient)
 
 async def test_mail_to_a_gateway_that_is_gone_writes_nothing_and_is_told(hot: HotClient) -> None:
     """A dead gateway costs no memory; whose users they were is told once, but for answers."""
-    postman, gone = MailboxWriter(hot), list[set[UserId]]()
+    postman, gone = GatewayStreamWriter(hot), list[set[UserId]]()
     postman.on_gone = gone.append
 
-    postman.post(GATEWAY, Nudge("alice", 1))
-    postman.post(GATEWAY, Nudge("bob", 1))
+    postman.post(GATEWAY, NewSeq("alice", 1))
+    postman.post(GATEWAY, NewSeq("bob", 1))
     postman.post(GATEWAY, Answer("id", "", b""))
     await eventually(lambda: gone)
 
@@ -121,55 +128,55 @@ async def test_mail_to_a_gateway_that_is_gone_writes_nothing_and_is_told(hot: Ho
 
 
 async def test_mail_to_an_owner_that_is_there_is_not_told_as_gone(hot: HotClient) -> None:
-    """Only an absent mailbox counts."""
-    await Mailbox(hot, GATEWAY).renew()
-    postman, gone = MailboxWriter(hot), list[set[UserId]]()
+    """Only an absent gateway stream counts."""
+    await GatewayStream(hot, GATEWAY).renew()
+    postman, gone = GatewayStreamWriter(hot), list[set[UserId]]()
     postman.on_gone = gone.append
 
-    postman.post(GATEWAY, Nudge("alice", 1))
+    postman.post(GATEWAY, NewSeq("alice", 1))
     await asyncio.sleep(0)
     await hot.call("PING")
 
     assert gone == []
 
 
-async def test_mailbox_expires_unless_it_is_kept(hot: HotClient) -> None:
+async def test_gateway_stream_expires_unless_it_is_kept(hot: HotClient) -> None:
     """A gateway that died leaves nothing; one that lives says so."""
-    mailbox = Mailbox(hot, GATEWAY)
-    await mailbox.renew()
-    assert MAIL_TTL_S / 2 < await hot.call("TTL", KEY) <= MAIL_TTL_S
-    await hot.call("EXPIRE", KEY, MAIL_TTL_S // 3)
+    gateway_stream = GatewayStream(hot, GATEWAY)
+    await gateway_stream.renew()
+    assert STREAM_TTL_S / 2 < await hot.call("TTL", KEY) <= STREAM_TTL_S
+    await hot.call("EXPIRE", KEY, STREAM_TTL_S // 3)
 
-    await mailbox.renew()
+    await gateway_stream.renew()
 
-    assert await hot.call("TTL", KEY) > MAIL_TTL_S / 2
-    await mailbox.remove()
+    assert await hot.call("TTL", KEY) > STREAM_TTL_S / 2
+    await gateway_stream.remove()
     assert await hot.call("EXISTS", KEY) == 0
 
 
-async def test_mailbox_that_vanished_is_made_again(hot: HotClient) -> None:
+async def test_gateway_stream_that_vanished_is_made_again(hot: HotClient) -> None:
     """An owner that slept past the expiry goes on reading when it is back."""
     async with reading(hot) as owner:
         await hot.call("UNLINK", KEY)
-        await owner.mailbox.renew()
+        await owner.gateway_stream.renew()
 
-        MailboxWriter(hot).post(GATEWAY, Nudge("alice", 7))
+        GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 7))
 
         await eventually(lambda: owner.seqs == [7])
 
 
 async def post_raw(hot: HotClient, count: int, start: int = 0) -> None:
-    """Put entries with one nudge each into the mailbox, all at once."""
-    postman: Any = MailboxWriter(hot)
+    """Put entries with one notification each into the stream, all at once."""
+    postman: Any = GatewayStreamWriter(hot)
     for seq in range(start, start + count):
-        postman._out = {GATEWAY: [Nudge("alice", seq)]}
+        postman._out = {GATEWAY: [NewSeq("alice", seq)]}
         postman._flush()
     await hot.call("PING")
 
 
-@pytest.mark.constants({"chatserver.hot.bus.mailbox.MAIL_MAX": 1000})
+@pytest.mark.constants({"chatserver.hot.bus.gateway_stream.STREAM_ENTRIES_MAX": 1000})
 async def test_mail_in_bursts_is_no_loss_while_the_owner_keeps_up(redis_url: str) -> None:
-    """However much has passed through the mailbox before: only what is trimmed is lost."""
+    """However much has passed through the stream before: only what is trimmed is lost."""
     async with open_hot(patient(redis_url)) as hot, reading(hot) as owner:
         for start in range(0, 4_000, 400):
             await post_raw(hot, 400, start)
@@ -179,12 +186,14 @@ async def test_mail_in_bursts_is_no_loss_while_the_owner_keeps_up(redis_url: str
         assert owner.losses == 1
 
 
-@pytest.mark.constants({"chatserver.hot.bus.mailbox.MAIL_MAX": 500})
-async def test_mailbox_is_bounded_and_an_owner_that_fell_behind_is_told(redis_url: str) -> None:
+@pytest.mark.constants({"chatserver.hot.bus.gateway_stream.STREAM_ENTRIES_MAX": 500})
+async def test_gateway_stream_is_bounded_and_an_owner_that_fell_behind_is_told(
+    redis_url: str,
+) -> None:
     """What was dropped is not passed over in silence: the owner looks at every inbox."""
     async with open_hot(patient(redis_url)) as hot:
         owner = Owner(hot)
-        records = owner.mailbox.iter_records()
+        records = owner.gateway_stream.iter_records()
         assert await anext(records) is None  # it reads, and then is busy
 
         await post_raw(hot, 3_000)
@@ -192,7 +201,7 @@ async def test_mailbox_is_bounded_and_an_owner_that_fell_behind_is_told(redis_ur
         assert await hot.call("XLEN", KEY) < 700
         assert await anext(records) is None
         await post_raw(hot, 1, start=9_999)
-        assert await anext(records) == [Nudge("alice", 9_999)]
+        assert await anext(records) == [NewSeq("alice", 9_999)]
         await records.aclose()  # type: ignore[attr-defined]  # it is a generator
 
 
@@ -203,9 +212,9 @@ async def test_mail_goes_on_after_redis_was_away(start_redis: StartRedis) -> Non
         server.kill()
         server.start()
         await eventually(lambda: owner.losses >= 2 and hot.is_up)
-        await owner.mailbox.renew()
+        await owner.gateway_stream.renew()
 
-        MailboxWriter(hot).post(GATEWAY, Nudge("alice", 3))
+        GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 3))
 
         await eventually(lambda: owner.seqs == [3])
 
@@ -213,29 +222,29 @@ async def test_mail_goes_on_after_redis_was_away(start_redis: StartRedis) -> Non
 async def test_mail_sent_while_the_owner_s_link_was_down_is_read_afterwards(hot: HotClient) -> None:
     """What others posted meanwhile is not lost with the connection."""
     async with reading(hot) as owner:
-        MailboxWriter(hot).post(GATEWAY, Nudge("alice", 1))
+        GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 1))
         await eventually(lambda: owner.seqs == [1])
 
         await kill_readers(hot)
-        MailboxWriter(hot).post(GATEWAY, Nudge("alice", 2))
+        GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 2))
 
         await eventually(lambda: owner.seqs == [1, 2])
         assert owner.losses > 1
 
 
-async def test_mail_while_redis_is_full_is_delivered(start_redis: StartRedis) -> None:
-    """Answers of workers and `stored` come by mail; a lost mailbox is made again (F10, F45)."""
+async def test_records_written_while_redis_is_full_are_delivered(start_redis: StartRedis) -> None:
+    """A full Redis accepts responses and `stored`; a lost stream is created again (F10, F45)."""
     server = start_redis("no")
     async with open_hot(patient(redis_url_of(server))) as hot, reading(hot) as owner:
         await hot.call("CONFIG", "SET", "maxmemory", 1)
-        MailboxWriter(hot).post(GATEWAY, Nudge("alice", 1))
+        GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 1))
         await eventually(lambda: 1 in owner.seqs)
         await hot.call("UNLINK", KEY)
         await kill_readers(hot)
         await eventually(lambda: owner.losses >= 2)
 
         async def is_received() -> bool:
-            MailboxWriter(hot).post(GATEWAY, Nudge("alice", 2))
+            GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 2))
             await hot.call("PING")
             return 2 in owner.seqs
 
@@ -243,12 +252,14 @@ async def test_mail_while_redis_is_full_is_delivered(start_redis: StartRedis) ->
 
 
 @pytest.mark.parametrize("ticks", range(12))
-async def test_mailbox_reader_cancelled_at_any_moment_ends(hot: HotClient, ticks: int) -> None:
-    """A gateway that is told to stop does stop, however busy its mailbox is."""
+async def test_gateway_stream_reader_cancelled_at_any_moment_ends(
+    hot: HotClient, ticks: int
+) -> None:
+    """A gateway that is told to stop does stop, however busy its stream is."""
     owner = Owner(hot)
     task = asyncio.create_task(owner.read())
     await eventually(lambda: owner.losses == 1)
-    MailboxWriter(hot).post(GATEWAY, Nudge("alice", 1))
+    GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 1))
     while not owner.batches:
         await asyncio.sleep(0)
     for _ in range(ticks):

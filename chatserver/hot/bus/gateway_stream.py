@@ -1,11 +1,11 @@
-"""Mailboxes of gateways: records from other processes, with many records per stream entry.
+"""Gateway streams of gateways: records from other processes, with many records per stream entry.
 
-Data: ``{gw:<id>}:mail`` (stream), one msgpack array of records per entry. Only the owner creates
-the stream and extends its TTL, so mail to a dead gateway is dropped and costs nothing.
+Data: ``{gw:<id>}:stream`` (stream), one msgpack array of records per entry. Only the owner creates
+the stream and extends its TTL, so records for a dead gateway are dropped and cost nothing.
 
 Guarantees: best effort only. A lost push is detected by a gap in the inbox seq, or at the next
-heartbeat, and is then read from the inbox (promise P4). Bound: `MAIL_MAX` entries. An owner that
-falls further behind loses the oldest entries and checks every inbox instead.
+heartbeat, and is then read from the inbox (promise P4). Bound: `STREAM_ENTRIES_MAX` entries. An
+owner that falls further behind loses the oldest entries and checks every inbox instead.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from chatserver.telemetry.failpoints import failpoint
 
 log = structlog.get_logger()
 
-MAIL_MAX = 20_000  # entries in a gateway's mailbox
+STREAM_ENTRIES_MAX = 20_000  # entries in a gateway's stream
 
-MAIL_TTL_S = 120
+STREAM_TTL_S = 120
 _READ_MAX = 200
 
 
 class Record(msgspec.Struct, array_like=True, tag_field="k"):
-    """Base class of mailbox records."""
+    """Base class of gateway stream records."""
 
 
 class Push(Record, tag="p", array_like=True):
@@ -49,7 +49,7 @@ class Push(Record, tag="p", array_like=True):
     body: bytes
 
 
-class Nudge(Record, tag="n", array_like=True):
+class NewSeq(Record, tag="n", array_like=True):
     """The inbox of a user has grown to `seq`; the receiver reads it."""
 
     user: str
@@ -73,14 +73,14 @@ class ChannelSignal(Record, tag="c", array_like=True):
     frame: bytes
 
 
-class SignalMail(Record, tag="s", array_like=True):
+class UserSignal(Record, tag="s", array_like=True):
     """A signal frame for a user."""
 
     user: str
     frame: bytes
 
 
-class StoredMail(Record, tag="w", array_like=True):
+class StoredUpdate(Record, tag="w", array_like=True):
     """The warm tier has the messages of `user` in `chat` up to `upto`, a seq of that `epoch`."""
 
     user: str
@@ -89,7 +89,7 @@ class StoredMail(Record, tag="w", array_like=True):
     epoch: str = ""
 
 
-class PresenceMail(Record, tag="o", array_like=True):
+class PresenceUpdate(Record, tag="o", array_like=True):
     """New state of a user in a presence subscription.
 
     The fields are those of `chatserver.domain.presence.PresenceRecord`.
@@ -132,19 +132,19 @@ class Answer(Record, tag="a", array_like=True):
 
 
 class Echo(Record, tag="h", array_like=True):
-    """A record that a gateway sends to itself to check that its mailbox works."""
+    """A record that a gateway sends to itself to check that its stream works."""
 
     number: int
 
 
 AnyRecord = (
     Push
-    | Nudge
+    | NewSeq
     | Publish
     | ChannelSignal
-    | SignalMail
-    | StoredMail
-    | PresenceMail
+    | UserSignal
+    | StoredUpdate
+    | PresenceUpdate
     | Replaced
     | EndSessions
     | Answer
@@ -166,14 +166,14 @@ class _Posting:
         self.waiting: list[Callable[[bool], None]] = []
 
 
-class MailboxWriter:
+class GatewayStreamWriter:
     """Sends records; records of one event-loop tick for one gateway share a stream entry."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
         self._out: dict[GatewayId, list[AnyRecord]] = {}
         self._postings: set[_Posting] = set()
-        # Called with the users of records for a gateway without a mailbox, which is dead.
+        # Called with the users of records for a gateway without a stream, which is dead.
         self.on_gone: Callable[[set[UserId]], None] | None = None
 
     def post(self, gateway: GatewayId, record: AnyRecord) -> None:
@@ -194,18 +194,18 @@ class MailboxWriter:
         out, self._out = self._out, {}
         if not out:
             return
-        failpoint("mail.before_post")
+        failpoint("gateway_stream.before_post")
         posting = _Posting(len(out))
         self._postings.add(posting)
         for gateway, records in out.items():
             self._hot.post(
                 functools.partial(self._posted, posting, records),
                 "XADD",
-                self._hot.keys.mail(gateway),
+                self._hot.keys.gateway_stream(gateway),
                 "NOMKSTREAM",
                 "MAXLEN",
                 "~",
-                MAIL_MAX,
+                STREAM_ENTRIES_MAX,
                 "*",
                 "r",
                 _encode(records),
@@ -245,14 +245,14 @@ class MailboxWriter:
 
         self.when_posted(done)
         if not await future:
-            raise Unavailable("redis: messages in the gateway's mailbox were lost")
+            raise Unavailable("redis: messages in the gateway's stream were lost")
 
     def _posted(self, posting: _Posting, records: list[AnyRecord], reply: Reply) -> None:
         posting.left -= 1
         if posting.left == 0:
             self._postings.discard(posting)
         if isinstance(reply, Exception):
-            log.warning("mail.lost", error=str(reply))
+            log.warning("gateway_stream.lost", error=str(reply))
             posting.is_lost = True
         elif reply is None and self.on_gone is not None:
             self.on_gone({UserId(user) for record in records for user in _users_of(record)})
@@ -272,33 +272,33 @@ def _place(entry_id: bytes) -> tuple[int, int]:
     return int(ms), int(n)
 
 
-class Mailbox:
-    """A gateway's own mailbox. It expires `ttl_s` after the last refresh by its owner."""
+class GatewayStream:
+    """A gateway's own stream. It expires `ttl_s` after the last refresh by its owner."""
 
-    def __init__(self, hot: HotClient, gateway: GatewayId, ttl_s: float = MAIL_TTL_S) -> None:
+    def __init__(self, hot: HotClient, gateway: GatewayId, ttl_s: float = STREAM_TTL_S) -> None:
         self._hot = hot
         self._ttl_ms = int(ttl_s * 1000)
-        self._key = hot.keys.mail(gateway)
+        self._key = hot.keys.gateway_stream(gateway)
         # The last entry read. After a reconnect, reading resumes behind it.
         self._last: Any = None
 
     def send_to_self(self, echo: Echo) -> None:
-        """Add a record of the owner to its own mailbox; best effort."""
+        """Add a record of the owner to its own stream; best effort."""
         self._hot.post(
             lambda _: None,
-            "XADD", self._key, "NOMKSTREAM", "MAXLEN", "~", MAIL_MAX, "*",
+            "XADD", self._key, "NOMKSTREAM", "MAXLEN", "~", STREAM_ENTRIES_MAX, "*",
             "r", _encode([echo]),
         )  # fmt: skip
 
     async def renew(self) -> None:
-        """Create the mailbox, or extend its TTL by `ttl_s`."""
+        """Create the stream, or extend its TTL by `ttl_s`."""
         if not await self._hot.call("PEXPIRE", self._key, self._ttl_ms):
             await self._hot.transaction(
                 ("XADD", self._key, "*", "r", _encode([])), ("PEXPIRE", self._key, self._ttl_ms)
             )
 
     async def remove(self) -> None:
-        """Delete the mailbox when its owner shuts down."""
+        """Delete the stream when its owner shuts down."""
         await self._hot.call("UNLINK", self._key)
 
     async def iter_records(self) -> AsyncIterator[list[AnyRecord] | None]:
@@ -314,7 +314,7 @@ class Mailbox:
                     async for batch in batches:
                         yield batch
             except (redis.exceptions.RedisError, OSError, ChatError) as exc:
-                log.warning("mail.read_failed", error=str(exc))
+                log.warning("gateway_stream.read_failed", error=str(exc))
                 await asyncio.sleep(0.2)
                 yield None
 
@@ -335,11 +335,11 @@ class Mailbox:
                 entries = reply[0][1]
                 if len(entries) == _READ_MAX and await self._is_overrun(client):
                     self._last = await self._newest(client)
-                    log.warning("mail.overrun")
+                    log.warning("gateway_stream.overrun")
                     yield None
                     continue
                 late_s = time.time() - int(entries[0][0].partition(b"-")[0]) / 1000
-                metrics.MAILBOX_LAG.observe(max(0.0, late_s))
+                metrics.GATEWAY_STREAM_LAG.observe(max(0.0, late_s))
                 self._last = entries[-1][0]
                 for _, fields in entries:
                     yield _decoder.decode(fields[b"r"])

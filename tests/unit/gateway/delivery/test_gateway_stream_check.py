@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from chatserver.domain.clock import SystemClock
-from chatserver.gateway.delivery import mailbox_check
-from chatserver.gateway.delivery.mailbox_check import LATE_S, MailboxCheck
-from chatserver.hot.bus.mailbox import Echo
+from chatserver.gateway.delivery import gateway_stream_check
+from chatserver.gateway.delivery.gateway_stream_check import LATE_S, GatewayStreamCheck
+from chatserver.hot.bus.gateway_stream import Echo
 
 
 class Clock(SystemClock):
@@ -36,10 +36,10 @@ async def test_self_mail_is_trouble_until_it_comes_and_when_it_no_longer_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Not ready before the first one; ready for as long as the last one is fresh; and again."""
-    monkeypatch.setattr(mailbox_check, "INTERVAL_S", 0.0)
-    monkeypatch.setattr(mailbox_check, "FIRST_S", 0.0)
+    monkeypatch.setattr(gateway_stream_check, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(gateway_stream_check, "FIRST_S", 0.0)
     post, clock = Post(), Clock()
-    mail = MailboxCheck(cast(Any, post), clock)
+    mail = GatewayStreamCheck(cast(Any, post), clock)
     before = mail.find_problem()
     task = asyncio.create_task(mail.run())
     async with asyncio.timeout(20):
@@ -47,7 +47,7 @@ async def test_self_mail_is_trouble_until_it_comes_and_when_it_no_longer_does(
             await asyncio.sleep(0)
     task.cancel()
 
-    mail.record_arrival(Echo(99))  # of an earlier life of the mailbox
+    mail.record_arrival(Echo(99))  # of an earlier life of the stream
     by_another = mail.find_problem()
     mail.record_arrival(post.posted[0])
     fresh = mail.find_problem()
@@ -55,7 +55,7 @@ async def test_self_mail_is_trouble_until_it_comes_and_when_it_no_longer_does(
     late = mail.find_problem()
     mail.record_arrival(post.posted[2])
 
-    assert before == by_another == "this gateway's mailbox has received no echo yet"
+    assert before == by_another == "this gateway's stream has received no echo yet"
     assert fresh == ""
-    assert late == "this gateway's mailbox receives no echoes; check Redis"
+    assert late == "this gateway's stream receives no echoes; check Redis"
     assert mail.find_problem() == ""

@@ -1,7 +1,7 @@
-"""Mailbox self-check: echo records that a gateway sends through Redis to its own mailbox.
+"""GatewayStream self-check: echo records that a gateway sends through Redis to its own stream.
 
 Deliveries from other gateways take the same path. A working Redis connection does not prove that
-path: the mailbox reader has its own connection, which may be stuck.
+path: the stream reader has its own connection, which may be stuck.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import structlog
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.jitter import jittered
-from chatserver.hot.bus.mailbox import Echo, Mailbox
+from chatserver.hot.bus.gateway_stream import Echo, GatewayStream
 
 log = structlog.get_logger()
 
@@ -22,11 +22,11 @@ FIRST_S: Final = 0.1  # interval until the first echo arrives
 LATE_S: Final = 6.0  # without an echo: three were lost, or Redis is that slow
 
 
-class MailboxCheck:
-    """Sends echo records to the gateway's own mailbox, and records the time of the last arrival."""
+class GatewayStreamCheck:
+    """Sends echo records to the gateway's own stream, and records the time of the last arrival."""
 
-    def __init__(self, mailbox: Mailbox, clock: Clock) -> None:
-        self._mailbox = mailbox
+    def __init__(self, gateway_stream: GatewayStream, clock: Clock) -> None:
+        self._gateway_stream = gateway_stream
         self._clock = clock
         self._number = 0
         self._arrived_at: float | None = None
@@ -36,24 +36,28 @@ class MailboxCheck:
         """Send echoes until cancelled."""
         while True:
             self._number += 1
-            self._mailbox.send_to_self(Echo(self._number))
+            self._gateway_stream.send_to_self(Echo(self._number))
             if self._arrived_at is None:
-                # Records sent before the first mailbox read are lost.
+                # Records sent before the first gateway stream read are lost.
                 await asyncio.sleep(FIRST_S)
                 continue
             await asyncio.sleep(jittered(INTERVAL_S))
             if bool(self.find_problem()) != self._is_late:
                 self._is_late = not self._is_late
-                log.warning("mailbox.echo_delayed" if self._is_late else "mailbox.echo_resumed")
+                log.warning(
+                    "gateway stream.echo_delayed"
+                    if self._is_late
+                    else "gateway stream.echo_resumed"
+                )
 
     def record_arrival(self, echo: Echo) -> None:
         if echo.number <= self._number:
             self._arrived_at = self._clock.monotonic()
 
     def find_problem(self) -> str:
-        """Return an error text if no echo arrived for `LATE_S`; empty if the mailbox works."""
+        """Return an error text if no echo arrived for `LATE_S`; empty if the stream works."""
         if self._arrived_at is None:
-            return "this gateway's mailbox has received no echo yet"
+            return "this gateway's stream has received no echo yet"
         if self._clock.monotonic() - self._arrived_at > LATE_S:
-            return "this gateway's mailbox receives no echoes; check Redis"
+            return "this gateway's stream receives no echoes; check Redis"
         return ""
