@@ -11,8 +11,8 @@
 |         |             |                               | messages of the user                     |
 
 An *orphan* is the record of an object that is not a segment: not committed yet, or replaced. A
-*late* record is a chat whose archived entries changed. Restored ranges are in partition `a#<chat>` too
-(`chatserver.warm.archive.restored_ranges`).
+*late* record is a chat whose archived entries changed. Restored ranges are in partition `a#<chat>`
+too (`chatserver.warm.archive.restored_ranges`).
 
 The orphan is written before the object. One transaction then commits the segment: it deletes the
 orphan, puts the segment, updates the top and adds a dead orphan for the replaced object. Every
