@@ -24,7 +24,11 @@ _OPTIONS = (
     click.option("--server-core", default=0, show_default=True),
     click.option("--load-core", default=1, show_default=True),
     click.option("--calm", default=0.0, help="Maximum seconds to wait for idle cores."),
-    click.option("--profile", type=Path, help="Write a py-spy profile of the gateway."),
+    click.option(
+        "--profile",
+        type=Path,
+        help="Write a py-spy profile of the gateway: a flame graph (.svg) or raw stacks.",
+    ),
     click.option("--out", type=Path, help="Write all results as JSON."),
 )
 
@@ -61,7 +65,8 @@ async def profiled(pid: int, seconds: float, out: Path | None) -> AsyncIterator[
     if out is None:
         yield
         return
-    command = ["py-spy", "record", "--pid", str(pid), "--format", "raw", "--rate", "500"]
+    form = "flamegraph" if out.suffix == ".svg" else "raw"
+    command = ["py-spy", "record", "--pid", str(pid), "--format", form, "--rate", "500"]
     command += ["--native", "--duration", str(int(seconds)), "--output", str(out)]
     process = await asyncio.create_subprocess_exec(*command)
     yield
