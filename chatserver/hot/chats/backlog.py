@@ -1,16 +1,18 @@
 """Backlog of committed entries that are not persisted yet: one stream per partition.
 
-Data: ``{pN}:backlog``. An entry is one commit call: ``g`` gateway, then for each message ``seq:ts``
-→ ``receiver\\n`` and message tail; the receiver is empty except in direct chats. A chat entry that
-changes a message has `` <ts> <ts>`` instead of the receiver: the timestamps of the message and of
-the edit that it replaces, or 0. A ``!`` before the receiver means that the sender waits until the
-message is stored.
+Data: ``{pN}:backlog`` (stream). Each commit call adds one entry: the field ``g`` (gateway), and for
+each message a field ``seq:ts`` with the value ``receiver\\n`` and the message tail.
+
+- The receiver is empty except in direct chats.
+- If the message changes another one, `` <ts> <ts>`` replaces the receiver: the timestamps of the
+  other message and of its replaced edit, or 0.
+- A ``!`` before the receiver means that the sender waits until the message is stored.
 
 Other entries are moved read marks (``c`` chat, ``u`` user, ``r`` read, ``d`` received), or messages
 that a user deleted for themselves (``c``, ``u``, ``x`` seq).
 
 ``{pN}:checkpoint`` contains the id of the last persisted entry. Only the holder of the ``persist``
-lease moves it. Only persisted entries are trimmed; the stream has no MAXLEN. ``{pN}:dead`` keeps
+lease moves it. Only persisted entries are trimmed; the stream has no MAXLEN. ``{pN}:dead`` has
 entries that could not be persisted.
 """
 
@@ -31,10 +33,13 @@ AWAITED = b"!"  # before the receiver; no id contains it
 
 
 class CommittedMessage(msgspec.Struct, frozen=True, gc=False):
-    """A committed message or other entry.
+    """A committed message, or another chat entry.
 
-    For an entry that changes a message, `target_ts` is the message's timestamp, and `replaced_ts`
-    that of the edit whose text it removes, or 0. `is_awaited`: the sender waits until it is stored.
+    For an entry that changes a message, `target_ts` is the timestamp of that message. `replaced_ts`
+    is
+    the timestamp of the edit whose text the entry removes, or 0. `is_awaited`: the sender waits
+    until
+    the entry is stored.
     """
 
     seq: Seq
@@ -56,7 +61,7 @@ class CommitEntry:
 
     @property
     def size(self) -> int:
-        """The amount that the entry adds to `waiting`."""
+        """The number of messages that the entry adds to the backlog."""
         return len(self.messages)
 
 
