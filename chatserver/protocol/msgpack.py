@@ -1,7 +1,6 @@
 """MessagePack codec for the subprotocol ``chat.v1.msgpack``: the same objects in binary frames.
 
-The server uses JSON internally and encodes it once per message for all devices. A connection that
-negotiated MessagePack converts its frames at the transport, at no cost to other connections.
+The server uses JSON internally. The transport of a MessagePack connection converts its frames.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ _REPLACEMENT = "\ufffd".encode()  # the same length, so the lengths in the messa
 
 
 class NotPacked(NotJson):
-    """The bytes are not one MessagePack object: the peer violates the protocol."""
+    """The bytes are not one MessagePack object. The connection is closed."""
 
 
 def to_json(data: bytes) -> bytes:
-    """Return a client's MessagePack object as JSON.
+    """Convert a client's MessagePack object to JSON.
 
     Raises:
         NotPacked: `data` is not valid MessagePack, contains types that JSON does not have (bytes,
@@ -76,5 +75,5 @@ def _check(value: Any, depth: int) -> None:
 
 
 def from_json(data: bytes) -> bytes:
-    """Return server-encoded JSON as MessagePack."""
+    """Convert JSON that the server encoded to MessagePack."""
     return _encode(_json_decoder.decode(data))

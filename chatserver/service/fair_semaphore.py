@@ -1,6 +1,7 @@
-"""Concurrency slots, shared fairly between users and bounded in total and per user.
+"""Concurrency slots, shared fairly between users, with limits in total and per user.
 
-Each free slot goes to the next waiting user who holds fewer than `user_max`, so many requests of
+Each free slot goes to the next waiting user who holds fewer than `user_max` slots, so many requests
+of
 one user delay only that user. No I/O.
 """
 
@@ -19,10 +20,10 @@ RETRY_MS = 1_000
 
 
 class FairSemaphore:
-    """Semaphore of `total_max` slots, at most `user_max` per user; `waiting_max` per user may wait.
+    """Semaphore of `total_max` slots, at most `user_max` per user.
 
-    `requests` is the name of the requests in error messages. `all_waiting_max` limits the waiting
-    requests of all users, so that no request waits longer than its caller does.
+    At most `waiting_max` requests per user wait for a slot, and at most `all_waiting_max` in total.
+    `requests` is the name of the requests in error messages.
     """
 
     def __init__(

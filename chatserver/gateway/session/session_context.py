@@ -27,9 +27,9 @@ RECOVERIES_MAX = 256
 class HotPathCounters:
     """Plain counters of a gateway's hot path; the server adds them to the metrics every second.
 
-    Of the `pushed` events, `pushed_before` are catch-up events. `first` is the body of one new
-    event in
-    this loop tick, for the latency metric. `traced` has all new events if tracing is enabled.
+    `pushed` minus `pushed_before` is the number of new events sent in this loop tick, without
+    catch-up events. `first` is the body of one of them. `traced` has all of them if tracing is
+    enabled.
     """
 
     __slots__ = (

@@ -99,7 +99,7 @@ class DeadLetter:
 
     @property
     def place(self) -> str:
-        """Identifier shown to operators."""
+        """The id shown to operators: the partition and the stream entry id."""
         return f"{self.partition}:{self.entry}"
 
 
@@ -107,7 +107,7 @@ BacklogEntry = CommitEntry | MarkEntry | HideEntry
 
 
 def parse_entry(name: bytes, fields: list[bytes]) -> BacklogEntry:
-    """Parse an entry of the stream."""
+    """Parse a stream entry."""
     if fields[0] == b"g":
         messages = []
         for place, blob in zip(fields[2::2], fields[3::2], strict=True):
@@ -173,20 +173,20 @@ class Backlog:
         self._key = hot.keys.backlog(partition)
 
     async def get_checkpoint(self) -> str:
-        """Return the id of the last persisted entry; ``0-0`` if there is none."""
+        """Return the id of the last persisted entry, or ``0-0``."""
         value: bytes | None = await self._hot.call(
             "HGET", self._hot.keys.checkpoint(self._partition), "id"
         )
         return value.decode() if value else "0-0"
 
     async def get_ahead(self) -> str:
-        """Return the newest entry that may be partly persisted; ``0-0`` if there is none."""
+        """Return the id up to which entries may be partly persisted, or ``0-0``."""
         key = self._hot.keys.checkpoint(self._partition)
         value: bytes | None = await self._hot.call("HGET", key, "ahead")
         return value.decode() if value else "0-0"
 
     async def record_ahead(self, lease: Lease, entry_id: str) -> bool:
-        """Record that entries up to `entry_id` are being persisted ahead of the checkpoint.
+        """Record that entries up to `entry_id` are being persisted before the checkpoint moves.
 
         Return False if the lease is lost.
         """
@@ -201,13 +201,13 @@ class Backlog:
         return bool(noted)
 
     async def get_progress(self) -> dict[ChatId, int]:
-        """Return the persisted seq of each chat that is ahead of the checkpoint."""
+        """Return, by chat, the last persisted seq beyond the checkpoint."""
         reply = await self._hot.call("HGETALL", self._hot.keys.progress(self._partition))
         values = dict(zip(reply[::2], reply[1::2], strict=True))
         return {ChatId(chat.decode()): int(seq) for chat, seq in values.items()}
 
     async def record_progress(self, lease: Lease, tops: Mapping[ChatId, Seq]) -> bool:
-        """Record the persisted seq of chats that are ahead of the checkpoint.
+        """Record, by chat, the last persisted seq beyond the checkpoint.
 
         Return False if the lease is lost. `checkpoint` deletes the record when it reaches the seq.
         """
@@ -223,7 +223,7 @@ class Backlog:
         return bool(noted)
 
     async def list_between(self, first: str, last: str) -> list[BacklogEntry]:
-        """Return the entries from `first` to `last`, both included, oldest first."""
+        """Return the entries from `first` to `last`, inclusive, oldest first."""
         reply = await self._hot.call("XRANGE", self._key, first, last)
         return [parse_entry(name, fields) for name, fields in reply]
 
@@ -233,7 +233,7 @@ class Backlog:
         return [parse_entry(name, fields) for name, fields in reply]
 
     async def find_oldest_ms(self) -> int | None:
-        """Return the commit time of the oldest unpersisted entry; None if there is none."""
+        """Return the commit time (Unix ms) of the oldest unpersisted entry, or None."""
         entries = await self.list_after(await self.get_checkpoint(), 1)
         return int(entries[0].id.partition("-")[0]) if entries else None
 
@@ -243,18 +243,18 @@ class Backlog:
         return reply[0][0].decode() if reply else "0-0"
 
     async def is_persisted(self, entry_id: str) -> bool:
-        """Return whether an entry, and all before it, is persisted."""
+        """Return whether the entry and all earlier entries are persisted."""
         return place_of(await self.get_checkpoint()) >= place_of(entry_id)
 
     async def count_waiting(self) -> int:
-        """Return the number of messages and marks that are not persisted yet."""
+        """Return the number of unpersisted messages and read marks."""
         key = self._hot.keys.checkpoint(self._partition)
         return int(await self._hot.call("HGET", key, "waiting") or 0)
 
     async def checkpoint(self, lease: Lease, entry_id: str, count: int) -> bool:
         """Move the checkpoint to `entry_id` and trim the backlog; False if the lease is lost.
 
-        `count`: number of messages and marks between the two checkpoints.
+        `count` is the number of messages and read marks by which the checkpoint moves.
         """
         moved: int = await self._hot.run(
             load_script("move_checkpoint"),
@@ -274,7 +274,7 @@ class Backlog:
         return bool(moved)
 
     async def bury(self, message: CommittedMessage, reason: str) -> None:
-        """Store a message that cannot be persisted as a dead letter for operators."""
+        """Store a message that cannot be persisted as a dead letter, with the reason."""
         await self._hot.write(
             "XADD", self._hot.keys.dead(self._partition), "MAXLEN", "~", DEAD_MAX, "*",
             "s", message.seq, "t", message.ts, "r", message.receiver or "", "m", message.tail,
@@ -282,7 +282,7 @@ class Backlog:
         )  # fmt: skip
 
     async def list_dead(self, after: str, limit: int) -> list[DeadLetter]:
-        """Return dead letters after entry `after`, oldest first; ``0-0`` is before all of them."""
+        """Return dead letters after stream entry `after`, oldest first; ``0-0`` returns all."""
         key = self._hot.keys.dead(self._partition)
         reply = await self._hot.call("XRANGE", key, f"({after}", "+", "COUNT", limit)
         return [_parse_dead(self._partition, name.decode(), fields) for name, fields in reply]
@@ -292,7 +292,7 @@ class Backlog:
         await self._hot.call("XDEL", self._hot.keys.dead(self._partition), letter.entry)
 
     async def record_persisted(self, tops: Mapping[ChatId, Seq]) -> None:
-        """Record persisted seqs; trim each log to `log_max` entries, never past its seq."""
+        """Record the persisted seqs, and trim persisted entries from logs longer than `log_max`."""
         keys, script = self._hot.keys, load_script("trim_persisted")
         chats: Sequence[tuple[ChatId, Seq]] = list(tops.items())
         for start in range(0, len(chats), 200):
