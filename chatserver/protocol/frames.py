@@ -280,9 +280,8 @@ class UpdateChat(ClientFrame, tag="update_chat", frozen=True):
     """Changes a group's name, join policy, history visibility, slow mode or retention.
 
     `slow_s` (slow mode) is the minimum number of seconds between two messages of an ordinary
-    member.
-    `retention_s` applies to messages sent from now on: they expire after that many seconds; 0 keeps
-    them.
+    member. `retention_s` applies to messages sent from now on: they expire after that many seconds;
+    0 keeps them.
     """
 
     id: RequestId
@@ -558,8 +557,7 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     """A file attached to a message.
 
     `type` is the media type that the uploader gave. `size` is in bytes. `thumb`: a thumbnail
-    exists.
-    `width` and `height` are those of the image, not of the thumbnail.
+    exists. `width` and `height` are those of the image, not of the thumbnail.
     """
 
     id: str
@@ -815,8 +813,7 @@ class ChatSummary(msgspec.Struct, frozen=True, omit_defaults=True):
     """An item of a chat list. `top` is the newest seq. `peer`: the other user's marks.
 
     `peer` is set only in a direct chat, and `hidden` only in a snapshot: the seqs that the user
-    deleted
-    for themselves.
+    deleted for themselves.
     """
 
     chat: str
@@ -846,8 +843,7 @@ class HistoryPage(ServerFrame, tag="page", frozen=True, omit_defaults=False):
 
     `tier` is the coldest tier read: ``hot``, ``warm`` or ``cold``. `stored` is the chat seq up to
     which the warm tier has stored the chat. `marks` are the members' read marks; they are only on
-    the
-    newest page of a chat with up to 32 members.
+    the newest page of a chat with up to 32 members.
     """
 
     id: int
@@ -860,7 +856,7 @@ class HistoryPage(ServerFrame, tag="page", frozen=True, omit_defaults=False):
 
 
 class ChatsPage(ServerFrame, tag="page", frozen=True):
-    """Response to `chats`. `next` is the opaque `after` of the next page, absent on the last."""
+    """Response to `chats`. `next` is the `after` for the next page, absent on the last page."""
 
     id: int
     chats: list[ChatSummary]

@@ -43,11 +43,10 @@ def to_json(data: bytes) -> bytes:
 
 
 def _to_json_with_halves(data: bytes) -> bytes:
-    r"""Convert like `to_json`, but accept lone surrogates encoded as three bytes of invalid UTF-8.
+    r"""Convert like `to_json`, but accept lone surrogates, which some encoders write.
 
-    Some encoders produce these. The JSON has a ``\ud800`` escape instead, so that the frame decoder
-    rejects it and names the field. U+FFFD is escaped, too, which is harmless because the frame is
-    rejected in any case.
+    They are invalid UTF-8. The JSON then has a ``\ud800`` escape, so that the frame decoder rejects
+    the frame and names the field.
     """
     try:
         value = _decoder.decode(_HALF.sub(_REPLACEMENT, data))

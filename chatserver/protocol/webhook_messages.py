@@ -45,8 +45,7 @@ class HookEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """An event sent to the events webhook. Deliveries may repeat; `id` identifies the event.
 
     The types ``message``, ``edit``, ``delete``, ``reaction``, ``member``, ``update``, ``pin`` and
-    ``unpin`` set `message`. All
-    other types set `data`.
+    ``unpin`` set `message`. All other types set `data`.
     """
 
     id: str

@@ -224,8 +224,7 @@ class Channels:
         """End large-chat delivery at `transition.since`, before inbox event `told` is sent.
 
         Missing entries up to `since` are sent first. If the session's position is unknown, the
-        chat's
-        summary is sent instead.
+        chat's summary is sent instead.
 
         Raises:
             Unavailable: Redis does not answer; the session may retry.

@@ -1,7 +1,7 @@
 """Command handler for client frames: rate limits, `hello`, requests, sends and acks.
 
-Each request gets exactly one response with its id: a result or an `error`. To preserve their
-order, frames are held while one of these is pending:
+Each request gets exactly one response with its id: a result or an `error`. To preserve their order,
+frames are held while one of these is pending:
 
 - `hello` or a snapshot
 - a request to Redis for more of the user's rate limit
@@ -249,7 +249,7 @@ class CommandHandler:
             return
         match frame:
             case frames.Hello():
-                raise BadRequest("hello: already received")
+                raise BadRequest("hello: already received; send it once per connection")
             case frames.Send():
                 self._send(frame)
             case frames.State():
@@ -269,7 +269,7 @@ class CommandHandler:
         if self._state.requests_pending >= REQUESTS_IN_FLIGHT_MAX:
             metrics.RATE_LIMITED.labels("requests_in_flight").inc()
             raise RateLimited(
-                f"at most {REQUESTS_IN_FLIGHT_MAX} requests may be in flight",
+                f"at most {REQUESTS_IN_FLIGHT_MAX} requests may be in flight; wait for responses",
                 retry_after_ms=200,
             )
         self._state.requests_pending += 1
@@ -557,7 +557,7 @@ class CommandHandler:
             self.refused(draft, Unavailable(why))
 
         if not self._context.stored_waits.add(draft.chat, seq, on_stored, on_timeout):
-            self.refused(draft, Unavailable("too many sends are waiting to be stored"))
+            self.refused(draft, Unavailable("too many sends are waiting to be stored; try again"))
             return
         self._context.tasks.spawn(self._check_stored(draft.chat), f"stored-{self.session.id}")
 

@@ -1,9 +1,9 @@
 """Send order after refusals: no send overtakes an earlier refused send. No I/O.
 
-Clients pipeline sends. If a send is refused by a session limit, later sends to the same chat
-are refused too, until the refused ones are retried in order. Messages are thus committed in the
-order in which they were first sent. A client that abandons a refused send waits `RESEND_S` longer
-than its `retry_after_ms`.
+Clients pipeline sends. If a send is refused by a session limit, later sends to the same chat are
+refused too, until the refused ones are retried in order. Messages are thus committed in the order
+in which they were first sent. A client that abandons a refused send waits `RESEND_S` longer than
+its `retry_after_ms`.
 """
 
 from __future__ import annotations

@@ -2,10 +2,8 @@
 
 Across all gateways, each device has at most one session and each user at most
 `sessions_per_user_max` (enforced by `chatserver.hot.users.user_sessions`). When a session is
-replaced,
-its gateway is notified through its stream and closes it with 3004. Registering and removing
-sessions
-also updates presence; removing them releases the user's rate limits.
+replaced, its gateway is notified through its stream and closes it with 3004. Registering and
+removing sessions also updates presence; removing them releases the user's rate limits.
 """
 
 from __future__ import annotations

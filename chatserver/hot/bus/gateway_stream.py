@@ -245,7 +245,7 @@ class GatewayStreamWriter:
 
         self.when_posted(done)
         if not await future:
-            raise Unavailable("redis: messages in the gateway's stream were lost")
+            raise Unavailable("redis: records for a gateway stream were lost; try again")
 
     def _posted(self, posting: _Posting, records: list[AnyRecord], reply: Reply) -> None:
         posting.left -= 1

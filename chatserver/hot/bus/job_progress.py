@@ -1,9 +1,8 @@
 """Progress of the HTTP API's long-running jobs.
 
 Data: ``{pN}:job:<job>`` (hash): ``total``, ``done``, ``failed``, ``state``, and ``at``, the time of
-the
-last update (ms). If a running job has no update for `QUIET_S`, its process is considered dead. The
-next request for the job then resumes it.
+the last update (ms). If a running job has no update for `QUIET_S`, its process is considered dead.
+The next request for the job then resumes it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Remote delivery: sends events to devices on other gateways, through the gateways' streams.
 
 `chatserver.gateway.delivery.event_dispatcher` also serves local sessions. A process without
-sessions,
-such as the API, needs only this module.
+sessions, such as the API, needs only this module.
 """
 
 from __future__ import annotations

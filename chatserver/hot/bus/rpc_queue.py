@@ -1,8 +1,7 @@
 """Worker side of the gateways' remote procedure calls; see `rpc`.
 
 Data: ``{rpc}:calls`` (stream, bounded), read by all `rpc` workers as one consumer group. Webhook
-calls
-have their own stream and workers.
+calls have their own stream and workers.
 """
 
 from __future__ import annotations

@@ -38,10 +38,9 @@ class Amendments:
         """Commit an amendment, or return why it was rejected.
 
         `base` is the target message's JSON from the warm tier, or empty. It is used only if the hot
-        tier
-        has no newer version. `asked` is the chat's head before the JSON was read. `author` is set
-        when a user's data is erased: the amendment deletes that user's message, and the sender need
-        not be a member.
+        tier has no newer version. `asked` is the chat's head before the JSON was read. `author` is
+        set when a user's data is erased: the amendment deletes that user's message, and the sender
+        need not be a member.
 
         Guarantees:
             Atomic: membership, role and the target's state are checked together with the commit.

@@ -36,10 +36,8 @@ class CommittedMessage(msgspec.Struct, frozen=True, gc=False):
     """A committed message, or another chat entry.
 
     For an entry that changes a message, `target_ts` is the timestamp of that message. `replaced_ts`
-    is
-    the timestamp of the edit whose text the entry removes, or 0. `is_awaited`: the sender waits
-    until
-    the entry is stored.
+    is the timestamp of the edit whose text the entry removes, or 0. `is_awaited`: the sender waits
+    until the entry is stored.
     """
 
     seq: Seq

@@ -1,8 +1,7 @@
 """Chat log: the hot part of a chat's history, a stream of its newest entries (entry id = seq).
 
 Data: ``{pN}:log:<chat>`` has the newest `log_max` entries and all unpersisted ones. An entry whose
-text
-was deleted moves to ``{pN}:over:<chat>`` as a tombstone; reads insert it again.
+text was deleted moves to ``{pN}:over:<chat>`` as a tombstone; reads insert it again.
 ``{pN}:asides:<chat>`` has the seqs of the newest 500 entries that never count as unread: deleted
 messages, and entries that are not messages.
 
@@ -64,8 +63,7 @@ class ChatLog:
         """Return an upper bound for the timestamps of all committed entries.
 
         None means that the chat is not loaded. A timestamp is the Redis time, or just above the
-        previous
-        timestamp if that is later.
+        previous timestamp if that is later.
         """
         keys = self._hot.keys
         epoch = self.epoch_of(chat)
@@ -82,8 +80,7 @@ class ChatLog:
         """Return the number of entries above `after` that do not count as unread for a reader.
 
         `hidden` has the messages that the reader deleted for themselves. Redis records only the
-        newest
-        500 entries that never count, and the newest 500 messages that expired by `now_s`.
+        newest 500 entries that never count, and the newest 500 messages that expired by `now_s`.
         """
         key = self._hot.keys.asides(chat)
         found, expired = await asyncio.gather(

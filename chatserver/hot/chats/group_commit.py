@@ -4,8 +4,7 @@ A redis-py call costs a gateway about 50 µs; in a script call, each message cos
 call is in flight, a message is committed at once. Otherwise, messages collect for the next call.
 
 Order: a chat's messages get their seqs in the order of `submit`. If Redis lost the script,
-in-flight
-drafts return to the head of the queue, in order, before anything else is sent.
+in-flight drafts return to the head of the queue, in order, before anything else is sent.
 """
 
 from __future__ import annotations

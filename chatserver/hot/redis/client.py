@@ -2,10 +2,9 @@
 
 `chatserver.hot.redis.single_server` has one connection to a server, `chatserver.hot.redis.cluster`
 one to each master of a cluster. Both read the epochs before they allow calls. A replaced or
-restarted
-server gets a new epoch, because it may have lost recent writes (promises P1, P5). If its data is
-deleted at runtime, the replication id stays the same, so each process also checks periodically
-that the epochs still exist.
+restarted server gets a new epoch, because it may have lost recent writes (promises P1, P5). If its
+data is deleted at runtime, the replication id stays the same, so each process also checks
+periodically that the epochs still exist.
 """
 
 from __future__ import annotations
@@ -145,8 +144,7 @@ class HotClient(abc.ABC):
         """Run calls on keys of one partition atomically, and return their replies.
 
         They also run when Redis is out of memory, so use this only for bounded data or to free
-        memory.
-        A call without a key, such as TIME, runs on the same server.
+        memory. A call without a key, such as TIME, runs on the same server.
 
         Raises:
             Unavailable: see `call`.
@@ -210,8 +208,7 @@ class HotClient(abc.ABC):
         """The epoch sent to devices. It changes when any partition's epoch changes.
 
         Data loss in a chat's partition may not affect a member's inbox, but all devices must detect
-        it to
-        resend messages that were acked but not stored (promise P1).
+        it to resend messages that were acked but not stored (promise P1).
         """
         if self._whole_of != self.epochs:
             self._whole_of = list(self.epochs)

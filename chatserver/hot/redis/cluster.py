@@ -8,8 +8,8 @@
 
 A partition's epoch is stored with the replication id (`life`) of the node that wrote the epoch. A
 promoted or restarted node has another replication id and may have lost recent writes, so its
-partitions get a new epoch. A slot migration changes the node without loss. The epoch stays if
-this process can prove that; see `ClusterClient._proven_origin` and decision 0004.
+partitions get a new epoch. A slot migration changes the node without loss. The epoch stays if this
+process can prove that; see `ClusterClient._proven_origin` and decision 0004.
 """
 
 from __future__ import annotations

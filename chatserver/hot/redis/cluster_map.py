@@ -1,9 +1,8 @@
 """Slot owners of a Redis Cluster, computed from its nodes' views. No I/O.
 
 For a moment after a failover or a slot migration, the nodes' views differ. The claim with the
-highest
-config epoch wins, because a promoted node or migration target has a higher one than the previous
-owner.
+highest config epoch wins, because a promoted node or migration target has a higher one than the
+previous owner.
 """
 
 from __future__ import annotations

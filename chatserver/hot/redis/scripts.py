@@ -1,10 +1,8 @@
 """Lua script loader: loads each script once, and checks arguments against the file header.
 
 A header declares the script's inputs: ``-- key NAME TYPE``, ``-- arg NAME TYPE``, and for batch
-scripts
-``-- item key …`` and ``-- item arg …``. ``more key`` and ``more arg`` declare a variable number
-after
-an item. Callers pass inputs by name; an undeclared name raises TypeError.
+scripts ``-- item key …`` and ``-- item arg …``. ``more key`` and ``more arg`` declare a variable
+number after an item. Callers pass inputs by name; an undeclared name raises TypeError.
 """
 
 from __future__ import annotations
@@ -93,8 +91,7 @@ def combine(*scripts: Script) -> str:
     """Return the source of a script that runs several scripts in order, as one atomic call.
 
     KEYS has the keys of all scripts. ARGV starts with each script's number of keys and of
-    arguments.
-    The combined script returns each script's reply.
+    arguments. The combined script returns each script's reply.
     """
     parts = [
         f"local function {script.name}(KEYS, ARGV)\n{_body_of(script)}\nend\n"

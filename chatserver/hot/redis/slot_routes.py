@@ -9,11 +9,9 @@
              held ──► one at a time, or all once the slot is settled on another node
 
 Invariants: a slot's calls run in call order, or not at all. A refused call fails if a later call
-has
-overtaken it. A call is repeated only if Redis reported that it did not run. Calls from an earlier
-epoch are never sent to another node. Bounds: at most `HELD_MAX` calls wait, until their deadline,
-or
-for `MOVING_S_MAX` while the slot is being migrated.
+has overtaken it. A call is repeated only if Redis reported that it did not run. Calls from an
+earlier epoch are never sent to another node. Bounds: at most `HELD_MAX` calls wait, until their
+deadline, or for `MOVING_S_MAX` while the slot is being migrated.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Blocks between users, in both directions; used for presence, typing and read marks.
 
 Data: ``{pN}:blocks:<user>`` (set), loaded from the `directory` table with the user state. Messages
-use
-the chat's write policy instead.
+use the chat's write policy instead.
 """
 
 from __future__ import annotations

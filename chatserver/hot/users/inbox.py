@@ -1,11 +1,9 @@
 """User inboxes: ordered event logs, read by all devices of a user.
 
 Data: ``{pN}:inbox:<user>`` (stream, entry id = seq) has references to messages, and complete events
-of
-other kinds. ``{pN}:seqs`` (hash) has each inbox's newest seq. ``{pN}:box:<user>`` (hash) has the
-user
-state: chats and read marks. All share a slot. Bound: `inbox_max` entries; a device that missed more
-starts from a snapshot.
+of other kinds. ``{pN}:seqs`` (hash) has each inbox's newest seq. ``{pN}:box:<user>`` (hash) has the
+user state: chats and read marks. All share a slot. Bound: `inbox_max` entries; a device that missed
+more starts from a snapshot.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ Data (token buckets that expire when they would be full):
 - ``{pN}:limit:entries:<subject>`` (hash): logins from a network, or from an account's known devices
 
 Every attempt is counted in Redis, without local blocks of tokens as in `Limits`. Refusals are
-cached
-until the bucket has a token again, so a flood is cheap to reject.
+cached until the bucket has a token again, so a flood is cheap to reject.
 """
 
 from __future__ import annotations

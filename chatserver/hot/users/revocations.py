@@ -1,8 +1,7 @@
 """Revocation marks of logins, tokens and users, checked for every `hello` and every request.
 
 Data: ``{pN}:revoked:<user>`` (hash), see `revoke_tokens.lua`. It expires with the affected tokens,
-but
-not while the user is banned. The `directory` table has the same marks. They are loaded with the
+but not while the user is banned. The `directory` table has the same marks. They are loaded with the
 user in a new epoch (`chatserver.service.access.revocation`).
 """
 

@@ -8,9 +8,8 @@ A gateway makes no outbound requests. It reads the copy. If the copy is too old 
 that a token names, the gateway calls `workers.rpc`.
 
 Keys are fetched every `JWKS_TTL_S`, or sooner if a token names an unknown key. All processes
-together
-fetch at most once per `JWKS_REFETCH_S`. While the URL does not respond, the last keys stay in use
-for up to a day.
+together fetch at most once per `JWKS_REFETCH_S`. While the URL does not respond, the last keys stay
+in use for up to a day.
 """
 
 from __future__ import annotations

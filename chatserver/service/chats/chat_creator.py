@@ -52,8 +52,7 @@ class ChatCreator:
         """Return the direct chat of two users; create it if needed.
 
         `user` sees the chat in their list immediately, `other` from the first message on.
-        `is_host`: the
-        host application is the caller, and limits on new chats do not apply.
+        `is_host`: the host application is the caller, and limits on new chats do not apply.
 
         Raises:
             NotFound: `other` does not exist.

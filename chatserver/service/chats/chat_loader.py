@@ -1,8 +1,7 @@
 """Chat loader: loads chats from the warm tier into the hot tier.
 
 It runs in `workers.rpc` on behalf of gateways. It also repairs what Redis has lost: messages,
-message
-changes, and entries of membership changes.
+message changes, and entries of membership changes.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ LOADS_MAX = 3
 
 
 class ChatLoader:
-    """Loads chats. `revive` completes an interrupted creation; it returns False without one."""
+    """Loads chats. `revive` completes an interrupted creation, or returns False."""
 
     def __init__(
         self,

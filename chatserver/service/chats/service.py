@@ -149,12 +149,14 @@ class Chats:
     async def list_page(
         self, user: UserId, after: str | None, limit: int
     ) -> tuple[list[frames.ChatSummary], str | None]:
-        """Return a page of the user's chats, most recent activity first, and the next `after`.
+        """Return `(chats, next)`: a page of the user's chats, newest activity first.
+
+        `next` is the `after` for the next page, or None.
 
         Guarantees:
-            Complete: the partial chat list that Redis has after a data loss is never used.
-            Cost: one Redis call, and two to five per chat of the page, pipelined; one warm-tier
-            read for a chat without a message among its newest entries in Redis.
+            Complete: after a data loss in Redis, the chats are loaded first.
+            Cost: one Redis call, and two to five per chat on the page, pipelined. One warm-tier
+                read for a chat whose newest entries in Redis contain no message.
 
         Raises:
             Unavailable: the user's chats are not loaded, and the warm tier does not respond.
@@ -228,7 +230,7 @@ class Chats:
         return max(0, top - read - asides)
 
     async def _find_last(self, user: UserId, audience: Audience, top: Seq) -> frames.Message | None:
-        """Return the newest message visible to the user, if it is among the newest entries."""
+        """Return the newest message that the user can see; None if it is not a recent one."""
         if top == 0:
             return None
         chat = audience.chat
@@ -264,7 +266,7 @@ class Chats:
         return None
 
     async def _is_readable(self, user: UserId, audience: Audience, seq: Seq) -> bool:
-        """Return whether the user may read a message, which may be older than their membership."""
+        """Return whether the user may read the message at `seq`, possibly older than their join."""
         chat = audience.chat
         if seq >= audience.joined[user] or await self._log.shows_all(chat):
             return True

@@ -24,7 +24,7 @@ COMPANION_CHATS_MAX = 500  # per user, the newest; daily renewal creates many
 
 
 class UserLoader:
-    """Loads users. `restore_revoked` restores revocations, given the user and ended logins."""
+    """Loads users. `restore_revoked` restores a user's revocations, given the ended logins."""
 
     def __init__(
         self,

@@ -6,13 +6,10 @@
     oldest first   archive, up to the position ─► warm tier ─► position unchanged? else again
 
 The position is the ts up to which the chat is archived. Entries may be archived during the read.
-They
-are archived before they leave the warm tier, and the position only increases. It is therefore read
-after the warm tier: entries at or below it are read from the archive. A page token has the ts of
-the
-last evaluated entry, which is the same in both tiers, so tokens stay valid when entries are
-archived.
-Its `seq` saves a search for the ts in the archive.
+They are archived before they leave the warm tier, and the position only increases. It is therefore
+read after the warm tier: entries at or below it are read from the archive. A page token has the ts
+of the last evaluated entry, which is the same in both tiers, so tokens stay valid when entries are
+archived. Its `seq` saves a search for the ts in the archive.
 """
 
 from __future__ import annotations
@@ -74,8 +71,7 @@ class ChatQueryPage:
     """Reads one page. Use an instance only once.
 
     `is_match` selects archived messages by the criteria that `query` uses in the warm tier. `first`
-    is the first
-    seq that the reader may read.
+    is the first seq that the reader may read.
     """
 
     def __init__(
@@ -229,5 +225,5 @@ def _place_in(token: Token) -> tuple[int, int | None]:
     """Return the ts and seq in a page token. Raises BadRequest."""
     ts, seq = token.get("ts"), token.get("seq")
     if not isinstance(ts, int) or not (seq is None or isinstance(seq, int)):
-        raise BadRequest("page token: belongs to another query")
+        raise BadRequest("page token: belongs to another query; start from the first page")
     return ts, seq

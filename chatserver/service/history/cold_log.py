@@ -6,9 +6,8 @@
 
 When an archived entry changes, its new version is an item in the warm tier until the archive worker
 has replaced the segment. The newer `rev` wins. The manifest is read before and after the items. If
-it
-changed, the read starts again: otherwise, a changed entry could be missed, or deleted text from a
-replaced segment returned. A segment object never changes, so segments are cached.
+it changed, the read starts again: otherwise, a changed entry could be missed, or deleted text from
+a replaced segment returned. A segment object never changes, so segments are cached.
 """
 
 from __future__ import annotations

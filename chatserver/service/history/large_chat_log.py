@@ -45,10 +45,8 @@ class ChannelLog:
         """Return `(large, entries)`: the large version, and the entries after `after`.
 
         The entries are as all members see them. `large` is the version since which the chat is
-        large.
-        If `large` is 0, the chat is not large. If it is None, the chat is not loaded. In both
-        cases,
-        there are no entries.
+        large. If `large` is 0, the chat is not large. If it is None, the chat is not loaded. In
+        both cases, there are no entries.
         """
         large, entries = await self._log.list_large(chat, after, limit)
         if not large or not entries:

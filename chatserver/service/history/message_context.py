@@ -79,11 +79,10 @@ class MessageContext:
         return page.messages[0]
 
     async def get_context(self, reader: UserId, reference: Reference, limit: int) -> ContextPage:
-        """Return a message with `limit` messages around it: up to ``limit // 2`` of them before it.
+        """Return up to `limit` messages: up to ``limit // 2``, the message itself, and later ones.
 
         Guarantees and errors are those of `get_message`. The page has fewer messages only at an end
-        of
-        the chat or at the page's byte limit; see `has_older` and `has_newer`.
+        of the chat or at the page's byte limit; see `has_older` and `has_newer`.
         """
         seq = await self._find_seq(reader, reference)
         older = await self._read(reader, reference, limit=limit // 2 + 1, before=seq + 1)

@@ -9,8 +9,7 @@
 Unlike a history page, a query page has gaps: it omits deleted and unreadable messages. It may also
 lack the most recent messages, which are not stored yet. A query for one chat includes its archive
 (`chatserver.service.history.chat_query_pages`). A query across chats reads warm-tier indexes only,
-and
-reports the time before which archived messages are missing.
+and reports the time before which archived messages are missing.
 """
 
 from __future__ import annotations
@@ -117,9 +116,8 @@ class MessageQueries:
     ) -> Page[Message]:
         """Return a chat's messages that have files.
 
-        Guarantees, costs and errors are those of `list_active`. While the file index is being
-        built, the
-        cost grows with the length of the chat.
+        Guarantees, costs and errors are those of `list_active`. While the index of files is
+        incomplete, the cost grows with the length of the chat.
         """
         query = self._files.list_with_files
         return await self._query_chat(query, _has_files, reader, chat, times, limit, start)

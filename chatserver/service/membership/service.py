@@ -74,11 +74,11 @@ WAIT_S_MAX: Final = 0.2
 
 
 class _DoneByFormerMember(Exception):
-    """The request was already completed, and its sender is no longer a member."""
+    """The request is already completed, and its sender is no longer a member."""
 
 
 class _Request(NamedTuple):
-    """A request to change a group. `strangers` are the users to invite instead of adding them."""
+    """A request to change a group. `strangers` are users to invite instead of adding."""
 
     chat: ChatId
     actor: UserId
@@ -90,7 +90,7 @@ class _Request(NamedTuple):
 
 
 class _State(NamedTuple):
-    """The group state that a change is based on: its row, members and rules."""
+    """The state that a change is based on: the chat's item, its members, and the group rules."""
 
     record: Chat
     members: Mapping[str, Member]
@@ -98,7 +98,7 @@ class _State(NamedTuple):
 
 
 class _Committed(NamedTuple):
-    """A change that is in both stores and has to be propagated."""
+    """A change that is in DynamoDB and Redis and has to be propagated."""
 
     record: Chat
     marker: str | None  # to be removed after propagation
@@ -137,8 +137,8 @@ class Membership:
     ) -> frames.ChatInfo:
         """Apply a member's request, and return the new state of the chat.
 
-        `is_host`: the host application sends it on behalf of `actor`. Users to whom the actor is a
-        stranger are only invited (`chatserver.service.membership.invitations`).
+        `is_host`: the host application sends the request on behalf of `actor`. Users to whom the
+        actor is a stranger are only invited (`chatserver.service.membership.invitations`).
 
         Guarantees:
             Idempotent: by (chat, sender, ref), as long as references of messages are kept; a
@@ -149,7 +149,7 @@ class Membership:
             process wait for each other.
 
         Raises:
-            NotFound: no such chat, the actor is not a member, or a user does not exist.
+            NotFound: the chat does not exist, the actor is not a member, or a user does not exist.
             Forbidden: the actor's role does not allow it.
             BadRequest: the chat is a direct one, or a limit is reached.
             Conflict: `ref` was already used for a different request.
@@ -201,7 +201,7 @@ class Membership:
     async def _find_invitation(
         self, chat: ChatId, actor: UserId, frame: frames.AcceptInvitation, digest: str
     ) -> Invitation | None:
-        """Return the invitation; None if it was already accepted. Raises NotFound."""
+        """Return the user's invitation; None if it was already accepted. Raises NotFound."""
         if self._invitations is None:
             raise NotFound(rules.NOT_A_MEMBER)
         try:
@@ -220,7 +220,7 @@ class Membership:
     # decision
 
     async def _change(self, request: _Request) -> _Committed | None:
-        """Plan and commit the change; return it if it has to be propagated."""
+        """Plan and commit the change. Return it, or None if nothing has to be propagated."""
         chat, actor, frame = request.chat, request.actor, request.frame
         users = {actor, *list_target_users(frame)}
         if request.invitation is not None:
@@ -290,7 +290,7 @@ class Membership:
         )
 
     async def _plan(self, request: _Request, group: Group) -> Changes:
-        """Return the new role of each user whom the request changes; None removes the user."""
+        """Return the new role of each affected user; None removes the user."""
         actor, frame = request.actor, request.frame
         match frame:
             case frames.Invite():
@@ -346,7 +346,7 @@ class Membership:
     async def _commit(
         self, request: _Request, state: _State, changes: Changes
     ) -> _Committed | None:
-        """Write a planned change to both stores; None if another change was committed first."""
+        """Write a planned change to DynamoDB and Redis; None if another change came first."""
         chat, frame = request.chat, request.frame
         record, members, group = state
         if any(role and user not in group.roles for user, role in changes.items()):
@@ -412,7 +412,7 @@ class Membership:
         return _Committed(written, marker)
 
     def _mutes_of(self, frame: frames.AnyChange) -> dict[str, int | None]:
-        """Return the end of the requested mute, by member; None ends a mute."""
+        """Return the requested end of the mute, by member; None unmutes the member."""
         if not isinstance(frame, frames.MuteMember):
             return {}
         if frame.mute_s is None:
@@ -420,7 +420,11 @@ class Membership:
         return {frame.user: math.ceil(self._clock.time() + frame.mute_s) if frame.mute_s else None}
 
     def _find_transition(self, record: Chat, count: int) -> tuple[int, str]:
-        """Return the version with which the chat became large (or 0), and the new transition."""
+        """Return `(large, transition)` for a group that has `count` members after the change.
+
+        `large` is the version since which the chat is large, or 0. `transition` is "up", "down" or
+        "".
+        """
         was_large = record.large > 0
         if not is_large_after(count, self._fanout_members_max, was_large=was_large):
             return 0, "down" if was_large else ""
