@@ -2,7 +2,8 @@
 
 The gateway that accepts a message encodes its JSON once, without the two fields that the commit
 assigns. `encode_message_tail` returns ``"chat":…,"body":…}``, the tail that the log and the backlog
-store. `join_message` prepends ``{"seq":…,"ts":…,``. `join_event` makes it an event for one inbox.
+store. `join_message` prepends ``{"seq":…,"ts":…,``. `join_event` turns the result into an event for
+one inbox.
 """
 
 from __future__ import annotations

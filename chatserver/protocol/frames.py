@@ -99,7 +99,10 @@ class Hello(ClientFrame, tag="hello", frozen=True):
 
 
 class Auth(ClientFrame, tag="auth", frozen=True):
-    """Renews the session with a newer token of the same user. The session ends with that token."""
+    """Renews the session with a newer token of the same user.
+
+    The session ends when the new token expires.
+    """
 
     id: RequestId
     token: Annotated[str, Meta(min_length=1, max_length=TOKEN_CHARS_MAX)]
@@ -200,7 +203,10 @@ class OpenDirect(ClientFrame, tag="open_direct", frozen=True):
 
 
 class CreateChat(ClientFrame, tag="create_chat", frozen=True):
-    """Creates a group of the sender and `members`. A retry with the same `ref` returns it again."""
+    """Creates a group of the sender and `members`.
+
+    A retry with the same `ref` returns the same group.
+    """
 
     id: RequestId
     ref: Id
@@ -783,7 +789,7 @@ class PostSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
 
 
 class Ack(ServerFrame, tag="ack", frozen=True, omit_defaults=False):
-    """A request's entry is committed. `dup`: it was already committed by an earlier request."""
+    """A request's entry is committed. `dup`: an earlier request with this `ref` committed it."""
 
     id: int
     ref: str
@@ -810,10 +816,10 @@ class Ok(ServerFrame, tag="ok", frozen=True):
 
 
 class ChatSummary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An item of a chat list. `top` is the newest seq. `peer`: the other user's marks.
+    """An item of a chat list. `top` is the newest seq.
 
-    `peer` is set only in a direct chat, and `hidden` only in a snapshot: the seqs that the user
-    deleted for themselves.
+    `peer` (the other user's marks) is set only in a direct chat. `hidden` (the seqs that the user
+    deleted for themselves) is set only in a snapshot.
     """
 
     chat: str

@@ -114,7 +114,7 @@ class EventDispatcher:
     def publish(
         self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, far: bytes | Literal[0]
     ) -> None:
-        """Publish a large-chat entry to local members, and as `far` to the given gateways."""
+        """Send a large-chat entry to members on this gateway and on the gateways in `far`."""
         self.channels.push(chat, epoch, seq, body)
         self._remote.publish(chat, epoch, seq, body, far)
 

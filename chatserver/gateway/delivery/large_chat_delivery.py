@@ -108,7 +108,7 @@ class Channels:
         return entry
 
     async def _listen(self, chats: Sequence[ChatId], user: UserId) -> list[LargeHead | None]:
-        """Subscribe to chats and return their heads, loaded if needed; None where loading fails."""
+        """Subscribe to chats, loading them if needed; return their heads, None if loading fails."""
         if not chats:
             return []
         heads: dict[ChatId, LargeHead] = dict(
@@ -174,7 +174,7 @@ class Channels:
             self._spawn(self._catch_up(session, channel), f"catch-up-{channel.chat}")
 
     async def find_again(self, session: Subscriber, chat: ChatId) -> ChannelPlace | None:
-        """Return where a detached session re-attaches; None if it no longer belongs there.
+        """Return the place at which a detached session re-attaches; None if it must not.
 
         Raises:
             Unavailable: a tier does not answer.

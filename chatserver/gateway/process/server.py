@@ -1,11 +1,12 @@
 """Gateway server: listener, sessions, periodic tasks and shutdown.
 
-Start: connect to Redis, create the stream, listen. Run: a heartbeat wheel pings each connection
-once per interval. A periodic refresh renews presence and compares inbox heads to detect lost
-events. Records from other processes arrive in the gateway's stream. Stop: on SIGTERM or SIGINT, new
-connections are refused, accepted requests are completed, every session gets a `bye` with its own
-reconnect delay, and the process exits within `drain_s`. SIGUSR1 does the same, but releases the
-port to its sibling processes first (`chatserver.gateway.process.supervisor`).
+- Start: connect to Redis, create the gateway's stream, listen.
+- Run: a heartbeat wheel pings each connection once per interval. A periodic refresh renews presence
+  and compares inbox heads to detect lost events. Records from other processes arrive in the
+  gateway's stream.
+- Stop (SIGTERM, SIGINT): refuse new connections, complete accepted requests, and send every session
+  a `bye` with its own reconnect delay. The process exits within `drain_s`. SIGUSR1 does the same,
+  but releases the port to the sibling processes first (`chatserver.gateway.process.supervisor`).
 """
 
 from __future__ import annotations
@@ -183,10 +184,7 @@ class GatewayServer:
         return connection
 
     def connected(self, connection: Connection) -> None:
-        """Count the socket against its peer's connection limit, unless the peer is a trusted proxy.
-
-        This runs before the handshake.
-        """
+        """Count the socket against its peer's connection limit; trusted proxies have none."""
         peer = connection.peer
         address = None if is_in(peer, self._trusted) else subject_of(peer)
         self._count_unauthenticated(connection, address, Stage.HEAD)

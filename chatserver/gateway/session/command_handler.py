@@ -514,7 +514,7 @@ class CommandHandler:
         self._context.tasks.spawn(send(), f"send-{self.session.id}", crashed)
 
     def acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
-        """Send the ack of a committed message."""
+        """Send the ack for a committed message."""
         if draft.is_stored_wanted:
             self._ack_when_stored(draft, seq, ts, mid, dup=dup)
             return
@@ -530,7 +530,7 @@ class CommandHandler:
             self.session.report_stored({draft.chat: seq})  # the first report may be long past
 
     def refused(self, draft: PendingDraft, error: ChatError) -> None:
-        """Send the error of a message that was not committed, or whose outcome is unknown."""
+        """Send the error for a message that was not committed, or whose outcome is unknown."""
         self._state.sends_unacked -= 1
         self._count_refused(error)
         self._refuse(draft.request_id, error)

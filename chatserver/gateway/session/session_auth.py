@@ -41,7 +41,7 @@ class TokenExpiry:
 
 
 class SessionAuth:
-    """Authorization of one session, from the accepted hello to its end."""
+    """Authorization of one session, from the accepted `hello` to the session's end."""
 
     __slots__ = ("_authentication", "_claims", "_expiry", "close")
 

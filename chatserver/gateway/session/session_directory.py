@@ -80,7 +80,7 @@ class SessionDirectory:
             session.apply_revocation(marks, reason)
 
     async def check_revocations(self) -> None:
-        """Check all local users for revocations, because records for this gateway may be lost.
+        """Check all local users for revocations; records for this gateway may have been lost.
 
         Raises:
             Unavailable: Redis does not answer.
@@ -108,7 +108,9 @@ class SessionDirectory:
         return True
 
     async def renew(self, *, is_doubtful: bool) -> None:
-        """Extend the TTL of this gateway's session data in Redis; rewrite data that may be lost.
+        """Extend the TTL of this gateway's session data in Redis.
+
+        `is_doubtful`: the data may have been lost, so it is written again.
 
         Raises:
             Unavailable: Redis does not answer.

@@ -13,10 +13,13 @@
 What the server may send, by stage:
 
 ========== =======================================================================================
-NEW        `bye` OPENING    `welcome`, `bye` WELCOMED   `reset` or `too_long`, refusals of requests
-held too long, `bye` LIVE       events, signals, `stored`, chat summaries, responses, `bye`
-RECOVERING `reset` or `too_long`, `stored`, responses, `bye` CLOSED     nothing ==========
-=======================================================================================
+NEW        `bye`
+OPENING    `welcome`, `bye`
+WELCOMED   `reset` or `too_long`, refusals of requests held too long, `bye`
+LIVE       events, signals, `stored`, chat summaries, responses, `bye`
+RECOVERING `reset` or `too_long`, `stored`, responses, `bye`
+CLOSED     nothing
+========== =======================================================================================
 
 Client frames are processed in NEW (`hello` only) and in LIVE while they are not held.
 
@@ -73,7 +76,7 @@ class ForbiddenTransition(Exception):
 
 
 class Verdict(enum.Enum):
-    """What to do with an inbox event."""
+    """How to handle an inbox event."""
 
     SEND = "send"
     DROP = "drop"  # the device already has it, or reads it from the inbox later
@@ -104,8 +107,8 @@ class DeviceCursor:
 class SessionState:
     """State of one session.
 
-    Each method named after an `Event` applies that event. Once the session has ended, it changes
-    nothing and returns False.
+    Each method named after an `Event` applies that event. Once the session has ended, the method
+    changes nothing and returns False.
 
     Raises:
         ForbiddenTransition: the current stage does not allow the event.
@@ -198,7 +201,7 @@ class SessionState:
     # events for the device
 
     def offer(self, epoch: Epoch, seq: Seq) -> Verdict:
-        """Return what to do with inbox event `seq`. With SEND, the cursor has moved to `seq`."""
+        """Return how to handle inbox event `seq`. With SEND, the cursor has moved to `seq`."""
         if self.stage is not LIVE:
             self.seen_head = max(self.seen_head, seq)
             return Verdict.DROP

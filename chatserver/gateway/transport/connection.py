@@ -361,7 +361,7 @@ class Connection(asyncio.Protocol):
             self._drop_slow()
 
     def send_parts(self, parts: tuple[bytes, ...], size: int) -> None:
-        """Send a frame given as `parts`, with `size` bytes in total; guarantees as `send_frame`."""
+        """Send a frame of `size` bytes, given in `parts`, with the guarantees of `send_frame`."""
         if self.phase is not Phase.OPEN:
             return
         out = self._out

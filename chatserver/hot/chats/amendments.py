@@ -3,7 +3,8 @@
 Data: ``{pN}:over:<chat>`` (hash, seq → JSON) has the current state of each amended entry;
 ``{pN}:revs:<chat>`` (zset) has the seqs of their last amendments. Bound: two per entry of the log
 and the backlog. ``{pN}:hidden:<user>`` (hash, chat → seqs) has the messages that a user deleted for
-themselves, at most `HIDDEN_MAX` per chat; its field ``!`` is the backlog entry of the newest one.
+themselves, at most `HIDDEN_MAX` per chat; its field ``!`` is the backlog entry for the newest of
+them.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class Audiences:
         return await self._load(chat)
 
     async def get_whole(self, chat: ChatId) -> Audience:
-        """Read the audience with all members, even of a large chat, after this call started.
+        """Read the audience with all members, even of a large chat; always starts a new read.
 
         Guarantees:
             Cost: 3 µs of CPU per member.

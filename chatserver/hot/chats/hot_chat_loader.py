@@ -75,8 +75,8 @@ class HotChatLoader:
 
         - `members` maps users to (role, joined seq).
         - `head` is the newest (seq, ts) in the warm tier; `newest` has its last messages.
-        - `epoch` is the epoch in which the data was read. After an epoch change, it may lack a
-          change that Redis had (promise P7).
+        - `epoch` is the epoch in which the data was read. After an epoch change, the data may lack
+          a change that Redis had (promise P7).
         - `large` is the version since which the chat is large, or 0.
         - `strictness` is the write policy; it follows the version in the `gate` field.
         - `muted` maps muted users to the end of the mute (`chatserver.domain.moderation`).

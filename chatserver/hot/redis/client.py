@@ -73,7 +73,10 @@ class HotClient(abc.ABC):
     @property
     @abc.abstractmethod
     def is_up(self) -> bool:
-        """True while Redis responds and the epoch is known; in a cluster, for any partition."""
+        """True while Redis responds and the epoch is known.
+
+        In a cluster, at least one partition is enough.
+        """
 
     @abc.abstractmethod
     def send(self, on_reply: OnReply, *args: Value) -> None:
@@ -233,7 +236,7 @@ class HotClient(abc.ABC):
         """
 
     async def within(self, call: Awaitable[Any]) -> Any:
-        """Await a call on a blocking client, with a deadline. Raises TimeoutError, an OSError."""
+        """Await a call on a blocking client, with a deadline. Raises TimeoutError."""
         async with asyncio.timeout(self.settings.call_timeout_s + 5):
             return await call
 

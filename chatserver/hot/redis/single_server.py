@@ -1,7 +1,7 @@
 """Client of a single Redis server: one connection, reopened when it is lost.
 
 With Sentinels (`chatserver.hot.redis.sentinels`), each new connection goes to the current master.
-If that becomes a replica, the connection is closed within a second.
+If the server becomes a replica, the connection is closed within a second.
 """
 
 from __future__ import annotations

@@ -159,7 +159,10 @@ class Route:
         *,
         durable: Durable | None = None,
     ) -> None:
-        """Send `commands` as one call; see `HotClient.send`. `durable`: the last one is a WAIT."""
+        """Send `commands` as one call; see `HotClient.send`.
+
+        With `durable`, the last command is a WAIT or WAITAOF.
+        """
         self._send(Call(on_reply, commands, self._loop.time(), self._life, durable))
 
     def _send(self, call: Call) -> None:

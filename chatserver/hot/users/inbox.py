@@ -166,7 +166,8 @@ class Inboxes:
     ) -> list[Place]:
         """Notify users that a chat has become or is no longer large, as of chat version `version`.
 
-        `epoch` is the chat's epoch at the transition. Each item of `news` is appended to one inbox:
+        `epoch` is the chat's epoch at the transition. Each item of `news` adds an entry to one
+        inbox. An item consists of:
 
         - the user
         - the chat seq above which the transition applies

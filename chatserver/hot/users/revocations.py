@@ -92,7 +92,8 @@ class SessionEnder:
         """Close the sessions that the marks cover. Call it after writing the marks.
 
         Guarantees:
-            Complete: a session that starts during the call checks the marks after registering.
+            Complete: no session is missed; a session that starts during the call checks the marks
+                itself.
 
         Raises:
             Unavailable: a gateway may not have been notified; try again.

@@ -81,8 +81,8 @@ class Revoking:
         """End some of a user's logins, with their tokens, refresh tokens and sessions.
 
         Guarantees:
-            Idempotent. After it returns, the tokens are rejected, and each gateway has been
-                notified to close their sockets.
+            Idempotent. After it returns, the tokens are rejected, and the user's gateways have been
+                notified to close the sockets.
 
         Raises:
             Unavailable: some logins may still be active; repeat the call.

@@ -266,7 +266,7 @@ class Chats:
         return None
 
     async def _is_readable(self, user: UserId, audience: Audience, seq: Seq) -> bool:
-        """Return whether the user may read the message at `seq`, possibly older than their join."""
+        """Return whether the user may read the message at `seq`, which may precede their join."""
         chat = audience.chat
         if seq >= audience.joined[user] or await self._log.shows_all(chat):
             return True
@@ -349,7 +349,7 @@ class Chats:
         Blocked users get no signal, except in a large chat.
 
         Raises:
-            NotFound: no such chat, or the user is not a member.
+            NotFound: the chat does not exist, or the user is not a member.
         """
         chat = ChatId(frame.chat)
         audience = await self._audiences.get_for_member(chat, user)

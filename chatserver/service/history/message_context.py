@@ -79,10 +79,11 @@ class MessageContext:
         return page.messages[0]
 
     async def get_context(self, reader: UserId, reference: Reference, limit: int) -> ContextPage:
-        """Return up to `limit` messages: up to ``limit // 2``, the message itself, and later ones.
+        """Return a message and its neighbors, at most `limit` messages in total.
 
-        Guarantees and errors are those of `get_message`. The page has fewer messages only at an end
-        of the chat or at the page's byte limit; see `has_older` and `has_newer`.
+        Up to ``limit // 2`` messages precede the message. There are fewer than `limit` messages
+        only at an end of the chat or at a page's byte limit; see `has_older` and `has_newer`.
+        Guarantees and errors are those of `get_message`.
         """
         seq = await self._find_seq(reader, reference)
         older = await self._read(reader, reference, limit=limit // 2 + 1, before=seq + 1)

@@ -33,8 +33,8 @@ class NewestMessages:
         message would create a duplicate.
 
         Raises:
-            Unavailable: Redis, the warm tier, or for such a young message the archive does not
-                respond.
+            Unavailable: Redis or the warm tier does not respond, or the archive does not and the
+                newest message is younger than `REF_TTL_S`.
         """
         top = await self._hot.get_seq(chat)
         try:

@@ -1,4 +1,4 @@
-"""Encoding of membership changes in the chat's item, which has them until they are stored."""
+"""Encoding of membership changes in the chat's item, which keeps them until they are stored."""
 
 from __future__ import annotations
 

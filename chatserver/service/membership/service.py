@@ -3,21 +3,21 @@
 It runs in `workers.rpc` on behalf of gateways. The `directory` table and Redis are two stores, so a
 change has ordered steps, and another process completes an interrupted change::
 
-    marker ─► directory: rows, version+1, the change ─► Redis: one script ─► inboxes ─► clean up
-    (1)       (2) one transaction                       (3)                  (4)        (5)
+    marker ─► directory: items, version+1, the change ─► Redis: one script ─► inboxes ─► clean up
+    (1)       (2) one transaction                        (3)                  (4)        (5)
 
 1. A marker in Redis records that a change may be in progress. If it is not removed in time,
    `workers.repair` completes the change.
-2. The change is based on rows whose version the transaction checks. After the transaction, the
-   change is final: the chat's row holds its content until (5).
+2. The transaction checks the version of the items that the change is based on. After it commits,
+   the change is final. The chat's item has the content of the change until (5).
 3. `change_members.lua` updates membership, write policy and entries together. This happens before
    the caller receives ``ok``: no later commit uses the previous membership (promise P7).
 4. Members get the entries by the regular fan-out. Members who left get entries up to the one about
    their leave. New members get the chat in their list.
-5. The change is deleted from the row, and the marker is removed. Until the entries are stored, the
-   row keeps a copy for `chatserver.service.membership.membership_recovery`.
+5. The change is deleted from the item, and the marker is removed. Until the entries are stored, the
+   item keeps a copy for `chatserver.service.membership.membership_recovery`.
 
-If a process dies between (2) and (3), it has not reported success. The change is in the row. It is
+If a process dies between (2) and (3), it has not reported success. The change is in the item and is
 completed by the next change of the chat, a retry of the request, a load of the chat into an empty
 Redis, or `workers.repair`. Redis is therefore never more than one change behind.
 """

@@ -48,7 +48,10 @@ class StoredWaits:
         on_stored: Callable[[], None],
         on_timeout: Callable[[], None],
     ) -> bool:
-        """Run `on_stored` once message `seq` is stored, or `on_timeout`; False if too many wait."""
+        """Run `on_stored` once message `seq` is stored, or `on_timeout` after the timeout.
+
+        Return False, and run neither, if too many sends are waiting.
+        """
         if self._count >= WAITS_MAX:
             return False
 

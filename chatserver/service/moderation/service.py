@@ -3,7 +3,7 @@
 Mutes, bans and slow mode are group changes: see `chatserver.service.membership.service`. A block
 changes a direct chat without adding an entry to it::
 
-    marker ─► directory: block, chat row (version+1) ─► Redis: write policy ─► delete marker
+    marker ─► directory: block, chat item (version+1) ─► Redis: write policy ─► delete marker
 
 If the process dies after writing to the `directory` table, `workers.repair` finds the marker in
 Redis and applies the write policy. From then on, no commit accepts messages from either user.
@@ -125,7 +125,7 @@ class Moderation:
         await self._hot_membership.end(marker)
 
     async def _notify_devices(self, user: UserId, chat: ChatId, *, is_blocked: bool) -> None:
-        """Send the chat's new state to the blocking user's devices only, as blocks are private."""
+        """Send the chat's new state to the blocking user's devices only: blocks are private."""
         info = await self._propagation.describe(chat)
         if info.blocked == is_blocked:
             body = codec.chat_event_body(info)
