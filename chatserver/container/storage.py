@@ -168,7 +168,7 @@ class StorageContainer(CoreContainer):
         await self.user_loader.load_user(user)
 
     async def check_tables(self) -> None:
-        """Check that the tables exist; see `require_tables`."""
+        """Check that the tables exist and may be read; see `require_tables`."""
         await require_tables(self.dynamodb.for_feature("operations"), self.settings.warm)
 
     # DynamoDB and S3

@@ -27,7 +27,7 @@ encode = _encoder.encode
 
 
 class NotJson(BadRequest):
-    """The bytes are not valid JSON. The connection is closed."""
+    """The bytes are not valid JSON. The gateway closes the connection."""
 
 
 def decode_client_frame(data: bytes) -> frames.AnyClientFrame:

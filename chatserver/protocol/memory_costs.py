@@ -86,9 +86,10 @@ def cost_of_growth(written: str, normalized: str) -> int:
 
 
 def cost_of_membership_change(frame: msgspec.Struct, info: frames.ChatInfo) -> int:
-    """Return the inbox cost of a group change: one entry per member and invited user.
+    """Return the inbox cost of a group change: one entry per member.
 
-    Changes of a large group are written to no inbox, except a new member's.
+    An invitation costs this for each invited user. In a large group, only the new members' inboxes
+    are charged.
     """
     entry = 0 if info.large else INBOX_ENTRY_BYTES * info.count
     if isinstance(frame, frames.Invite):

@@ -22,7 +22,7 @@ _REPLACEMENT = "\ufffd".encode()  # the same length, so the lengths in the messa
 
 
 class NotPacked(NotJson):
-    """The bytes are not one MessagePack object. The connection is closed."""
+    """The bytes are not one MessagePack object. The gateway closes the connection."""
 
 
 def to_json(data: bytes) -> bytes:

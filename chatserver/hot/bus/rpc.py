@@ -117,7 +117,7 @@ class ListCompanions(Operation, tag="list_companions"):
 
 
 class BeginSession(Operation, tag="begin_session"):
-    """Start a session with a companion. `is_renewal` ends the active session first."""
+    """Start a session with a companion. With `is_renewal`, it replaces the active session."""
 
     user: str
     companion: str

@@ -173,7 +173,7 @@ class ChatQueryPage:
     async def _read_cold(
         self, top: ArchiveTop, from_ts: int, to_ts: int, seq: int | None
     ) -> Page[Message] | None:
-        """Add matching archived messages from a time range; return the page if it is full.
+        """Add matching archived messages; return the page if it ends before the time range does.
 
         `seq` is the last evaluated entry, if known. Returns None at the end of the range.
         """
