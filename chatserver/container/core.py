@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class CoreContainer(abc.ABC):
-    """Dependencies of all server processes. Subclasses define the access to the warm tier."""
+    """Dependencies of every server process. Subclasses implement access to the warm tier."""
 
     limit_kinds: Collection[Kind] = OF_ADDRESS
 
@@ -77,20 +77,20 @@ class CoreContainer(abc.ABC):
         )
 
     def get(self, kind: Callable[[Self], T]) -> T:
-        """Return the container of a feature, created on first use."""
+        """Return a feature's container, created on first use."""
         if kind not in self._made:
             self._made[kind] = kind(self)
         return cast("T", self._made[kind])
 
     def create_all(self) -> None:
-        """Create every dependency, so no request waits for an import or finds a wrong setting."""
+        """Create every dependency at startup, to detect wrong settings before the first request."""
         for kind in type(self).__mro__:
             for name, value in vars(kind).items():
                 if isinstance(value, cached_property):
                     getattr(self, name)
 
     def provided(self, port: Port[T]) -> T:
-        """Return a feature's implementation of a port, or the port's default."""
+        """Return the installed feature's implementation of a port, or the port's default."""
         for feature in list_features():
             if (path := self._find_provider(feature, port.name)) is not None:
                 return cast("T", load(path)(self))
@@ -104,27 +104,27 @@ class CoreContainer(abc.ABC):
     @property
     @abc.abstractmethod
     def charge(self) -> Charge:
-        """Charges users for the Redis memory that they use."""
+        """Charges a user for Redis memory."""
 
     @property
     @abc.abstractmethod
     def device_notifier(self) -> DeviceNotifier:
-        """Sends events and signals to devices."""
+        """Sends events and signals (typing, presence) to devices."""
 
     @property
     @abc.abstractmethod
     def chat_directory(self) -> ChatDirectory:
-        """Chats in the warm tier."""
+        """Creates chats in the warm tier."""
 
     @property
     @abc.abstractmethod
     def warm_history(self) -> WarmHistory:
-        """Messages that are no longer in Redis."""
+        """Reads messages that are no longer in Redis."""
 
     @property
     @abc.abstractmethod
     def earlier_periods(self) -> PeriodSource:
-        """Earlier membership periods."""
+        """Reads members' earlier membership periods."""
 
     @abc.abstractmethod
     async def load_chat(self, chat: ChatId) -> None:
@@ -132,7 +132,7 @@ class CoreContainer(abc.ABC):
 
     @abc.abstractmethod
     async def load_user(self, user: UserId) -> None:
-        """Load a user's state from the warm tier into Redis. Raises Unavailable."""
+        """Load the user's state from the warm tier into Redis. Raises Unavailable."""
 
     @cached_property
     def audiences(self) -> Audiences:

@@ -31,7 +31,7 @@ MakeNotifier = Callable[[GatewayStreamWriter, WarmCalls], DeviceNotifier]
 
 
 class GatewayContainer(CoreContainer):
-    """Use cases and adapters of a gateway. `make_notifier` creates the notifier of its sessions."""
+    """A gateway's use cases and adapters. `make_notifier` creates its `DeviceNotifier`."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class GatewayContainer(CoreContainer):
 async def open_gateway_container(
     *, settings: Settings, gateway: GatewayId, clock: Clock, make_notifier: MakeNotifier
 ) -> AsyncIterator[GatewayContainer]:
-    """Connect to Redis and yield a gateway's container.
+    """Connect to Redis and yield the gateway's container.
 
     Raises:
         ConfigError: a setting prevents the start.

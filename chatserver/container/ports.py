@@ -1,7 +1,7 @@
 """Ports: dependencies of the core that installed features provide.
 
 A feature registers a function of the container under the port's name (`Feature.ports`,
-`Feature.gateway_ports`). If no installed feature does, the core uses the port's default.
+`Feature.gateway_ports`). If no installed feature provides a port, the core uses the port's default.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Dependencies of the API and of workers, which have clients for DynamoDB and S3.
+"""Dependencies of the API and the workers, which have DynamoDB and S3 clients.
 
-The API acts as a gateway without sessions: it commits through the same scripts, uses the same
-fan-out, and notifies devices through the gateway streams of their gateways.
+The API is like a gateway without sessions: it commits through the same scripts, uses the same
+fan-out, and notifies devices through their gateways' streams.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ Role = Literal["api", "worker"]
 
 
 class StorageContainer(CoreContainer):
-    """Use cases and adapters of the API and of workers.
+    """Use cases and adapters of the API and the workers.
 
-    Only requests to the API are charged to a user's memory limit; the work of workers is not.
+    API requests are charged to the user's memory limit; the work of workers is not.
     """
 
     limit_kinds = ALL_KINDS
@@ -168,7 +168,7 @@ class StorageContainer(CoreContainer):
         await self.user_loader.load_user(user)
 
     async def check_tables(self) -> None:
-        """Check the tables; see `require_tables`."""
+        """Check that the tables exist and may be read; see `require_tables`."""
         await require_tables(self.dynamodb.for_feature("operations"), self.settings.warm)
 
     # DynamoDB and S3
@@ -505,7 +505,7 @@ class StorageContainer(CoreContainer):
 
 
 def make_api_keys(dynamodb: DynamoClient, settings: Settings, clock: Clock) -> ApiKeys:
-    """Create the use cases of API keys, for the container and `chatserver keys`."""
+    """Create the API key use cases, for the container and `chatserver keys`."""
     return ApiKeys(KeyRows(dynamodb.for_feature("accounts"), settings.warm), clock)
 
 
@@ -513,9 +513,9 @@ def make_api_keys(dynamodb: DynamoClient, settings: Settings, clock: Clock) -> A
 async def open_storage_container(
     *, role: Role, settings: Settings, clock: Clock, hot: HotClient | None = None
 ) -> AsyncIterator[StorageContainer]:
-    """Connect to the stores and yield the container. DynamoDB and S3 may be down.
+    """Connect to Redis and yield the container. DynamoDB and S3 may be down.
 
-    `hot` is used instead of a new Redis connection, without schema checks (OpenAPI generator).
+    `hot` replaces the Redis connection and skips schema checks (for the OpenAPI generator).
 
     Raises:
         ConfigError: a setting prevents the start.

@@ -27,7 +27,7 @@ LoadFile = Callable[[str], Awaitable[bytes]]
 
 
 class NoFollows:
-    """The follow graph of a server without the `social` feature."""
+    """The follow graph if the `social` feature is not installed."""
 
     async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
         return set()

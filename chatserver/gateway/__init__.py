@@ -1,6 +1,9 @@
 """WebSocket gateway.
 
-`transport` holds sockets, frames and admission control, `session` the authenticated session and
-its commands, `delivery` the pushes to sessions, `process` the server, draining and supervision.
+- `transport`: sockets, frames and admission control
+- `session`: authenticated sessions and their commands
+- `delivery`: event delivery to sessions
+- `process`: the server, draining and supervision
+
 Start with `chatserver.gateway.process.server`.
 """

@@ -1,7 +1,7 @@
 """Cached key set (JWKS) of the host application, shared by all processes.
 
 Data: ``{jwks}:keys`` (hash: ``at`` in ms, ``body``) expires a day after the last successful fetch.
-``{jwks}:fetching`` (string) exists while no process needs to fetch the key set again.
+``{jwks}:fetching`` (string) exists from a fetch until the next one is allowed.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ KEEP_S = 86_400
 
 
 class KeySetCopy(NamedTuple):
-    """A fetched key set (RFC 7517); `fetched_at` is in seconds since 1970."""
+    """A fetched key set (RFC 7517); `fetched_at` is in Unix seconds."""
 
     fetched_at: float
     body: bytes
 
 
 class KeySets:
-    """Reads and writes the cached copy."""
+    """Reads and writes the cached key set."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
     async def find(self) -> KeySetCopy | None:
-        """Return the cached copy; None if there is none. Raises Unavailable."""
+        """Return the cached key set, or None. Raises Unavailable."""
         at, body = await self._hot.call("HMGET", self._hot.keys.jwks(), "at", "body")
         return None if at is None or body is None else KeySetCopy(int(at) / 1000, body)
 
     async def put(self, fetched_at: float, body: bytes) -> None:
-        """Replace the cached copy. Raises Unavailable."""
+        """Replace the cached key set. Raises Unavailable."""
         key = self._hot.keys.jwks()
         fields = ("at", int(fetched_at * 1000), "body", body)
         await self._hot.write("HSET", key, *fields)
         await self._hot.call("EXPIRE", key, KEEP_S)
 
     async def claim_fetch(self, interval_s: int) -> bool:
-        """Return whether the caller may fetch; only one process may do so per interval."""
+        """Return whether the caller may fetch: once per `interval_s` across all processes."""
         key = self._hot.keys.jwks_fetching()
         return await self._hot.write("SET", key, "1", "NX", "EX", interval_s) is not None

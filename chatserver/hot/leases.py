@@ -1,8 +1,8 @@
-"""Leases: exclusive claims on work of a partition, with a monotonic fencing token.
+"""Leases: exclusive claims on a partition's work, with a monotonic fencing token.
 
 Data: ``{pN}:lease:<work>`` (hash: owner, token, until), with times of the Redis clock. Scripts
-reject the token of a holder whose lease has expired. Before a write to another store, the holder
-checks the lease, and such writes have a deadline shorter than the lease.
+reject the token of an expired lease. Before a write to DynamoDB or S3, the holder checks the lease;
+the write's deadline is shorter than the lease.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from chatserver.hot.redis.scripts import load_script
 
 
 class Lease:
-    """One worker's claim on ``<work>`` of a partition."""
+    """A worker's lease on ``<work>`` of a partition."""
 
     def __init__(
         self, *, hot: HotClient, partition: int, work: str, owner: str, ttl_s: float, clock: Clock
@@ -32,11 +32,11 @@ class Lease:
         self._until = 0.0
 
     def left_s(self) -> float:
-        """Return the seconds for which the lease is certain to last; 0 or less if not held."""
+        """Return the seconds for which the lease is certainly held; 0 or less if it is not."""
         return self._until - self._clock.monotonic()
 
     async def claim(self) -> bool:
-        """Acquire or renew the lease; False while another owner holds it.
+        """Acquire or renew the lease; return False while another owner holds it.
 
         Raises:
             Unavailable: Redis does not respond; a held lease stays valid until it expires.
@@ -56,7 +56,7 @@ class Lease:
         return True
 
     async def hold(self) -> bool:
-        """Acquire the lease, or renew it after a third of its time; False if another owner has it.
+        """Acquire the lease, or renew it after a third of its TTL; False if another owner has it.
 
         Raises:
             Unavailable: Redis does not respond; a held lease stays valid until it expires.
@@ -69,7 +69,7 @@ class Lease:
 
     @contextlib.asynccontextmanager
     async def given_back(self) -> AsyncIterator[None]:
-        """Release the lease on exit if it is held; if that fails, it expires."""
+        """Release the lease on exit if it is held. If that fails, the lease expires."""
         try:
             yield
         finally:

@@ -105,7 +105,7 @@ _CLOSES = {
 
 
 def build_document() -> dict[str, Any]:
-    """Return the document as JSON-compatible objects."""
+    """Build the AsyncAPI document as JSON-compatible objects."""
     known = [*CLIENT_FRAMES, *SERVER_FRAMES]
     return {
         "asyncapi": "3.0.0",
@@ -143,7 +143,7 @@ def build_document() -> dict[str, Any]:
 
 
 def tag_of(cls: type[msgspec.Struct]) -> str:
-    """Return the `type` value of a frame."""
+    """Return the `type` value of a frame type."""
     return str(cls.__struct_config__.tag)
 
 

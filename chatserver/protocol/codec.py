@@ -1,9 +1,9 @@
 """Frame codec. Encodings that run once per message are assembled by hand.
 
 The gateway that accepts a message encodes its JSON once, without the two fields that the commit
-assigns. `encode_message_tail` builds ``"chat":…,"body":…}``, the tail that the log and the backlog
-store. `join_message` prepends ``{"seq":…,"ts":…,``. `join_event` wraps the result for one inbox.
-A push to a thousand devices therefore encodes nothing twice.
+assigns. `encode_message_tail` returns ``"chat":…,"body":…}``, the tail that the log and the backlog
+store. `join_message` prepends ``{"seq":…,"ts":…,``. `join_event` turns the result into an event for
+one inbox.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ encode = _encoder.encode
 
 
 class NotJson(BadRequest):
-    """The bytes are not valid JSON: the peer violates the protocol."""
+    """The bytes are not valid JSON. The gateway closes the connection."""
 
 
 def decode_client_frame(data: bytes) -> frames.AnyClientFrame:
-    """Return the frame in `data`.
+    """Decode a client frame.
 
     Raises:
         NotJson: `data` is not one JSON object in UTF-8.
@@ -48,10 +48,9 @@ def decode_client_frame(data: bytes) -> frames.AnyClientFrame:
 
 
 def _check_halves(data: bytes) -> None:
-    """Reject JSON whose only error is an escaped lone surrogate, such as ``"\\ud83d"``.
+    """Raise BadRequest for JSON whose only error is an escaped lone surrogate, like ``"\\ud83d"``.
 
-    JSON allows it (RFC 8259 section 8.2), but UTF-8 cannot encode it. For msgspec, it is the same
-    error as invalid JSON.
+    Such JSON is valid (RFC 8259 section 8.2), but msgspec reports it as invalid JSON.
 
     Raises:
         BadRequest: the JSON has a lone surrogate; the message names the field.
@@ -62,7 +61,7 @@ def _check_halves(data: bytes) -> None:
 
 
 def _parse_with_halves(data: bytes) -> Any:
-    """Return JSON parsed by the standard library; None if it is invalid."""
+    """Parse JSON with the standard library, which allows lone surrogates; None if it is invalid."""
     try:
         return json.loads(data.decode(), parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -74,7 +73,7 @@ def _no_constant(word: str) -> NoReturn:
 
 
 def _find_half(value: Any, path: str = "") -> str | None:
-    """Return the path of a string with a lone surrogate, or of an object with such a key."""
+    """Return the path of a string or object key that has a lone surrogate, or None."""
     match value:
         case str():
             return path if _HALF.search(value) else None
@@ -90,7 +89,7 @@ def _find_half(value: Any, path: str = "") -> str | None:
 
 
 def explain(text: str) -> str:
-    """Convert msgspec's "Expected … - at `$.field`" to "field: expected …", of bounded length."""
+    """Convert msgspec's "Expected … - at `$.field`" to "field: expected …", of limited length."""
     what, _, where = text.rpartition(" - at `")
     if not what:
         what, where = text, ""
@@ -130,7 +129,7 @@ _id_decoder = msgspec.json.Decoder(_OnlyId)
 
 
 def find_request_id(data: bytes) -> int | None:
-    """Return the request id of a frame that could not be decoded, if it has one."""
+    """Return the request id of a frame that could not be decoded, or None."""
     try:
         return _id_decoder.decode(data).id
     except msgspec.ValidationError:
@@ -144,7 +143,7 @@ def find_request_id(data: bytes) -> int | None:
 
 
 class NamedSend(msgspec.Struct, tag_field="type", tag="send"):
-    """Chat and reference of a send that may not be decodable as a whole."""
+    """A send's chat and `ref`, read without decoding the other fields."""
 
     chat: frames.Id
     ref: frames.Id
@@ -154,7 +153,7 @@ _send_decoder = msgspec.json.Decoder(NamedSend)
 
 
 def find_send(data: bytes) -> NamedSend | None:
-    """Return the chat and reference of a rejected send; None if the frame is not a send."""
+    """Return the chat and `ref` of a rejected send; None if the frame is not a send."""
     try:
         return _send_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -189,7 +188,7 @@ def encode_message_tail(
 
 
 def end_tail(tail: bytes, expires_at: int) -> bytes:
-    """Return a tail with `expires_at` (Unix seconds) added."""
+    """Return the tail with `expires_at` (Unix seconds) added."""
     return b'%b,"expires_at":%d}' % (tail[:-1], expires_at)
 
 
@@ -218,13 +217,13 @@ def split_message(json: bytes) -> tuple[int, int, bytes]:
 
 
 def kind_of(tail: bytes) -> str:
-    """Return the kind of an entry without parsing it; no earlier field can contain a quote."""
+    """Return an entry's kind without parsing the tail."""
     start = tail.index(b'"kind":"') + 8
     return tail[start : tail.index(b'"', start)].decode()
 
 
 def event_body(chat: str, seq: int, ts: int, tail: bytes) -> bytes:
-    """Return the shared part of a message's event, which is the same in every inbox."""
+    """Return a message's event without the start that differs per inbox (see `join_event`)."""
     return b',"kind":"message","chat":"%b","cs":%d,"message":{"seq":%d,"ts":%d,%b}' % (
         chat.encode(),
         seq,
@@ -235,7 +234,7 @@ def event_body(chat: str, seq: int, ts: int, tail: bytes) -> bytes:
 
 
 def ts_of_event(body: bytes) -> int:
-    """Return the ts of the entry in an event's shared part; 0 if it has no message."""
+    """Return the timestamp of the entry in an event body; 0 if it has none."""
     at = body.find(b',"message":{"seq":', 0, 256)
     if at < 0:
         return 0
@@ -244,7 +243,7 @@ def ts_of_event(body: bytes) -> int:
 
 
 def mid_of_event(body: bytes) -> str:
-    """Return the mid of the entry in an event's shared part; empty if it has no message."""
+    """Return the mid of the entry in an event body; empty if it has none."""
     at = body.find(b'"mid":"', 0, 512)
     if at < 0 or body.find(b',"message":{"seq":', 0, at) < 0:
         return ""
@@ -253,7 +252,7 @@ def mid_of_event(body: bytes) -> str:
 
 
 def entry_event_body(chat: str, seq: int, ts: int, tail: bytes) -> bytes:
-    """Return the shared part of the event for an entry of any kind; see `event_body`."""
+    """Return the event body for an entry of any kind; see `event_body`."""
     kind = kind_of(tail)
     body = event_body(chat, seq, ts, tail)
     if kind in _ENTRY_KINDS:
@@ -265,20 +264,20 @@ _ENTRY_KINDS = frozenset(frames.ENTRY_KINDS)
 
 
 def hidden_event_body(chat: str, seqs: list[int]) -> bytes:
-    """Return the shared part of an event for messages that a user deleted for themselves."""
+    """Return the event body for messages that a user deleted for themselves."""
     return b',"kind":"hidden","chat":"%b","hidden":%b}' % (chat.encode(), encode(seqs))
 
 
 def read_event_body(chat: str, marks: frames.Marks) -> bytes:
-    """Return the shared part of an event for a member's read marks."""
+    """Return the event body for a member's read marks."""
     return b',"kind":"read","chat":"%b","read":%b}' % (chat.encode(), encode(marks))
 
 
 def chat_event_body(info: frames.ChatInfo) -> bytes:
-    """Return the shared part of an event for a new or changed chat.
+    """Return the event body for a new or changed chat.
 
-    Every member's inbox stores a copy. A group of more than `EVENT_MEMBERS_MAX` members is
-    therefore sent without the member list. `invited` is only in the response to the request.
+    The event of a group with more than `EVENT_MEMBERS_MAX` members has no member list. `invited` is
+    always removed.
     """
     if len(info.members) > frames.EVENT_MEMBERS_MAX:
         info = msgspec.structs.replace(info, members=[], roles={}, muted={}, invited=[])
@@ -293,14 +292,14 @@ def event_head(epoch: str) -> bytes:
 
 
 def join_event(epoch: str, seq: int, body: bytes) -> bytes:
-    """Return the event frame for `seq` of one inbox."""
+    """Return the complete event frame for one inbox."""
     return b'{"type":"event","epoch":"%b","seq":%d%b' % (epoch.encode(), seq, body)
 
 
 def encode_ack(
     request_id: int, ref: str, mid: str, seq: int, ts: int, *, dup: bool, durability: str
 ) -> bytes:
-    """Return an `Ack` frame; the same bytes as encoding the struct, but faster."""
+    """Encode an `Ack` frame; faster than encoding the struct, with the same result."""
     return (
         f'{{"type":"ack","id":{request_id},"ref":"{ref}","mid":"{mid}","seq":{seq},"ts":{ts},'
         f'"dup":{"true" if dup else "false"},"durability":"{durability}"}}'
@@ -308,7 +307,7 @@ def encode_ack(
 
 
 def encode_error(error: ChatError, request_id: int | None) -> bytes:
-    """Return the `error` frame for a failure."""
+    """Encode the `error` frame for an error."""
     return encode(
         frames.Error(
             code=error.code,
@@ -323,5 +322,5 @@ def encode_error(error: ChatError, request_id: int | None) -> bytes:
 
 
 def decode_message(data: bytes) -> frames.Message:
-    """Return the message decoded from its stored JSON."""
+    """Decode a message from its stored JSON."""
     return _message_decoder.decode(data)

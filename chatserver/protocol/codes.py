@@ -1,4 +1,4 @@
-"""Error codes and WebSocket close codes, with the HTTP status and close code of each error."""
+"""Error codes, with their HTTP status and close code, and WebSocket close codes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import enum
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Meaning:
-    """HTTP status, retryability and close code of an error code."""
+    """An error code's HTTP status, retryability and close code."""
 
     http_status: int
     is_temporary: bool

@@ -1,8 +1,8 @@
 """Entry rules: how an edit, delete or reaction entry changes its target message.
 
-A message is changed by later entries of its chat. Applying them in seq order, each only if it is
-newer than the message's `rev`, gives the same message everywhere: in the overlay of the hot tier
-(`amend.lua` implements the same rules in Lua), in the warm tier and in clients.
+A message is changed by later entries in its chat. Applying them in seq order, each only if its seq
+is above the message's `rev`, gives the same message in the hot tier's overlay (`amend.lua` has the
+same rules in Lua), in the warm tier and in clients.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def is_message(entry: Message) -> bool:
 
 
 def tombstone_of(message: Message, rev: int) -> Message:
-    """Return the tombstone of a message or an edit: the entry without its content."""
+    """Return the tombstone of a message or edit: the entry without its content."""
     return Message(
         message.seq,
         message.ts,
@@ -45,7 +45,7 @@ def apply_entry(message: Message, entry: Message) -> Message:
 
     Guarantees:
         Idempotent: an entry that is not newer than the message's `rev` changes nothing.
-        Final: a deleted message stays deleted; an edit whose text was deleted is skipped.
+        Final: a deleted message stays deleted; an edit without its text is skipped.
     """
     if entry.seq <= message.rev or message.deleted or entry.deleted:
         return message

@@ -1,13 +1,10 @@
 """Frame types of ``chat.v1``: client frames first, then server frames.
 
 Each WebSocket text message is one JSON object, with ``type`` as its first field. Decoding checks
-types, bounds and ids in one step; unknown fields are ignored, and unknown types are rejected. The
-client numbers its requests (``id``), and a response has the ``id`` of its request. ``seq`` in an
-event is the position in the user's inbox, ``cs`` the position in the chat; both count 1, 2, 3 …
-without gaps.
-
-The file is long but contains only declarations. Split up, a request, its response and their shared
-types would be in three files.
+types, bounds and ids; unknown fields are ignored, and unknown types are rejected. The client
+numbers its requests (``id``), and a response has its request's ``id``. In an event, ``seq`` is the
+position in the user's inbox, and ``cs`` the position in the chat. Both count 1, 2, 3 … without
+gaps.
 """
 
 from __future__ import annotations
@@ -82,15 +79,14 @@ class Cursor(msgspec.Struct, frozen=True):
 
 
 class ClientFrame(msgspec.Struct, tag_field="type", frozen=True, gc=False):
-    """Base class of client frames. They form no reference cycles, so GC tracking is disabled."""
+    """Base class of client frames."""
 
 
 class Hello(ClientFrame, tag="hello", frozen=True):
     """Authenticates the connection; must be the first frame. With `cursor`, events resume after it.
 
-    `large` is the cursor for large chats: the last position (`cs`) that the device has in each.
-    `unstored`: chats for which the device has acks but no `stored` yet, each with the newest acked
-    `seq`. The server sends `stored` for them as soon as they are stored.
+    `large` has the last position (`cs`) that the device has in each large chat. `unstored` has the
+    newest acked `seq` for each chat in which the device has acks but no `stored` yet.
     """
 
     v: Literal[1]
@@ -103,7 +99,10 @@ class Hello(ClientFrame, tag="hello", frozen=True):
 
 
 class Auth(ClientFrame, tag="auth", frozen=True):
-    """Renews the session with a newer token of the same user; the session ends with that token."""
+    """Renews the session with a newer token of the same user.
+
+    The session ends when the new token expires.
+    """
 
     id: RequestId
     token: Annotated[str, Meta(min_length=1, max_length=TOKEN_CHARS_MAX)]
@@ -112,7 +111,8 @@ class Auth(ClientFrame, tag="auth", frozen=True):
 class Send(ClientFrame, tag="send", frozen=True):
     """Sends a message. A retry with the same `ref` gets the same ack and creates no duplicate.
 
-    With `attachments`, the ids of the sender's uploads to this chat, `body` may be empty.
+    `attachments` are the ids of the sender's uploads to this chat. With attachments, `body` may be
+    empty.
     """
 
     id: RequestId
@@ -174,9 +174,9 @@ class Sync(ClientFrame, tag="sync", frozen=True):
 
 
 class History(ClientFrame, tag="history", frozen=True):
-    """Requests messages before or after a seq of the chat, or the newest if neither is given.
+    """Requests messages before or after a seq of the chat, or the newest messages.
 
-    `ts` may be the timestamp of the message at that seq: a hint that saves a search.
+    `ts` is optional: the timestamp of the message at that seq, which makes the request faster.
     """
 
     id: RequestId
@@ -203,7 +203,10 @@ class OpenDirect(ClientFrame, tag="open_direct", frozen=True):
 
 
 class CreateChat(ClientFrame, tag="create_chat", frozen=True):
-    """Creates a group of the sender and `members`. A retry with the same `ref` returns it again."""
+    """Creates a group of the sender and `members`.
+
+    A retry with the same `ref` returns the same group.
+    """
 
     id: RequestId
     ref: Id
@@ -270,7 +273,7 @@ class Remove(ClientFrame, tag="remove", frozen=True):
 
 
 class SetRole(ClientFrame, tag="set_role", frozen=True):
-    """Changes the role of a group member. An owner who transfers ownership becomes an admin."""
+    """Changes a group member's role. An owner who transfers ownership becomes an admin."""
 
     id: RequestId
     chat: Id
@@ -282,9 +285,9 @@ class SetRole(ClientFrame, tag="set_role", frozen=True):
 class UpdateChat(ClientFrame, tag="update_chat", frozen=True):
     """Changes a group's name, join policy, history visibility, slow mode or retention.
 
-    `slow_s` is slow mode: the minimum seconds between two messages of a member without a higher
-    role. `retention_s` applies to messages sent from now on: they expire that long after they were
-    sent; 0 keeps them.
+    `slow_s` (slow mode) is the minimum number of seconds between two messages of an ordinary
+    member. `retention_s` applies to messages sent from now on: they expire after that many seconds;
+    0 keeps them.
     """
 
     id: RequestId
@@ -298,7 +301,7 @@ class UpdateChat(ClientFrame, tag="update_chat", frozen=True):
 
 
 class MuteMember(ClientFrame, tag="mute_member", frozen=True):
-    """Mutes a group member for `mute_s` seconds, or indefinitely if omitted; 0 unmutes them."""
+    """Mutes a group member for `mute_s` seconds, or indefinitely if omitted; 0 unmutes."""
 
     id: RequestId
     chat: Id
@@ -308,7 +311,7 @@ class MuteMember(ClientFrame, tag="mute_member", frozen=True):
 
 
 class BanMember(ClientFrame, tag="ban_member", frozen=True):
-    """Removes a user from a group and prevents them from rejoining."""
+    """Removes a user from a group and prevents the user from rejoining."""
 
     id: RequestId
     chat: Id
@@ -363,7 +366,7 @@ class Blocks(ClientFrame, tag="blocks", frozen=True):
 
 
 class Report(ClientFrame, tag="report", frozen=True):
-    """Reports a message to the admins of the group and of the server."""
+    """Reports a message to the admins of the group and the server."""
 
     id: RequestId
     chat: Id
@@ -397,7 +400,7 @@ class Companions(ClientFrame, tag="companions", frozen=True):
 
 
 class CreateSession(ClientFrame, tag="create_session", frozen=True):
-    """Starts a session with a companion; the error `conflict` names the chat of an active session.
+    """Starts a session with a companion. If one is active, the error `conflict` names its chat.
 
     A retry with the same `ref` returns the same session while it is active.
     """
@@ -423,7 +426,7 @@ class RenewSession(ClientFrame, tag="renew_session", frozen=True):
 
 
 class DeleteSession(ClientFrame, tag="delete_session", frozen=True):
-    """Ends the active session with a companion; with `chat`, only if the session has that chat.
+    """Ends the active session with a companion. With `chat`, ends only a session with that chat.
 
     The messages remain readable.
     """
@@ -434,7 +437,7 @@ class DeleteSession(ClientFrame, tag="delete_session", frozen=True):
 
 
 class UpdateSession(ClientFrame, tag="update_session", frozen=True):
-    """Changes the companion version that responds in a session; the newest by default."""
+    """Changes the companion version that responds in a session. Default: the newest version."""
 
     id: RequestId
     chat: Id
@@ -442,7 +445,7 @@ class UpdateSession(ClientFrame, tag="update_session", frozen=True):
 
 
 class Sessions(ClientFrame, tag="sessions", frozen=True):
-    """Lists the user's sessions: active ones first, then each companion's ended ones by time.
+    """Lists the user's sessions: active ones first, then ended ones by companion and time.
 
     With `companion`, lists only the sessions with that companion: the active one, then the ended
     ones, newest first. `after` is the `next` of the previous page.
@@ -538,14 +541,14 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class LargeChat(msgspec.Struct, frozen=True):
-    """A large chat and its position: its events have `seq` 0, and `cs` is the position."""
+    """A large chat and a position (`cs`) in it. The chat's events have `seq` 0."""
 
     chat: str
     seq: int
 
 
 class Welcome(ServerFrame, tag="welcome", frozen=True, omit_defaults=False):
-    """Response to `hello`. `seq` is the newest event of the inbox in `epoch`."""
+    """Response to `hello`. `seq` is the newest seq of the inbox in `epoch`."""
 
     session: str
     user: str
@@ -559,8 +562,8 @@ class Welcome(ServerFrame, tag="welcome", frozen=True, omit_defaults=False):
 class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     """A file attached to a message.
 
-    `type` is the media type given by the uploader, `size` is in bytes. `thumb`: a thumbnail exists.
-    `width` and `height` are those of the image, not of the thumbnail.
+    `type` is the media type that the uploader gave. `size` is in bytes. `thumb`: a thumbnail
+    exists. `width` and `height` are those of the image, not of the thumbnail.
     """
 
     id: str
@@ -573,11 +576,17 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Ai(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Model, token counts (or estimates) and outcome of a companion's message.
+    """An AI message's model, token counts (or estimates) and outcome.
 
-    `end`: ``done``: completed; ``length``: reached a limit; ``refused``: by the model; ``stopped``:
-    by the user; ``broken``: the stream failed; ``late``: the stream timed out; ``failed``: there is
-    no response, `body` has the reason as text and `code` as an error code.
+    Values of `end`:
+
+    - ``done``: the response is complete
+    - ``length``: the response reached a limit
+    - ``refused``: the model refused
+    - ``stopped``: the user stopped the response
+    - ``broken``: the stream failed
+    - ``late``: the stream timed out
+    - ``failed``: there is no response; `body` has the reason as text and `code` as an error code
     """
 
     model: str
@@ -588,11 +597,11 @@ class Ai(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One entry of a chat, the same in an event, on a history page and as `last` of a chat.
+    """A chat entry, in events, on history pages and as `last` of a chat.
 
-    Most entries are messages. An entry with one of `ENTRY_KINDS` is a change instead: an edit,
-    delete, reaction, pin or unpin of the message at `target`, the new role of `user`, or the chat's
-    `name`.
+    Most entries are messages. An entry with one of `ENTRY_KINDS` is a change: an edit, delete,
+    reaction, pin or unpin of the message at `target`, the new role of `user`, or the chat's `name`.
+
     `muted_until` (Unix seconds, 0: indefinitely) is set for a `member` who is muted; `MUTE_OVER`
     means unmuted. `banned` is set for a removed member who may not rejoin. `rev` is the seq of the
     last entry that changed this message. A `deleted` message has no body. `ai` is set for messages
@@ -635,11 +644,12 @@ class Marks(msgspec.Struct, frozen=True, omit_defaults=True):
 class ChatInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """A chat's properties. `members` are the first `MEMBERS_SHOWN_MAX` of `count`, by id.
 
-    `roles` has the listed members with a role above member; `muted` has the muted ones and the end
-    of each mute (Unix seconds, 0: indefinitely). `blocked`: the two users cannot write to each
-    other. `large`: events have `seq` 0, and `cs` is the position; in an event, this applies above
-    chat seq `since`. `ended`: an ended companion session, read-only. `invited`: the users invited
-    by this request, who become members when they accept.
+    - `roles`: the listed members whose role is above member
+    - `muted`: muted members, with the end of the mute (Unix seconds, 0: indefinitely)
+    - `blocked`: the two users cannot write to each other
+    - `large`: events have `seq` 0, and `cs` is the position; in an event, above chat seq `since`
+    - `ended`: the chat is an ended companion session, read-only
+    - `invited`: the users invited by this request, who become members when they accept
     """
 
     chat: str
@@ -661,7 +671,7 @@ class ChatInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CompanionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An AI companion. `id` is its user id in chats, `version` its newest version."""
+    """An AI companion. `id` is its user id in chats. `version` is its newest version."""
 
     id: str
     name: str
@@ -669,7 +679,7 @@ class CompanionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SessionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A session of the user with a companion; version `ai_version` of the companion responds.
+    """A user's session with a companion. Version `ai_version` of the companion responds.
 
     Times are Unix milliseconds. A session with a `delete_time` has ended, and its chat is
     read-only.
@@ -683,10 +693,10 @@ class SessionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Event(ServerFrame, tag="event", frozen=True):
-    """An event at position `seq` of the user's inbox.
+    """An event in the user's inbox, at inbox position `seq`.
 
-    `kind` determines the field that is set: `read`, `chat` (sets `info`) or `hidden`; all others
-    set `message`, and `cs` is then the position in the chat.
+    Kind `read` sets `read`, `chat` sets `info`, and `hidden` sets `hidden`. Every other kind sets
+    `message`; `cs` is then the message's position in the chat.
     """
 
     epoch: str
@@ -713,7 +723,7 @@ class Event(ServerFrame, tag="event", frozen=True):
 
 
 class Signal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
-    """A typing signal. Signals are transient: they have no seq and are dropped first."""
+    """A typing signal. Signals are never stored, and are dropped if the client reads too slowly."""
 
     kind: Literal["typing"]
     chat: str
@@ -741,8 +751,8 @@ class PresenceSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False
 class AiSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
     """Part `index` of a companion's streamed response to the message at `seq`.
 
-    `turn` identifies the response; a new one for the same `seq` means that the response has
-    restarted. Index 0 has no text. The last part has `end`; the message arrives as an event.
+    `turn` identifies the response; a new `turn` for the same `seq` means that the response has
+    restarted. Index 0 has no text. The last part has `end`; then the message arrives as an event.
     """
 
     kind: Literal["ai.delta"]
@@ -756,9 +766,9 @@ class AiSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
 
 
 class Turn(ServerFrame, tag="turn", frozen=True, omit_defaults=False):
-    """Response to `join_turn`: `text` covers the parts up to `index`; later parts are signals.
+    """Response to `join_turn`. `text` covers the parts up to `index`; later parts are signals.
 
-    `turn` is empty if no response is running or has recently ended.
+    `turn` is empty if no response is running or has ended recently.
     """
 
     id: int
@@ -779,7 +789,7 @@ class PostSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
 
 
 class Ack(ServerFrame, tag="ack", frozen=True, omit_defaults=False):
-    """The entry is committed. `dup`: it was already committed with the same `ref`."""
+    """A request's entry is committed. `dup`: an earlier request with this `ref` committed it."""
 
     id: int
     ref: str
@@ -798,7 +808,7 @@ class Stored(ServerFrame, tag="stored", frozen=True):
 
 
 class Ok(ServerFrame, tag="ok", frozen=True):
-    """The request succeeded. `chat` or `session` is set if the request concerned one."""
+    """The request succeeded. `chat` or `session` is set if the request was about one."""
 
     id: int
     chat: ChatInfo | None = None
@@ -806,9 +816,10 @@ class Ok(ServerFrame, tag="ok", frozen=True):
 
 
 class ChatSummary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A chat list item. `top` is the newest seq; `peer` the other user's marks in a direct chat.
+    """An item of a chat list. `top` is the newest seq.
 
-    `hidden`, only in a snapshot: the seqs that the user deleted for themselves.
+    `peer` (the other user's marks) is set only in a direct chat. `hidden` (the seqs that the user
+    deleted for themselves) is set only in a snapshot.
     """
 
     chat: str
@@ -834,11 +845,11 @@ class EventPage(ServerFrame, tag="page", frozen=True, omit_defaults=False):
 
 
 class HistoryPage(ServerFrame, tag="page", frozen=True, omit_defaults=False):
-    """Response to `history`: contiguous messages in ascending seq order, from one or two tiers.
+    """Response to `history`: contiguous messages in ascending seq.
 
     `tier` is the coldest tier read: ``hot``, ``warm`` or ``cold``. `stored` is the chat seq up to
-    which the warm tier has the chat. `marks` are the members' marks, only on the newest page of a
-    chat with up to 32 members.
+    which the warm tier has stored the chat. `marks` are the members' read marks; they are only on
+    the newest page of a chat with up to 32 members.
     """
 
     id: int
@@ -851,7 +862,7 @@ class HistoryPage(ServerFrame, tag="page", frozen=True, omit_defaults=False):
 
 
 class ChatsPage(ServerFrame, tag="page", frozen=True):
-    """Response to `chats`. `next` is the opaque `after` of the next page, absent on the last."""
+    """Response to `chats`. `next` is the `after` for the next page, absent on the last page."""
 
     id: int
     chats: list[ChatSummary]
@@ -904,7 +915,7 @@ class CompanionsPage(ServerFrame, tag="page", frozen=True):
 
 
 class SessionsPage(ServerFrame, tag="page", frozen=True):
-    """Response to `sessions`. `next` is opaque."""
+    """Response to `sessions`. `next` is the `after` for the next page."""
 
     id: int
     sessions: list[SessionInfo]
@@ -913,7 +924,7 @@ class SessionsPage(ServerFrame, tag="page", frozen=True):
 
 
 class TooLong(ServerFrame, tag="too_long", frozen=True):
-    """The hot tier no longer has all missed events; start from this snapshot.
+    """The hot tier no longer has all missed events. Start from this snapshot.
 
     `large` lists large chats, as in `welcome`.
     """
@@ -925,7 +936,7 @@ class TooLong(ServerFrame, tag="too_long", frozen=True):
 
 
 class Reset(ServerFrame, tag="reset", frozen=True):
-    """The cursor is invalid (another epoch, or ahead of the inbox); start from this snapshot.
+    """The cursor is invalid: another epoch, or ahead of the inbox. Start from this snapshot.
 
     `large` lists large chats, as in `welcome`.
     """

@@ -1,12 +1,12 @@
-"""Memory costs: the bytes of Redis memory that a user's request may occupy for a day.
+"""Memory costs: how many bytes of Redis memory a user's request may occupy for a day.
 
-They are upper bounds, measured by `tests/benchmarks/memory_budget.py`, and are charged to the
-bucket `memory` (`chatserver.hot.users.rate_limits`). A user's memory per day is thus limited to the
+The costs are upper bounds, measured by `tests/benchmarks/memory_budget.py`, and are charged to the
+bucket `memory` (`chatserver.hot.users.rate_limits`). This limits a user's memory per day to the
 burst of `limits.memory` plus a day of its rate.
 
 A frame is charged before it is handled (`cost_of_send`, `cost_of`). Costs that depend on the chat
-are charged afterwards, when its members are known: inbox entries, the copy of a changed message, a
-loaded chat. These charges may make the bucket negative.
+are charged afterwards: inbox entries, the copy of a changed message, a loaded chat. They may make
+the bucket negative.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ NAME_CHAR_BYTES = 4  # per character, in UTF-8
 
 
 def charge_nobody(user: str, size_bytes: int) -> None:
-    """Charge nothing: operations of the server itself are free."""
+    """Charge nothing; used for the server's own operations."""
 
 
 def cost_of_send(frame: frames.Send, size_bytes: int) -> int:
-    """Return the cost of a message whose frame or body has this size."""
+    """Return the memory cost of a message; `size_bytes` is the size of its frame or body."""
     cost = MESSAGE_BYTES + size_bytes + size_bytes // 4  # the allocator rounds up
     return cost + ATTACHMENT_BYTES * len(frame.attachments) if frame.attachments else cost
 
 
 def cost_of(frame: msgspec.Struct, size_bytes: int) -> int:
-    """Return the cost of any other frame; 0 if it stores nothing."""
+    """Return the memory cost of any other frame; 0 if the frame stores nothing."""
     match frame:
         case frames.Edit() | frames.React() | frames.Delete():
             return CHANGE_BYTES + size_bytes
@@ -74,21 +74,22 @@ def _list_bytes(members: list[str]) -> int:
 
 
 def cost_of_fan_out(members: int, *, expires: bool) -> int:
-    """Return a message's cost beyond the two inbox entries included in `MESSAGE_BYTES`."""
+    """Return a message's cost beyond the two inbox entries that `MESSAGE_BYTES` includes."""
     cost = INBOX_ENTRY_BYTES * (members - 2) if members > 2 else 0
     return cost + EXPIRY_BYTES if expires else cost
 
 
 def cost_of_growth(written: str, normalized: str) -> int:
-    """Return the extra cost of a text whose normalized form is longer than the charged one."""
+    """Return the extra cost of a text that became longer when it was normalized."""
     grown = len(normalized) - len(written)
     return 5 * grown if grown > 0 else 0  # a character has up to four bytes
 
 
 def cost_of_membership_change(frame: msgspec.Struct, info: frames.ChatInfo) -> int:
-    """Return the inbox cost of a group change: one entry per member, times the new members.
+    """Return the inbox cost of a group change: one entry per member.
 
-    Entries of a large group are in no inbox. A new member's own inbox may be new, too.
+    An invitation costs this for each invited user. In a large group, only the new members' inboxes
+    are charged.
     """
     entry = 0 if info.large else INBOX_ENTRY_BYTES * info.count
     if isinstance(frame, frames.Invite):
@@ -97,14 +98,14 @@ def cost_of_membership_change(frame: msgspec.Struct, info: frames.ChatInfo) -> i
 
 
 def cost_of_load(members: int) -> int:
-    """Return the cost of loading an idle chat; in a large chat, not all members are charged."""
+    """Return the cost of loading an idle chat; at most `MEMBERS_MAX` members are charged."""
     return LOAD_BYTES + LOAD_MEMBER_BYTES * min(members, frames.MEMBERS_MAX)
 
 
 def cost_of_changed(changed_bytes: int, entry_bytes: int, members: int) -> int:
-    """Return the cost of changing a message beyond the cost charged for its frame.
+    """Return the cost of changing a message, beyond what was charged for the frame.
 
-    `changed_bytes` is the size of the changed message's copy, `entry_bytes` that of the log entry.
+    `changed_bytes` is the size of the changed message; `entry_bytes` is the size of the log entry.
     """
     taken = ENTRY_BYTES + (changed_bytes + entry_bytes) * 5 // 4 + INBOX_ENTRY_BYTES * members
     return max(0, taken - CHANGE_BYTES - entry_bytes)

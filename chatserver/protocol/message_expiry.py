@@ -1,9 +1,8 @@
 """Message expiry on read: replaces expired messages with tombstones, in every tier.
 
-An expiring message has `expires_at` in Unix seconds. From then on, every reader gets a tombstone
-instead, with the same seq, ts and ids, ``deleted``, and without a body. The chat stays contiguous
-(promise P6), and nothing has to be rewritten at the time of expiry. Both forms of a message are
-supported: the struct, and the JSON tail of the hot tier (`chatserver.protocol.codec`).
+From `expires_at` (Unix seconds) on, readers get a tombstone with the same seq, ts and ids,
+``deleted``, and without a body. The chat stays contiguous (promise P6), and nothing is rewritten.
+This works for both forms of a message: the struct, and the JSON tail (`chatserver.protocol.codec`).
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ def has_expired(message: Message, now_s: float) -> bool:
 
 
 def as_of(message: Message, now_s: float) -> Message:
-    """Return the message, or its tombstone if it has expired."""
+    """Return the message, or a tombstone if the message has expired."""
     return tombstone_of(message, message.rev) if has_expired(message, now_s) else message
 
 
 def tail_as_of(seq: int, ts: int, tail: bytes, now_s: float) -> bytes:
-    """Return the message's tail, or that of its tombstone if it has expired.
+    """Return the tail, or a tombstone's tail if the message has expired.
 
     Cost: one byte search for a message that never expires.
     """

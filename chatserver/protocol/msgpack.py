@@ -1,7 +1,6 @@
 """MessagePack codec for the subprotocol ``chat.v1.msgpack``: the same objects in binary frames.
 
-The server uses JSON internally and encodes it once per message for all devices. A connection that
-negotiated MessagePack converts its frames at the transport, at no cost to other connections.
+The server uses JSON internally. The transport of a MessagePack connection converts its frames.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ _REPLACEMENT = "\ufffd".encode()  # the same length, so the lengths in the messa
 
 
 class NotPacked(NotJson):
-    """The bytes are not one MessagePack object: the peer violates the protocol."""
+    """The bytes are not one MessagePack object. The gateway closes the connection."""
 
 
 def to_json(data: bytes) -> bytes:
-    """Return a client's MessagePack object as JSON.
+    """Convert a client's MessagePack object to JSON.
 
     Raises:
         NotPacked: `data` is not valid MessagePack, contains types that JSON does not have (bytes,
@@ -44,11 +43,10 @@ def to_json(data: bytes) -> bytes:
 
 
 def _to_json_with_halves(data: bytes) -> bytes:
-    r"""Convert like `to_json`, but accept lone surrogates encoded as three bytes of invalid UTF-8.
+    r"""Convert like `to_json`, but accept lone surrogates, which some encoders write.
 
-    Some encoders produce these. The JSON has a ``\ud800`` escape instead, so that the frame decoder
-    rejects it and names the field. U+FFFD is escaped, too, which is harmless because the frame is
-    rejected in any case.
+    They are invalid UTF-8. The JSON then has a ``\ud800`` escape, so that the frame decoder rejects
+    the frame and names the field.
     """
     try:
         value = _decoder.decode(_HALF.sub(_REPLACEMENT, data))
@@ -76,5 +74,5 @@ def _check(value: Any, depth: int) -> None:
 
 
 def from_json(data: bytes) -> bytes:
-    """Return server-encoded JSON as MessagePack."""
+    """Convert JSON that the server encoded to MessagePack."""
     return _encode(_json_decoder.decode(data))

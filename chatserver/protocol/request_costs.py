@@ -1,11 +1,12 @@
 """Request costs of frames and HTTP routes, in tokens of `limits.requests_*`.
 
 A token is about one cheap call to Redis or DynamoDB. The gateway charges `cost_of_frame`. The API
-charges `cost_of_route` before it reads the body and, for frames built from bodies, the rest of
-`cost_of_frame`. Sends have a separate bucket. `docs/limits.md` shows this table.
+charges `cost_of_route` before it reads the body. If it builds a frame from the body, it then
+charges the rest of `cost_of_frame`. Sends have a separate bucket. `docs/limits.md` shows this
+table.
 
-Invariant: no request costs more than `REQUEST_COST_MAX`. The burst of `limits.requests` is at least
-that much; a higher cost could never be paid.
+Invariant: no request costs more than `REQUEST_COST_MAX`, and the burst of `limits.requests` is at
+least that.
 """
 
 from __future__ import annotations
@@ -107,9 +108,10 @@ def cost_of_frame(frame: Any) -> int:
 
 
 def cost_of_route(method: str, path: str, limit: str | None) -> int:
-    """Return the cost of a request in tokens; `path` is the route pattern, `limit` the raw value.
+    """Return the cost of an HTTP request in tokens.
 
-    A `limit` that is not a number is rejected later.
+    `path` is the route pattern. `limit` is the raw query parameter; an invalid one is rejected
+    later.
     """
     cost = ROUTE_COSTS.get((method, path), BASE)
     items = int(limit) if limit and limit.isascii() and limit.isdigit() and len(limit) < 6 else 0

@@ -1,4 +1,4 @@
-"""Webhook request and response types. One JSON object each; unknown fields are ignored."""
+"""Webhook request and response types. Each is one JSON object; unknown fields are ignored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ WHY_CHARS_MAX = 200
 class BeforeSend(msgspec.Struct, frozen=True):
     """Request to the before-send webhook about a message that a user is sending.
 
-    `kind` is the message's kind, or ``edit``; then `target` is the seq of the message being edited.
+    `kind` is the message's kind, or ``edit``. For an edit, `target` is the seq of the edited
+    message.
     """
 
     chat: Id
@@ -32,7 +33,7 @@ class BeforeSend(msgspec.Struct, frozen=True):
 class Verdict(msgspec.Struct, frozen=True):
     """Response of the before-send webhook.
 
-    `body` replaces the message text for ``change``; `why` is the reason for ``refuse``.
+    For ``change``, `body` replaces the message text. For ``refuse``, `why` is the reason.
     """
 
     action: Literal["accept", "change", "refuse"]
@@ -43,8 +44,8 @@ class Verdict(msgspec.Struct, frozen=True):
 class HookEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """An event sent to the events webhook. Deliveries may repeat; `id` identifies the event.
 
-    `type` determines the field that is set: `message` for ``message``, ``edit``, ``delete``,
-    ``reaction``, ``member``, ``update``, ``pin`` and ``unpin``; `data` for all others.
+    The types ``message``, ``edit``, ``delete``, ``reaction``, ``member``, ``update``, ``pin`` and
+    ``unpin`` set `message`. All other types set `data`.
     """
 
     id: str

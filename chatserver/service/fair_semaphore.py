@@ -1,7 +1,7 @@
-"""Concurrency slots, shared fairly between users and bounded in total and per user.
+"""Concurrency slots, shared fairly between users, with limits in total and per user.
 
-Each free slot goes to the next waiting user who holds fewer than `user_max`, so many requests of
-one user delay only that user. No I/O.
+Each free slot goes to the next waiting user who holds fewer than `user_max` slots, so many requests
+of one user delay only that user. No I/O.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ RETRY_MS = 1_000
 
 
 class FairSemaphore:
-    """Semaphore of `total_max` slots, at most `user_max` per user; `waiting_max` per user may wait.
+    """Semaphore of `total_max` slots, at most `user_max` per user.
 
-    `requests` is the name of the requests in error messages. `all_waiting_max` limits the waiting
-    requests of all users, so that no request waits longer than its caller does.
+    At most `waiting_max` requests per user wait for a slot, and at most `all_waiting_max` in total.
+    `requests` is the name of the requests in error messages.
     """
 
     def __init__(
@@ -60,7 +60,9 @@ class FairSemaphore:
             self._assign(user)  # no waiter is eligible: slots are assigned as they become free
             return
         if len(self._queues.get(user, ())) >= self._waiting_max:
-            raise _refuse(f"at most {self._waiting_max} {self._requests} of a user may be waiting")
+            raise _refuse(
+                f"at most {self._waiting_max} {self._requests} per user may be waiting; try again"
+            )
         if sum(map(len, self._queues.values())) >= self._all_waiting_max:
             raise _refuse(f"too many {self._requests} are waiting; try again")
         queue = self._queues.setdefault(user, deque())

@@ -1,4 +1,4 @@
-"""Delivery of events and signals to sessions, on this gateway and on others.
+"""Delivery of events and signals (typing, presence) to sessions on this and other gateways.
 
-Start with `event_dispatcher`; `large_chat_delivery` is the separate path for large chats.
+Start with `event_dispatcher`. Large chats have their own delivery path, `large_chat_delivery`.
 """

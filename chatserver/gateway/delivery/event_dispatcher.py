@@ -1,6 +1,6 @@
-"""Event dispatcher: delivery of events and signals to local sessions and other gateways' streams.
+"""Event dispatcher: sends events and signals to local sessions and to other gateways' streams.
 
-Also handles the records in this gateway's stream.
+It also handles the records that other processes write to this gateway's stream.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from chatserver.service.messaging.stored_acks import StoredWaits
 
 
 class EventDispatcher:
-    """Event dispatcher of one gateway. An event is encoded once per inbox seq, not per device."""
+    """Event dispatcher of one gateway."""
 
     def __init__(
         self,
@@ -114,12 +114,12 @@ class EventDispatcher:
     def publish(
         self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, far: bytes | Literal[0]
     ) -> None:
-        """Publish a large-chat entry to local members, and to the gateways in `far`."""
+        """Send a large-chat entry to members on this gateway and on the gateways in `far`."""
         self.channels.push(chat, epoch, seq, body)
         self._remote.publish(chat, epoch, seq, body, far)
 
     def notify_channel_seq(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
-        """Notify local and remote members that a large chat has grown to `seq`."""
+        """Notify members on this and the given gateways that a large chat has grown to `seq`."""
         self.channels.notify_seq(chat, seq)
         self._remote.notify_channel_seq(chat, seq, gateways)
 
@@ -144,7 +144,7 @@ class EventDispatcher:
             session.send_signal(frame)
 
     def forget_epoch(self) -> None:
-        """Reset the cached frame heads after a partition's epoch changed."""
+        """Clear the cached frame prefixes after a Redis partition's epoch changed."""
         self._epoch = Epoch("")
         self._heads.clear()
 

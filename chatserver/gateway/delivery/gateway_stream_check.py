@@ -1,7 +1,7 @@
-"""GatewayStream self-check: echo records that a gateway sends through Redis to its own stream.
+"""Self-check of the gateway's stream: the gateway sends echo records to itself through Redis.
 
-Deliveries from other gateways take the same path. A working Redis connection does not prove that
-path: the stream reader has its own connection, which may be stuck.
+Records from other gateways arrive the same way. The stream reader has its own Redis connection,
+which can hang while the gateway's other connections work.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LATE_S: Final = 6.0  # without an echo: three were lost, or Redis is that slow
 
 
 class GatewayStreamCheck:
-    """Sends echo records to the gateway's own stream, and records the time of the last arrival."""
+    """Sends echo records to the gateway's own stream and checks that they arrive."""
 
     def __init__(self, gateway_stream: GatewayStream, clock: Clock) -> None:
         self._gateway_stream = gateway_stream
@@ -55,7 +55,7 @@ class GatewayStreamCheck:
             self._arrived_at = self._clock.monotonic()
 
     def find_problem(self) -> str:
-        """Return an error text if no echo arrived for `LATE_S`; empty if the stream works."""
+        """Return an error text if no echo has arrived for `LATE_S`, or an empty string."""
         if self._arrived_at is None:
             return "this gateway's stream has received no echo yet"
         if self._clock.monotonic() - self._arrived_at > LATE_S:

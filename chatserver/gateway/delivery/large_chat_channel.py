@@ -1,4 +1,4 @@
-"""Large-chat channel: its sessions on this gateway."""
+"""Large-chat channel: one gateway's subscriptions to a large chat."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class Subscriber(Protocol):
         """Send encoded frame bytes."""
 
     def send_signal(self, frame: bytes) -> None:
-        """Send a signal unless the device is slow."""
+        """Send a signal (typing, presence), unless the device is slow."""
 
     async def wait_for_room(self) -> None:
         """Wait until the send queue has room."""
 
     def recover_chat(self, chat: ChatId) -> None:
-        """Recover after detachment because the log no longer holds the next entry.
+        """Recover a chat after the log trimmed entries that the session has not received.
 
-        The device has to page history; the session re-attaches through `Channels.find_again`.
+        The device pages through history. The session re-attaches through `Channels.find_again`.
         """
 
 
 class Channel:
-    """A large chat with sessions on this gateway, identified by its version `large`."""
+    """A large chat with sessions on this gateway. `large` is the version of its large-chat mode."""
 
     __slots__ = (
         "caught_up",
@@ -72,11 +72,11 @@ class Channel:
         self.firsts.pop(session, None)
 
     def position_of(self, session: Subscriber) -> Seq | None:
-        """Return the last seq that the session has; None if it is not in the channel."""
+        """Return the last chat seq sent to the session, or None if it is not in the channel."""
         return self.seq if session in self.caught_up else self.positions.get(session)
 
     def promote(self) -> None:
-        """Move sessions whose seq the channel has just reached to `caught_up`."""
+        """Move sessions that are at the channel's seq to `caught_up`."""
         for session, place in list(self.positions.items()):
             if place == self.seq:
                 del self.positions[session]
@@ -84,7 +84,7 @@ class Channel:
 
 
 class ChannelPlace(NamedTuple):
-    """A session's position in a channel, and the seq at which its user joined the chat."""
+    """A channel, the last chat seq sent to a session, and the seq at which its user joined."""
 
     channel: Channel
     after: Seq
@@ -92,7 +92,7 @@ class ChannelPlace(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A session's positions when it enters its user's large chats."""
+    """A session's start positions (chat seqs) in its user's large chats."""
 
     places: list[ChannelPlace]
     # Chats without a channel: position, and whether it is proven.
@@ -102,17 +102,16 @@ class Entry(NamedTuple):
 
     @property
     def large(self) -> list[frames.LargeChat]:
-        """The large chats and the seqs after which their events begin, as sent to devices.
+        """The large chats, each with the seq after which its events begin, as sent to the device.
 
-        A device that does not learn of one cannot name its position there when it reconnects, and
-        would miss the entries in between.
+        The device sends these positions when it reconnects.
         """
         places = {place.channel.chat: place.after for place in self.places}
         return [frames.LargeChat(*each) for each in (places | self.closed).items()]
 
 
 class LargeChatTransition(NamedTuple):
-    """A large-chat transition: above `since`, the chat is large for a user, or no longer is."""
+    """A chat becomes large for a user, or stops being large, after chat seq `since`."""
 
     chat: ChatId
     is_large: bool
@@ -141,7 +140,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 def leaver_of(body: bytes) -> UserId | None:
-    """Return the user whom an entry's event removes from the chat; None for other events."""
+    """Return the user whom this event removes from the chat, or None."""
     if not body.startswith(_MEMBER):
         return None
     member = _decode(b"{" + body[1:]).message
@@ -149,7 +148,7 @@ def leaver_of(body: bytes) -> UserId | None:
 
 
 def read_transition(body: bytes, user: UserId) -> LargeChatTransition | None:
-    """Return the large-chat transition in an inbox event of `user`; None for most events."""
+    """Return the large-chat transition in an event from the user's inbox; None for most events."""
     if body.startswith(_CHAT):
         event = _decode(b"{" + body[1:])
         if event.info.since is not None:

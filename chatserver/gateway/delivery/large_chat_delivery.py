@@ -108,7 +108,7 @@ class Channels:
         return entry
 
     async def _listen(self, chats: Sequence[ChatId], user: UserId) -> list[LargeHead | None]:
-        """Subscribe to chats and return their heads, loaded if needed; None where loading fails."""
+        """Subscribe to chats, loading them if needed; return their heads, None if loading fails."""
         if not chats:
             return []
         heads: dict[ChatId, LargeHead] = dict(
@@ -174,7 +174,7 @@ class Channels:
             self._spawn(self._catch_up(session, channel), f"catch-up-{channel.chat}")
 
     async def find_again(self, session: Subscriber, chat: ChatId) -> ChannelPlace | None:
-        """Return where a detached session re-attaches; None if it no longer belongs there.
+        """Return the place at which a detached session re-attaches; None if it must not.
 
         Raises:
             Unavailable: a tier does not answer.
@@ -192,13 +192,13 @@ class Channels:
         return ChannelPlace(self._channel_of(chat, head), head.seq, head.joined)
 
     def list_places(self, session: Subscriber) -> list[frames.LargeChat]:
-        """Return the large chats of a session, each with the last seq sent to it."""
+        """Return the session's large chats, each with the last chat seq sent to it."""
         chats = self._channels_by_session.get(session, {}).items()
         places = ((chat, channel.position_of(session)) for chat, channel in chats)
         return [frames.LargeChat(chat, place) for chat, place in places if place is not None]
 
     async def begin(self, session: Subscriber, chat: ChatId, since: Seq, told: Seq) -> None:
-        """Start large-chat delivery above `since`, after the session's inbox event `told`."""
+        """Start large-chat delivery after chat seq `since`, which inbox event `told` announced."""
         if chat in self._channels_by_session.get(session, {}):
             return
         self._remember(session, chat, since)
@@ -221,10 +221,10 @@ class Channels:
             self.attach(session, place_now)
 
     async def finish(self, session: Subscriber, transition: LargeChatTransition, told: Seq) -> None:
-        """End large-chat delivery at `since`, before the session's inbox event `told`.
+        """End large-chat delivery at `transition.since`, before inbox event `told` is sent.
 
-        Sends the missing entries up to `since` and none above it. If the session's position is
-        unknown, sends `too_long`.
+        Missing entries up to `since` are sent first. If the session's position is unknown, the
+        chat's summary is sent instead.
 
         Raises:
             Unavailable: Redis does not answer; the session may retry.
@@ -260,7 +260,7 @@ class Channels:
         places.pop(chat, None)
 
     def detach(self, session: Subscriber) -> None:
-        """Stop large-chat delivery to the session."""
+        """Stop all large-chat delivery to the session."""
         for channel in self._channels_by_session.pop(session, {}).values():
             channel.drop(session)
             self._drop_if_empty(channel)
@@ -285,7 +285,7 @@ class Channels:
             places[chat] = (place, True)
 
     def _detach_one(self, session: Subscriber, channel: Channel, place: Seq | None) -> None:
-        """Detach one session that has everything up to `place`; None if that is unknown."""
+        """Detach a session. `place` is the last chat seq sent to it; None if unknown."""
         channel.drop(session)
         self._channels_by_session.get(session, {}).pop(channel.chat, None)
         if place is not None:
@@ -310,7 +310,7 @@ class Channels:
     # entries
 
     def push(self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes) -> None:
-        """Deliver an entry to all local sessions if it is the next one, else read the gap.
+        """Deliver an entry to all local sessions if it is the next one; otherwise read the gap.
 
         `body` has the form of an inbox event.
         """
@@ -372,10 +372,10 @@ class Channels:
             channel.promote()
 
     def _detach_user(self, channel: Channel, user: UserId, seq: Seq) -> None:
-        """Detach the sessions of `user` before the entry at `seq` that removes them.
+        """Detach the sessions of `user` before the entry at `seq` that removes the user.
 
-        A session that is behind reads the entry in its own catch-up. One that is ahead belongs to
-        a later membership: its user has joined again.
+        A session that is behind reads the entry in its own catch-up. A session that is ahead stays
+        attached, because its user has joined again.
         """
         for session in list(self._sessions_of(user)):
             if session in channel.caught_up:
@@ -403,7 +403,7 @@ class Channels:
             channel.is_filling = False
 
     def _lower_head(self, channel: Channel) -> None:
-        """Lower the head to the channel's seq: the higher one was from another epoch."""
+        """Lower the channel's head to its seq after an epoch change made the head invalid."""
         channel.head = channel.seq
         self._detach_and_recover(
             [s for s, place in channel.positions.items() if place > channel.seq], channel
@@ -419,13 +419,13 @@ class Channels:
         channel.promote()
 
     def _detach_and_recover(self, sessions: Sequence[Subscriber], channel: Channel) -> None:
-        """Detach sessions and have them re-attach: a missed entry may have removed their user."""
+        """Detach sessions and let them recover: a missed entry may have removed their user."""
         for session in sessions:
             self._detach_one(session, channel, None)
             session.recover_chat(channel.chat)
 
     def _end(self, channel: Channel, epoch: Epoch) -> None:
-        """End a channel whose large version is outdated; sessions read the rest themselves."""
+        """End a channel with an outdated `large` version; sessions read the remaining entries."""
         if self._channels.get(channel.chat) is channel:
             del self._channels[channel.chat]
             self._spawn(self._leave(channel.chat), f"leave-{channel.chat}")
@@ -462,7 +462,10 @@ class Channels:
     def _send_page(
         self, session: Subscriber, place: Seq, entries: Sequence[ChannelEntry], upto: Seq
     ) -> Seq:
-        """Send contiguous entries above `place`, up to `upto` or before the user's removal."""
+        """Send contiguous entries above `place`. Return the last seq sent.
+
+        Stops at `upto`, or before the entry that removes the user.
+        """
         for seq, body, *_ in entries:
             if seq != place + 1 or seq > upto or leaver_of(body) == session.user:
                 break
@@ -473,7 +476,7 @@ class Channels:
     # refresh
 
     async def refresh(self) -> None:
-        """Renew the subscriptions, and detect entries that were never pushed.
+        """Renew the subscriptions, and find entries whose delivery was lost.
 
         Raises:
             Unavailable: Redis does not answer.
@@ -497,5 +500,5 @@ def _chats(known: Mapping[str, int] | None) -> list[tuple[ChatId, int]]:
 
 
 def _is_leaving(session: Subscriber, place: Seq, entries: Sequence[ChannelEntry]) -> bool:
-    """Return whether the entry after `place` removes the session's user."""
+    """Return whether the first entry after `place` removes the session's user."""
     return any(e.seq == place + 1 and leaver_of(e.body) == session.user for e in entries)

@@ -1,7 +1,7 @@
 """Gateway child process: start, readiness and exit.
 
 The child inherits the supervisor's output streams, reports readiness through a pipe, and is killed
-by the kernel when the supervisor dies for any reason.
+by the kernel if the supervisor dies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EXIT_WRONG_SETTING = 2  # exit code of the command line, see `chatserver.cli.mai
 
 
 class StartFailed(Exception):
-    """A process exited before it was ready, or it was not ready in time."""
+    """A process exited before it was ready, or was not ready in time."""
 
     def __init__(self, why: str, *, is_wrong_setting: bool = False) -> None:
         super().__init__(why)
@@ -42,7 +42,7 @@ class GatewayProcess:
 
     @classmethod
     async def start(cls, argv: Sequence[str], env: Mapping[str, str]) -> Self:
-        """Start a process with ``--ready-fd`` and a pipe's file descriptor appended to `argv`."""
+        """Start a process; ``--ready-fd`` and a pipe's file descriptor are appended to `argv`."""
         reader, writer = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -94,7 +94,7 @@ class GatewayProcess:
         )
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to the process if it is running."""
+        """Send a Unix signal to the process if it is running."""
         if not self.ended.done():
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)

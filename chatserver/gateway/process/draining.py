@@ -28,19 +28,18 @@ SPREAD_MS_MAX = 60_000
 
 
 def spread_ms_of(sessions: int, reconnects_per_s: int) -> int:
-    """Return the ms over which to spread the reconnects of this number of sessions."""
+    """Return the number of ms over which to spread the reconnects of `sessions` sessions."""
     return min(max(SPREAD_MS_MIN, sessions * 1000 // reconnects_per_s), SPREAD_MS_MAX)
 
 
 async def send_byes(
     sessions: Iterable[Session], within_s: float, reconnects_per_s: int, rng: random.Random
 ) -> None:
-    """Send every session its `bye`.
+    """Send a `bye` to every session.
 
     Guarantees:
-        Answers: frames that have already arrived are read first. While time remains, sessions with
-            unanswered requests are closed after the others. The client retries an unanswered send
-            with the same `ref`.
+        Answers: frames that have already arrived are handled first. While time remains, sessions
+            with unanswered requests are closed last.
         Bound: returns within `within_s` plus two steps.
     """
     loop = asyncio.get_running_loop()

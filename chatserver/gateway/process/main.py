@@ -1,4 +1,4 @@
-"""Entry point of a gateway process: signals, port, metrics and server."""
+"""Entry point of a gateway process: OS signals, port, metrics and server."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _serve_probes(settings: Telemetry, server: GatewayServer) -> None:
 
 
 async def _serve_probes_soon(settings: Telemetry, server: GatewayServer) -> None:
-    """Serve probes as soon as the process being replaced has released the probe port."""
+    """Serve health probes as soon as the process being replaced has released the probe port."""
     while True:
         try:
             _serve_probes(settings, server)

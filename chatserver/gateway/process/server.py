@@ -1,13 +1,12 @@
 """Gateway server: listener, sessions, periodic tasks and shutdown.
 
-Start: connect to Redis, create the stream, listen.
-Run: a heartbeat wheel pings each connection once per interval. A refresh renews presence and
-compares inbox heads, which detects a lost push without waiting for another message. Records from
-other processes arrive in the gateway's stream.
-Stop: on SIGTERM or SIGINT, new connections are refused, accepted requests are completed, every
-session gets a `bye` with its own reconnect delay, and the process exits within `drain_s`. SIGUSR1
-does the same, but releases the port to the sibling processes immediately
-(`chatserver.gateway.process.supervisor`).
+- Start: connect to Redis, create the gateway's stream, listen.
+- Run: a heartbeat wheel pings each connection once per interval. A periodic refresh renews presence
+  and compares inbox heads to detect lost events. Records from other processes arrive in the
+  gateway's stream.
+- Stop (SIGTERM, SIGINT): refuse new connections, complete accepted requests, and send every session
+  a `bye` with its own reconnect delay. The process exits within `drain_s`. SIGUSR1 does the same,
+  but releases the port to the sibling processes first (`chatserver.gateway.process.supervisor`).
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ FAN_OUTS_S = 1.0
 
 
 class GatewayServer:
-    """The gateway's server: `Host` of the connections, and owner of the shared session state."""
+    """The gateway's server: the `Host` of its connections and the owner of shared session state."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings.gateway
@@ -122,11 +121,11 @@ class GatewayServer:
     # Host
 
     def address_of(self, peer: str, request: Request) -> str:
-        """Return the client's address, resolved through trusted proxies."""
+        """Return the client's IP address, resolved through trusted proxies."""
         return self._admission.address_of(peer, request)
 
     def answer_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
-        """Answer health checks and refuse requests that may not connect."""
+        """Answer health checks and requests that may not connect; return False for a handshake."""
         found = self._check_request(request, address)
         if found is None:
             return False
@@ -140,7 +139,7 @@ class GatewayServer:
         return True
 
     def _check_request(self, request: Request, address: str) -> tuple[HTTPStatus, str] | None:
-        """Return the status and text of the response; None if the handshake may proceed."""
+        """Return the HTTP status and text to refuse the request with; None if it may connect."""
         hosts = request.headers.get_all("Host")
         if len(hosts) != 1 or _HOST.fullmatch(hosts[0]) is None:  # RFC 9112 section 3.2
             return HTTPStatus.BAD_REQUEST, "send one valid Host header\n"
@@ -161,7 +160,7 @@ class GatewayServer:
         return None
 
     def find_problem(self) -> str:
-        """Return the reason why this gateway is not ready; empty if it is ready."""
+        """Return why this gateway is not ready, or an empty string if it is ready."""
         if self._gateway_stream_check is None:
             return "starting"
         if self._is_draining:
@@ -179,13 +178,13 @@ class GatewayServer:
         return len(origins) == 1 and origins[0] in self.settings.origins
 
     def accept(self) -> Connection:
-        """Create the protocol for a new socket."""
+        """Create the connection for a new socket."""
         connection = Connection(self)
         self._connections.add(connection)
         return connection
 
     def connected(self, connection: Connection) -> None:
-        """Count the socket against its peer's limit, unless the peer is a trusted proxy."""
+        """Count the socket against its peer's connection limit; trusted proxies have none."""
         peer = connection.peer
         address = None if is_in(peer, self._trusted) else subject_of(peer)
         self._count_unauthenticated(connection, address, Stage.HEAD)
@@ -264,7 +263,7 @@ class GatewayServer:
             self._withdraw_soon(session.user)
 
     def _withdraw_soon(self, user: UserId) -> None:
-        """Withdraw a user whose last session on this gateway has ended; batched per tick."""
+        """Remove the presence of a user whose last session here ended; batched per tick."""
         if not self._ended_users:
             asyncio.get_running_loop().call_soon(self._start_withdrawing)
         self._ended_users.append(user)
@@ -297,7 +296,7 @@ class GatewayServer:
         return self._dispatcher
 
     def use(self, container: GatewayContainer) -> None:
-        """Attach the container; sessions may be opened from then on."""
+        """Set the container. Sessions can be opened after this call."""
         self._container = container
         self._directory = SessionDirectory(self.gateway, self.registry, container)
         self._admission = Admission(container.limits, self._trusted)
@@ -416,7 +415,7 @@ class GatewayServer:
     async def _compare(self, *, is_doubtful: bool = True) -> None:
         """Refresh presence and compare each session's cursor with its inbox head.
 
-        `is_doubtful`: records for this gateway, or data that it wrote to Redis, may be lost.
+        `is_doubtful`: records for this gateway, or data that it wrote to Redis, may have been lost.
         """
         steps: list[Callable[[], Awaitable[object]]] = [
             self._container.gateway_stream.renew,
@@ -451,7 +450,7 @@ class GatewayServer:
                 session.compare(state)
 
     def leave_to_siblings(self) -> None:
-        """Release the port to sibling processes as soon as the drain begins."""
+        """Release the port to sibling processes when the drain starts."""
         self._has_siblings = True
 
     def _compare_soon(self) -> None:
@@ -509,7 +508,7 @@ class GatewayServer:
             await self._container.gateway_stream.remove()
 
     def _has_closed_all(self) -> bool:
-        """Close connections opened during the drain; return False while any is still open."""
+        """Close connections that opened during the drain; return True once none is left."""
         phases = {connection.phase for connection in self._connections}
         if Phase.OPEN in phases:
             for connection in list(self._connections):
@@ -519,7 +518,7 @@ class GatewayServer:
 
 
 async def end_all(tasks: set[asyncio.Task[None]]) -> None:
-    """Cancel tasks until they end; repeat this, because libraries may swallow a cancellation."""
+    """Cancel tasks until they end; a library may swallow the first cancellation."""
     for _ in range(END_TRIES):
         if not tasks:
             return

@@ -13,7 +13,7 @@ the new process is ready before the old one starts to drain. SIGTERM and SIGINT 
 at once. If the supervisor is killed, the kernel kills the processes (Linux).
 
 Process n serves metrics on ``telemetry.metrics_port + n``. During a replacement, that port serves
-the old process's metrics until it exits.
+the old process's metrics until the old process exits.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ class Slot:
             pause_s = min(pause_s * 2, PAUSE_MAX_S)
 
     async def _watch(self) -> float:
-        """Wait until the slot's current process exits, and return how long it ran.
+        """Wait until the slot's process exits. Return how many seconds it ran.
 
-        If the process is replaced meanwhile, the wait continues with its replacement.
+        If the process is replaced, the wait continues with its replacement.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -147,7 +147,7 @@ class GatewayProcesses:
         self._stop.set()
 
     def renew_soon(self) -> None:
-        """Request a replacement of all processes; during a replacement, the request is queued."""
+        """Request a replacement of all processes. A request during a replacement is queued."""
         self._is_renewal_wanted.set()
 
     async def run(self) -> None:
@@ -223,7 +223,7 @@ async def run_gateways(settings: Settings, count: int) -> None:
 
     Raises:
         ConfigError: a port is in use.
-        Unavailable: the processes cannot be started.
+        Unavailable: no process could be started.
     """
     _check_metrics_ports(settings.telemetry, count)
     sock = reserve_port(settings.gateway.host, settings.gateway.port)

@@ -1,9 +1,13 @@
 """Command handler for client frames: rate limits, `hello`, requests, sends and acks.
 
-Each request gets exactly one response with its id: a result or an `error`. To preserve their
-order, frames are held while `hello` or a snapshot is in progress, while Redis is asked for more of
-the user's rate limit allowance, and while an earlier send waits for a lookup. Requests held too
-long are answered with `unavailable` (promise P9).
+Each request gets exactly one response with its id: a result or an `error`. To preserve their order,
+frames are held while one of these is pending:
+
+- `hello` or a snapshot
+- a request to Redis for more of the user's rate limit
+- a lookup for an earlier send
+
+Requests held too long are answered with `unavailable` (promise P9).
 """
 
 from __future__ import annotations
@@ -61,7 +65,7 @@ LIVE = Stage.LIVE  # looked up once: the comparison runs for every frame
 
 
 class CommandHandler:
-    """Handles the frames of one session, which it creates; created with its connection."""
+    """Handles the frames of one session. Creates the session."""
 
     __slots__ = (
         "_admission",
@@ -113,7 +117,7 @@ class CommandHandler:
     # from the connection
 
     def received(self, payload: bytes, number: int | None = None) -> None:
-        """Handle one client frame; `number` is its arrival number if it was held."""
+        """Handle one client frame. `number` is its arrival number if the frame was held."""
         if self._state.is_held:
             self._hold(payload, number)
             return
@@ -144,7 +148,7 @@ class CommandHandler:
         self.session.end()
 
     def dropped_slow(self, waiting_bytes: int) -> None:
-        """Record that the connection is closed as slow."""
+        """Record that the connection is closed because the client reads too slowly."""
         if self._state.stage is LIVE:
             self._context.slow_clients.closed(self.user, self.device, waiting_bytes)
 
@@ -159,7 +163,7 @@ class CommandHandler:
         return self.session.device
 
     def _hold(self, payload: bytes, number: int | None) -> None:
-        """Hold a frame until the session is live and no longer held."""
+        """Hold a frame until the session can process it."""
         if number is None:
             number = self._order.next_number()
         if len(self._held) < HELD_FRAMES_MAX + SENDS_IN_FLIGHT_MAX:
@@ -176,7 +180,7 @@ class CommandHandler:
             self.session.bye(Close.BAD_PROTOCOL, "wait for welcome before sending more")
 
     def _refuse_late(self) -> None:
-        """Refuse requests held too long; frames that expect no response stay held."""
+        """Refuse requests that were held too long; frames without a request id stay held."""
         self._held_timer = None
         if self._state.stage is Stage.CLOSED or not self._held:
             return
@@ -197,7 +201,7 @@ class CommandHandler:
     def _is_allowed(
         self, allowance: Allowance, payload: bytes, number: int | None, memory: int, cost: int = 1
     ) -> bool:
-        """Spend `cost` tokens and `memory` bytes; if that fails, hold or refuse the frame."""
+        """Spend `cost` tokens and `memory` bytes; if too few are left, hold or refuse the frame."""
         if not allowance.take(cost):
             self._wait_for_token(allowance, payload, number, cost)
             return False
@@ -210,7 +214,7 @@ class CommandHandler:
     def _wait_for_token(
         self, allowance: Allowance, payload: bytes, number: int | None, cost: int
     ) -> None:
-        """Hold the frame and request tokens from Redis, or refuse it if the limit is reached."""
+        """Hold the frame and request tokens from Redis; refuse it if the limit is reached."""
         wait_ms = allowance.wait_ms(cost)
         if wait_ms == 0:
             self._state.hold()
@@ -245,7 +249,7 @@ class CommandHandler:
             return
         match frame:
             case frames.Hello():
-                raise BadRequest("hello: already received")
+                raise BadRequest("hello: already received; send it once per connection")
             case frames.Send():
                 self._send(frame)
             case frames.State():
@@ -261,11 +265,11 @@ class CommandHandler:
                 self._start_request(frame)
 
     def _start_request(self, frame: Request | frames.Watch | frames.Auth) -> None:
-        """Handle a request in a task; a failure is sent as its response."""
+        """Handle a request in a task. If it fails, the response is an error."""
         if self._state.requests_pending >= REQUESTS_IN_FLIGHT_MAX:
             metrics.RATE_LIMITED.labels("requests_in_flight").inc()
             raise RateLimited(
-                f"at most {REQUESTS_IN_FLIGHT_MAX} requests may be in flight",
+                f"at most {REQUESTS_IN_FLIGHT_MAX} requests may be in flight; wait for responses",
                 retry_after_ms=200,
             )
         self._state.requests_pending += 1
@@ -289,11 +293,7 @@ class CommandHandler:
         self._context.tasks.spawn(run(), f"request-{self.session.id}", crashed)
 
     def _report_stored_again(self, chat: str, answer: msgspec.Struct | None) -> None:
-        """Report the chat's stored position after a retry, because the first report may be lost.
-
-        A deletion for oneself has no seq in the chat, so its ack has no `mid` and nothing is
-        reported.
-        """
+        """Report the chat's stored seq after a retry, because the first report may be lost."""
         if isinstance(answer, frames.Ack) and answer.dup and answer.mid:
             self.session.report_stored({chat: answer.seq})
 
@@ -316,7 +316,7 @@ class CommandHandler:
         return answer
 
     async def _read_history(self, frame: frames.History) -> msgspec.Struct | None:
-        """Return a history page; refuse it if the device's epoch is outdated or changes meanwhile.
+        """Return a history page; raise if the device's epoch is or becomes outdated.
 
         Otherwise, the device would mix the page with entries that Redis lost.
         """
@@ -327,14 +327,14 @@ class CommandHandler:
         return page
 
     def _refuse(self, request: int | None, error: ChatError) -> None:
-        """Send an error; a frame without an id gets one only if it is invalid."""
+        """Send an error; for a frame without a request id, only if the frame is invalid."""
         if error.code == "internal":
             log.error("session.internal_error", session=self.session.id, error=error.message)
         if request is not None or error.code == BadRequest.code:
             self._connection.send_text(codec.encode_error(error, request))
 
     def _refuse_payload(self, payload: bytes, number: int | None, error: ChatError) -> None:
-        """Refuse a frame temporarily; later sends to the same chat must wait for a refused send."""
+        """Refuse a frame for now. If it is a send, later sends to the chat wait for its retry."""
         send = codec.find_send(payload)
         if send is not None:
             self._order.refuse(send.chat, send.ref, number, self._retry_at(error))
@@ -472,7 +472,7 @@ class CommandHandler:
                 )
 
     def _refuse_send(self, frame: frames.Send, number: int | None, error: ChatError) -> None:
-        """Refuse a send that was not accepted."""
+        """Refuse a send before it is committed."""
         if error.temporary:
             self._order.refuse(frame.chat, frame.ref, number, self._retry_at(error))
         else:
@@ -480,9 +480,9 @@ class CommandHandler:
         self._refuse(frame.id, error)
 
     def _send_after_lookup(self, frame: frames.Send, number: int) -> None:
-        """Send a message with attachments, or to a companion, after a lookup in Redis.
+        """Send a message that needs a Redis lookup: one with attachments, or to a companion.
 
-        Frames that arrive meanwhile are held, to keep their order.
+        Frames that arrive during the lookup are held.
         """
         self._state.requests_pending += 1
         self._state.is_looking_up = True
@@ -514,7 +514,7 @@ class CommandHandler:
         self._context.tasks.spawn(send(), f"send-{self.session.id}", crashed)
 
     def acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
-        """Send the ack of a committed message."""
+        """Send the ack for a committed message."""
         if draft.is_stored_wanted:
             self._ack_when_stored(draft, seq, ts, mid, dup=dup)
             return
@@ -530,7 +530,7 @@ class CommandHandler:
             self.session.report_stored({draft.chat: seq})  # the first report may be long past
 
     def refused(self, draft: PendingDraft, error: ChatError) -> None:
-        """Send the error of a message that was not committed, or whose outcome is unknown."""
+        """Send the error for a message that was not committed, or whose outcome is unknown."""
         self._state.sends_unacked -= 1
         self._count_refused(error)
         self._refuse(draft.request_id, error)
@@ -557,12 +557,12 @@ class CommandHandler:
             self.refused(draft, Unavailable(why))
 
         if not self._context.stored_waits.add(draft.chat, seq, on_stored, on_timeout):
-            self.refused(draft, Unavailable("too many sends are waiting to be stored"))
+            self.refused(draft, Unavailable("too many sends are waiting to be stored; try again"))
             return
         self._context.tasks.spawn(self._check_stored(draft.chat), f"stored-{self.session.id}")
 
     async def _check_stored(self, chat: ChatId) -> None:
-        """Check the stored position: the worker may have been faster, or the send is a retry."""
+        """Check which messages are already stored, in case the worker was faster."""
         try:
             self._context.stored_waits.reached(
                 chat, await self._context.container.chat_log.get_stored(chat)

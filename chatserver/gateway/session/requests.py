@@ -49,7 +49,7 @@ class Requests:
         self._container = container
 
     async def answer(self, user: UserId, frame: Request) -> Answer:
-        """Handle a request and return its response; None if there is none.
+        """Handle a request and return its response; None if the request has no response.
 
         Raises:
             ChatError: the request failed; the error is the response.

@@ -1,9 +1,9 @@
-"""Send ordering across refusals: no send overtakes an earlier refused one. No I/O.
+"""Send order after refusals: no send overtakes an earlier refused send. No I/O.
 
-A session limit can refuse a send before it is committed, while the client has already pipelined
-more. Later sends to the same chat are then refused until the refused ones are retried in order.
-Clients may therefore pipeline freely: messages are committed in the order in which they were first
-sent. A client that abandons a refused send waits `RESEND_S` longer than its `retry_after_ms`.
+Clients pipeline sends. If a send is refused by a session limit, later sends to the same chat are
+refused too, until the refused ones are retried in order. Messages are thus committed in the order
+in which they were first sent. A client that abandons a refused send waits `RESEND_S` longer than
+its `retry_after_ms`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ REFUSED_MAX = 1024  # refused sends tracked per session
 
 
 class _Refused:
-    """The refused sends of a chat: ref → arrival number, in order of the numbers."""
+    """The refused sends of a chat. `numbers` maps refs to arrival numbers, in ascending order."""
 
     __slots__ = ("numbers", "retry_at")
 
@@ -25,7 +25,7 @@ class _Refused:
 
 
 class SendOrder:
-    """Send order of one session. A held or refused send has an arrival number."""
+    """Send order of one session. Each held or refused send has an arrival number."""
 
     __slots__ = ("_arrived", "_count", "refused")
 
@@ -34,12 +34,12 @@ class SendOrder:
         self._arrived = self._count = 0
 
     def next_number(self) -> int:
-        """Return the arrival number of a frame that arrives now."""
+        """Return the next arrival number."""
         self._arrived += 1
         return self._arrived
 
     def check(self, chat: str, ref: str, number: int | None, now: float) -> None:
-        """Check that a send overtakes no refused send; `number` is None for a new arrival.
+        """Check that a send overtakes no refused send. `number` is None if the send was not held.
 
         Raises:
             RateLimited: an earlier send to the chat was refused and has not been retried.

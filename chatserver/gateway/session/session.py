@@ -1,9 +1,8 @@
 """Session of one connected device: event delivery, recovery and close.
 
-The shell around `SessionState`, which decides what may be sent. A session sends each event once and
-in order (promise P4). The pump fills gaps from the inbox, which also serves devices that reconnect.
-Client frames are handled by `command_handler`, which shares the state. The session closes the
-connection only when it can no longer serve it.
+`SessionState` decides what may be sent; this module does the I/O. Each event is sent once and in
+order (promise P4). The pump reads missing events from the inbox, also for devices that reconnect.
+Client frames are handled by `command_handler`.
 """
 
 from __future__ import annotations
@@ -93,12 +92,12 @@ class Session:
 
     @property
     def is_live(self) -> bool:
-        """True from the accepted hello until the end."""
+        """True from the accepted `hello` until the session ends."""
         return self.state.is_open
 
     @property
     def epoch(self) -> Epoch:
-        """The epoch of the device's cursor."""
+        """The epoch that the device's inbox position belongs to."""
         return self.state.cursor.epoch
 
     @property
@@ -121,7 +120,7 @@ class Session:
         self.activity = container.user_presence.create_activity(is_foreground=is_foreground)
 
     async def announce(self) -> InboxState:
-        """Announce the user's presence and return the inbox state, loaded if needed.
+        """Publish the user's presence and return the inbox state, loaded if needed.
 
         Raises:
             Unavailable: Redis does not answer.
@@ -139,7 +138,7 @@ class Session:
         return state
 
     def enter_large_chats(self, entry: Entry, *, is_loaded: bool) -> None:
-        """Enter the large chats; `is_loaded` means that the list of chats was complete."""
+        """Start large-chat delivery. `is_loaded`: `entry` has all of the user's large chats."""
         if self.state.stage is not LIVE:
             return
         if self._is_current(self.state.cursor):
@@ -151,7 +150,7 @@ class Session:
             self._context.tasks.spawn(self._load_later(), f"load-{self.id}")
 
     async def _load_later(self) -> None:
-        """Find the large chats of a user whose data could not be loaded from the warm tier."""
+        """Retry loading the user's large chats from the warm tier, then recover them."""
         entry: Entry | None = None
         while entry is None and self.state.stage is not Stage.CLOSED:
             await asyncio.sleep(jittered(2.0, 0.5, 1.5))
@@ -163,7 +162,7 @@ class Session:
             self.recover_chat(place.channel.chat)
 
     def go_live(self, head: Seq) -> None:
-        """Send the inbox events above the device's position up to `head`; process held frames."""
+        """Start sending inbox events after the device's position; process held frames."""
         if self.state.go_live(head):
             # Events that arrived while the session was opening are not lost: the pump reads them.
             self._pump_if_behind(is_resuming=True)
@@ -172,7 +171,7 @@ class Session:
     # events
 
     def push(self, epoch: Epoch, seq: Seq, parts: tuple[bytes, ...], size: int) -> None:
-        """Send event `seq` if it is the next one for this device; `parts` make up its frame."""
+        """Send event `seq` if it is the device's next one. `parts` are the pieces of its frame."""
         verdict = self.state.offer(epoch, seq)
         if verdict is SEND:
             self._context.counters.pushed += 1
@@ -192,7 +191,7 @@ class Session:
             self._pump_if_behind()
 
     def compare(self, state: InboxState) -> None:
-        """Compare with the current inbox state, to detect lost pushes or a new epoch."""
+        """Compare the device's position with the inbox to detect lost events or a new epoch."""
         if self.state.stage is not LIVE:
             return
         if state.epoch == self.epoch:
@@ -201,17 +200,17 @@ class Session:
             self._recover()
 
     def send_signal(self, frame: bytes) -> None:
-        """Send a signal, unless the peer is slow."""
+        """Send a signal (typing, presence), unless the client is slow."""
         if self.state.stage is LIVE and not self._connection.is_slow:
             self._connection.send_text(frame)
 
     def send_stored(self, frame: bytes) -> None:
-        """Send a chat's stored position in the hot tier's current epoch."""
+        """Send a `stored` frame if the device is in the hot tier's current epoch."""
         if self.state.can_report_stored(self._context.container.hot.whole_epoch):
             self._connection.send_frame(frame)
 
     def report_stored(self, unstored: Mapping[str, int]) -> None:
-        """Send the stored positions of these chats: now, and when each given seq is stored."""
+        """Send the stored seq of each chat now, and again once the chat's given seq is stored."""
         epoch, is_reporting = self.epoch, bool(self._unreported)
         for chat, seq in unstored.items():
             key = epoch, ChatId(chat)
@@ -222,7 +221,7 @@ class Session:
             )
 
     async def _report_stored(self) -> None:
-        """Report one chat after the other; retry while a tier is down."""
+        """Report the chats one after another; retry while a tier is down."""
         wait_s = RETRY_S
         while self._unreported and self.state.stage is not Stage.CLOSED:
             key = epoch, chat = next(iter(self._unreported))
@@ -247,7 +246,7 @@ class Session:
                 self._wait_for_stored(chat, seq, epoch)
 
     def _wait_for_stored(self, chat: ChatId, seq: Seq, epoch: Epoch) -> None:
-        """Send `stored` once the chat is stored up to `seq`, during this session and epoch."""
+        """Send `stored` once the chat is stored up to `seq`, unless the epoch changes first."""
 
         def on_stored() -> None:
             if self.epoch == epoch:
@@ -268,7 +267,7 @@ class Session:
         await self._connection.wait_for_room()
 
     def recover_chat(self, chat: ChatId) -> None:
-        """Send the chat's summary after log entries were trimmed; the device pages history."""
+        """Send the chat's summary after log entries were trimmed; the device reads history."""
         if self.state.stage is LIVE and not self._is_current(self.state.cursor):
             self._recover()  # the snapshot has the summary of every chat
         elif chat not in self._summaries:
@@ -276,14 +275,14 @@ class Session:
             self._context.tasks.spawn(self._send_summary(chat, task), f"summary-{self.id}")
 
     async def _send_summary(self, chat: ChatId, task: object) -> None:
-        """Send the chat's summary and everything after it.
+        """Send the chat's summary and resume large-chat delivery from it.
 
         Guarantees:
             One task per chat: `_summaries` holds the chat until its summary is read.
-            Epoch: nothing from another epoch is sent; a `reset` or `too_long` sent meanwhile
+            Epoch: nothing from another epoch is sent. A `reset` or `too_long` sent during the read
                 replaces the summary.
-            End: when the inbox reaches the end of the chat as a large chat, or the user's removal,
-                the chat is removed from `_summaries` and the summary is not sent.
+            End: no summary is sent if the chat stops being large, or removes the user, during the
+                read.
         """
         cursor = self.state.cursor
         try:
@@ -302,9 +301,9 @@ class Session:
     async def _read_summary(
         self, chat: ChatId, cursor: DeviceCursor
     ) -> tuple[ChannelPlace | None, frames.ChatSummary | None]:
-        """Return the chat's position and summary; retry while a tier is down and `cursor` is valid.
+        """Return `(place, summary)`: where large-chat delivery resumes, and the chat's summary.
 
-        Both are None once `cursor` is no longer current.
+        Retries while a tier is down. Returns `(None, None)` once `cursor` is outdated.
         """
         wait_s = RETRY_S
         while self._is_current(cursor):
@@ -326,14 +325,14 @@ class Session:
             self._context.tasks.spawn(pump, f"pump-{self.id}", self._crashed)
 
     def _crashed(self) -> None:
-        """Close the session after a failed task, because only a reconnect can restore delivery."""
+        """Close the session after a task failed. The client reconnects."""
         self.bye(Close.OVERLOADED, "internal error; the session failed", 1000)
 
     async def _pump(self, *, is_resuming: bool) -> None:
         """Send inbox events until the device has all of them, no faster than the device reads.
 
-        `is_resuming`: the events arrived while the device was disconnected, so they are excluded
-        from the delivery latency.
+        `is_resuming`: the events are older than the session, and do not count in the delivery
+        latency.
         """
         cursor = self.state.cursor
         try:
@@ -366,7 +365,7 @@ class Session:
         return self.state.is_current(cursor, self._context.container.hot.whole_epoch)
 
     async def _send_missed(self, cursor: DeviceCursor, event: Missed) -> None:
-        """Send an inbox event; a large-chat transition also switches the chat's delivery path."""
+        """Send an inbox event; switch the chat's delivery path if it is a large-chat transition."""
         transition = read_transition(event.body, self.user)
         if transition is not None and not transition.is_large:
             self._summaries.pop(transition.chat, None)
@@ -381,7 +380,7 @@ class Session:
                 await self._context.channels.begin(self, chat, since, event.seq)
 
     def go_live_outdated(self) -> None:
-        """Go live at an outdated position, and send a snapshot once the inbox is loaded."""
+        """Go live with an outdated position; a snapshot follows once the inbox is loaded."""
         self.go_live(self.state.cursor.seq)
         self._recover()
 
@@ -394,7 +393,7 @@ class Session:
     async def _run_recovery(self) -> None:
         """Send snapshots until the device is in the hot tier's current epoch.
 
-        Stops while Redis is down; when Redis is back, every session is compared again.
+        Stops while Redis is down. Once Redis is back, a comparison of every session restarts it.
         """
         wait_s = RETRY_S
         try:
@@ -418,11 +417,10 @@ class Session:
             self._is_recovering = False
 
     async def _send_snapshot(self) -> None:
-        """Send a snapshot and continue from it.
+        """Send a snapshot and continue from its position.
 
         Raises:
-            ChatError: a tier is down; the cursor has not moved, so nothing from another epoch can
-                be sent meanwhile.
+            ChatError: a tier is down; the device's position is unchanged.
         """
         try:
             state = await self.announce()
@@ -446,7 +444,7 @@ class Session:
         self.enter_large_chats(entry, is_loaded=state.is_known)
 
     def send_snapshot(self, snapshot: frames.TooLong | frames.Reset, state: InboxState) -> None:
-        """Send a snapshot, which moves the device to the inbox head that it was read at."""
+        """Send a snapshot, and move the device to the inbox head in `state`."""
         self._send(snapshot)
         self.state.snapshot(state.epoch, state.head)
 
@@ -456,7 +454,7 @@ class Session:
     # close
 
     def apply_revocation(self, marks: Marks, reason: str) -> None:
-        """Close the session if a revocation of the user's logins covers its token."""
+        """Close the session if the revocation marks cover its token."""
         if self.auth is not None:
             self.auth.apply_revocation(marks, reason)
 
@@ -470,7 +468,7 @@ class Session:
         self.end()
 
     def end(self) -> None:
-        """End the session with its connection; pending responses are dropped."""
+        """End the session when its connection ends; pending responses are dropped."""
         is_first = self.state.close()
         if self.auth is not None:
             self.auth.end()

@@ -16,7 +16,7 @@ def close_code_of(error: ChatError) -> Close:
 
 
 class TokenExpiry:
-    """Sessions by the second of their token's expiry, without per-session timers or full scans."""
+    """Sessions grouped by the Unix second in which their token expires."""
 
     def __init__(self) -> None:
         self._expiring: dict[int, set[SessionAuth]] = {}
@@ -26,7 +26,7 @@ class TokenExpiry:
         self._expiring.setdefault(expires_at, set()).add(auth)
 
     def remove(self, auth: SessionAuth, expires_at: int) -> None:
-        """Stop tracking a session; no effect if it was not tracked."""
+        """Stop tracking a session; no effect if it is not tracked."""
         sessions = self._expiring.get(expires_at)
         if sessions is not None:
             sessions.discard(auth)
@@ -41,7 +41,7 @@ class TokenExpiry:
 
 
 class SessionAuth:
-    """Authorization of one session, from the accepted hello to its end."""
+    """Authorization of one session, from the accepted `hello` to the session's end."""
 
     __slots__ = ("_authentication", "_claims", "_expiry", "close")
 
@@ -66,22 +66,22 @@ class SessionAuth:
     async def check(self) -> None:
         """Check whether the token was revoked.
 
-        Called once the session is registered in Redis. This check finds earlier revocations; later
-        ones are sent to the gateway.
+        Call it after the session is registered in Redis: later revocations are sent to the gateway.
 
         Raises:
             Banned, Unauthenticated: the token was revoked.
-            Unavailable: the state of the token cannot be read.
+            Unavailable: the revocations cannot be read.
         """
         await self._authentication.check(self._claims)
 
     async def renew(self, token: str) -> None:
         """Replace the token with a newer one of the same user; close the session if it is revoked.
 
+        If this raises, the session is unchanged.
+
         Raises:
-            Unauthenticated, Forbidden: the token is invalid, or belongs to another user; the
-                session is unchanged.
-            Unavailable: the token cannot be verified now; the session is unchanged.
+            Unauthenticated, Forbidden: the token is invalid, or belongs to another user.
+            Unavailable: the token cannot be verified now.
         """
         claims = await self._authentication.authenticate(token)
         before = self._claims

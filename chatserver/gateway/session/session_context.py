@@ -1,4 +1,4 @@
-"""Session context: what all sessions of a gateway share, and hot-path counters."""
+"""Session context: dependencies and hot-path counters shared by all sessions of a gateway."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ RECOVERIES_MAX = 256
 class HotPathCounters:
     """Plain counters of a gateway's hot path; the server adds them to the metrics every second.
 
-    The events counted in `pushed` above `pushed_before` belong to this loop tick and are new, not
-    catch-up events. `first` is the body of one of them, normally the first committed. `traced` has
-    all of them if tracing is enabled.
+    `pushed` minus `pushed_before` is the number of new events sent in this loop tick, without
+    catch-up events. `first` is the body of one of them. `traced` has all of them if tracing is
+    enabled.
     """
 
     __slots__ = (
@@ -56,7 +56,7 @@ class HotPathCounters:
         self.traced: list[tuple[bytes, int]] | None = None
 
     def record_new_event(self, body: bytes, count: int) -> None:
-        """Record a new event that is written to `count` devices at the end of this tick."""
+        """Record a new event that is sent to `count` devices in this loop tick."""
         if self.first is None:
             self.first = body
         if self.traced is not None:
@@ -64,7 +64,7 @@ class HotPathCounters:
 
 
 class SessionTasks:
-    """Tasks of sessions. At shutdown, the server cancels those that are still running."""
+    """Tasks of all sessions. At shutdown, the server cancels the running ones."""
 
     def __init__(self) -> None:
         self.running: set[asyncio.Task[None]] = set()
@@ -75,7 +75,7 @@ class SessionTasks:
         name: str,
         on_crash: Callable[[], None] | None = None,
     ) -> None:
-        """Run a task. An unexpected failure is logged and affects no other session."""
+        """Run a task. An unexpected error is logged and does not affect other sessions."""
         task = asyncio.create_task(self._guard(work, name, on_crash), name=name)
         self.running.add(task)
         task.add_done_callback(self.running.discard)

@@ -1,9 +1,9 @@
 """Session directory: registers sessions on this gateway and across all gateways.
 
-A device has one session and a user at most `sessions_per_user_max`, across all gateways. Redis
-decides (`chatserver.hot.users.user_sessions`). The gateway of a replaced session is notified by
-gateway stream and closes it with 3004. Registering and removing sessions also updates presence and
-releases the user's rate limits.
+Across all gateways, each device has at most one session and each user at most
+`sessions_per_user_max` (enforced by `chatserver.hot.users.user_sessions`). When a session is
+replaced, its gateway is notified through its stream and closes it with 3004. Registering and
+removing sessions also updates presence; removing them releases the user's rate limits.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SessionDirectory:
         self._container = container
 
     def register(self, session: Session) -> None:
-        """Register a new session here, and close an older one of the same device."""
+        """Register a new session on this gateway, and close an older session of the same device."""
         user = session.user
         older = self._registry.find_device(user, session.device)
         if older is not None:
@@ -49,7 +49,7 @@ class SessionDirectory:
         self._container.user_presence.add_session(user, session.activity)
 
     async def claim(self, sessions: Sequence[Session]) -> None:
-        """Register sessions across all gateways, and close the sessions that they replace.
+        """Register sessions across all gateways, and close the older sessions that they replace.
 
         Raises:
             Unavailable: Redis does not answer.
@@ -69,7 +69,7 @@ class SessionDirectory:
                 self._container.sessions.release(session.user, session.id)
 
     def close_replaced(self, user: UserId, session_id: SessionId) -> None:
-        """Close a local session that was replaced by another one."""
+        """Close a local session that a newer one replaced."""
         for session in list(self._registry.sessions_of(user)):
             if session.id == session_id:
                 session.bye(Close.REPLACED, REPLACED)
@@ -80,7 +80,7 @@ class SessionDirectory:
             session.apply_revocation(marks, reason)
 
     async def check_revocations(self) -> None:
-        """Check all local users for revocations, because records for this gateway may be lost.
+        """Check all local users for revocations; records for this gateway may have been lost.
 
         Raises:
             Unavailable: Redis does not answer.
@@ -108,7 +108,9 @@ class SessionDirectory:
         return True
 
     async def renew(self, *, is_doubtful: bool) -> None:
-        """Renew this gateway's session data in Redis, and rewrite it if it may be lost.
+        """Extend the TTL of this gateway's session data in Redis.
+
+        `is_doubtful`: the data may have been lost, so it is written again.
 
         Raises:
             Unavailable: Redis does not answer.
@@ -119,7 +121,7 @@ class SessionDirectory:
         await self._container.presence_subscriptions.refresh()
 
     def publish_presence(self, change: PresenceChange) -> None:
-        """Send a presence change to the subscribed gateways."""
+        """Send a presence change to the gateways that subscribe to the user."""
         sight = change.sight
         for gateway in change.watchers:
             if gateway == self._gateway:

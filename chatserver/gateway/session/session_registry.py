@@ -9,7 +9,7 @@ from chatserver.gateway.session.session import Session
 
 
 class SessionRegistry:
-    """Sessions by user. `by_user` is read-only for callers and has no empty lists."""
+    """Sessions by user. Callers must not change `by_user`; it contains no empty lists."""
 
     def __init__(self) -> None:
         self.by_user: dict[UserId, list[Session]] = {}
@@ -20,7 +20,7 @@ class SessionRegistry:
         self.count += 1
 
     def remove(self, user: UserId, session: Session) -> bool:
-        """Remove a session; return True if it was the user's last one here."""
+        """Remove a session; return True if it was the user's last one on this gateway."""
         sessions = self.by_user.get(user)
         if sessions is None or session not in sessions:
             return False
@@ -32,7 +32,7 @@ class SessionRegistry:
         return True
 
     def sessions_of(self, user: UserId) -> list[Session]:
-        """Return the user's sessions here, oldest first; do not keep the list."""
+        """Return the user's sessions on this gateway, oldest first. Do not keep the list."""
         return self.by_user.get(user, _NO_SESSIONS)
 
     def find_device(self, user: UserId, device: DeviceId) -> Session | None:

@@ -1,4 +1,4 @@
-"""State machine of one session: its stages, the events that change them, and the device's position.
+"""State machine of one session: stages, events, and the device's inbox position.
 
 ::
 
@@ -8,8 +8,7 @@
                                         SNAPSHOT              │                  └───────┤
                                                               └─────────GO_LIVE──────────┘ SNAPSHOT
 
-    every stage ──CLOSE──► CLOSED, which ignores all later events: tasks of an ended session may
-    still be running.
+    every stage ──CLOSE──► CLOSED, which ignores all later events
 
 What the server may send, by stage:
 
@@ -24,9 +23,9 @@ CLOSED     nothing
 
 Client frames are processed in NEW (`hello` only) and in LIVE while they are not held.
 
-Invariants (promise P4): the device's epoch changes only with a frame that says so, `welcome` or a
-snapshot (`reset`, `too_long`). An event is sent only in LIVE, in the device's epoch, and as the
-device's last seq plus one. No I/O and no clock: `session` and `command_handler` do the work.
+Invariants (promise P4): only `welcome` and snapshots (`reset`, `too_long`) change the device's
+epoch. An event is sent only in LIVE, in the device's epoch, and if its seq is the device's last seq
+plus one. No I/O and no clock: `session` and `command_handler` do the work.
 """
 
 from __future__ import annotations
@@ -73,11 +72,11 @@ TRANSITIONS = {
 
 
 class ForbiddenTransition(Exception):
-    """An event in a stage that does not allow it: a bug in the shell around the state machine."""
+    """An event that the current stage does not allow. This is a bug in the caller."""
 
 
 class Verdict(enum.Enum):
-    """Handling of an event that arrived for a device."""
+    """How to handle an inbox event."""
 
     SEND = "send"
     DROP = "drop"  # the device already has it, or reads it from the inbox later
@@ -88,7 +87,7 @@ LIVE, SEND = Stage.LIVE, Verdict.SEND  # looked up once: `offer` runs for every 
 
 
 class DeviceCursor:
-    """The last inbox seq sent to a device, and the newest one known to exist.
+    """The last inbox seq sent to a device (`seq`), and the highest known inbox seq (`head`).
 
     Within an epoch, `seq` never decreases.
     """
@@ -101,18 +100,18 @@ class DeviceCursor:
 
     @property
     def is_behind(self) -> bool:
-        """True if events exist that were not sent to the device."""
+        """True if the inbox has events that were not sent to the device."""
         return self.seq < self.head
 
 
 class SessionState:
     """State of one session.
 
-    Methods named after an `Event` apply it. They return False, and change nothing, once the session
-    has ended.
+    Each method named after an `Event` applies that event. Once the session has ended, the method
+    changes nothing and returns False.
 
     Raises:
-        ForbiddenTransition: `TRANSITIONS` has no entry for the stage and the event.
+        ForbiddenTransition: the current stage does not allow the event.
     """
 
     __slots__ = (
@@ -143,14 +142,14 @@ class SessionState:
         return self._apply(Event.HELLO)
 
     def welcome(self, epoch: Epoch, seq: Seq) -> bool:
-        """`(epoch, seq)`: the device's own position, or the one that `welcome` gives it."""
+        """Set the position, an epoch and an inbox seq, from which the device continues."""
         return self._apply(Event.WELCOME) and self._move_to(epoch, seq)
 
     def snapshot(self, epoch: Epoch, seq: Seq) -> bool:
         return self._apply(Event.SNAPSHOT) and self._move_to(epoch, seq)
 
     def go_live(self, head: Seq) -> bool:
-        """`head`: the inbox head when the position was set; `notice` recorded later events."""
+        """Start sending events. `head` is the inbox head read when the position was set."""
         if not self._apply(Event.GO_LIVE):
             return False
         self.cursor.head = max(self.cursor.seq, head, self.seen_head)
@@ -164,7 +163,7 @@ class SessionState:
         return True
 
     def abandon(self) -> bool:
-        """Events of other epochs are forgotten; the next comparison with the inbox finds more."""
+        """End a recovery that failed; the device keeps its position."""
         self.seen_head = Seq(0)
         return self._apply(Event.ABANDON) and self._move_to(self.cursor.epoch, self.cursor.seq)
 
@@ -186,12 +185,12 @@ class SessionState:
 
     @property
     def is_open(self) -> bool:
-        """True from an accepted hello until the end."""
+        """True from the accepted `hello` until the session ends."""
         return self.stage is not Stage.NEW and self.stage is not Stage.CLOSED
 
     @property
     def is_welcomed(self) -> bool:
-        """True once `welcome` was sent, until the end."""
+        """True from `welcome` until the session ends."""
         return self.is_open and self.stage is not Stage.OPENING
 
     @property
@@ -202,7 +201,7 @@ class SessionState:
     # events for the device
 
     def offer(self, epoch: Epoch, seq: Seq) -> Verdict:
-        """Return how to handle inbox event `seq`; SEND also moves the cursor to it."""
+        """Return how to handle inbox event `seq`. With SEND, the cursor has moved to `seq`."""
         if self.stage is not LIVE:
             self.seen_head = max(self.seen_head, seq)
             return Verdict.DROP
@@ -231,27 +230,27 @@ class SessionState:
         return True
 
     def is_current(self, cursor: DeviceCursor, epoch: Epoch) -> bool:
-        """Return whether `cursor` is the device's position, in the hot tier's epoch `epoch`.
+        """Return whether the session is live and `cursor` is its cursor, in `epoch`.
 
-        In another epoch, the inbox has other events at the same seqs: the device must start over.
+        `epoch` is the hot tier's. In another epoch, the same seqs are other events.
         """
         return self.stage is LIVE and cursor is self.cursor and cursor.epoch == epoch
 
     def can_report_stored(self, epoch: Epoch) -> bool:
-        """Return whether the device can interpret a stored position of `epoch`.
+        """Return whether the device can interpret a stored seq of `epoch`.
 
-        In another epoch, it would take lost messages for stored ones and drop them.
+        In another epoch, the device would treat lost messages as stored and drop them.
         """
         return self.stage in (LIVE, Stage.RECOVERING) and self.cursor.epoch == epoch
 
     # frames of the client
 
     def hold(self) -> None:
-        """Let client frames wait until `release` succeeds."""
+        """Hold client frames until `release` returns True."""
         self.is_held = True
 
     def release(self) -> bool:
-        """Stop holding frames; return False if the session is not live, or a lookup is pending."""
+        """Stop holding frames. Return False if the session is not live or a lookup is pending."""
         if self.stage is not LIVE or self.is_looking_up:
             return False
         self.is_held = False

@@ -1,4 +1,4 @@
-"""Welcome frame: the limits in force and a device's start position. Pure functions."""
+"""Welcome frame: limits and start position. Pure functions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def make_welcome(
 
 
 def find_start(cursor: frames.Cursor | None, state: InboxState) -> tuple[Coverage, Seq]:
-    """Return how the inbox covers a device's cursor, and the seq at which the device continues."""
+    """Return `(coverage, seq)`: whether the cursor is still valid, and the start position."""
     if cursor is None:
         return Coverage.CURRENT, state.head
     coverage = judge_cursor(

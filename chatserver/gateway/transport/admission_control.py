@@ -1,8 +1,8 @@
-"""Admission control: limits on handshakes and refused hellos per address, across all gateways.
+"""Admission control: rate limits on handshakes and refused hellos, per address.
 
-An address that is already over its limit is refused before any work, with 429 and a `Retry-After`
-header. If Redis has to be queried first, the handshake proceeds meanwhile, and a connection over
-the limit is then closed with 3002. Every open connection has thus been charged.
+The limits apply across all gateways. An address that is known to be over its limit gets 429 with
+`Retry-After`. If Redis must be asked first, the handshake proceeds; a connection that turns out to
+be over the limit is closed with 3002.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Admission:
         self._trusted = trusted
 
     def address_of(self, peer: str, request: Request) -> str:
-        """Return the client's address, where `peer` may be a trusted proxy."""
+        """Return the client's IP address; `peer` may be a trusted proxy."""
         return client_address(peer, request.headers.get_all(FORWARDED), self._trusted)
 
     def wait_s(self, address: str) -> int:
@@ -43,7 +43,7 @@ class Admission:
         return math.ceil(max(waits, default=0) / 1000)
 
     def charge(self, address: str, refuse: Refuse) -> None:
-        """Charge a new connection to its address; refuse it if the address is over its limit."""
+        """Charge a new connection to its address; call `refuse` if that exceeds the limit."""
         allowance = self._limits.find("connections", subject_of(address))
         if allowance.take():
             return
@@ -55,11 +55,11 @@ class Admission:
             allowance.ask(lambda: self.charge(address, refuse))
 
     def failed(self, address: str) -> None:
-        """Charge a refused hello to its address."""
+        """Charge a refused `hello` to its address."""
         _charge(self._limits.find("failures", subject_of(address)))
 
 
 def _charge(allowance: Allowance) -> None:
-    """Spend one token; fetch more first if needed. Each concurrent failure costs one."""
+    """Spend one token, fetching more from Redis first if needed."""
     if not allowance.take() and not allowance.wait_ms():
         allowance.ask(lambda: _charge(allowance))

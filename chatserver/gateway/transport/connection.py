@@ -1,8 +1,7 @@
 """WebSocket connection: an asyncio protocol on top of the Sans-I/O core of `websockets`.
 
-Added here: one write for all frames of a loop tick, a send queue bounded in bytes, and deadlines.
-A peer that does not read is closed with `slow` when the bound is reached; other connections are
-not affected.
+This module adds one write for all frames of a loop tick, a send queue bounded in bytes, and
+deadlines. When the queue is full, the connection is closed with `slow`.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the handshake deadline."""
+        """Start the timeout for the handshake."""
         # uvloop's transports implement `asyncio.Transport` without inheriting from it.
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
@@ -174,12 +173,12 @@ class Connection(asyncio.Protocol):
         self._buffer = data[at:]
 
     def eof_received(self) -> None:
-        """Pass the end of the stream to the library."""
+        """Pass the end of the stream to `websockets`."""
         self._ws.receive_eof()
         self._after_receive()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Notify the receiver and the host that the connection has ended, exactly once."""
+        """Notify the receiver and the host exactly once that the connection has ended."""
         if self.phase is Phase.CLOSED:
             return
         self.phase = Phase.CLOSED
@@ -195,14 +194,14 @@ class Connection(asyncio.Protocol):
         self._host.gone(self)
 
     def pause_writing(self) -> None:
-        """Queue frames while the buffers are full, up to the byte bound and the slow timeout."""
+        """Queue frames while the socket buffer is full, up to the byte and time limits."""
         self._is_paused = True
         self._host.slow.add(self)
         timeout_s = SLOW_TIMEOUT_S
         self._slow_timer = self.loop.call_later(timeout_s, self._drop_slow)
 
     def resume_writing(self) -> None:
-        """Flush the queue once the buffers have room again."""
+        """Flush the queue once the socket buffer has room."""
         self._is_paused = False
         self._host.slow.discard(self)
         self._cancel_slow_timer()
@@ -269,10 +268,7 @@ class Connection(asyncio.Protocol):
             self._data_frame(frame)
 
     def _count_control(self) -> None:
-        """Close a peer that exceeds the rate limit for pings and pongs.
-
-        `_control_due` is the time up to which the peer's allowance is used; each frame advances it.
-        """
+        """Close the connection if the peer exceeds the rate limit for pings and pongs."""
         now = self.loop.time()
         share_s = 1 / CONTROL_FRAMES_PER_S
         self._control_due = max(self._control_due, now) + share_s
@@ -330,12 +326,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def receiver(self) -> Receiver | None:
-        """The receiver of its messages; None before the handshake and after the connection ends."""
+        """The receiver of messages; None before the handshake and after the connection ends."""
         return self._receiver
 
     @property
     def queued_bytes(self) -> int:
-        """The bytes queued in user space that the peer has not read."""
+        """The bytes that are queued here and in the transport's buffer."""
         transport = self._transport
         return self._out_bytes + (0 if transport is None else transport.get_write_buffer_size())
 
@@ -345,7 +341,7 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def send_text(self, payload: bytes) -> None:
-        """Send a text message at the end of this tick; see `send_frame`."""
+        """Send a text message at the end of this tick, with the guarantees of `send_frame`."""
         self.send_frame(text_frame(payload))
 
     def send_frame(self, frame: bytes) -> None:
@@ -365,7 +361,7 @@ class Connection(asyncio.Protocol):
             self._drop_slow()
 
     def send_parts(self, parts: tuple[bytes, ...], size: int) -> None:
-        """Send a frame given in parts of `size` bytes in total, joined once; see `send_frame`."""
+        """Send a frame of `size` bytes, given in `parts`, with the guarantees of `send_frame`."""
         if self.phase is not Phase.OPEN:
             return
         out = self._out
@@ -391,7 +387,7 @@ class Connection(asyncio.Protocol):
         return len(joined)
 
     async def wait_for_room(self) -> None:
-        """Wait until the send queue has room; return at once if it has.
+        """Wait until the send queue has room.
 
         Cancellation: safe.
         """
@@ -453,7 +449,7 @@ class Connection(asyncio.Protocol):
             self._wake_waiter()
 
     def _drop_slow(self) -> None:
-        """Close a peer that does not read; queued data is dropped so the close frame comes next."""
+        """Close a peer that does not read; queued data is dropped, so `close` is sent next."""
         if self._receiver is not None and self.phase is Phase.OPEN:
             self._receiver.dropped_slow(self.queued_bytes)
         self._forget_out()
@@ -471,7 +467,7 @@ class Connection(asyncio.Protocol):
     # deadlines: one at a time
 
     def start_deadline(self, seconds: float, action: Callable[[], None]) -> None:
-        """Run `action` unless `cancel_deadline` comes first."""
+        """Run `action` after `seconds`, unless `cancel_deadline` is called first."""
         self.cancel_deadline()
         self._timer = self.loop.call_later(seconds, action)
 

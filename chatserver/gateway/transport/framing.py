@@ -1,10 +1,8 @@
 """WebSocket framing fast path: frame boundaries, unmasking and text frame headers.
 
 `websockets` implements the handshake, control frames, fragments, close and every check (RFC 6455).
-Two steps run once per message and are implemented here instead: unmasking a complete, final,
-masked text frame, and prefixing an outgoing text frame with its header. Frames are split here in
-either case, so the library always receives whole frames and is at a frame boundary whenever this
-code is.
+This module does only the two steps that run for every message: it unmasks a final text frame, and
+prefixes an outgoing text frame with its header. `websockets` always receives whole frames.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ def text_frame(payload: bytes) -> bytes:
 
 
 def repack(frames: bytes) -> bytes:
-    """Return concatenated outgoing text frames re-encoded as binary MessagePack frames."""
+    """Re-encode concatenated outgoing text frames (JSON) as binary MessagePack frames."""
     packed: list[bytes] = []
     at = 0
     while at < len(frames):
@@ -53,11 +51,11 @@ def repack(frames: bytes) -> bytes:
 
 
 class NeedMore(Exception):
-    """The frame is not complete."""
+    """The data ends before the frame does."""
 
 
 def frame_end(data: bytes, at: int) -> tuple[int, int]:
-    """Return the payload start and the end of the frame at `at`; the end may be beyond `data`.
+    """Return `(start, end)` of the payload of the frame at `at`; `end` may be beyond `data`.
 
     Raises:
         NeedMore: the header is not complete.
@@ -81,7 +79,7 @@ def frame_end(data: bytes, at: int) -> tuple[int, int]:
 
 
 def is_plain_text(data: bytes, at: int) -> bool:
-    """Return whether the frame is the common case: final, text, masked, no reserved bits."""
+    """Return whether the frame is final, text and masked, with no reserved bits."""
     return data[at] == _FIN_TEXT and data[at + 1] >= 0x80
 
 

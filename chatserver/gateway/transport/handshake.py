@@ -16,7 +16,7 @@ _quiet.setLevel(logging.CRITICAL)
 
 
 def create_protocol(frame_bytes_max: int) -> ServerProtocol:
-    """Return the protocol of a new connection; the host checks the `Origin` header."""
+    """Create the protocol of a new connection. The host checks the `Origin` header instead."""
     return ServerProtocol(
         origins=None,
         select_subprotocol=_select_subprotocol,
@@ -26,8 +26,5 @@ def create_protocol(frame_bytes_max: int) -> ServerProtocol:
 
 
 def _select_subprotocol(_: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
-    """Return the first supported subprotocol.
-
-    Without one, the socket opens and is closed at once with a reason.
-    """
+    """Return the first supported subprotocol, or None."""
     return next((name for name in offered if name in (SUBPROTOCOL, PACKED_SUBPROTOCOL)), None)

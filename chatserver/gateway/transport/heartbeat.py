@@ -23,7 +23,7 @@ class HeartbeatWheel:
         self._patience = min(size - 1, max(1, round(timeout_s / self.tick_s)))
 
     def add(self, connection: Connection) -> None:
-        """Add a connection to a random slot, which provides the jitter."""
+        """Add a connection to a random slot, which spreads the pings over the interval."""
         slot = random.randrange(len(self._slots))  # noqa: S311  # for jitter, not for security
         self._slots[slot].add(connection)
         self._slot_of[connection] = slot
@@ -34,7 +34,7 @@ class HeartbeatWheel:
             self._slots[slot].discard(connection)
 
     def advance(self) -> tuple[list[Connection], list[Connection]]:
-        """Advance by one tick. Return the connections to ping and those without a pong in time."""
+        """Advance one tick. Return `(to_ping, timed_out)`; the latter sent no pong in time."""
         self._at = (self._at + 1) % len(self._slots)
         waiting = self._slots[(self._at - self._patience) % len(self._slots)]
         overdue = [connection for connection in waiting if connection.pinged_at is not None]

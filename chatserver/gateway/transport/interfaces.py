@@ -1,4 +1,4 @@
-"""Interfaces between a connection, its host server and the receiver of its messages."""
+"""Interfaces of a connection: its host server and the receiver of its messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ConnectionT = TypeVar("ConnectionT")
 
 
 class Receiver(Protocol):
-    """Receiver of a connection's messages. `user` and `device` are empty before the hello."""
+    """Receiver of a connection's messages. `user` and `device` are empty before `hello`."""
 
     @property
     def user(self) -> UserId: ...
@@ -28,11 +28,11 @@ class Receiver(Protocol):
         """Handle the end of the connection."""
 
     def dropped_slow(self, waiting_bytes: int) -> None:
-        """Record that the connection was closed as slow, with `waiting_bytes` still queued."""
+        """Record that the connection was closed as slow with `waiting_bytes` still queued."""
 
 
 class Host(Protocol[ConnectionT]):
-    """The server of a connection."""
+    """The server that a connection belongs to."""
 
     settings: config.Gateway
     gateway: GatewayId
@@ -42,13 +42,13 @@ class Host(Protocol[ConnectionT]):
         """Handle an accepted socket, before its handshake."""
 
     def answer_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
-        """Respond to a plain HTTP request; return False if it is a handshake to accept."""
+        """Respond to a plain HTTP request; return False if the request is a handshake to accept."""
 
     def address_of(self, peer: str, request: Request) -> str:
-        """Return the client's address, where `peer` may be a proxy."""
+        """Return the client's IP address; `peer` may be a proxy."""
 
     def opened(self, connection: ConnectionT) -> Receiver:
-        """Return the receiver of a connection whose handshake is complete."""
+        """Return the receiver of a connection that has completed its handshake."""
 
     def gone(self, connection: ConnectionT) -> None:
         """Handle the end of a connection, whether its handshake completed or not."""

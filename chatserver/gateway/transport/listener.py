@@ -1,11 +1,10 @@
 """Listening socket: bind, optional port sharing between processes, and lossless close.
 
-Processes that share a port (SO_REUSEPORT) each have an accept queue, and the kernel assigns each
-new connection to one of them. Closing a socket resets the connections in its queue, so `close`
-accepts them all first. Two cases remain: a connection queued between the last accept and the close
-(microseconds), and one in the middle of its TCP handshake (a round trip), unless the kernel
-migrates it to a sibling (Linux 5.14 with ``net.ipv4.tcp_migrate_req=1``). Such a client sees a
-reset before it has sent anything, and retries.
+Processes that share a port (SO_REUSEPORT) each have their own accept queue. Closing a socket resets
+the connections in its queue, so `close` accepts them first. Two kinds of connections may still be
+reset: those queued between the last accept and the close, and those in a TCP handshake. Linux 5.14
+with ``net.ipv4.tcp_migrate_req=1`` avoids the latter. A client that is reset has sent nothing, and
+retries.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Listener:
     async def close(self) -> None:
         """Accept all queued connections and stop listening. Idempotent.
 
-        Cancellation: the socket is closed; queued connections may be reset.
+        Cancellation: the socket is closed, and queued connections may be reset.
         """
         if not self._is_open:
             return
@@ -57,7 +56,7 @@ def open_socket(host: str, port: int, *, is_shared: bool = False) -> socket.sock
     """Bind the listening socket; `is_shared` sets SO_REUSEPORT.
 
     Raises:
-        ConfigError: the address cannot be used; the message has the address and the reason.
+        ConfigError: the address cannot be used; the message names the address and the reason.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
@@ -76,9 +75,7 @@ def open_socket(host: str, port: int, *, is_shared: bool = False) -> socket.sock
 
 
 def reserve_port(host: str, port: int) -> socket.socket:
-    """Return a socket that reserves a shared port; it does not listen, so it gets no connections.
-
-    Port 0 selects a free port.
+    """Reserve a shared port with a bound socket that does not listen; port 0 selects a free port.
 
     Raises:
         ConfigError: the address cannot be used, or another process already listens on it.

@@ -1,4 +1,4 @@
-"""Current and recently closed slow clients, for the admin page."""
+"""Slow clients, current and recently closed, for the admin page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chatserver.telemetry.process_stats import QUEUES_MAX, SLOW_MAX, Queue, Slow
 
 
 class SlowClients:
-    """Keeps the newest `SLOW_MAX` slow closes; `slow` has the connections that are slow now."""
+    """Stores the last `SLOW_MAX` clients closed as slow. `slow` is the set of current ones."""
 
     def __init__(self, slow: Collection[Connection], clock: Clock) -> None:
         self._clock = clock
@@ -26,7 +26,7 @@ class SlowClients:
         self._closed.append(SlowClose(user, device, int(self._clock.time() * 1000), waiting_bytes))
 
     async def take_stats(self) -> dict[str, Any]:
-        """Return fields of `Snapshot`: the longest queues, and closes since the last call."""
+        """Return the longest queues, and the clients closed as slow since the last call."""
         queues = [
             Queue(receiver.user, receiver.device, connection.queued_bytes)
             for connection in self._slow

@@ -1,11 +1,11 @@
-"""Gateway streams of gateways: records from other processes, with many records per stream entry.
+"""Gateway streams: one Redis stream per gateway, with records from other processes.
 
-Data: ``{gw:<id>}:stream`` (stream), one msgpack array of records per entry. Only the owner creates
-the stream and extends its TTL, so records for a dead gateway are dropped and cost nothing.
+Data: ``{gw:<id>}:stream`` (stream). Each stream entry is a msgpack array of records. Only the owner
+creates the stream and extends its TTL, so records for a dead gateway are dropped.
 
-Guarantees: best effort only. A lost push is detected by a gap in the inbox seq, or at the next
-heartbeat, and is then read from the inbox (promise P4). Bound: `STREAM_ENTRIES_MAX` entries. An
-owner that falls further behind loses the oldest entries and checks every inbox instead.
+Guarantees: best effort. A gateway that misses an event detects it by a gap in the inbox seq, or at
+the next heartbeat, and reads the inbox (promise P4). Bound: `STREAM_ENTRIES_MAX` entries. If the
+owner falls further behind, the oldest entries are lost and the owner checks every inbox.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Record(msgspec.Struct, array_like=True, tag_field="k"):
 
 
 class Push(Record, tag="p", array_like=True):
-    """An event for users: the inbox seq of each user, and the shared part of the frame."""
+    """An event: the recipients, the inbox seq of each, and the encoded event without the seq."""
 
     users: list[str]
     epoch: str
@@ -50,14 +50,14 @@ class Push(Record, tag="p", array_like=True):
 
 
 class NewSeq(Record, tag="n", array_like=True):
-    """The inbox of a user has grown to `seq`; the receiver reads it."""
+    """A user's inbox has grown to `seq`; the gateway reads it."""
 
     user: str
     seq: int
 
 
 class Publish(Record, tag="l", array_like=True):
-    """An entry of a large chat. Without `body`, the receiver has to read up to `seq`."""
+    """An entry of a large chat. Without `body`, the gateway reads the log up to `seq`."""
 
     chat: str
     epoch: str
@@ -66,7 +66,7 @@ class Publish(Record, tag="l", array_like=True):
 
 
 class ChannelSignal(Record, tag="c", array_like=True):
-    """A signal frame of a user for the members of a large chat."""
+    """A signal (typing) from a user to the members of a large chat."""
 
     chat: str
     user: str
@@ -74,14 +74,14 @@ class ChannelSignal(Record, tag="c", array_like=True):
 
 
 class UserSignal(Record, tag="s", array_like=True):
-    """A signal frame for a user."""
+    """A signal (typing, presence) for a user."""
 
     user: str
     frame: bytes
 
 
 class StoredUpdate(Record, tag="w", array_like=True):
-    """The warm tier has the messages of `user` in `chat` up to `upto`, a seq of that `epoch`."""
+    """The warm tier has stored the messages from `user` in `chat` up to seq `upto` of `epoch`."""
 
     user: str
     chat: str
@@ -90,7 +90,7 @@ class StoredUpdate(Record, tag="w", array_like=True):
 
 
 class PresenceUpdate(Record, tag="o", array_like=True):
-    """New state of a user in a presence subscription.
+    """A changed presence, for the subscribers on the gateway.
 
     The fields are those of `chatserver.domain.presence.PresenceRecord`.
     """
@@ -102,16 +102,16 @@ class PresenceUpdate(Record, tag="o", array_like=True):
 
 
 class Replaced(Record, tag="r", array_like=True):
-    """A newer session has replaced a session of the user at this gateway."""
+    """A session on this gateway was replaced by a newer session of the user."""
 
     user: str
     session: str
 
 
 class EndSessions(Record, tag="e", array_like=True):
-    """Revocation marks of a user; see `chatserver.domain.access.logins.Marks`.
+    """A user's revocation marks; see `chatserver.domain.access.logins.Marks`.
 
-    The gateway closes the sessions to which they apply.
+    The gateway closes the sessions that they cover.
     """
 
     user: str
@@ -132,7 +132,7 @@ class Answer(Record, tag="a", array_like=True):
 
 
 class Echo(Record, tag="h", array_like=True):
-    """A record that a gateway sends to itself to check that its stream works."""
+    """A record that a gateway sends to itself to check its stream."""
 
     number: int
 
@@ -156,7 +156,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class _Posting:
-    """One flush: the number of entries without a reply, a loss flag, and callbacks."""
+    """One flush: the number of pending writes, a loss flag, and callbacks."""
 
     __slots__ = ("is_lost", "left", "waiting")
 
@@ -167,7 +167,7 @@ class _Posting:
 
 
 class GatewayStreamWriter:
-    """Sends records; records of one event-loop tick for one gateway share a stream entry."""
+    """Sends records. Records for the same gateway in one loop tick share a stream entry."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
@@ -183,11 +183,11 @@ class GatewayStreamWriter:
         self._out.setdefault(gateway, []).append(record)
 
     def epoch_of(self, chat: ChatId) -> Epoch:
-        """Return the epoch of a chat on the current connection."""
+        """Return the epoch of the chat's Redis partition."""
         return self._hot.epoch_of(self._hot.keys.partition_of(chat))
 
     def device_epoch(self, epoch: Epoch) -> Epoch:
-        """Return the epoch to report to devices instead of the epoch of a partition."""
+        """Return the epoch sent to devices for a partition's epoch."""
         return self._hot.device_epoch(epoch)
 
     def _flush(self) -> None:
@@ -212,9 +212,9 @@ class GatewayStreamWriter:
             )
 
     def when_posted(self, then: Callable[[bool], None]) -> None:
-        """Call `then` after Redis has stored all records sent before; with False if any was lost.
+        """Call `then(True)` when Redis has all records sent so far; `then(False)` if any was lost.
 
-        A record for a dead gateway does not count as lost, because it has no receiver.
+        Records for a dead gateway do not count as lost.
         """
         self._flush()
         if not self._postings:
@@ -232,7 +232,7 @@ class GatewayStreamWriter:
             posting.waiting.append(one_answered)
 
     async def posted(self) -> None:
-        """Wait until Redis has stored all records sent before.
+        """Wait until Redis has all records sent so far.
 
         Raises:
             Unavailable: some records were lost.
@@ -245,7 +245,7 @@ class GatewayStreamWriter:
 
         self.when_posted(done)
         if not await future:
-            raise Unavailable("redis: messages in the gateway's stream were lost")
+            raise Unavailable("redis: records for a gateway stream were lost; try again")
 
     def _posted(self, posting: _Posting, records: list[AnyRecord], reply: Reply) -> None:
         posting.left -= 1
@@ -273,7 +273,7 @@ def _place(entry_id: bytes) -> tuple[int, int]:
 
 
 class GatewayStream:
-    """A gateway's own stream. It expires `ttl_s` after the last refresh by its owner."""
+    """A gateway's own stream. It expires `ttl_s` after the gateway last renewed it."""
 
     def __init__(self, hot: HotClient, gateway: GatewayId, ttl_s: float = STREAM_TTL_S) -> None:
         self._hot = hot
@@ -283,7 +283,7 @@ class GatewayStream:
         self._last: Any = None
 
     def send_to_self(self, echo: Echo) -> None:
-        """Add a record of the owner to its own stream; best effort."""
+        """Add an echo record to this gateway's own stream; best effort."""
         self._hot.post(
             lambda _: None,
             "XADD", self._key, "NOMKSTREAM", "MAXLEN", "~", STREAM_ENTRIES_MAX, "*",
@@ -291,21 +291,21 @@ class GatewayStream:
         )  # fmt: skip
 
     async def renew(self) -> None:
-        """Create the stream, or extend its TTL by `ttl_s`."""
+        """Create the stream, or reset its TTL to `ttl_s`."""
         if not await self._hot.call("PEXPIRE", self._key, self._ttl_ms):
             await self._hot.transaction(
                 ("XADD", self._key, "*", "r", _encode([])), ("PEXPIRE", self._key, self._ttl_ms)
             )
 
     async def remove(self) -> None:
-        """Delete the stream when its owner shuts down."""
+        """Delete the stream when the gateway shuts down."""
         await self._hot.call("UNLINK", self._key)
 
     async def iter_records(self) -> AsyncIterator[list[AnyRecord] | None]:
         """Yield records as they arrive; yield None when records may have been lost.
 
         Guarantees:
-            Endless: waits until Redis recovers from failures.
+            Endless: on an error, waits until Redis is available again.
             Cancellation: safe.
         """
         while True:
@@ -347,7 +347,7 @@ class GatewayStream:
             await client.aclose()
 
     async def _is_overrun(self, client: Any) -> bool:
-        """Return whether the last entry read was trimmed, so later ones may be lost, too."""
+        """Return whether the last entry read was trimmed. Later entries may then be lost, too."""
         oldest = await self._hot.within(client.xrange(self._key, count=1))
         return bool(oldest) and _place(oldest[0][0]) > _place(self._last)
 

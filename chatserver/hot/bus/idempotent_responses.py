@@ -1,9 +1,9 @@
 """Stored responses for HTTP requests with an idempotency key: a retry gets the same response.
 
-Data: ``{pN}:answer:<name>`` (string), with a name derived from the caller and the key, contains a
-claim with the request digest for `CLAIM_S`, then the response for `ANSWER_S`.
-``{pN}:answers:<user>`` (set) contains the names of responses that may have data of a user, with the
-same TTL.
+Data: ``{pN}:answer:<name>`` (string), where the name is derived from the caller and the idempotency
+key, contains the request digest for `CLAIM_S` (the claim), and then the response for `ANSWER_S`.
+``{pN}:answers:<user>`` (set, same TTL) contains the names of responses that may have the user's
+data.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ANSWER_S = 86_400
 
 
 class Answer(msgspec.Struct, array_like=True, frozen=True):
-    """Digest of the request, and its response; `status` 0 means that no response exists yet."""
+    """A request's digest (`asked`) and its response. `status` is 0 until there is a response."""
 
     asked: str
     status: int = 0
@@ -46,7 +46,7 @@ _WORDS = (
 
 
 def _encode(answer: Answer) -> bytes:
-    """Return the response as msgpack, deflated if that is shorter."""
+    """Encode the response as msgpack, deflated if that is shorter."""
     content_type = _SHORT if answer.content_type == _JSON else answer.content_type
     plain = _encoder.encode(msgspec.structs.replace(answer, content_type=content_type))
     packer = zlib.compressobj(wbits=-15, zdict=_WORDS)
@@ -65,7 +65,7 @@ def _decode(stored: bytes) -> Answer:
 
 
 class Answers:
-    """Repository of idempotent responses: claim the name of a request, then store its response."""
+    """Repository of idempotent responses."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
@@ -74,10 +74,10 @@ class Answers:
         return self._hot.keys.answer(UserId(name))
 
     async def claim(self, name: str, asked: str) -> Answer | None:
-        """Return the response stored under a name, or None if this call claimed the name.
+        """Claim a name and return None, or return the answer already stored under it.
 
         Guarantees:
-            Exactly one of two concurrent callers gets None.
+            Of concurrent callers, exactly one gets None.
 
         Raises:
             Unavailable: Redis does not respond.
@@ -90,7 +90,7 @@ class Answers:
         return mine if stored is None else _decode(stored)  # the claim or response has just expired
 
     async def put(self, name: str, answer: Answer, about: UserId | None = None) -> None:
-        """Store a response under a claimed name. `about`: the user whose data it may contain."""
+        """Store the response under a claimed name. `about`: the user whose data it may contain."""
         if about is not None:
             # The name first: an erasure of the user would not find a response without it.
             listed = self._hot.keys.answers(about)
@@ -98,7 +98,7 @@ class Answers:
         await self._hot.write("SET", self._key(name), _encode(answer), "EX", ANSWER_S)
 
     async def remove_all(self, user: UserId) -> int:
-        """Delete the responses that may contain data of a user; return the number deleted."""
+        """Delete all responses that may contain the user's data; return the number deleted."""
         listed = self._hot.keys.answers(user)
         names: list[bytes] = await self._hot.call("SMEMBERS", listed)
         gone = [await self._hot.call("DEL", self._key(name.decode())) for name in names]
@@ -106,5 +106,5 @@ class Answers:
         return sum(gone)
 
     async def release(self, name: str) -> None:
-        """Delete a claim after a request that had no effect, so that a retry can run."""
+        """Delete the claim of a request that had no effect, so that a retry can run."""
         await self._hot.call("DEL", self._key(name))

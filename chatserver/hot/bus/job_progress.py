@@ -1,8 +1,8 @@
-"""Progress of long-running jobs of the HTTP API.
+"""Progress of the HTTP API's long-running jobs.
 
 Data: ``{pN}:job:<job>`` (hash): ``total``, ``done``, ``failed``, ``state``, and ``at``, the time of
-the last update (ms). If a running job has no update for `QUIET_S`, its process has died, and the
-next request for the job resumes it.
+the last update (ms). If a running job has no update for `QUIET_S`, its process is considered dead.
+The next request for the job then resumes it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ State = Literal["running", "done"]
 
 
 class Progress(NamedTuple):
-    """State of a job. `is_quiet`: no process is working on it."""
+    """State of a job. `is_quiet`: the process that ran it is considered dead."""
 
     state: State
     total: int
@@ -30,7 +30,7 @@ class Progress(NamedTuple):
 
 
 class Jobs:
-    """Reads and writes progress."""
+    """Reads and writes job progress."""
 
     def __init__(self, hot: HotClient, clock: Clock) -> None:
         self._hot = hot
@@ -45,7 +45,7 @@ class Jobs:
         return is_new
 
     async def record(self, job: str, done: int, failed: int, state: State) -> None:
-        """Record the progress of a job. Raises Unavailable."""
+        """Store the progress of a job. Raises Unavailable."""
         key, now_ms = self._hot.keys.job(UserId(job)), int(self._clock.time() * 1000)
         fields = ("done", done, "failed", failed, "state", state, "at", now_ms)
         await self._hot.transaction(("HSET", key, *fields), ("EXPIRE", key, KEEP_S))

@@ -1,7 +1,7 @@
-"""Delivery to devices on other gateways, through the gateway streams of these gateways.
+"""Remote delivery: sends events to devices on other gateways, through the gateways' streams.
 
-`chatserver.gateway.delivery.event_dispatcher` serves the sessions of the same gateway. A process
-without sessions, such as the API, needs only this module.
+`chatserver.gateway.delivery.event_dispatcher` also serves local sessions. A process without
+sessions, such as the API, needs only this module.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from chatserver.hot.users.inbox import parse_gateways
 
 
 class RemoteDelivery:
-    """Sends events of one process to other gateways; best effort, like all gateway streams.
+    """Sends events from one process to other gateways; best effort.
 
-    `own`: the gateway whose sessions are served directly; nothing is sent to its stream.
+    `own` is the process's own gateway, if it is one; nothing is sent to its stream.
     """
 
     def __init__(self, gateway_stream_writer: GatewayStreamWriter, own: GatewayId) -> None:
@@ -53,13 +53,13 @@ class RemoteDelivery:
             self._gateway_stream_writer.post(gateway, push)
 
     def notify_seq(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
-        """Notify sessions to read missing inbox entries up to `seq`."""
+        """Notify the user's sessions that the inbox has grown to `seq`; they read the gap."""
         self._post(gateways, NewSeq(user, seq))
 
     def publish(
         self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, far: bytes | Literal[0]
     ) -> None:
-        """Send an entry of a large chat to its members on the gateways in `far`, if it is not 0."""
+        """Send a large-chat entry to members on the gateways in `far`; 0 means no gateways."""
         if far:
             for gateway in parse_gateways(far):
                 self._gateway_stream_writer.post(gateway, Publish(chat, epoch, seq, body))
@@ -75,7 +75,7 @@ class RemoteDelivery:
     def send_channel_signal(
         self, chat: ChatId, user: UserId, frame: bytes, gateways: Sequence[GatewayId]
     ) -> None:
-        """Send a signal of `user` to the other members of a large chat."""
+        """Send a signal from `user` to the other members of a large chat."""
         self._post(gateways, ChannelSignal(chat, user, frame))
 
     def _post(self, gateways: Sequence[GatewayId], record: AnyRecord) -> None:

@@ -1,13 +1,12 @@
 """Remote procedure calls from gateways to warm-tier workers: operations, results and encoding.
 
-A gateway does not load the AWS client: a query would block its event loop for 2 ms. The gateway
-sends calls through Redis (`rpc_client`); `workers.rpc` reads them (`rpc_queue`), makes the query
-and sends the result to the gateway's stream. A worker receives each call at most once. The caller
-has a deadline and may retry, so every operation is idempotent.
+A gateway does not use the AWS client, because a query would block its event loop for 2 ms. Instead,
+it sends the call through Redis (`rpc_client`). `workers.rpc` reads the call (`rpc_queue`), executes
+it and sends the result to the gateway's stream. A worker receives each call at most once. The
+caller has a deadline and may retry, so every operation is idempotent.
 
-Deadlines: a call carries a time budget, not an absolute deadline, because the clocks of two
-machines differ. The age of a call is the Redis time minus the time in its entry id, which also
-comes from Redis.
+A call carries a time budget, not an absolute deadline, because the clocks of two machines differ.
+The age of a call is the Redis time minus the time in its entry id, which also comes from Redis.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ class Operation(msgspec.Struct, tag_field="op"):
 
 
 class LoadUser(Operation, tag="load_user"):
-    """Register the user in the `directory` table, and load the user state from it."""
+    """Create the user in the `directory` table if missing, and load the user state into Redis."""
 
     user: str
 
 
 class LoadKeys(Operation, tag="load_keys"):
-    """Return the key set of the host application; fetch it if a fetch is due."""
+    """Return the host application's key set, for token verification; fetch it if necessary."""
 
 
 class LoadChat(Operation, tag="load_chat"):
-    """Load a chat into the hot tier. NotFound if there is none."""
+    """Load a chat into the hot tier. NotFound: the chat does not exist."""
 
     chat: str
 
@@ -52,7 +51,7 @@ class OpenDirect(Operation, tag="open_direct"):
 
 
 class CreateChat(Operation, tag="create_chat"):
-    """Create a group. NotFound names a member who does not exist."""
+    """Create a group. NotFound: a member does not exist; the error names the member."""
 
     user: str
     ref: str
@@ -69,7 +68,7 @@ class ChangeChat(Operation, tag="change_chat"):
 
 
 class ReadHistory(Operation, tag="history"):
-    """Return messages of the warm tier below `before` or above `after`: contiguous, ascending."""
+    """Return contiguous messages from the warm tier, ascending: below `before` or above `after`."""
 
     chat: str
     before: int | None
@@ -79,14 +78,14 @@ class ReadHistory(Operation, tag="history"):
 
 
 class FindPeriods(Operation, tag="periods"):
-    """Return a member's earlier periods in a chat; see `chatserver.domain.membership_periods`."""
+    """Return a user's earlier periods as a member; see `chatserver.domain.membership_periods`."""
 
     chat: str
     user: str
 
 
 class Block(Operation, tag="block"):
-    """Block or unblock another user. NotFound if there is no such user."""
+    """Block or unblock another user. NotFound: the other user does not exist."""
 
     user: str
     other: str
@@ -118,7 +117,7 @@ class ListCompanions(Operation, tag="list_companions"):
 
 
 class BeginSession(Operation, tag="begin_session"):
-    """Start a session with a companion; with `is_renewal`, it replaces the active one."""
+    """Start a session with a companion. With `is_renewal`, it replaces the active session."""
 
     user: str
     companion: str
@@ -127,14 +126,14 @@ class BeginSession(Operation, tag="begin_session"):
 
 
 class GetSession(Operation, tag="get_session"):
-    """Return the active session with a companion. NotFound if there is none."""
+    """Return the active session with a companion. NotFound: there is none."""
 
     user: str
     companion: str
 
 
 class EndSession(Operation, tag="end_session"):
-    """End the active session with a companion, or the session of `chat`."""
+    """End the active session with a companion, or the session that has chat `chat`."""
 
     user: str
     companion: str
@@ -174,13 +173,13 @@ class DeclineInvitation(Operation, tag="decline_invitation"):
 
 
 class Ask(Operation, tag="ask"):
-    """Call the `before_send` webhook. It has its own stream and its own workers."""
+    """Call the `before_send` webhook. These calls have their own stream and workers."""
 
     question: hooks.BeforeSend
 
 
 class LoadFile(Operation, tag="load_file"):
-    """Return a file's row in the `directory` table. The payload is empty if there is none."""
+    """Return a file's item in the `directory` table; empty if there is none."""
 
     file: str
 
@@ -208,10 +207,9 @@ AnyOperation = (
 
 
 class CallHead(msgspec.Struct):
-    """Header of a call, which workers of other versions can decode, too.
+    """Header of a call, which workers of other versions can also decode.
 
-    `user`: the user to whose fair share of the worker the call is charged
-    (`chatserver.service.fair_semaphore`).
+    `user` is charged for the call (`chatserver.service.fair_semaphore`).
     """
 
     id: str
@@ -220,14 +218,14 @@ class CallHead(msgspec.Struct):
 
 
 class Call(CallHead):
-    """An operation, its caller, and the time budget of the call."""
+    """An operation, its caller, and the call's time budget."""
 
     budget_ms: int
     operation: AnyOperation
 
 
 class HistoryRun(msgspec.Struct):
-    """Contiguous messages in ascending seq, and the coldest tier they come from."""
+    """Contiguous messages in ascending seq, and the coldest tier that they were read from."""
 
     messages: list[frames.Message]
     tier: Literal["warm", "cold"] = "warm"
@@ -248,7 +246,7 @@ class SessionsPage(msgspec.Struct):
 
 
 class OpenedSession(msgspec.Struct):
-    """Result of operations on one session; `chat` is set for an open session."""
+    """Result of operations on one session. `chat` is set if the session is open."""
 
     session: frames.SessionInfo
     chat: frames.ChatInfo | None = None
@@ -288,16 +286,16 @@ def decode_call(payload: bytes) -> Call:
 
 
 def decode_head(payload: bytes) -> CallHead:
-    """Decode the header of a call that `decode_call` rejects.
+    """Decode only the header, for a call that `decode_call` rejects.
 
     Raises:
-        msgspec.MsgspecError: the header is invalid, too.
+        msgspec.MsgspecError: the header is also invalid.
     """
     return _head_decoder.decode(payload)
 
 
 def find_author(payload: bytes) -> str | None:
-    """Return the user whose text a stored call contains; None if it contains none."""
+    """Return the user whose text the call contains, or None."""
     try:
         call = decode_call(payload)
     except msgspec.MsgspecError:
@@ -314,7 +312,8 @@ def find_author(payload: bytes) -> str | None:
 def payer_of(operation: AnyOperation) -> str:
     """Return the user or chat that an operation is charged to.
 
-    That is the user whose request is being processed, or else the operation's user or chat.
+    That is the user whose request is being processed, if there is one. Otherwise, it is the
+    operation's user or chat.
     """
     if isinstance(operation, Ask):
         return operation.question.sender

@@ -57,7 +57,7 @@ _ERRORS: dict[str, type[ChatError]] = {
 
 
 class WarmCalls:
-    """Client side of a gateway. Beyond `WAITING_MAX` pending calls, it raises `Overloaded`."""
+    """Gateway side of the calls. Raises `Overloaded` above `WAITING_MAX` pending calls."""
 
     def __init__(self, hot: HotClient, gateway: GatewayId, timeout_s: float) -> None:
         self._hot = hot
@@ -67,13 +67,13 @@ class WarmCalls:
         hot.on_epoch.append(self._give_up)
 
     def _give_up(self) -> None:
-        """Fail all pending calls: Redis has a new epoch and may have lost calls or results."""
+        """Fail all pending calls after an epoch change, because Redis may have lost them."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(Unavailable("warm tier: Redis was restarted; try again"))
 
     def answered(self, answer: Answer) -> None:
-        """Handle a result from the stream; a result without a pending call is dropped."""
+        """Handle a result from the gateway's stream; drop it if no call is pending."""
         future = self._waiting.get(answer.call)
         if future is not None and not future.done():
             future.set_result(answer)

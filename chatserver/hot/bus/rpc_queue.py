@@ -1,6 +1,6 @@
 """Worker side of the gateways' remote procedure calls; see `rpc`.
 
-Data: ``{rpc}:calls`` (stream, bounded), read by one consumer group of all `rpc` workers. Webhook
+Data: ``{rpc}:calls`` (stream, bounded), read by all `rpc` workers as one consumer group. Webhook
 calls have their own stream and workers.
 """
 
@@ -28,14 +28,14 @@ log = structlog.get_logger()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TakenCall:
-    """A call received by a worker, and its deadline on the worker's monotonic clock."""
+    """A call received by a worker, with its deadline on the worker's monotonic clock."""
 
     call: rpc.Call
     until_s: float
 
 
 def stopping() -> Unavailable:
-    """Return the error for a call that was received but not started."""
+    """Return the error for a call that was received but not started before shutdown."""
     return Unavailable("the worker is stopping; try again", retry_after_ms=100)
 
 
@@ -52,13 +52,13 @@ class CallQueue:
         self._gateway_stream_writer = GatewayStreamWriter(hot)
 
     async def iter_calls(self) -> AsyncGenerator[TakenCall]:
-        """Yield calls as they arrive, each to one worker; reject calls that exceeded their budget.
+        """Yield calls as they arrive, each to one worker; fail calls that exceeded their budget.
 
         When the generator closes, calls that it has read but not yielded fail with a retryable
         error.
 
         Raises:
-            Unavailable: the connection to Redis failed; start again.
+            Unavailable: the connection to Redis failed; call again.
         """
         taken = collections.deque[TakenCall]()
         client = self._hot.blocking_client(self._key)
@@ -117,11 +117,11 @@ class CallQueue:
         self.fail(taken.call, Unavailable("the call waited too long for an rpc worker; try again"))
 
     def answer(self, call: rpc.Call, payload: bytes) -> None:
-        """Send the result of a call."""
+        """Send the result of a call to its gateway."""
         self._gateway_stream_writer.post(GatewayId(call.gateway), Answer(call.id, "", payload))
 
     def fail(self, call: rpc.CallHead, error: ChatError) -> None:
-        """Send the error of a call."""
+        """Send the error of a call to its gateway."""
         answer = Answer(
             call.id, error.code, error.message.encode(), error.temporary, error.retry_after_ms
         )

@@ -1,4 +1,4 @@
-"""Blocking wait for new entries of a stream."""
+"""Blocking wait for new entries in a stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIRST: Final = "0-0"  # precedes every entry
 
 
 class StreamWaiter:
-    """Waits for entries of one stream, on a connection of its own."""
+    """Waits for entries in one stream, on its own connection."""
 
     def __init__(self, hot: HotClient, key: str) -> None:
         self._hot = hot
@@ -22,7 +22,7 @@ class StreamWaiter:
         self._client: redis.asyncio.Redis | None = None  # created at the first wait
 
     async def wait_after(self, entry_id: str, wait_ms: int) -> str | None:
-        """Wait for an entry after `entry_id`; return its id, or None if there is none in `wait_ms`.
+        """Wait for an entry after `entry_id`; return its id, or None after `wait_ms`.
 
         Raises:
             Unavailable: Redis is unavailable.

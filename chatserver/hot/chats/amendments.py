@@ -1,10 +1,10 @@
 """Message amendments (edits, deletes, reactions), and messages that users delete for themselves.
 
-Data: ``{pN}:over:<chat>`` (hash, seq → JSON) holds the current state of entries that were changed
-or lost their text; ``{pN}:revs:<chat>`` (zset) has the seqs of their last changes. Bound: at most
-two for each entry of the log and of the backlog. ``{pN}:hidden:<user>`` (hash, chat → seqs) holds
-the messages that a user deleted for themselves, at most `HIDDEN_MAX` per chat; field ``!`` is the
-backlog entry of the newest one.
+Data: ``{pN}:over:<chat>`` (hash, seq → JSON) has the current state of each amended entry;
+``{pN}:revs:<chat>`` (zset) has the seqs of their last amendments. Bound: two per entry of the log
+and the backlog. ``{pN}:hidden:<user>`` (hash, chat → seqs) has the messages that a user deleted for
+themselves, at most `HIDDEN_MAX` per chat; its field ``!`` is the backlog entry for the newest of
+them.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Amendments:
     async def amend(
         self, amendment: Amendment, base: bytes = b"", asked: int = 0, author: str = ""
     ) -> Amended:
-        """Commit an amendment, or return the reason why it was rejected.
+        """Commit an amendment, or return why it was rejected.
 
-        `base` is the target's JSON from the warm tier, read when the chat's head was at least
-        `asked`; it is used only if the hot tier has no newer version. `author` is set to erase the
-        data of this user: the entry deletes a message of theirs, and the sender need not be a
-        member.
+        `base` is the target message's JSON from the warm tier, or empty. It is used only if the hot
+        tier has no newer version. `asked` is the chat's head before the JSON was read. `author` is
+        set when a user's data is erased: the amendment deletes that user's message, and the sender
+        need not be a member.
 
         Guarantees:
             Atomic: membership, role and the target's state are checked together with the commit.
@@ -49,7 +49,8 @@ class Amendments:
             Cost: one script call.
 
         Raises:
-            Unavailable: Redis did not respond. The entry may be committed; retry with the same ref.
+            Unavailable: Redis did not respond, and the amendment may be committed; retry with the
+                same ref.
             Overloaded: the backlog is full.
         """
         keys, settings = self._hot.keys, self._hot.settings
@@ -115,10 +116,10 @@ class Hidden:
         self._hot = hot
 
     async def hide(self, user: UserId, chat: ChatId, seq: Seq) -> Hide:
-        """Hide a message from the user; the persist worker stores this in the `directory` table.
+        """Hide a message from the user; the persist worker writes this to the `directory` table.
 
         Raises:
-            TooLarge: the user already hides the maximum number of messages of the chat.
+            TooLarge: the user has already hidden `HIDDEN_MAX` messages in the chat.
             Overloaded: the backlog is full.
         """
         keys, settings = self._hot.keys, self._hot.settings
@@ -149,7 +150,7 @@ class Hidden:
     async def list_hidden(
         self, user: UserId, chats: Sequence[ChatId]
     ) -> dict[ChatId, frozenset[int]]:
-        """Return the hidden seqs of those chats that have any."""
+        """Return the user's hidden seqs by chat; chats without any are omitted."""
         if not chats:
             return {}
         lists = await self._hot.call("HMGET", self._hot.keys.hidden(user), *chats)
@@ -160,10 +161,7 @@ class Hidden:
         }
 
     async def open_hidden(self, user: UserId, hidden: Mapping[ChatId, Sequence[int]]) -> None:
-        """Merge a user's hidden messages, loaded from the `directory` table, into Redis.
-
-        Redis may already have newer ones, which are kept.
-        """
+        """Add a user's hidden messages, loaded from the `directory` table, to those in Redis."""
         items: list[dict[str, Value]] = [
             {"chat_id": chat, "seqs": ",".join(map(str, seqs))}
             for chat, seqs in hidden.items()

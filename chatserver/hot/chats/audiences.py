@@ -1,4 +1,4 @@
-"""Audience cache of a gateway: recipients of a chat, with packed Redis keys and arguments."""
+"""Audience cache of a gateway. An audience is a chat's recipients, with packed Redis keys."""
 
 from __future__ import annotations
 
@@ -107,12 +107,12 @@ def make_audience(
 
 
 class Audiences:
-    """Audiences cached by a gateway; beyond `CACHE_MAX`, the oldest one is removed.
+    """Audiences cached by a gateway. Above `CACHE_MAX`, the oldest is evicted.
 
-    The cached audience of a large chat has no members: the commit looks up each sender.
+    The cached audience of a large chat has no members, because the commit looks up each sender.
 
     `load_chat` loads a chat from the warm tier into the hot tier; it raises NotFound or
-    Unavailable. `charge` charges the user whose request needed the chat (`CALLER`).
+    Unavailable. `charge` charges the load to the user who caused it (`CALLER`).
     """
 
     def __init__(
@@ -133,18 +133,18 @@ class Audiences:
         return self._known.get(chat)
 
     def drop(self, chat: ChatId) -> None:
-        """Remove an outdated audience."""
+        """Remove an outdated audience from the cache."""
         self._known.pop(chat, None)
 
     async def get(self, chat: ChatId) -> Audience:
-        """Return the current audience from Redis; load the chat if necessary.
+        """Read the current audience from Redis; load the chat if necessary.
 
         Guarantees:
-            Concurrency: callers of the same chat share one read.
-            Cost: one Redis round trip; a warm-tier call for a chat that is not loaded.
+            Concurrency: concurrent calls for the same chat share one read.
+            Cost: one Redis round trip, plus a warm-tier call if the chat is not loaded.
 
         Raises:
-            NotFound: there is no such chat.
+            NotFound: the chat does not exist.
             Unavailable: Redis or the warm tier does not respond.
         """
         task = self._loading.get(chat)
@@ -155,7 +155,7 @@ class Audiences:
         return await asyncio.shield(task)
 
     async def get_fresh(self, chat: ChatId) -> Audience:
-        """Return the audience, read after this call started and not shared with an earlier call.
+        """Read the audience without sharing an earlier call's read.
 
         Raises:
             NotFound, Unavailable: see `get`.
@@ -163,23 +163,22 @@ class Audiences:
         return await self._load(chat)
 
     async def get_whole(self, chat: ChatId) -> Audience:
-        """Return the audience, read after this call started, with all members of a large chat.
+        """Read the audience with all members, even of a large chat; always starts a new read.
 
         Guarantees:
-            Cost: 3 µs of this process for each member.
+            Cost: 3 µs of CPU per member.
         """
         return await self._load(chat, is_whole=True)
 
     async def get_turning(self, chat: ChatId) -> tuple[Audience, list[MembershipNotice]]:
-        """Return an audience and its pending membership and large-chat notices.
+        """Return an audience, and the chat's pending membership and large-chat notices.
 
         Guarantees:
-            Atomic: the audience contains the members after all these changes, and entries up to its
-            `top`.
-            It contains the members of a large chat only if the chat became large or small.
+            Atomic: the audience has the members after these changes, and entries up to its `top`.
+            It has the members of a large chat only if the chat has just become large or small.
 
-            Raises:
-                NotFound, Unavailable: see `get`.
+        Raises:
+            NotFound, Unavailable: see `get`.
         """
         turns: list[MembershipNotice] = []
         audience = await self._load(chat, turns=turns)
@@ -188,7 +187,7 @@ class Audiences:
         return audience, turns
 
     async def find_members(self, chat: ChatId, users: Sequence[UserId]) -> dict[UserId, Seq]:
-        """Return those of `users` who are members of a loaded chat, with the first seq of each."""
+        """Return the members among `users` in a loaded chat, each with their joined seq."""
         if not users:
             return {}
         values = await self._hot.call("HMGET", self._hot.keys.members(chat), *users)
@@ -201,7 +200,7 @@ class Audiences:
     async def _load(
         self, chat: ChatId, *, is_whole: bool = False, turns: list[MembershipNotice] | None = None
     ) -> Audience:
-        """Return the audience; `turns` receives the pending notices of the same atomic read."""
+        """Read the audience. `turns` receives the pending notices from the same atomic read."""
         hot, keys = self._hot, self._hot.keys
         is_loaded = False
         for _ in range(_LOADS_MAX):
@@ -256,10 +255,10 @@ class Audiences:
             self._known.popitem(last=False)
 
     async def get_for_member(self, chat: ChatId, user: UserId) -> Audience:
-        """Return the audience of a chat with member `user`; for a large chat, only this member.
+        """Return the audience for a member; for a large chat, it contains only this member.
 
         Raises:
-            NotFound: no such chat, or not a member; the error does not reveal which.
+            NotFound: the chat does not exist, or the user is not a member.
         """
         audience = await self.get(chat)
         if audience.is_large:

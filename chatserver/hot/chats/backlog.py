@@ -1,16 +1,18 @@
 """Backlog of committed entries that are not persisted yet: one stream per partition.
 
-Data: ``{pN}:backlog``. An entry is one commit call: ``g`` gateway, then for each message ``seq:ts``
-→ ``receiver\\n`` and message tail; the receiver is empty except in direct chats. A chat entry that
-changes a message has `` <ts> <ts>`` instead of the receiver: the timestamps of the message and of
-the edit that it replaces, or 0. A ``!`` before the receiver means that the sender waits until the
-message is stored.
+Data: ``{pN}:backlog`` (stream). Each commit call adds one entry: the field ``g`` (gateway), and for
+each message a field ``seq:ts`` with the value ``receiver\\n`` and the message tail.
+
+- The receiver is empty except in direct chats.
+- If the message changes another one, `` <ts> <ts>`` replaces the receiver: the timestamps of the
+  other message and of its replaced edit, or 0.
+- A ``!`` before the receiver means that the sender waits until the message is stored.
 
 Other entries are moved read marks (``c`` chat, ``u`` user, ``r`` read, ``d`` received), or messages
 that a user deleted for themselves (``c``, ``u``, ``x`` seq).
 
 ``{pN}:checkpoint`` contains the id of the last persisted entry. Only the holder of the ``persist``
-lease moves it. Only persisted entries are trimmed; the stream has no MAXLEN. ``{pN}:dead`` keeps
+lease moves it. Only persisted entries are trimmed; the stream has no MAXLEN. ``{pN}:dead`` has
 entries that could not be persisted.
 """
 
@@ -31,10 +33,11 @@ AWAITED = b"!"  # before the receiver; no id contains it
 
 
 class CommittedMessage(msgspec.Struct, frozen=True, gc=False):
-    """A committed message or other entry.
+    """A committed message, or another chat entry.
 
-    For an entry that changes a message, `target_ts` is the message's timestamp, and `replaced_ts`
-    that of the edit whose text it removes, or 0. `is_awaited`: the sender waits until it is stored.
+    For an entry that changes a message, `target_ts` is the timestamp of that message. `replaced_ts`
+    is the timestamp of the edit whose text the entry removes, or 0. `is_awaited`: the sender waits
+    until the entry is stored.
     """
 
     seq: Seq
@@ -56,7 +59,7 @@ class CommitEntry:
 
     @property
     def size(self) -> int:
-        """The amount that the entry adds to `waiting`."""
+        """The number of messages that the entry adds to the backlog."""
         return len(self.messages)
 
 
@@ -94,7 +97,7 @@ class DeadLetter:
 
     @property
     def place(self) -> str:
-        """Identifier shown to operators."""
+        """The id shown to operators: the partition and the stream entry id."""
         return f"{self.partition}:{self.entry}"
 
 
@@ -102,7 +105,7 @@ BacklogEntry = CommitEntry | MarkEntry | HideEntry
 
 
 def parse_entry(name: bytes, fields: list[bytes]) -> BacklogEntry:
-    """Parse an entry of the stream."""
+    """Parse a stream entry."""
     if fields[0] == b"g":
         messages = []
         for place, blob in zip(fields[2::2], fields[3::2], strict=True):
@@ -168,20 +171,20 @@ class Backlog:
         self._key = hot.keys.backlog(partition)
 
     async def get_checkpoint(self) -> str:
-        """Return the id of the last persisted entry; ``0-0`` if there is none."""
+        """Return the id of the last persisted entry, or ``0-0``."""
         value: bytes | None = await self._hot.call(
             "HGET", self._hot.keys.checkpoint(self._partition), "id"
         )
         return value.decode() if value else "0-0"
 
     async def get_ahead(self) -> str:
-        """Return the newest entry that may be partly persisted; ``0-0`` if there is none."""
+        """Return the id up to which entries may be partly persisted, or ``0-0``."""
         key = self._hot.keys.checkpoint(self._partition)
         value: bytes | None = await self._hot.call("HGET", key, "ahead")
         return value.decode() if value else "0-0"
 
     async def record_ahead(self, lease: Lease, entry_id: str) -> bool:
-        """Record that entries up to `entry_id` are being persisted ahead of the checkpoint.
+        """Record that entries up to `entry_id` are being persisted before the checkpoint moves.
 
         Return False if the lease is lost.
         """
@@ -196,13 +199,13 @@ class Backlog:
         return bool(noted)
 
     async def get_progress(self) -> dict[ChatId, int]:
-        """Return the persisted seq of each chat that is ahead of the checkpoint."""
+        """Return, by chat, the last persisted seq beyond the checkpoint."""
         reply = await self._hot.call("HGETALL", self._hot.keys.progress(self._partition))
         values = dict(zip(reply[::2], reply[1::2], strict=True))
         return {ChatId(chat.decode()): int(seq) for chat, seq in values.items()}
 
     async def record_progress(self, lease: Lease, tops: Mapping[ChatId, Seq]) -> bool:
-        """Record the persisted seq of chats that are ahead of the checkpoint.
+        """Record, by chat, the last persisted seq beyond the checkpoint.
 
         Return False if the lease is lost. `checkpoint` deletes the record when it reaches the seq.
         """
@@ -218,7 +221,7 @@ class Backlog:
         return bool(noted)
 
     async def list_between(self, first: str, last: str) -> list[BacklogEntry]:
-        """Return the entries from `first` to `last`, both included, oldest first."""
+        """Return the entries from `first` to `last`, inclusive, oldest first."""
         reply = await self._hot.call("XRANGE", self._key, first, last)
         return [parse_entry(name, fields) for name, fields in reply]
 
@@ -228,7 +231,7 @@ class Backlog:
         return [parse_entry(name, fields) for name, fields in reply]
 
     async def find_oldest_ms(self) -> int | None:
-        """Return the commit time of the oldest unpersisted entry; None if there is none."""
+        """Return the commit time (Unix ms) of the oldest unpersisted entry, or None."""
         entries = await self.list_after(await self.get_checkpoint(), 1)
         return int(entries[0].id.partition("-")[0]) if entries else None
 
@@ -238,18 +241,18 @@ class Backlog:
         return reply[0][0].decode() if reply else "0-0"
 
     async def is_persisted(self, entry_id: str) -> bool:
-        """Return whether an entry, and all before it, is persisted."""
+        """Return whether the entry and all earlier entries are persisted."""
         return place_of(await self.get_checkpoint()) >= place_of(entry_id)
 
     async def count_waiting(self) -> int:
-        """Return the number of messages and marks that are not persisted yet."""
+        """Return the number of unpersisted messages and read marks."""
         key = self._hot.keys.checkpoint(self._partition)
         return int(await self._hot.call("HGET", key, "waiting") or 0)
 
     async def checkpoint(self, lease: Lease, entry_id: str, count: int) -> bool:
         """Move the checkpoint to `entry_id` and trim the backlog; False if the lease is lost.
 
-        `count`: number of messages and marks between the two checkpoints.
+        `count` is the number of messages and read marks by which the checkpoint moves.
         """
         moved: int = await self._hot.run(
             load_script("move_checkpoint"),
@@ -269,7 +272,7 @@ class Backlog:
         return bool(moved)
 
     async def bury(self, message: CommittedMessage, reason: str) -> None:
-        """Store a message that cannot be persisted as a dead letter for operators."""
+        """Store a message that cannot be persisted as a dead letter, with the reason."""
         await self._hot.write(
             "XADD", self._hot.keys.dead(self._partition), "MAXLEN", "~", DEAD_MAX, "*",
             "s", message.seq, "t", message.ts, "r", message.receiver or "", "m", message.tail,
@@ -277,7 +280,7 @@ class Backlog:
         )  # fmt: skip
 
     async def list_dead(self, after: str, limit: int) -> list[DeadLetter]:
-        """Return dead letters after entry `after`, oldest first; ``0-0`` is before all of them."""
+        """Return dead letters after stream entry `after`, oldest first; ``0-0`` returns all."""
         key = self._hot.keys.dead(self._partition)
         reply = await self._hot.call("XRANGE", key, f"({after}", "+", "COUNT", limit)
         return [_parse_dead(self._partition, name.decode(), fields) for name, fields in reply]
@@ -287,7 +290,7 @@ class Backlog:
         await self._hot.call("XDEL", self._hot.keys.dead(self._partition), letter.entry)
 
     async def record_persisted(self, tops: Mapping[ChatId, Seq]) -> None:
-        """Record persisted seqs; trim each log to `log_max` entries, never past its seq."""
+        """Record the persisted seqs, and trim persisted entries from logs longer than `log_max`."""
         keys, script = self._hot.keys, load_script("trim_persisted")
         chats: Sequence[tuple[ChatId, Seq]] = list(tops.items())
         for start in range(0, len(chats), 200):

@@ -1,12 +1,12 @@
 """Chat log: the hot part of a chat's history, a stream of its newest entries (entry id = seq).
 
-Data: ``{pN}:log:<chat>`` holds the newest `log_max` entries, and all that are not persisted yet.
-Entries without their text move to ``{pN}:over:<chat>`` as tombstones, and every read inserts them
-again. ``{pN}:asides:<chat>`` has the seqs of the newest 500 entries that never count as unread:
-deleted messages, and entries that are not messages.
+Data: ``{pN}:log:<chat>`` has the newest `log_max` entries and all unpersisted ones. An entry whose
+text was deleted moves to ``{pN}:over:<chat>`` as a tombstone; reads insert it again.
+``{pN}:asides:<chat>`` has the seqs of the newest 500 entries that never count as unread: deleted
+messages, and entries that are not messages.
 
-Invariant: the entries are in order. Gaps are possible only where Redis lost recent writes, so a
-reader checks that its result is contiguous.
+Invariant: entries are in order. A gap means that Redis lost recent writes, so readers check that
+the result is contiguous.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class ChatLog:
         self._expiring = ExpiringMessages(hot)
 
     def epoch_of(self, chat: ChatId) -> Epoch:
-        """Return the epoch of the chat's partition on the current connection."""
+        """Return the epoch of the chat's Redis partition."""
         return self._hot.epoch_of(self._hot.keys.partition_of(chat))
 
     async def get_head(self, chat: ChatId) -> ChatHead:
-        """Return the head of the chat; if Redis does not have it, seq is 0 and it is not open."""
+        """Return the chat's head. If the chat is not in Redis, its seq is 0 and it is not open."""
         keys = self._hot.keys
         seq, gate, stored = await self._hot.call("HMGET", keys.chat(chat), "seq", "gate", "stored")
         epoch = self.epoch_of(chat)
@@ -50,20 +50,20 @@ class ChatLog:
         return ChatHead(Seq(int(seq or 0)), is_open, int(stored or 0))
 
     async def get_stored(self, chat: ChatId) -> Seq:
-        """Return the seq up to which the warm tier has the chat.
+        """Return the seq up to which the warm tier has stored the chat.
 
         Raises:
-            Unavailable: the chat is loaded in a later epoch, whose seqs may be other messages.
+            Unavailable: the chat was loaded in a later epoch, in which seqs may be other messages.
         """
         stored, gate = await self._hot.call("HMGET", self._hot.keys.chat(chat), "stored", "gate")
         self._check_epoch(chat, gate)
         return Seq(int(stored or 0))
 
     async def find_newest_ts(self, chat: ChatId) -> Ts | None:
-        """Return an upper bound for the ts of all entries committed so far.
+        """Return an upper bound for the timestamps of all committed entries.
 
-        A ts is the Redis time, or just above the previous ts if that is later. None means that the
-        chat is not loaded, so its next ts is unknown.
+        None means that the chat is not loaded. A timestamp is the Redis time, or just above the
+        previous timestamp if that is later.
         """
         keys = self._hot.keys
         epoch = self.epoch_of(chat)
@@ -79,8 +79,8 @@ class ChatLog:
     ) -> int:
         """Return the number of entries above `after` that do not count as unread for a reader.
 
-        `hidden`: messages that the reader deleted for themselves. Of the other entries that never
-        count, and of messages that have expired by `now_s`, only the newest 500 each are recorded.
+        `hidden` has the messages that the reader deleted for themselves. Redis records only the
+        newest 500 entries that never count, and the newest 500 messages that expired by `now_s`.
         """
         key = self._hot.keys.asides(chat)
         found, expired = await asyncio.gather(
@@ -99,7 +99,7 @@ class ChatLog:
         return found == b"all"
 
     async def list_before(self, chat: ChatId, before: Seq | None, limit: int) -> list[LogEntry]:
-        """Return the newest entries, in ascending seq; with `before`, only entries below it."""
+        """Return the newest entries, or the newest below `before`; in ascending seq."""
         end = "+" if before is None else f"({before}-0"
         if before is not None and before <= 0:
             return []
@@ -120,9 +120,10 @@ class ChatLog:
     async def list_large(
         self, chat: ChatId, after: Seq, limit: int
     ) -> tuple[int | None, list[LogEntry]]:
-        """Return the version with which the chat became large, and the entries above `after`.
+        """Return `(large, entries)`, read atomically; `entries` are those above `after`.
 
-        Both are read atomically. The version is 0 if the chat is not large, None if not loaded.
+        `large` is the chat version since which the chat is large; 0 if it is not large, None if the
+        chat is not loaded.
         """
         keys = self._hot.keys
         (large, gate), reply = await self._hot.snapshot(
@@ -136,20 +137,19 @@ class ChatLog:
         return None if large is None else int(large), found
 
     async def list_range(self, chat: ChatId, first: Seq, last: Seq) -> list[LogEntry]:
-        """Return the entries of ``[first, last]`` that Redis holds."""
+        """Return the log entries in ``[first, last]``, both inclusive."""
         count = max(1, last - first + 1)  # Redis answers COUNT 0 with nil
         reply = await self._read(chat, "XRANGE", f"{first}-0", f"{last}-0", count)
         return await self._fill(chat, [_parse(entry) for entry in reply], first, last)
 
     async def list_overlay(self, chat: ChatId, seqs: Sequence[int]) -> dict[int, bytes]:
-        """Return the JSON of changed entries among `seqs`; logs and lower tiers may be outdated.
+        """Return the current JSON of the `seqs` that changed; the log may have older versions.
 
-        A number instead of JSON is the `rev` of an entry without text, which only the warm tier
-        has.
+        If the value is a number, it is the `rev` of an entry whose text was deleted.
 
         Guarantees:
-            Current: if the warm tier is read later, no change that was acked before the call is
-            missed, because changes leave the overlay only when the warm tier has them.
+            Current: read the warm tier after this call, and no change acked before the call is
+                missed.
             Cost: one Redis call.
         """
         if not seqs:
@@ -161,8 +161,8 @@ class ChatLog:
         """Read a range of the log.
 
         Raises:
-            Unavailable: Redis is in a later epoch than this process, whose sessions have not
-                received `reset` yet.
+            Unavailable: Redis is in a later epoch than this process; its sessions get a `reset`
+                first.
         """
         keys = self._hot.keys
         gate, reply = await self._hot.snapshot(
@@ -173,7 +173,7 @@ class ChatLog:
         return reply
 
     def _check_epoch(self, chat: ChatId, gate: bytes | None) -> None:
-        """Raise Unavailable if the chat is loaded in a later epoch than this process has."""
+        """Raise Unavailable if the chat was loaded in a later epoch than this process knows."""
         partition = self._hot.keys.partition_of(chat)
         epoch = self._hot.epoch_of(partition)
         if gate is not None and gate.partition(b":")[0] > epoch.encode():
@@ -182,7 +182,7 @@ class ChatLog:
     async def _fill(
         self, chat: ChatId, entries: list[LogEntry], first: int, last: int
     ) -> list[LogEntry]:
-        """Insert tombstones into the gaps of ``[first, last]``. Cost: none without gaps."""
+        """Insert tombstones into the gaps of ``[first, last]``. Costs nothing without gaps."""
         is_covered = entries and entries[0].seq <= first and last <= entries[-1].seq
         if is_covered and entries[-1].seq - entries[0].seq + 1 == len(entries):
             return entries

@@ -1,4 +1,4 @@
-"""Answered direct chats: the users who have written to a user in their direct chat.
+"""Answered direct chats: whether the other user has written in a direct chat.
 
 Data: field ``s:<user>`` of ``{pN}:chat:<chat>``, the seq of the user's newest message, written by
 the commit. Loading a chat restores it for the senders of its newest messages.
@@ -22,8 +22,8 @@ FindExisting = Callable[[Collection[ChatId]], Awaitable[Collection[ChatId]]]
 class DirectChats:
     """Reads direct chats.
 
-    `open_chat` loads one into Redis; it raises NotFound. `find_existing` returns the chats that
-    exist, so that a request about many strangers does not try to load a chat for each of them.
+    `open_chat` loads a chat into Redis; it raises NotFound. `find_existing` returns which of the
+    given chats exist.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class DirectChats:
         """Return those of `others` who have written to `user` in their direct chat.
 
         Guarantees:
-            Cost: one Redis call for each user, pipelined; a load of each chat that is not loaded.
+            Cost: one pipelined Redis call per user; chats that are not in Redis are loaded.
         """
         chats = {other: direct_chat_id(user, other) for other in others}
         for _ in range(_LOOKS):
@@ -52,7 +52,7 @@ class DirectChats:
         return {other for other, has_written in answers.items() if has_written}
 
     async def _has_written(self, chat: ChatId, other: UserId) -> bool | None:
-        """Return whether `other` has written to the chat; None if it is not loaded."""
+        """Return whether `other` has written in the chat; None if the chat is not loaded."""
         keys = self._hot.keys
         gate, seq = await self._hot.call("HMGET", keys.chat(chat), "gate", f"s:{other}")
         epoch = self._hot.epoch_of(keys.partition_of(chat))

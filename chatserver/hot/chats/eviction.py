@@ -1,11 +1,10 @@
 """Eviction of idle chats from the hot tier; the next access loads them again.
 
-Data: ``{pN}:idle`` (sorted set), chat → second of its last recorded activity. A chat is recorded
-when it is loaded and when entries of it were persisted, so active chats cost no extra writes.
-After `redis.chat_idle_s`, the chat's head, members, log and overlay are evicted unless the chat is
-in use. References of its messages expire by TTL. Its fields in the user states and its inbox
-entries stay: a device that was offline for so long reads the messages from the warm tier
-(`chatserver.service.history.sync`).
+Data: ``{pN}:idle`` (sorted set), chat → time of the last recorded activity (s). Activity is
+recorded when a chat is loaded and when its entries are persisted. After `redis.chat_idle_s`, the
+chat's head, members, log and overlay are evicted, unless the chat is in use. Its message references
+expire by TTL. Its fields in the user states and its inbox entries stay: a device that was offline
+reads those messages from the warm tier (`chatserver.service.history.sync`).
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ class Eviction:
         self._hot = hot
 
     async def record_active(self, partition: int, chats: Iterable[ChatId], now_s: float) -> None:
-        """Record activity in chats of a partition."""
+        """Record activity in a partition's chats."""
         names = [value for chat in chats for value in (int(now_s), chat)]
         if names:
             await self._hot.write("ZADD", self._hot.keys.idle(partition), *names)
 
     async def evict_idle(self, partition: int, now_s: float) -> int:
-        """Check the chats of a partition that are idle the longest; return the number evicted.
+        """Check the partition's longest-idle chats; return the number evicted.
 
         Guarantees:
-            Atomic for each chat: a chat that is in use or not completely persisted is not changed.
-            Cost: two calls, for at most `CHATS_MAX` chats; one if none is idle.
+            Atomic per chat: a chat that is in use or not completely persisted is not changed.
+            Cost: two calls for at most `CHATS_MAX` chats; one call if none is idle.
         """
         keys, idle_s = self._hot.keys, self._hot.settings.chat_idle_s
         names: list[bytes] = await self._hot.call(

@@ -1,7 +1,7 @@
 """Expiry times of a chat's messages, so that expired messages do not count as unread.
 
-Data: ``{pN}:expiring:<chat>`` (zset), seq of a message → expiry in seconds since 1970, for the 500
-that expire last. It is evicted with the chat (``evict_chats.lua``).
+Data: ``{pN}:expiring:<chat>`` (zset), message seq → expiry (Unix seconds), for the 500 messages
+that expire last. It is evicted with the chat.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ExpiringMessages:
         self._hot = hot
 
     def add(self, chat: ChatId, expiries: Mapping[int, int]) -> None:
-        """Record when messages expire, without waiting. If this fails, they count as unread.
+        """Record when messages expire, without waiting; if this fails, they count as unread.
 
         Guarantees:
             Cost: two commands.

@@ -1,12 +1,10 @@
 """Group commit: one script call per partition for all sends of an event-loop tick.
 
-A redis-py call costs a gateway about 50 µs, a script call with many messages about 3 µs per
-message, so the messages of one tick are sent together. An idle gateway commits a single message at
-once. While a call is in flight, new messages collect for the next one.
+A redis-py call costs a gateway about 50 µs; in a script call, each message costs about 3 µs. If no
+call is in flight, a message is committed at once. Otherwise, messages collect for the next call.
 
-Order: drafts of a chat get their places in the order of `submit`, one batch after the other on one
-connection; a batch is processed chat by chat. If Redis lost the script, in-flight drafts return to
-the head of the queue, in order, and nothing is sent until all of them are back.
+Order: a chat's messages get their seqs in the order of `submit`. If Redis lost the script,
+in-flight drafts return to the head of the queue, in order, before anything else is sent.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ Submission = tuple[PendingDraft, Audience]
 class GroupCommit:
     """The commit queue of one partition.
 
-    Bound: `queue_max` drafts wait; beyond it `submit` raises `Overloaded` and queues nothing.
+    Bound: with `queue_max` drafts waiting, `submit` raises `Overloaded`.
     """
 
     def __init__(self, hot: HotClient, partition: int, gateway: GatewayId) -> None:
@@ -96,14 +94,13 @@ class GroupCommit:
         """Queue a draft for the next call.
 
         Guarantees:
-            Order: drafts of a chat are committed in the order of `submit`; a call processes its
-            chats one after the other. If a chat is not loaded, all its drafts in this queue are
-            returned together: another process may load it at any moment, and a later draft must not
-            be committed first.
-            Answer: exactly one method of `draft.owner` is called, later.
+            Order: a chat's drafts are committed in the order of `submit`. If the chat is not
+                loaded, all its queued drafts are returned together, so that no later draft is
+                committed first.
+            Answer: exactly one method of `draft.owner` is called, after `submit` returns.
 
         Raises:
-            Overloaded: too many drafts wait already.
+            Overloaded: too many drafts are waiting.
         """
         if len(self._queue) >= self._queue_max:
             raise Overloaded(
@@ -164,7 +161,7 @@ class GroupCommit:
             tracer.record_span(draft.mid, "commit", sent_ns, now_ns, chat=draft.chat, **place)
 
     def _give_back(self, chat: ChatId, submissions: list[Submission]) -> None:
-        """Return these drafts and the queued ones of the chat, so that it is loaded again."""
+        """Return the chat's submitted and queued drafts to their owners; the chat is not loaded."""
         waiting = [each for each in self._queue if each[0].chat == chat]
         if waiting:
             others = (each for each in self._queue if each[0].chat != chat)
@@ -173,7 +170,7 @@ class GroupCommit:
             draft.owner.chat_closed(draft)
 
     def _pack(self, epoch: Epoch, chats: dict[ChatId, list[Submission]], asked: int) -> Packed:
-        """Return the call as bytes; the arguments of an audience are already packed."""
+        """Encode the call as bytes; the audience's arguments are already packed."""
         if epoch != self._epoch:
             self._epoch, self._epoch_packed = epoch, pack(epoch.encode())
         keys, keys_count = [self._keys], self._keys_count
@@ -242,7 +239,7 @@ class GroupCommit:
     def _dispatch(
         self, chat: ChatId, submissions: list[Submission], epoch: Epoch, reply: Reply, at: int
     ) -> int:
-        """Report the results for one chat, from `at` in the reply; return the index after them."""
+        """Report one chat's results, which start at `reply[at]`; return the index after them."""
         is_open = reply[at]
         at += 1
         if not is_open:
@@ -332,7 +329,7 @@ class GroupCommit:
 
 
 def _pack_sender(draft: PendingDraft, *, is_listed: bool) -> bytes:
-    """Return the packed sender and permission flag; with "0" the script checks membership."""
+    """Return the packed sender and permission flag; the script checks membership if it is "0"."""
     listed = "s" if draft.is_system else "1" if is_listed else "0"
     if draft.reply_to is not None:
         listed += f":{draft.reply_to}"

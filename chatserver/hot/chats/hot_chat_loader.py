@@ -1,4 +1,4 @@
-"""Chat loader: loads chats from the warm tier into the hot tier."""
+"""Hot chat loader: writes chats from the warm tier to the hot tier."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OPENED, _READ_TOO_EARLY, _OTHER_EPOCH = 1, 2, 3
 
 
 def _digest_of(message: frames.Message) -> str:
-    """Return the digest for retry comparison; empty if the text is deleted or edited."""
+    """Return the digest by which a retry is recognized; empty if the text was deleted or edited."""
     if message.deleted or message.edited_ts:
         return ""
     return stored_digest_of(
@@ -41,7 +41,7 @@ def _digest_of(message: frames.Message) -> str:
 
 
 class HotChatLoader:
-    """Writes data of the warm tier to Redis if Redis does not have it."""
+    """Writes warm-tier data to Redis if Redis does not have it."""
 
     def __init__(self, hot: HotClient, clock: Clock | None = None) -> None:
         self._hot = hot
@@ -71,22 +71,24 @@ class HotChatLoader:
         changes: Sequence[MembershipChange] = (),
         places: Mapping[int, int] | None = None,
     ) -> bool:
-        """Load a chat in the current epoch; return False if the caller has to read it again.
+        """Load a chat in the current epoch; return False if the caller must read it again.
 
-        `members` maps to (role, joined seq); `head` is the newest (seq, ts) of the warm tier, and
-        `newest` its last messages. `epoch` is the epoch in which the data was read: data read
-        before Redis lost the chat may lack a change that Redis had (promise P7). `large` is the
-        version with which it became a large chat, 0 if it is not large. `strictness` is the write
-        policy stored after the version in the `gate` field; `muted` maps muted users to the end of
-        the mute (`chatserver.domain.moderation`). `changes` are not in Redis yet and are applied
-        with the load. `places` maps versions of other changes to their first seqs.
+        - `members` maps users to (role, joined seq).
+        - `head` is the newest (seq, ts) in the warm tier; `newest` has its last messages.
+        - `epoch` is the epoch in which the data was read. After an epoch change, the data may lack
+          a change that Redis had (promise P7).
+        - `large` is the version since which the chat is large, or 0.
+        - `strictness` is the write policy; it follows the version in the `gate` field.
+        - `muted` maps muted users to the end of the mute (`chatserver.domain.moderation`).
+        - `changes` are not in Redis yet and are applied with the load.
+        - `places` maps the versions of other changes to their first seqs.
 
         Guarantees:
             Order: seq and ts continue above all values that either tier has assigned (promise P3).
-            Idempotent: a chat that is already loaded is not changed. References of `newest` are
-            recognized for `ref_ttl_s`.
-            Atomic: no reader finds the chat loaded without the `changes`; their new members read
-            nothing from before the entry of their join.
+            Idempotent: a loaded chat is not changed. References of `newest` are recognized for
+                `ref_ttl_s`.
+            Atomic: the chat and `changes` become visible together. New members read nothing before
+                their join.
         """
         keys = self._hot.keys
         partition = keys.partition_of(chat)
@@ -164,21 +166,21 @@ class HotChatLoader:
         return replies[0]
 
     async def find_changes(self, chat: ChatId) -> dict[int, ChangePlace]:
-        """Return the positions of a chat's last changes in Redis, even if it is not loaded."""
+        """Return the chat's last changes in Redis by version; the chat need not be loaded."""
         return parse_changed(await self._hot.call("HGET", self._hot.keys.chat(chat), "changed"))
 
     async def get_seq(self, chat: ChatId) -> Seq:
-        """Return the newest seq of a chat in Redis, even if it is not loaded; 0 if none."""
+        """Return the chat's newest seq in Redis, or 0; the chat need not be loaded."""
         return Seq(int(await self._hot.call("HGET", self._hot.keys.chat(chat), "seq") or 0))
 
     async def record_unfinished(self, chat: ChatId) -> None:
-        """Record that `workers.repair` has to finish a membership change of the chat."""
+        """Record that `workers.repair` must finish a membership change in the chat."""
         await HotMembership(self._hot).begin(chat, 0)
 
     def epoch_of_chat(self, chat: ChatId) -> Epoch:
-        """Return the epoch for loading a chat; call this before reading the chat."""
+        """Return the epoch to load a chat with. Call this before reading the chat."""
         return self._hot.epoch_of(self._hot.keys.partition_of(chat))
 
     def epoch_of_user(self, user: UserId) -> Epoch:
-        """Return the epoch for loading a user state; call this before reading the user."""
+        """Return the epoch to load a user state with. Call this before reading the user."""
         return self._hot.epoch_of(self._hot.keys.partition_of(user))

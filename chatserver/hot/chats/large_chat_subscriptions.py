@@ -1,9 +1,9 @@
 """Large-chat subscriptions of gateways, and the large chats of each user.
 
 Data: ``{pN}:watchers:<chat>`` (zset, gateway → expiry by the Redis clock) has the gateways that a
-commit notifies. ``{pN}:large:<user>`` (hash, chat → ``<inbox seq>:<since>``, followed by
-``:<until>`` after the end) has the periods in `LargePlace`. A gateway refreshes its entries; those
-of a dead gateway expire, and records for it are dropped.
+commit notifies. Gateways renew their subscriptions; those of a dead gateway expire.
+``{pN}:large:<user>`` (hash, chat → ``<inbox seq>:<since>``, followed by ``:<until>`` after the end)
+has the periods in `LargePlace`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ANSWERS = 4  # values in the script reply, for each chat
 
 
 class LargeHead(NamedTuple):
-    """State of a chat at one moment."""
+    """State of a chat, and the joined seq of one user, read atomically."""
 
     epoch: Epoch
     seq: Seq
@@ -41,11 +41,11 @@ class LargeChatSubscriptions:
         self._ttl_ms = int(ttl_s * 1000)
 
     async def listen(self, chats: Sequence[ChatId], user: UserId | None = None) -> list[LargeHead]:
-        """Subscribe this gateway to chats for another `ttl_s`; return the heads of the chats.
+        """Subscribe this gateway to chats for another `ttl_s`; return the chats' heads.
 
         Guarantees:
             Order: every entry above the returned head is sent to this gateway. If `user` is a
-            member at that head, the entry that ends the membership is above it, too.
+                member at that head, so is the entry that ends the membership.
         """
         return await self._run(chats, self._ttl_ms, user or "")
 
@@ -84,12 +84,12 @@ class LargeChatSubscriptions:
         return [heads[chat] for chat in chats]
 
     async def list_gateways(self, chat: ChatId) -> list[GatewayId]:
-        """Return the gateways with sessions of the chat; some may have died within `ttl_s`."""
+        """Return the gateways subscribed to a large chat; some may have died within `ttl_s`."""
         names = await self._hot.call("ZRANGE", self._hot.keys.watchers(chat), 0, -1)
         return [GatewayId(name.decode()) for name in names]
 
     async def list_large(self, user: UserId) -> dict[ChatId, LargePlace]:
-        """Return the user's large chats, including former ones."""
+        """Return the user's large and formerly large chats, each with its newest period."""
         reply = await self._hot.call("HGETALL", self._hot.keys.large(user))
         return {
             ChatId(name.decode()): _parse_places(value)[0]
@@ -97,12 +97,12 @@ class LargeChatSubscriptions:
         }
 
     async def find_large(self, user: UserId, chat: ChatId) -> LargePlace | None:
-        """Return the newest period in which a chat is large for a user; None if it never was."""
+        """Return the newest period in which the chat is large for the user, or None."""
         value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
         return None if value is None else _parse_places(value)[0]
 
     async def find_since(self, user: UserId, chat: ChatId, told: Seq) -> Seq | None:
-        """Return the start of the user's period whose end was notified at inbox seq `told`.
+        """Return the start (chat seq) of the period whose end was inbox event `told`.
 
         None if the period is no longer stored, because the chat had too many transitions since.
         """
@@ -113,7 +113,7 @@ class LargeChatSubscriptions:
 
 
 def _parse_places(value: bytes) -> list[LargePlace]:
-    """Return the periods in which the user was a member of the large chat, newest first."""
+    """Parse the periods in which the chat was large for the user, newest first."""
     places = []
     for place in value.split(b";"):
         told, since, *until = (Seq(int(number)) for number in place.split(b":"))

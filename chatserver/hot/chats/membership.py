@@ -1,8 +1,9 @@
-"""Membership in the hot tier: changes of members, and read access checks.
+"""Membership in the hot tier: membership changes and read access checks.
 
 Data: ``{pN}:members:<chat>`` has the members, and ``{pN}:turnover:<chat>`` the pending notices of
-joins and leaves. ``{pN}:changing`` has the changes in progress, so that `workers.repair` can finish
-a change that a dead process has written to the `directory` table but not to Redis.
+joins and leaves. ``{pN}:changing`` has the changes in progress. If a process dies after writing a
+change to the `directory` table but before writing it to Redis, `workers.repair` finishes the
+change.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _CLOSED = 0
 
 
 class ScriptInput(NamedTuple):
-    """Arguments of a script, by the names in its header."""
+    """Inputs of a script, by the names in its header."""
 
     keys: dict[str, Value]
     args: dict[str, Value]
@@ -50,7 +51,7 @@ class ScriptInput(NamedTuple):
 
 
 def change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
-    """Return the input of ``change_members.lua`` for a change."""
+    """Return the input for ``change_members.lua``."""
     keys, chat = hot.keys, change.chat
     partition = keys.partition_of(chat)
     return ScriptInput(
@@ -93,7 +94,7 @@ def change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
 
 
 def parse_changed(value: bytes | None) -> dict[int, ChangePlace]:
-    """Return the places of the entries of a chat's last changes, by version."""
+    """Parse a chat's last changes: version → place of the change's entries."""
     places: dict[int, ChangePlace] = {}
     for one in (value or b"").decode().split(",") if value else ():
         version, _, first = one.partition(":")
@@ -102,7 +103,7 @@ def parse_changed(value: bytes | None) -> dict[int, ChangePlace]:
 
 
 class HotMembership:
-    """Changes memberships in Redis."""
+    """Changes memberships and write policies in Redis."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
@@ -111,7 +112,7 @@ class HotMembership:
     # changes in progress
 
     async def begin(self, chat: ChatId, hold_s: float) -> str:
-        """Record that a change of the chat may take `hold_s`; return the record's name."""
+        """Record that a membership change may take `hold_s`; return the record's name."""
         name = f"{chat}:{new_id()}"
         key = self._keys.changing(self._keys.partition_of(chat))
         now_ms = await self._hot.time_ms(key)
@@ -119,21 +120,21 @@ class HotMembership:
         return name
 
     async def end(self, name: str) -> None:
-        """Delete the record of a change that is finished or was not made."""
+        """Delete the record of a change that is complete or was not made."""
         chat = ChatId(name.partition(":")[0])
         key = self._keys.changing(self._keys.partition_of(chat))
         await self._hot.call("ZREM", key, name)
 
     async def record_unstored(self, chat: ChatId) -> None:
-        """Record that entries of changes may not be stored yet; check again in `UNSTORED_S`."""
+        """Record that entries may not be stored yet; `workers.repair` checks after `UNSTORED_S`."""
         key = self._keys.changing(self._keys.partition_of(chat))
         due_ms = await self._hot.time_ms(key) + int(UNSTORED_S * 1000)
         await self._hot.call("ZADD", key, "NX", due_ms, f"{chat}:unstored")
 
     async def list_overdue(self, partition: int) -> tuple[list[tuple[ChatId, str]], bool]:
-        """Return (chat, record name) of overdue changes.
+        """Return `(overdue, has_pending)`: overdue changes, and whether any change is pending.
 
-        Also returns whether any change is pending.
+        An overdue change is `(chat, record name)`.
         """
         (seconds, micros), found = await self._hot.snapshot(
             ("TIME",),
@@ -150,11 +151,11 @@ class HotMembership:
     # a single change
 
     async def find_digest(self, chat: ChatId, sender: UserId, ref: Ref) -> str | None:
-        """Return the digest of the request of `sender` with `ref`; None if it is not stored."""
+        """Return the digest of the sender's request with `ref`; None if it is not in Redis."""
         return (await self.find_reference(chat, sender, ref)).digest
 
     async def find_reference(self, chat: ChatId, sender: UserId, ref: Ref) -> FoundReference:
-        """Return the digest stored for `ref`, and whether Redis has the references of the chat."""
+        """Return the digest stored for `ref`, and whether Redis has the chat's references."""
         key = reference_key(sender, ref)
         gate, *places = await self._hot.transaction(
             ("HGET", self._keys.chat(chat), "gate"),
@@ -169,9 +170,9 @@ class HotMembership:
         )
 
     async def apply(self, change: MembershipChange) -> Seq | None:
-        """Apply a change and return the seq of its first entry; None if the chat is not loaded.
+        """Apply a change; return the seq of its first entry, or None if the chat is not loaded.
 
-        0 means that a later change has already been applied.
+        Returns 0 if a later change has already been applied.
 
         Guarantees:
             After it returns, no commit uses the previous membership (promise P7).
@@ -185,10 +186,10 @@ class HotMembership:
         return None if code == _CLOSED else Seq(int(place[0]) if place else 0)
 
     async def restrict(self, chat: ChatId, version: int, strictness: str) -> bool:
-        """Set the write policy of a chat as of `version`; return False if it is not loaded.
+        """Set the chat's write policy as of `version`; return False if the chat is not loaded.
 
         Guarantees:
-            After it returns, no commit accepts a sender whom the policy prevents from writing.
+            After it returns, no commit accepts a sender whom the policy forbids to write.
             Idempotent: a policy that is not newer than the last one has no effect.
         """
         partition = self._keys.partition_of(chat)
@@ -206,12 +207,9 @@ class HotMembership:
             await self._hot.call("HDEL", key, *(turn.field for turn in turns))
 
     async def find_head(self, chat: ChatId, users: Sequence[UserId] = ()) -> ChangedChatHead | None:
-        """Return the head of a chat and the seqs of its last changes; None if it is not loaded.
+        """Return a chat's head and last changes, and the joined seqs of the members among `users`.
 
-        The result also has the first seqs of those of `users` who are members.
-
-        Guarantees:
-            Atomic.
+        None if the chat is not loaded. The read is atomic.
         """
         (gate, seq, stored, changed), *found = await self._hot.snapshot(
             ("HMGET", self._keys.chat(chat), "gate", "seq", "stored", "changed"),
@@ -236,7 +234,7 @@ class PeriodSource(Protocol):
 
 
 class MemberCheck:
-    """Read access checks for members. Without `periods`, earlier periods are ignored."""
+    """Checks members' read access. Without `periods`, earlier memberships are ignored."""
 
     def __init__(
         self, hot: HotClient, audiences: Audiences, periods: PeriodSource | None = None
@@ -250,14 +248,14 @@ class MemberCheck:
         )
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
-        """Return the range of a chat that a member may read.
+        """Return the range of entries that a member may read.
 
         Guarantees:
-            Atomic: up to `head`, the chat is from a time at which the user was a member.
+            Atomic: `head` was read at a time at which the user was a member.
             Cost: one Redis round trip; the chat is loaded if necessary.
 
         Raises:
-            NotFound: no such chat, or not a member; the error does not reveal which.
+            NotFound: the chat does not exist, or the user is not a member.
         """
         hot, keys = self._hot, self._hot.keys
         for _ in range(LOADS_MAX):
@@ -279,14 +277,14 @@ class MemberCheck:
         raise NotFound(NOT_A_MEMBER)
 
     async def add_periods(self, chat: ChatId, user: UserId, reader: Reader) -> Reader:
-        """Return the range that a member may read, with their earlier periods.
+        """Return `reader` with the member's earlier periods.
 
         Guarantees:
-            Cost: none for members who may read from the start, otherwise one GetItem per
-            membership; this process caches the newest `PERIODS_CACHED_MAX`.
+            Cost: one GetItem per membership, none if the member may read from the start. The newest
+                `PERIODS_CACHED_MAX` results are cached.
 
-            Raises:
-                Unavailable: DynamoDB does not respond.
+        Raises:
+            Unavailable: DynamoDB does not respond.
         """
         if not reader.lacks_periods or self._periods is None:
             return reader

@@ -1,6 +1,7 @@
 """Pending notices: users to notify of a join, a leave or a large-chat transition.
 
-``change_members.lua`` writes them atomically with the change; they are deleted after delivery.
+``change_members.lua`` writes a notice atomically with the change. Notices are deleted after
+delivery.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ EVERYBODY = "+"  # instead of a user id: the chat itself became large or small
 
 
 class MembershipNotice(NamedTuple):
-    """A join or leave of a user at chat seq `seq`, or a large-chat transition.
+    """A user joined or left at chat seq `seq`, or the chat became large or small.
 
-    A user who left still has to receive the entries above `after`. Without a user, the chat became
-    large or small above `seq`, and all members have to be notified. `is_large`: the chat was large
-    at the join or leave, or it became large.
+    A user who left must still receive the entries above `after`. If `user` is None, this is a
+    large-chat transition above `seq`, and all members are notified. `is_large`: the chat was large
+    at the join or leave, or became large.
     """
 
     field: str

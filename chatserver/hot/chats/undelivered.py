@@ -1,9 +1,9 @@
 """Fan-out completion: removes completely delivered chats from ``{pN}:undelivered``.
 
-Fan-out is finished when every inbox has the entries and every gateway has been notified. A chat is
-removed only after the notifications are sent, so that it stays listed if the process dies between
-the two. With a single server, the order of calls on the connection guarantees this. In a cluster,
-gateway streams are on other nodes, so the removal waits for their replies.
+Fan-out is complete when every inbox has the entries and every gateway has been notified. A chat is
+removed only after the notifications are sent. With a single server, call order on the connection
+guarantees this. In a cluster, gateway streams are on other nodes, so the removal waits for their
+replies.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class UndeliveredChats:
         self._soon: dict[ChatId, Seq] = {}
 
     def settle_soon(self, chat: ChatId, upto: Seq) -> None:
-        """Remove the chat at the end of this tick, after the records sent in it.
+        """Remove the chat from the list after this tick's records have been sent.
 
-        A failure is only logged: `workers.repair` then finds and removes the chat.
+        A failure is logged; `workers.repair` then removes the chat.
         """
         if not self._soon:
             loop = asyncio.get_running_loop()
@@ -58,10 +58,10 @@ class UndeliveredChats:
             self._hot.send(_log_failure, "EVALSHA", script.sha, len(keys), *keys, *args)
 
     async def settle(self, done: Sequence[tuple[ChatId, Seq]]) -> None:
-        """Remove chats after their records have been sent. A chat with newer commits stays listed.
+        """Remove chats once their records have been sent. A chat with newer commits stays listed.
 
         Raises:
-            Unavailable: Redis does not respond, or records were lost; `workers.repair` continues.
+            Unavailable: Redis does not respond, or records were lost; `workers.repair` retries.
         """
         if not self._hot.is_ordered:
             await self._gateway_stream_writer.posted()

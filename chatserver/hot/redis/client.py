@@ -1,11 +1,10 @@
 """Client interface of the hot tier, for a single Redis server or a Redis Cluster.
 
-`chatserver.hot.redis.single_server` keeps one connection to a server,
-`chatserver.hot.redis.cluster` one to each master of a cluster. Both read the epochs before they
-allow calls. A server that was replaced or restarted from disk gets a new epoch, because it
-may have lost recent writes (promises P1, P5). A server whose data was deleted at runtime keeps its
-replication id, so each process also checks periodically that the epochs still exist, and creates
-missing ones again.
+`chatserver.hot.redis.single_server` has one connection to a server, `chatserver.hot.redis.cluster`
+one to each master of a cluster. Both read the epochs before they allow calls. A replaced or
+restarted server gets a new epoch, because it may have lost recent writes (promises P1, P5). If its
+data is deleted at runtime, the replication id stays the same, so each process also checks
+periodically that the epochs still exist.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ EPOCHS_CHECKED_MAX = 64  # partitions checked per interval
 
 
 class HotClient(abc.ABC):
-    """Connection of one process to the hot tier. Created by `open_hot`."""
+    """A process's connection to the hot tier. Created by `open_hot`."""
 
     # True if all calls reach Redis in call order; False if only calls of the same partition do.
     is_ordered: bool
@@ -74,7 +73,10 @@ class HotClient(abc.ABC):
     @property
     @abc.abstractmethod
     def is_up(self) -> bool:
-        """True while Redis responds and the epoch is known; for a cluster, of any partition."""
+        """True while Redis responds and the epoch is known.
+
+        In a cluster, at least one partition is enough.
+        """
 
     @abc.abstractmethod
     def send(self, on_reply: OnReply, *args: Value) -> None:
@@ -82,16 +84,17 @@ class HotClient(abc.ABC):
 
         Guarantees:
             Order: calls on keys of the same partition run in call order; see `is_ordered`.
-            Reply: `on_reply` runs exactly once, later. After `Unavailable`, the call may have run.
+            Reply: `on_reply` runs exactly once, later. If it gets `Unavailable`, the call may have
+                run.
         """
 
     def commit(self, on_reply: OnReply, *args: Value) -> None:
         """Send a call that must be durable before its reply; see `send`.
 
         Guarantees:
-            Durability: with `redis.wait_replicas`, a reply means that this number of replicas have
-            the write; with `redis.wait_fsync`, that it is on disk. Otherwise, `on_reply` gets
-            `Unavailable`, and the call may have run.
+            Durability: before the reply, `redis.wait_replicas` replicas have the write, and with
+                `redis.wait_fsync` it is on disk. Otherwise, `on_reply` gets `Unavailable`; the call
+                may have run.
         """
         if self._durable.is_on:
             self._send_and_wait(on_reply, args)
@@ -110,7 +113,7 @@ class HotClient(abc.ABC):
             Cancellation: the call may still run; its reply is dropped.
 
         Raises:
-            Unavailable: no reply in time, or a temporary refusal by Redis; the call may have run.
+            Unavailable: no reply in time, or Redis refused the call for now; the call may have run.
         """
         return await self._answer_of(self.send, args)
 
@@ -128,7 +131,7 @@ class HotClient(abc.ABC):
         *,
         is_commit: bool = False,
     ) -> Any:
-        """Run a script with inputs by name; load it again if Redis lost it.
+        """Run a script with inputs by name; load the script if Redis does not have it.
 
         `is_commit`: the reply must be durable; see `commit`.
         """
@@ -143,8 +146,8 @@ class HotClient(abc.ABC):
     async def transaction(self, *calls: tuple[Value, ...]) -> list[Any]:
         """Run calls on keys of one partition atomically, and return their replies.
 
-        A Redis that is out of memory runs them, too: use this only for bounded data or to free
-        memory. A call without a key, such as TIME, runs on the server of the other keys.
+        They also run when Redis is out of memory, so use this only for bounded data or to free
+        memory. A call without a key, such as TIME, runs on the same server.
 
         Raises:
             Unavailable: see `call`.
@@ -162,16 +165,16 @@ class HotClient(abc.ABC):
         return replies
 
     async def time_ms(self, key: str) -> int:
-        """Return the time of the Redis server that holds `key`, as process clocks may differ."""
+        """Return the clock (Unix ms) of the Redis server that has `key`."""
         _, (seconds, micros) = await self.snapshot(("EXISTS", key), ("TIME",))
         return int(seconds) * 1000 + int(micros) // 1000
 
     async def write(self, *args: Value) -> Any:
-        """Send a write that a full Redis accepts, too, and return its reply; see `transaction`."""
+        """Send a write that also runs when Redis is out of memory; return its reply."""
         return await self._answer_of(self.post, args)
 
     async def create_group(self, key: str, group: str) -> None:
-        """Create a consumer group that reads a stream from its beginning, if it is missing."""
+        """Create a consumer group that reads the stream from its beginning, unless it exists."""
         try:
             await self.write("XGROUP", "CREATE", key, group, "0", "MKSTREAM")
         except CorruptData as exc:
@@ -179,7 +182,7 @@ class HotClient(abc.ABC):
                 raise
 
     def post(self, on_reply: OnReply, *args: Value) -> None:
-        """Send a write that a full Redis accepts, too, without waiting; see `send`."""
+        """Like `send`, for a write that also runs when Redis is out of memory."""
 
         def unwrap(reply: Reply) -> None:
             on_reply(reply if isinstance(reply, Exception) else reply[0])
@@ -200,15 +203,15 @@ class HotClient(abc.ABC):
         self.send(answered, "EVALSHA", script.sha, *tail)
 
     def epoch_of(self, partition: int) -> Epoch:
-        """Return the epoch of a partition on the current connection."""
+        """Return the epoch of a partition."""
         return self.epochs[partition]
 
     @property
     def whole_epoch(self) -> Epoch:
-        """The epoch reported to devices; it changes when the epoch of any partition changes.
+        """The epoch sent to devices. It changes when any partition's epoch changes.
 
-        Data loss may affect the partition of a chat but not that of a member's inbox. All devices
-        must detect the loss, to resend messages that were acked but not stored (promise P1).
+        Data loss in a chat's partition may not affect a member's inbox, but all devices must detect
+        it to resend messages that were acked but not stored (promise P1).
         """
         if self._whole_of != self.epochs:
             self._whole_of = list(self.epochs)
@@ -216,7 +219,7 @@ class HotClient(abc.ABC):
         return self._whole
 
     def device_epoch(self, epoch: Epoch) -> Epoch:
-        """Return the epoch to report to devices instead of the epoch of a partition.
+        """Return the epoch sent to devices for a partition's epoch.
 
         An epoch that no partition has is returned unchanged.
         """
@@ -224,16 +227,16 @@ class HotClient(abc.ABC):
 
     @abc.abstractmethod
     def blocking_client(self, key: str) -> redis.asyncio.Redis:
-        """Return a redis-py client for blocking reads of a key; the caller closes it.
+        """Return a redis-py client for blocking reads of `key`. The caller closes it.
 
-        After a failure, request a new one: the key may have moved.
+        After a failure, get a new client: the key may have moved.
 
         Raises:
             Unavailable: no node serves the key now.
         """
 
     async def within(self, call: Awaitable[Any]) -> Any:
-        """Await a call of a blocking client, with a deadline. Raises TimeoutError, an OSError."""
+        """Await a call on a blocking client, with a deadline. Raises TimeoutError."""
         async with asyncio.timeout(self.settings.call_timeout_s + 5):
             return await call
 
@@ -245,7 +248,7 @@ class HotClient(abc.ABC):
 
         Raises:
             Unavailable: no server answers; the message explains how to start one.
-            ConfigError: Redis was started with another partition count, or would evict keys.
+            ConfigError: Redis has data for another partition count, or is configured to evict keys.
         """
 
     @abc.abstractmethod
@@ -253,9 +256,9 @@ class HotClient(abc.ABC):
         """Reconnect whenever a connection is lost, with jitter, until cancelled."""
 
     async def watch_epochs(self) -> None:
-        """Check every second that the epochs of some partitions still exist, until cancelled.
+        """Check every second that some partitions' epochs still exist, until cancelled.
 
-        Also check that Redis accepts writes, which it refuses while it cannot save to disk.
+        Also check that Redis accepts writes.
         """
         partitions = itertools.cycle(range(self.settings.partitions))
         count = min(self.settings.partitions, EPOCHS_CHECKED_MAX)
@@ -278,7 +281,7 @@ class HotClient(abc.ABC):
 
     @abc.abstractmethod
     def keys_by_server(self) -> dict[str, str]:
-        """Return one existing key per connected server, by server name."""
+        """Return one existing key for each connected server, by server name."""
 
     async def _look_for_refusal(self) -> None:
         keys, before = self.keys_by_server(), self.refusals
@@ -292,10 +295,9 @@ class HotClient(abc.ABC):
             log.info("hot.writes_resumed", redis=name)
 
     async def _find_refusal(self, key: str) -> str:
-        """Return why Redis refuses writes; empty if it accepts them or does not respond.
+        """Return why Redis refuses writes; empty if Redis accepts them or does not respond.
 
-        The probe changes no data. Redis refuses it for the same reasons as a message, such as full
-        memory.
+        The probe changes no data.
         """
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
@@ -309,10 +311,10 @@ class HotClient(abc.ABC):
         return translate_reply_error(found).message if is_refused else ""
 
     def doubt_epoch(self, partition: int, epoch: Epoch) -> NoReturn:
-        """Read the epoch of a partition again, because Redis reports an epoch other than `epoch`.
+        """Read the partition's epoch again, because Redis does not have `epoch` anymore.
 
         Raises:
-            Unavailable: always; the caller has to restart its operation in the new epoch.
+            Unavailable: always; the caller must restart its operation in the new epoch.
         """
         if epoch == self.epochs[partition]:
             log.warning("hot.epoch_lost", redis=self.name, partition=partition)
@@ -321,14 +323,14 @@ class HotClient(abc.ABC):
 
     @abc.abstractmethod
     def doubt(self, partition: int) -> None:
-        """Read the epoch of a partition again, because Redis lost it or has another one."""
+        """Read the partition's epoch again, because it was lost or has changed."""
 
     @abc.abstractmethod
     async def close(self) -> None:
         """Close all connections."""
 
     def _blocking_client_at(self, address: Address) -> redis.asyncio.Redis:
-        """Return a client without retries, which could repeat calls that already ran."""
+        """Return a client without retries: a retry could run a call twice."""
         client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(
             address.url,
             # `within` sets the deadline: redis-py uses wait_for, which in Python 3.11 can lose
@@ -341,10 +343,9 @@ class HotClient(abc.ABC):
         return client
 
     async def _learn_epoch(self, wire: Wire, partition: int, life: str, came_from: str) -> Epoch:
-        """Return the epoch of a partition; a new one if its server may have lost recent writes.
+        """Return the partition's epoch, or a new one if its server may have lost recent writes.
 
-        `came_from`: replication id of the previous server, if the partition moved without data
-        loss.
+        `came_from`: the previous server's replication id, if the partition moved without data loss.
         """
         script = load_script("ensure_epoch")
         keys, args = script.bind(
@@ -381,7 +382,7 @@ class HotClient(abc.ABC):
 
 
 def _join_epochs(epochs: Sequence[Epoch]) -> Epoch:
-    """Return one epoch for all partitions; with one partition, its epoch."""
+    """Join the partitions' epochs into one epoch. A single epoch is returned unchanged."""
     if len(epochs) == 1:
         return epochs[0]
     digest = hashlib.sha256(",".join(epochs).encode()).hexdigest()

@@ -2,14 +2,14 @@
 
 ::
 
-    refresh (each second, on every MOVED, more often while a node is down)
+    refresh (every second, on every MOVED, more often while a node is down)
       query every master ─► slot owners and replication ids ─► routes that changed hold their calls
                          ─► epochs of their partitions are read ─► routes resume, on the new node
 
-The epoch of a partition is stored with the replication id (`life`) of the node that wrote it last.
-A promoted or restarted node has another replication id, so its partitions get another epoch: it may
-have lost recent writes. A normal slot migration also changes the node, but loses nothing. The epoch
-stays if this process can prove that; see `ClusterClient._proven_origin` and decision 0004.
+A partition's epoch is stored with the replication id (`life`) of the node that wrote the epoch. A
+promoted or restarted node has another replication id and may have lost recent writes, so its
+partitions get a new epoch. A slot migration changes the node without loss. The epoch stays if this
+process can prove that; see `ClusterClient._proven_origin` and decision 0004.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ASKED_MAX = 12  # addresses tried when no connection is left
 
 
 class ClusterClient(HotClient):
-    """Client of a cluster. Calls on keys of one slot keep their order, other calls do not."""
+    """Client of a cluster. Calls on keys of the same slot keep their order; other calls may not."""
 
     is_ordered = False
 
@@ -71,7 +71,7 @@ class ClusterClient(HotClient):
 
     @property
     def is_up(self) -> bool:
-        """True while any partition is served."""
+        """True while any partition is reachable."""
         return any(r.is_settled and r.wire for r in self._routes.values() if r.partitions)
 
     def send(self, on_reply: OnReply, *args: Value) -> None:
@@ -108,7 +108,7 @@ class ClusterClient(HotClient):
             wire.send(on_reply, *args)
 
     def _send_to_all(self, on_reply: OnReply, args: Sequence[Value]) -> None:
-        """Send a call to all nodes. A failed node is skipped: it is prepared on reconnect."""
+        """Send a call to all connected nodes. `on_reply` gets an error only if all nodes fail."""
         wires = [node.wire for node in self._nodes.values() if node.wire is not None]
         if not wires:
             asyncio.get_running_loop().call_soon(on_reply, self._down())
@@ -125,7 +125,7 @@ class ClusterClient(HotClient):
             wire.send(collect, *args)
 
     def blocking_client(self, key: str) -> redis.asyncio.Redis:
-        """Return a client of the node that serves the key; see `HotClient.blocking_client`."""
+        """Return a blocking client of the node that has `key`; see `HotClient.blocking_client`."""
         node = self._route_of(slot_of(key)).node
         if node is None or node.wire is None:
             self.refresh_soon()
@@ -133,7 +133,7 @@ class ClusterClient(HotClient):
         return self._blocking_client_at(node.address)
 
     async def within(self, call: Any) -> Any:
-        """Await a call of a blocking client; a failure triggers a refresh of the cluster map."""
+        """Await a call on a blocking client; a failure triggers a refresh of the cluster map."""
         try:
             return await super().within(call)
         except (redis.exceptions.RedisError, OSError):
@@ -218,7 +218,7 @@ class ClusterClient(HotClient):
         self.refresh_soon()
 
     def _record_replication_id(self, node: Node, view: View) -> None:
-        """Hold the calls of a node's slots if its replication id has changed."""
+        """If a node has a new replication id, store it and hold the calls to the node."""
         if view.life == node.life:
             return
         # This view was read after the replication id changed.
@@ -272,7 +272,7 @@ class ClusterClient(HotClient):
         }
 
     def doubt(self, partition: int) -> None:
-        """Make the next refresh read the epochs of the slot again; see `HotClient.doubt`."""
+        """Make the next refresh read the partition's epoch again; see `HotClient.doubt`."""
         self._signed.pop(slot_of(self.keys.epoch(partition)), None)
         self.refresh_soon()
 
@@ -288,7 +288,7 @@ class ClusterClient(HotClient):
     # refreshing
 
     async def _refresh(self) -> list[ChatError]:
-        """Read the slot owners and update the routes; return the errors."""
+        """Read the slot owners and update the routes; return the errors that occurred."""
         views = await self._ask_all()
         if not views:
             return []
@@ -312,7 +312,7 @@ class ClusterClient(HotClient):
         return failures
 
     async def _ask_all(self) -> dict[str, View]:
-        """Return the views of all masters by id; if none responds, of any reachable nodes."""
+        """Return each master's view by node id; if no master responds, other nodes' views."""
         nodes = [node for node in self._nodes.values() if node.wire is not None]
         asked = (self._ask(node.wire, node.address) for node in nodes if node.wire is not None)
         views: dict[str, View] = {}
@@ -368,7 +368,10 @@ class ClusterClient(HotClient):
     async def _move(
         self, changed: Sequence[tuple[Route, Node]], views: dict[str, View]
     ) -> list[ChatError]:
-        """Read the epochs of slots with a new node or replication id, then release their calls."""
+        """Read the epochs of slots with a new node or replication id, then send their held calls.
+
+        Returns the errors that occurred.
+        """
         for route, _ in changed:
             route.hold()
         outcomes = await asyncio.gather(
@@ -399,7 +402,7 @@ class ClusterClient(HotClient):
         return failures
 
     def _take_epochs(self, route: Route, epochs: Sequence[Epoch]) -> bool:
-        """Store the epochs that were read; return whether any of them changed."""
+        """Store the epochs that were read; return True if any changed."""
         is_new = False
         for partition, epoch in zip(route.partitions, epochs, strict=True):
             is_new = is_new or self.epochs[partition] not in ("", epoch)
@@ -418,13 +421,16 @@ class ClusterClient(HotClient):
         )
 
     def _proven_origin(self, slot: int, node: Node, views: dict[str, View]) -> str:
-        """Return the replication id from which a slot provably moved without loss, or "".
+        """Return the replication id from which the slot provably moved without loss, or "".
 
-        The proof has two conditions. First, the source node has lost no writes: it is still a
-        healthy master, both in its own view and in that of the slot's new node, and has the
-        replication id under which the slot's epoch was written. Second, the new node has lost no
-        writes: its first view with its current replication id shows no part of the slot, or the
-        epoch was written there under that id. Without this proof, the partition gets another epoch.
+        The proof has two conditions:
+
+        1. The source node lost no writes. It and the new node both see it as a healthy master, and
+           it has the replication id under which the slot's epoch was written.
+        2. The new node lost no writes. With its current replication id, its first view shows no
+           part of the slot, or the epoch was written there.
+
+        Without this proof, the partition gets a new epoch.
         """
         source_id, life = self._signed.get(slot, ("", ""))
         source, target = views.get(source_id), views.get(node.id)

@@ -1,8 +1,8 @@
-"""Slot owners of a Redis Cluster, computed from the views of its nodes. Pure: no I/O.
+"""Slot owners of a Redis Cluster, computed from its nodes' views. No I/O.
 
-Every node has its own view, and views differ for a moment after a failover or a slot migration. The
-claim with the highest config epoch wins: a promoted node, or the target of a migration, has a
-higher one than the previous owner of the slot.
+For a moment after a failover or a slot migration, the nodes' views differ. The claim with the
+highest config epoch wins, because a promoted node or migration target has a higher one than the
+previous owner.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _Range = tuple[int, int]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Member:
-    """A node of the cluster, in its own view or that of another node."""
+    """A cluster node, as seen by itself or by another node."""
 
     id: str
     host: str
@@ -29,17 +29,17 @@ class Member:
 
     @property
     def address(self) -> str:
-        """Host and port of the node."""
+        """The node's ``host:port``."""
         return f"{self.host}:{self.port}"
 
     def has(self, slot: int) -> bool:
-        """Return whether the node claims a slot."""
+        """Return whether the node claims the slot."""
         return any(first <= slot <= last for first, last in self.slots)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class View:
-    """The cluster state reported by one node."""
+    """The cluster state as reported by one node."""
 
     me: str
     members: dict[str, Member]
@@ -47,15 +47,15 @@ class View:
     life: str = ""  # replication id of the node
 
     def holds(self, slot: int) -> bool:
-        """Return whether this node has a slot, or a part of it."""
+        """Return whether the reporting node has the slot or is importing it."""
         return slot in self.importing or self.members[self.me].has(slot)
 
 
 def parse_view(text: str, asked: str, *, life: str = "", by_name: bool = False) -> View:
     """Parse the reply to CLUSTER NODES.
 
-    `asked` is the host of the queried node, which may not know its own host. `by_name`: connect to
-    the host name if a node announces one (TLS certificates contain names).
+    `asked` is the queried node's host, for a node that does not know its own. `by_name`: use the
+    host names that nodes announce, because TLS certificates contain names.
 
     Raises:
         CorruptData: the reply is malformed.
@@ -100,7 +100,7 @@ def _parse_range(text: str) -> _Range:
 
 
 class Claims:
-    """The owner of each slot according to all views."""
+    """Each slot's owner, computed from all views."""
 
     def __init__(self, views: Iterable[View]) -> None:
         best: dict[tuple[_Range, str], tuple[int, bool]] = {}
@@ -118,7 +118,7 @@ class Claims:
         ]
 
     def find_owner(self, slot: int) -> str | None:
-        """Return the id of the node that serves a slot; None if there is none."""
+        """Return the id of the node that serves the slot, or None."""
         found = [
             (weight, node) for first, last, weight, node in self._claims if first <= slot <= last
         ]

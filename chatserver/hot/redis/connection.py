@@ -22,7 +22,7 @@ REDIS_VERSION_MIN = 7  # the first version with script flags such as allow-oom
 
 
 class Address:
-    """Address of a server, with the credentials for it."""
+    """A server's address and credentials."""
 
     def __init__(self, url: str) -> None:
         """Parse a URL in redis-py's format.
@@ -45,11 +45,11 @@ class Address:
 
     @property
     def name(self) -> str:
-        """Name of the server in errors and logs, without secrets."""
+        """The server's name for errors and logs, without secrets."""
         return self.path or f"{self.host}:{self.port}"
 
     def credentials(self) -> list[str]:
-        """Return the arguments of AUTH; empty if there is no password."""
+        """Return the arguments for AUTH; empty if there is no password."""
         password = self._parsed.get("password")
         if not password:
             return []
@@ -100,10 +100,10 @@ async def open_wire(address: Address, settings: config.Redis) -> Wire:
 
 @contextlib.asynccontextmanager
 async def in_time(wire: Wire, settings: config.Redis) -> AsyncIterator[None]:
-    """Limit the time of the handshake on a connection; a failure closes the connection.
+    """Limit the duration of a connection's handshake; close the connection on failure.
 
     Raises:
-        Unavailable: the handshake took too long.
+        Unavailable: the handshake timed out.
     """
     try:
         async with asyncio.timeout(settings.call_timeout_s * 2):
@@ -168,7 +168,7 @@ async def _require_fsync(wire: Wire, version: str) -> None:
 
 
 async def _read_policy(wire: Wire) -> str:
-    """Return the eviction policy of Redis; empty if a managed service hides it."""
+    """Return Redis's eviction policy; empty if a managed service hides it."""
     try:
         reply = await call_on(wire, "CONFIG", "GET", "maxmemory-policy")
     except CorruptData:
@@ -177,10 +177,10 @@ async def _read_policy(wire: Wire) -> str:
 
 
 def parse_info(text: bytes) -> dict[str, str]:
-    """Return the fields of an INFO reply."""
+    """Parse the fields of an INFO reply."""
     return dict(line.split(":", 1) for line in text.decode().splitlines() if ":" in line)
 
 
 async def read_life(wire: Wire) -> str:
-    """Return the replication id; it changes when the server may have lost recent writes."""
+    """Return the replication id, which changes if the server may have lost recent writes."""
     return parse_info(await call_on(wire, "INFO", "replication"))["master_replid"]

@@ -13,7 +13,7 @@ from chatserver.hot.redis.single_server import SingleClient
 
 
 def make_hot(settings: config.Redis) -> HotClient:
-    """Return the client for the settings, not connected.
+    """Return an unconnected client for the configured Redis.
 
     Raises:
         ConfigError: the address is invalid.
@@ -25,11 +25,11 @@ def make_hot(settings: config.Redis) -> HotClient:
 
 @contextlib.asynccontextmanager
 async def open_hot(settings: config.Redis) -> AsyncIterator[HotClient]:
-    """Open a client, keep it connected, and close it on exit.
+    """Open a client and keep it connected; close it on exit.
 
     Raises:
         Unavailable: there is no Redis at the address.
-        ConfigError: the server at the address is not usable.
+        ConfigError: the server cannot be used with these settings.
     """
     client = make_hot(settings)
     try:

@@ -109,7 +109,7 @@ SLOTS = 16_384  # number of slots in a Redis Cluster
 
 
 def slot_of(key: str | bytes) -> int:
-    """Return the Redis Cluster slot of a key, based on its hash tag if it has one."""
+    """Return the key's Redis Cluster slot, computed from its hash tag if it has one."""
     name = key.encode() if isinstance(key, str) else key
     start = name.find(b"{") + 1
     end = name.find(b"}", start)

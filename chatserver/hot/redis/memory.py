@@ -14,7 +14,7 @@ from chatserver.hot.redis.client import HotClient
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Memory:
-    """Total memory in use, including overhead, and number of keys of one master."""
+    """Memory in use (bytes, with overhead) and number of keys of one master."""
 
     server: str
     bytes: int
@@ -22,10 +22,10 @@ class Memory:
 
 
 async def list_memory(hot: HotClient) -> list[Memory]:
-    """Return the memory usage of each master; in a cluster, of masters that hold a partition.
+    """Return the memory usage of each master that has a partition.
 
     Raises:
-        Unavailable: one of them does not respond.
+        Unavailable: a master does not respond.
     """
     found: dict[str, Memory] = {}
     for partition in range(hot.keys.partitions):

@@ -1,10 +1,10 @@
-"""Calls that are encoded in the Redis protocol once, and sent unchanged."""
+"""Calls that are encoded in the Redis protocol once and sent unchanged."""
 
 from __future__ import annotations
 
 
 def pack(*values: bytes) -> bytes:
-    """Return values in the encoding of a `Packed` call."""
+    """Encode values for a `Packed` call."""
     return b"".join([b"$%d\r\n%b\r\n" % (len(value), value) for value in values])
 
 
@@ -12,7 +12,7 @@ _COUNTS = [pack(b"%d" % count) for count in range(1024)]
 
 
 def pack_count(count: int) -> bytes:
-    """Return a number in the encoding of a `Packed` call."""
+    """Encode a number for a `Packed` call."""
     return _COUNTS[count] if count < len(_COUNTS) else pack(b"%d" % count)
 
 

@@ -32,7 +32,7 @@ class NoScript(ChatError):
 
 
 def translate_reply_error(error: Exception) -> ChatError:
-    """Return the `ChatError` for an error reply, or for a call without a reply."""
+    """Return the `ChatError` for an error reply or a missing reply."""
     if isinstance(error, ChatError):
         return error
     text = str(error)
@@ -47,7 +47,7 @@ def translate_reply_error(error: Exception) -> ChatError:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Durable:
-    """Durability required before an acknowledgment: a number of replicas, and fsync."""
+    """Durability required before an acknowledgment: number of replicas, and fsync."""
 
     replicas: int
     fsync: bool
@@ -58,14 +58,14 @@ class Durable:
         return self.fsync or self.replicas > 0
 
     def command(self, wait_ms: int) -> tuple[Value, ...]:
-        """Return the command to send after a call."""
+        """Return the WAIT or WAITAOF command to send after a call."""
         if self.fsync:
             # WAITAOF counts a replica only after the write is on the replica's disk.
             return ("WAITAOF", 1, self.replicas, wait_ms)
         return ("WAIT", self.replicas, wait_ms)
 
     def judge(self, reply: Reply, waited: Reply) -> Reply:
-        """Return the final result of a call; `waited` is the reply to the command sent after it."""
+        """Return the call's result; `waited` is the reply to WAIT or WAITAOF."""
         if isinstance(reply, Exception):
             return reply
         if isinstance(waited, Exception):
@@ -80,7 +80,7 @@ class Durable:
 
 
 def set_future(future: asyncio.Future[Any]) -> OnReply:
-    """Return a callback that sets a future from a reply; a finished future is not changed."""
+    """Return a callback that completes `future` with a reply, unless the future is done."""
 
     def on_reply(reply: Reply) -> None:
         if future.done():
@@ -97,7 +97,7 @@ def set_future(future: asyncio.Future[Any]) -> OnReply:
 
 
 async def call_on(wire: Wire, *args: Value) -> Any:
-    """Send a call on one connection and return its reply; see `HotClient.call` for errors."""
+    """Send a call on one connection and return its reply. Raises like `HotClient.call`."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     wire.send(set_future(future), *args)
     return await future

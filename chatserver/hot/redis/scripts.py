@@ -1,8 +1,8 @@
 """Lua script loader: loads each script once, and checks arguments against the file header.
 
-A header declares the inputs of the script: ``-- key NAME TYPE``, ``-- arg NAME TYPE``, and for
-batch scripts ``-- item key …`` and ``-- item arg …`` (``more key`` and ``more arg``: a variable
-number after an item). Callers pass inputs by name; an undeclared name fails immediately.
+A header declares the script's inputs: ``-- key NAME TYPE``, ``-- arg NAME TYPE``, and for batch
+scripts ``-- item key …`` and ``-- item arg …``. ``more key`` and ``more arg`` declare a variable
+number after an item. Callers pass inputs by name; an undeclared name raises TypeError.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Script:
         args: Mapping[str, Value] | None = None,
         items: Iterable[Mapping[str, Value]] = (),
     ) -> tuple[list[Value], list[Value]]:
-        """Return KEYS and ARGV in the script's order.
+        """Return `(KEYS, ARGV)` in the script's order.
 
         Raises:
             TypeError: a name is missing or unknown.
@@ -64,7 +64,7 @@ def _check(script: str, what: str, expected: tuple[str, ...], given: Mapping[str
 
 @functools.cache
 def load_script(name: str) -> Script:
-    """Return the script in ``scripts/<name>.lua``."""
+    """Load ``scripts/<name>.lua``."""
     source = (importlib.resources.files("chatserver.hot") / "scripts" / f"{name}.lua").read_text()
     head = source.split("\nlocal ", 1)[0]
     found: dict[tuple[str, str], list[str]] = {}
@@ -90,8 +90,8 @@ def load_script(name: str) -> Script:
 def combine(*scripts: Script) -> str:
     """Return the source of a script that runs several scripts in order, as one atomic call.
 
-    KEYS has the keys of all scripts. ARGV starts with the numbers of keys and arguments of each
-    script. The combined script returns the reply of each script.
+    KEYS has the keys of all scripts. ARGV starts with each script's number of keys and of
+    arguments. The combined script returns each script's reply.
     """
     parts = [
         f"local function {script.name}(KEYS, ARGV)\n{_body_of(script)}\nend\n"

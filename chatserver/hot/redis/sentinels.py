@@ -1,9 +1,8 @@
 """Master discovery through Redis Sentinel.
 
-Sentinels promote a replica when the master does not respond. Each new connection queries the
-Sentinels for the master, then checks the role of that server, because the two can disagree for a
-moment. A promoted replica has another replication id, so a failover changes the epoch, like a
-restart.
+Each new connection queries the Sentinels for the master, then checks the server's role, because the
+Sentinels' answer may be outdated. A promoted replica has another replication id, so a failover
+changes the epoch.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from chatserver.hot.redis.wire import Wire
 
 
 async def find_master(address: Address, settings: config.Redis) -> Address:
-    """Return the address of the master, with the credentials of `address`.
+    """Return the master's address, with the credentials of `address`.
 
     Guarantees:
         Cost: a connection to the first Sentinel that responds.
 
     Raises:
-        Unavailable: no Sentinel responds, or none has a master with the configured name.
+        Unavailable: no Sentinel responds, or none knows a master with the configured name.
     """
     why = ""
     for url in settings.sentinels:
@@ -48,10 +47,10 @@ async def _ask(sentinel: Address, settings: config.Redis) -> tuple[str, int] | N
 
 
 async def require_master(wire: Wire) -> None:
-    """Check that a server is a master.
+    """Check that the server is a master.
 
     Raises:
-        Unavailable: it is a replica.
+        Unavailable: the server is a replica.
     """
     role, *_ = await call_on(wire, "ROLE")
     if role != b"master":

@@ -1,7 +1,7 @@
 """Client of a single Redis server: one connection, reopened when it is lost.
 
-With Sentinels (`chatserver.hot.redis.sentinels`), each new connection goes to the current master. A
-server that has become a replica is disconnected within a second.
+With Sentinels (`chatserver.hot.redis.sentinels`), each new connection goes to the current master.
+If the server becomes a replica, the connection is closed within a second.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SingleClient(HotClient):
         return self._wire is not None and self._wire.is_open
 
     def send(self, on_reply: OnReply, *args: Value) -> None:
-        """Send a call without waiting; see `Wire.send`."""
+        """Send a call; see `HotClient.send`."""
         if self._wire is None:
             asyncio.get_running_loop().call_soon(on_reply, self._down())
         else:
@@ -129,7 +129,7 @@ class SingleClient(HotClient):
         return {self.name: self.keys.epoch(0)} if self.is_up else {}
 
     def doubt(self, partition: int) -> None:
-        """Reconnect, which reads all epochs again; see `HotClient.doubt`."""
+        """Reconnect, which reads all epochs again."""
         if self._wire is not None:
             self._wire.abort(f"redis at {self.name}: the data epoch has changed")
 

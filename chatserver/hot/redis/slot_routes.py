@@ -8,10 +8,10 @@
                ▼
              held ──► one at a time, or all once the slot is settled on another node
 
-Invariants: calls of a slot run in call order, or not at all. A refused call fails if a later call
-has overtaken it. A call is repeated only if Redis reported that it did not run. A call of an
-earlier epoch never reaches another node. Bounds: at most `HELD_MAX` calls wait, for no longer than
-the deadline of a call, or `MOVING_S_MAX` while the slot is being migrated.
+Invariants: a slot's calls run in call order, or not at all. A refused call fails if a later call
+has overtaken it. A call is repeated only if Redis reported that it did not run. Calls from an
+earlier epoch are never sent to another node. Bounds: at most `HELD_MAX` calls wait, until their
+deadline, or for `MOVING_S_MAX` while the slot is being migrated.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Answered = Callable[["Call", Reply], None]
 
 
 class Node:
-    """A master, and the connection to it."""
+    """A master node and the connection to it."""
 
     def __init__(self, member: Member, address: Address) -> None:
         self.id = member.id
@@ -62,7 +62,7 @@ class Node:
 
 
 class Call:
-    """One call, or a call and the WAIT after it."""
+    """One call, or a call followed by WAIT or WAITAOF."""
 
     __slots__ = (
         "_answered",
@@ -97,7 +97,7 @@ class Call:
         self._answered: Answered | None = None
 
     def send_on(self, wire: Wire, answered: Answered) -> None:
-        """Send the call on a connection; `answered` receives the last reply."""
+        """Send the call on `wire`; `answered` receives the last reply."""
         self.refusal = ""
         self._left = len(self.commands)
         self._answered = answered
@@ -119,7 +119,7 @@ class Call:
 
 
 class Route:
-    """Route of one slot. `partitions` are the partitions in this slot."""
+    """Route of one slot. `partitions` are the partitions whose keys are in the slot."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class Route:
 
     @property
     def wire(self) -> Wire | None:
-        """The connection to the node that serves the slot; None while there is none."""
+        """The connection to the node that serves the slot, or None."""
         return self.node.wire if self.node is not None else None
 
     def send(
@@ -159,7 +159,10 @@ class Route:
         *,
         durable: Durable | None = None,
     ) -> None:
-        """Send a call; see `HotClient.send`. If `durable` is set, its command is the last one."""
+        """Send `commands` as one call; see `HotClient.send`.
+
+        With `durable`, the last command is a WAIT or WAITAOF.
+        """
         self._send(Call(on_reply, commands, self._loop.time(), self._life, durable))
 
     def _send(self, call: Call) -> None:
@@ -199,18 +202,18 @@ class Route:
     # controlled by the client
 
     def hold(self) -> None:
-        """Hold calls until `settle`, because the slot's node may have lost recent writes."""
+        """Hold calls until `settle`, because the node may have lost recent writes."""
         self.is_settled = False
         self._hold()
 
     def settle(self, node: Node | None) -> None:
-        """Send calls to this node from now on; None means that no node serves the slot."""
+        """Send calls to `node` from now on. None means that no node serves the slot."""
         self.node = node
         self.is_settled = True
         self._stirred.set()
 
     def end_life(self) -> None:
-        """Fail pending calls that were not sent, because they belong to an earlier epoch."""
+        """Fail unsent calls, because the epoch has changed."""
         self._life += 1
         self._fail_all(
             self._take_all(), Unavailable("redis: the server was replaced while the call waited")
@@ -234,7 +237,7 @@ class Route:
             self._task = asyncio.create_task(self._work_off(), name=f"slot-{self.slot}")
 
     async def _work_off(self) -> None:
-        """Hold calls until they can be sent directly again."""
+        """Send the held calls, until calls can be sent directly again."""
         is_moving = False  # migration in progress: send one call at a time, to either node
         try:
             await self._pause()  # back off after every refusal, longer each time
@@ -271,7 +274,7 @@ class Route:
         self._pause_s = min(self._pause_s * 2, _PAUSE_S_MAX)
 
     async def _try_first(self) -> None:
-        """Try the first call on the slot's node, then on its new node; keep the call if refused."""
+        """Try the first held call on the slot's node, then on its new node; keep it if refused."""
         call, wire = self._held.popleft(), self.wire
         assert wire is not None
         reply = await self._try(call, wire, is_asking=False)
@@ -342,4 +345,4 @@ class Route:
 
 
 def _ignore(reply: Reply) -> None:
-    """Ignore the reply to ASKING; the call after it has the result."""
+    """Ignore the reply to ASKING."""

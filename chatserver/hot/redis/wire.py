@@ -1,16 +1,13 @@
 """One ordered, pipelined connection to Redis.
 
-redis-py spends about 50 µs of CPU on an awaited call and gives each caller a connection of its own,
-so calls overtake each other. A gateway needs one connection on which many calls are in flight and
-run in call order, at a few microseconds each. This module is only that: a queue of callbacks and
-the hiredis parser. Rare operations (addresses, blocking reads, scans) use redis-py. Measurements:
-docs/decisions/0004.
+redis-py spends about 50 µs of CPU on an awaited call, and gives each concurrent caller its own
+connection, so calls can overtake each other. This module pipelines many calls on one connection, in
+call order, at a few microseconds each. Rare operations (address lookups, blocking reads, scans) use
+redis-py. Measurements: docs/decisions/0004.
 
 Invariants: replies match calls by order, so a connection with a late, torn or unexpected reply is
-closed and never used again. Each call gets exactly one result, a reply or `Unavailable`. Timeouts
-must only count time in which Redis is late. While this process is suspended (stopped, swapped out,
-event loop blocked), it neither sends nor receives, so deadlines count watchdog ticks, not clock
-time.
+closed. Each call gets exactly one result, a reply or `Unavailable`. While this process is suspended
+(stopped, swapped out, event loop blocked), timeouts do not advance: they count watchdog ticks.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ _WATCHES = 4  # watchdog ticks within the timeout of a call
 
 
 def key_in(args: Sequence[str | bytes | int]) -> str | bytes | None:
-    """Return the first key of a call; None if it has none."""
+    """Return the first key of a call, or None."""
     name = args[0]
     if isinstance(name, Packed):
         return name.key
@@ -50,7 +47,7 @@ def key_in(args: Sequence[str | bytes | int]) -> str | bytes | None:
 
 
 class Wire(asyncio.Protocol):
-    """A connection; usable after `connection_made`, finished when `closed` is done."""
+    """A connection, usable after `connection_made`. `closed` completes when the connection ends."""
 
     def __init__(self, name: str, timeout_s: float) -> None:
         self.name = name
@@ -74,7 +71,7 @@ class Wire(asyncio.Protocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Dispatch replies to calls in call order."""
+        """Pass each reply to its call, in call order."""
         reader, pending = self._reader, self._pending
         reader.feed(data)
         try:
@@ -84,7 +81,7 @@ class Wire(asyncio.Protocol):
             self.abort(f"redis at {self.name}: invalid reply")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail every pending call: its outcome is unknown."""
+        """Fail every pending call with `Unavailable`; the call may have run."""
         if self._watchdog is not None:
             self._watchdog.cancel()
         self._transport = None
@@ -105,7 +102,7 @@ class Wire(asyncio.Protocol):
         """Send a call; `on_reply` receives the reply, an error reply, or `Unavailable`.
 
         Guarantees:
-            Order: calls reach Redis in the order of `send`; all of one loop tick in one write.
+            Order: calls reach Redis in the order of `send`. All calls of a loop tick are one write.
             Answer: `on_reply` runs exactly once, within the timeout, never before `send` returns.
         """
         if self._transport is None or self.closed.done():

@@ -1,7 +1,7 @@
-"""Blocks between users, in both directions, for presence, typing and read marks.
+"""Blocks between users, in both directions; used for presence, typing and read marks.
 
 Data: ``{pN}:blocks:<user>`` (set), loaded from the `directory` table with the user state. Messages
-do not use it: the chat's write policy determines whether its users may write to each other.
+use the chat's write policy instead.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _ADDED_MAX = 1_000  # per command
 
 
 class Blocks:
-    """Reads and writes the sets."""
+    """Reads and writes blocks in Redis."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
@@ -32,7 +32,7 @@ class Blocks:
             await self._hot.write("SADD", key, *names[at : at + _ADDED_MAX])
 
     async def add(self, user: UserId, other: UserId) -> None:
-        """Record that one of the two users blocks the other."""
+        """Record that one of the two users blocks the other one."""
         await self._hot.write("SADD", self._hot.keys.blocks(user), other)
         await self._hot.write("SADD", self._hot.keys.blocks(other), user)
 

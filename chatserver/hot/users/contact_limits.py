@@ -1,6 +1,6 @@
-"""Limit of new contacts: the number of direct chats that a user may open with strangers.
+"""Contact limit: the number of direct chats with strangers that a user may open per day.
 
-Data: ``{pN}:limit:contacts:<user>`` (hash), a token bucket that fills within a day; it expires when
+Data: ``{pN}:limit:contacts:<user>`` (hash), a token bucket that fills within a day. It expires when
 it would be full.
 """
 
@@ -14,14 +14,14 @@ DAY_S = 86_400
 
 
 class Contacts:
-    """Limits new contacts with a token bucket: `per_day` for each user."""
+    """Limits each user to `per_day` new contacts."""
 
     def __init__(self, hot: HotClient, per_day: int) -> None:
         self._hot = hot
         self._per_day = per_day
 
     async def take(self, user: UserId) -> int:
-        """Take one contact; return 0, or the ms until one is available.
+        """Use one contact. Return 0, or the ms until one is available.
 
         Raises:
             Unavailable: Redis does not respond.

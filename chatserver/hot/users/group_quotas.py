@@ -1,8 +1,8 @@
-"""Quota of groups per user: the number of groups that a user may still join.
+"""Group quota: the number of groups that a user may still join.
 
-Data: ``{pN}:room:<user>`` (string), the number of groups that a user may still join. It is set
-after a count, decreases with each join and does not increase when the user leaves a group. If it is
-0 or has expired, the user's groups are counted again, so no join is rejected without a count.
+Data: ``{pN}:room:<user>`` (string), the remaining number. It decreases with each join, but does not
+increase when the user leaves a group. If it is 0 or has expired, the user's groups are counted
+again, so no join is refused without a count.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ ROOM_TTL_S = 86_400
 
 
 class GroupQuotas:
-    """Takes and stores the remaining number of groups per user."""
+    """Uses and stores group quotas."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
     async def take(self, users: Collection[UserId]) -> set[UserId]:
-        """Use one group of each user's quota; return the users whose groups have to be counted.
+        """Use one group of each user's quota; return the users whose groups must be counted.
 
         Guarantees:
-            Cost: one Redis call for each partition, pipelined.
+            Cost: one Redis call per partition, pipelined.
 
         Raises:
             Unavailable: Redis does not respond; quotas may have been used.
@@ -51,7 +51,7 @@ class GroupQuotas:
         }
 
     async def put(self, rooms: Mapping[UserId, int]) -> None:
-        """Store the number of groups that users may still join.
+        """Store how many groups each user may still join.
 
         Raises:
             Unavailable: Redis does not respond.

@@ -1,9 +1,9 @@
-"""User inboxes: ordered event logs, which all devices of a user read.
+"""User inboxes: ordered event logs, read by all devices of a user.
 
-Data: ``{pN}:inbox:<user>`` (stream, entry id = seq) holds references to messages, and complete
-events of other kinds; ``{pN}:seqs`` (hash) holds the newest seq of each inbox, and
-``{pN}:box:<user>`` (hash) the user state: chats and marks. All share a slot. Bound: `inbox_max`
-entries; a device that missed more starts from a snapshot.
+Data: ``{pN}:inbox:<user>`` (stream, entry id = seq) has references to messages, and complete events
+of other kinds. ``{pN}:seqs`` (hash) has each inbox's newest seq. ``{pN}:box:<user>`` (hash) has the
+user state: chats and read marks. All share a slot. Bound: `inbox_max` entries; a device that missed
+more starts from a snapshot.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TURNS_IN_CALL = 500  # users per script call of a large-chat transition
 
 
 def parse_gateways(text: bytes) -> tuple[GatewayId, ...]:
-    """Return the gateways of a comma-separated list."""
+    """Parse a comma-separated list of gateways."""
     return tuple(GatewayId(name) for name in text.decode().split(",")) if text else ()
 
 
@@ -46,8 +46,7 @@ class Inboxes:
         """Return the entries above `after`, oldest first.
 
         Raises:
-            Unavailable: Redis is in another epoch, and the user's sessions have not received
-            `reset` yet.
+            Unavailable: Redis is in another epoch; the user's sessions get a `reset` first.
         """
         partition = self._keys.partition_of(user)
         epoch = self._hot.epoch_of(partition)
@@ -68,10 +67,10 @@ class Inboxes:
         return entries
 
     async def deliver(self, deliveries: Sequence[Delivery]) -> list[Place]:
-        """Append to each inbox the chat entries committed since the last delivery.
+        """Append the undelivered entries of `deliveries` to the inboxes.
 
         Guarantees:
-            Idempotent: repeated calls append nothing; a late call omits nothing.
+            Idempotent: entries are appended once, whatever the order of calls.
             Cost: one script call per partition.
         """
         script = load_script("deliver")
@@ -104,20 +103,20 @@ class Inboxes:
     async def append_event(
         self, users: Sequence[UserId], chat: ChatId, body: bytes, *, is_listed: bool = False
     ) -> list[Place]:
-        """Append one event that is not a message to each inbox.
+        """Append an event that is not a message to each inbox.
 
-        `is_listed`: the event adds a new chat to the user's list; nothing is appended if the chat
-        is already there.
+        `is_listed`: the event adds the chat to the user's list. Nothing is appended if the chat is
+        already in the list.
         """
         return await self._append(users, chat, body, "1" if is_listed else "", "", 0)
 
     async def append_marks(
         self, users: Sequence[UserId], chat: ChatId, body: bytes, reader: UserId, level: int
     ) -> list[Place]:
-        """Append an event with the read mark of `reader`; `level` rises with the marks.
+        """Append an event with the read marks of `reader`. `level` increases with the marks.
 
         Guarantees:
-            Order: an inbox never gets a mark that is behind an earlier one.
+            Order: an inbox never gets marks older than those it has.
         """
         return await self._append(users, chat, body, "", f"m:{chat}:{reader}", level)
 
@@ -165,14 +164,17 @@ class Inboxes:
         is_large: bool,
         epoch: Epoch,
     ) -> list[Place]:
-        """Notify users that a chat has become large, or is no longer large, as of its `version`.
+        """Notify users that a chat has become or is no longer large, as of chat version `version`.
 
-        `epoch` is the chat's epoch at the transition. Each item of `news` adds one entry to an
-        inbox: user, the chat seq above which the transition applies, and the entry's field and
-        value, which are "!" and an event, or the chat and the seq of a chat entry.
+        `epoch` is the chat's epoch at the transition. Each item of `news` adds an entry to one
+        inbox. An item consists of:
+
+        - the user
+        - the chat seq above which the transition applies
+        - the field and value of the inbox entry: "!" and an event, or the chat and a chat seq
 
         Guarantees:
-            Atomic: a user's large chats and the inbox change together.
+            Atomic: a user's large chats and inbox change together.
             Idempotent: a transition that is not newer than the last one has no effect.
         """
         script = load_script("notify_transition")
@@ -222,13 +224,13 @@ class Inboxes:
         return list(groups.items())
 
     async def mark(self, user: UserId, chat: ChatId, read: Seq, received: Seq) -> MarkResult:
-        """Move the user's marks forward; the persist worker stores them.
+        """Move the user's read and received marks forward; the persist worker stores them.
 
         Guarantees:
-            Idempotent: a mark never moves back, and never beyond the newest committed seq.
+            Idempotent: a mark never moves back, or beyond the newest committed seq.
 
         Raises:
-            NotFound: the user has no such chat.
+            NotFound: the user is not a member of the chat.
         """
         partition = self._keys.partition_of(user)
         top, _, own = await self._read_head(user, chat)
@@ -252,15 +254,15 @@ class Inboxes:
         return MarkResult(bool(reply[0]), Seq(reply[1]), Seq(reply[2]))
 
     async def list_chats(self, user: UserId) -> list[BoxChat]:
-        """Return the user's chats in Redis, most recent activity first.
+        """Return the user's chats that are in Redis, newest activity first.
 
         Guarantees:
-            Cost: one Redis round trip, and one for the heads of all chats together.
+            Cost: two Redis round trips: the user's chats, then the heads of these chats.
         """
         return await self._list_fields(user, await self._read_box(user))
 
     async def find_all_chats(self, user: UserId) -> list[BoxChat] | None:
-        """Return all chats of the user, most recent activity first; None if they are not loaded.
+        """Return all of the user's chats, newest activity first; None if the user is not loaded.
 
         Guarantees:
             Cost: see `list_chats`.
@@ -298,7 +300,7 @@ class Inboxes:
         return int(seq or 0), int(ts or 0), int(own or 0)
 
     async def get_marks(self, user: UserId, chat: ChatId) -> tuple[Seq, Seq]:
-        """Return the read and received marks of the user in the chat."""
+        """Return `(read, received)`: the user's marks in the chat, as chat seqs."""
         (_, _, own), (read, received) = await asyncio.gather(
             self._read_head(user, chat),
             self._hot.call("HMGET", self._keys.box(user), f"r:{chat}", f"d:{chat}"),
@@ -306,7 +308,7 @@ class Inboxes:
         return Seq(max(own, int(read or 0))), Seq(max(own, int(received or 0)))
 
     async def list_gateways(self, users: Sequence[UserId]) -> list[tuple[GatewayId, ...]]:
-        """Return for each user the gateways on which the user is online."""
+        """Return, for each user, the gateways on which the user is online."""
         found: list[tuple[GatewayId, ...]] = [()] * len(users)
         for partition, group in self._by_partition(users):
             names = [users[i] for i in group]
@@ -316,7 +318,7 @@ class Inboxes:
         return found
 
     async def is_listed(self, user: UserId, chat: ChatId) -> bool:
-        """Return whether the user has a chat in their list."""
+        """Return whether the chat is in the user's chat list."""
         return bool(await self._hot.call("HEXISTS", self._keys.box(user), f"c:{chat}"))
 
     async def is_known(self, user: UserId) -> bool:
@@ -326,7 +328,7 @@ class Inboxes:
         return bool(known == epoch.encode())
 
     async def open_box(self, user: UserId, chats: Sequence[ListedChat], epoch: Epoch) -> None:
-        """Write the user state, read from the `directory` table, to Redis once per epoch.
+        """Write the user's chats from the `directory` table to Redis, once per epoch.
 
         Raises:
             Unavailable: Redis is in another epoch.

@@ -1,4 +1,4 @@
-"""Read-only list of a user's sessions over all gateways.
+"""Read-only list of a user's sessions on all gateways.
 
 `chatserver.hot.users.user_sessions` writes the data.
 """
@@ -27,7 +27,7 @@ class LiveSessions:
         self._hot = hot
 
     async def list_of(self, user: UserId) -> list[LiveSession]:
-        """Return the user's sessions, oldest first, without those of dead gateways.
+        """Return the user's sessions, oldest first, except those on dead gateways.
 
         Raises:
             Unavailable: Redis does not respond.

@@ -1,12 +1,14 @@
 """Login attempt limits, counted in Redis across all API processes.
 
 Data (token buckets that expire when they would be full):
-``{pN}:login-attempts:<user>:<source>`` (hash), the attempts of one source (a network, or a known
-device) for one account; ``{pN}:guesses:<user>`` (hash), the attempts of all unknown devices for an
-account; ``{pN}:limit:entries:<subject>``, the logins of a network or of an account's known devices.
 
-Every attempt calls Redis: with blocks, as in `Limits`, each process would allow an extra block.
-Only refusals are cached, until the bucket has a token again, so a flood is cheap to reject.
+- ``{pN}:login-attempts:<user>:<source>`` (hash): attempts from one source (a network, or a known
+  device) for one account
+- ``{pN}:guesses:<user>`` (hash): attempts from all unknown devices for one account
+- ``{pN}:limit:entries:<subject>`` (hash): logins from a network, or from an account's known devices
+
+Every attempt is counted in Redis, without local blocks of tokens as in `Limits`. Refusals are
+cached until the bucket has a token again, so a flood is cheap to reject.
 """
 
 from __future__ import annotations
@@ -29,20 +31,20 @@ REFUSALS_MAX = 10_000  # newest refusals cached by a process
 
 
 class _Refusals:
-    """Empty buckets, each with the time until which it stays empty (s, monotonic)."""
+    """Cache of empty buckets: bucket → monotonic time (s) until which it stays empty."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._until: collections.OrderedDict[str, float] = collections.OrderedDict()
 
     def check(self, bucket: str) -> None:
-        """Raise RateLimited if the bucket cannot have a token yet."""
+        """Raise RateLimited if the bucket is known to be empty."""
         left_s = self._until.get(bucket, 0.0) - time.monotonic()
         if left_s > 0:
             raise self._error(math.ceil(left_s * 1000))
 
     def add(self, bucket: str, wait_ms: int) -> RateLimited:
-        """Record that a bucket is empty for `wait_ms`; return the error to raise."""
+        """Cache that a bucket is empty for `wait_ms`; return the error to raise."""
         self._until[bucket] = time.monotonic() + wait_ms / 1000
         self._until.move_to_end(bucket)
         if len(self._until) > REFUSALS_MAX:
@@ -50,7 +52,7 @@ class _Refusals:
         return self._error(wait_ms)
 
     def forget(self, bucket: str) -> None:
-        """Remove a bucket to which a token was returned."""
+        """Remove a bucket from the cache after a token was returned to it."""
         self._until.pop(bucket, None)
 
     def _error(self, wait_ms: int) -> RateLimited:
@@ -59,7 +61,7 @@ class _Refusals:
 
 
 class LoginRateLimits:
-    """The login attempt buckets."""
+    """Limits login attempts."""
 
     def __init__(self, hot: HotClient, settings: config.Limits) -> None:
         self._hot = hot
@@ -68,17 +70,17 @@ class LoginRateLimits:
         self._logins = _Refusals("logins")
 
     def check_refused(self, subject: str, attempt: LoginAttempt | None) -> None:
-        """Raise RateLimited if a cached refusal applies to this login. Does not call Redis."""
+        """Raise RateLimited if a cached refusal applies to this login; does not call Redis."""
         self._entries.check(self._hot.keys.limit("entries", subject))
         if attempt is not None:
             self._logins.check(self._bucket_of(attempt))
 
     async def take_entry(self, subject: str) -> None:
-        """Count a login or a registration of a network, or of an account's known devices.
+        """Count a login or registration from a network, or from an account's known devices.
 
         Raises:
-            RateLimited: there were too many.
-            Unavailable: Redis does not respond; the attempt is rejected.
+            RateLimited: there were too many logins.
+            Unavailable: Redis does not respond; the login is rejected.
         """
         bucket = self._hot.keys.limit("entries", subject)
         self._entries.check(bucket)
@@ -94,13 +96,13 @@ class LoginRateLimits:
             raise self._entries.add(bucket, int(wait_ms))
 
     async def begin(self, attempt: LoginAttempt) -> LoginAttempt:
-        """Count an attempt; return it with the attempts used by its source and the account.
+        """Count an attempt. Return it with the counts of its source and account.
 
         Guarantees:
             A known device is refused only because of its own wrong guesses.
 
         Raises:
-            RateLimited: this source has guessed too often for this account.
+            RateLimited: the source has guessed too often for this account.
             Unavailable: Redis does not respond; the attempt is rejected.
         """
         bucket = self._bucket_of(attempt)
@@ -117,7 +119,7 @@ class LoginRateLimits:
         )
 
     async def take_back(self, attempt: LoginAttempt) -> None:
-        """Return the token of an attempt with the right password. Best effort."""
+        """Return the token of an attempt whose password was right; best effort."""
         self._logins.forget(self._bucket_of(attempt))
         try:
             await self._count(attempt, -1)

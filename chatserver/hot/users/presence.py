@@ -1,8 +1,9 @@
-"""Online users by gateway: ``{pN}:online:<user>``, gateway → expiry, with a copy in ``{pN}:where``.
+"""Online users by gateway.
 
-Times are those of the Redis clock, so a wrong clock of a gateway has no effect. A gateway refreshes
-its users well before the expiry. Entries of a dead gateway expire. Until then, records for it are
-lost. This is harmless: its sessions are gone, and a reconnecting device resumes from its inbox.
+Data: ``{pN}:online:<user>`` (zset), gateway → expiry, with a copy in ``{pN}:where``. Times are
+those of the Redis clock. A gateway renews its users well before the expiry; entries of a dead
+gateway expire. Records for a dead gateway are lost, which is harmless: its devices reconnect and
+resume from their inboxes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Presence:
         self._ttl_s = ttl_s
 
     async def prune(self, users: Sequence[UserId]) -> None:
-        """Delete expired entries of users whose gateway died."""
+        """Delete expired entries of users on a dead gateway."""
         await self._run(users, 0, GatewayId("-"))
 
     async def announce(self, users: Sequence[UserId]) -> list[InboxState]:
@@ -35,7 +36,7 @@ class Presence:
         return await self._run(users, int(self._ttl_s * 1000), self._gateway)
 
     async def withdraw(self, users: Sequence[UserId]) -> None:
-        """Mark users as having no session on this gateway."""
+        """Mark users as no longer online on this gateway."""
         await self._run(users, 0, self._gateway)
 
     async def _run(

@@ -1,9 +1,14 @@
-"""Presence state of users over all gateways, and the gateways subscribed to it.
+"""Presence of users across all gateways, and the gateways subscribed to it.
 
-Data: ``{pN}:seen:<user>`` (hash): ``g:<gateway>`` → online or away, ``last``: the time of the last
-activity (ms), ``v``: a version that rises with each change. ``{pN}:watched:<user>`` (zset):
-gateways with a subscriber to the user's presence. ``{pN}:gateways`` (zset): expiry of each gateway;
-the state that an expired gateway published is ignored. All times are those of the Redis clock.
+Data:
+
+- ``{pN}:seen:<user>`` (hash): ``g:<gateway>`` → online or away; ``last``, the time of the last
+  activity (ms); ``v``, a version that increases with each change
+- ``{pN}:watched:<user>`` (zset): gateways subscribed to the user's presence
+- ``{pN}:gateways`` (zset): each gateway's expiry; presence published by an expired gateway is
+  ignored
+
+All times are those of the Redis clock.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ ALIVE_SHARE = 0.6
 
 
 class PresenceStates:
-    """Presence published and read by one gateway."""
+    """Publishes, reads and subscribes to presence for one gateway."""
 
     def __init__(
         self, *, hot: HotClient, gateway: GatewayId, online_ttl_s: float, keep_s: float
@@ -38,7 +43,7 @@ class PresenceStates:
         self._keep_ms = int(keep_s * 1000)
 
     async def keep_alive(self) -> bool:
-        """Extend the expiry of this gateway; return False if it may have counted as dead.
+        """Extend this gateway's expiry; return False if the gateway may have expired before.
 
         Raises:
             Unavailable: Redis does not respond.
@@ -46,7 +51,7 @@ class PresenceStates:
         return await self._live_for(self._alive_ms)
 
     async def leave(self, after_s: float) -> None:
-        """Expire in `after_s`, so that users have time to reconnect to another gateway."""
+        """Let this gateway expire in `after_s`, so that users can first reconnect elsewhere."""
         await self._live_for(int(after_s * 1000))
 
     async def _live_for(self, ttl_ms: int) -> bool:
@@ -69,14 +74,15 @@ class PresenceStates:
         return all(answer == 1 for answer in answers)
 
     async def announce(self, appearances: Sequence[GatewayPresence]) -> list[PresenceChange]:
-        """Publish the presence of users on this gateway; return their resulting presence.
+        """Publish the presence of users on this gateway; return the changes across all gateways.
 
         Guarantees:
-            Idempotent: a change is returned only if a user's state over all gateways changes.
+            Idempotent: a change is returned only if the user's presence across all gateways
+                changed.
             Cost: one script call per partition and 500 users.
 
         Raises:
-            Unavailable: Redis does not respond. The state may be published; a retry is safe.
+            Unavailable: Redis does not respond. The presence may be published; a retry is safe.
         """
         by_user = {appearance.user: appearance for appearance in appearances}
         news: list[PresenceChange] = []
@@ -105,7 +111,7 @@ class PresenceStates:
         return news
 
     async def watch(self, users: Sequence[UserId]) -> dict[UserId, PresenceRecord]:
-        """Subscribe to users for another `online_ttl_s`; return their presence.
+        """Subscribe this gateway to users for `online_ttl_s`; return their presence.
 
         Raises:
             Unavailable: Redis does not respond.
@@ -113,11 +119,11 @@ class PresenceStates:
         return await self._watch(users, self._watch_ms)
 
     async def unwatch(self, users: Sequence[UserId]) -> None:
-        """Unsubscribe from users."""
+        """Unsubscribe this gateway from users."""
         await self._watch(users, 0)
 
     async def look(self, users: Sequence[UserId]) -> dict[UserId, PresenceRecord]:
-        """Return the presence of users without subscribing to it.
+        """Return the users' presence without subscribing.
 
         Raises:
             Unavailable: Redis does not respond.
@@ -150,10 +156,10 @@ class PresenceStates:
                 yield partition, group[start : start + BATCH_MAX]
 
     async def find_members(self, chat: ChatId, users: Sequence[UserId]) -> set[UserId] | None:
-        """Return those of `users` who are members of the chat; None if the chat is not loaded.
+        """Return the chat members among `users`; None if the chat is not loaded.
 
         Guarantees:
-            Cost: one round trip, whatever the size of the chat.
+            Cost: one round trip.
         """
         gate, roles = await self._hot.snapshot(
             ("HGET", self._keys.chat(chat), "gate"), ("HMGET", self._keys.members(chat), *users)

@@ -1,14 +1,13 @@
 """Rate limits shared by all gateways, without a Redis call for each message.
 
-Data: ``{pN}:limit:<kind>:<subject>`` (hash), a token bucket that fills at a rate up to its burst;
-it expires when it would be full. A gateway takes tokens in blocks for a quarter of a second and
-spends them locally. It returns unspent tokens when the subject leaves.
+Data: ``{pN}:limit:<kind>:<subject>`` (hash), a token bucket that expires when it would be full. The
+subject is a user or an address. A gateway takes tokens in blocks for a quarter of a second and
+spends them locally. It returns unspent tokens when the subject disconnects.
 
-Invariant: within any time, all gateways together allow at most the rate times this time, plus a
-burst, plus a block for each gateway. While Redis is unavailable, every requested block is granted:
-the limited operations need Redis themselves and report the failure. Memory whose size is not known
-in advance is charged afterwards: the bucket may become negative, and then allows nothing until it
-is positive again.
+Invariant: in any period, all gateways together allow at most the rate times the period, plus a
+burst, plus a block per gateway. While Redis is unavailable, every requested block is granted: the
+limited operations need Redis and fail anyway. Memory whose size is not known in advance is charged
+afterwards and may make the bucket negative. Nothing is allowed until the bucket is positive again.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ MEMORY_PAUSE_S = 1.0  # between two checks of a memory bucket that had too few t
 
 
 class Allowance:
-    """Tokens of one kind that this gateway holds for one subject."""
+    """This process's tokens of one kind for one subject."""
 
     __slots__ = (
         "_at",
@@ -75,7 +74,7 @@ class Allowance:
         self._waiting: list[Callable[[], None]] = []
 
     def take(self, cost: int = 1) -> bool:
-        """Spend tokens; return False if too few are available. See `wait_ms` and `ask`."""
+        """Spend `cost` tokens; return False if there are too few. See `wait_ms` and `ask`."""
         if self.tokens >= cost:
             self.tokens -= cost
             if self.tokens <= self._low and not self._is_asking:
@@ -84,13 +83,13 @@ class Allowance:
         return False
 
     def owe(self, cost: int) -> None:
-        """Spend tokens for a cost that has already occurred; the balance may become negative."""
+        """Spend tokens for a cost that has already occurred; this may make the balance negative."""
         self.tokens -= cost
         if self.tokens <= self._low and not self._is_asking:
             self.ask()
 
     def wait_ms(self, cost: int = 1) -> int:
-        """Return the ms for which there are certainly too few tokens; 0 if unknown: use `ask`."""
+        """Return the ms until enough tokens can exist; 0 if unknown (call `ask` to find out)."""
         left_s = self._at - self._limits.now()
         if left_s <= 0:
             return 0
@@ -98,9 +97,9 @@ class Allowance:
         return math.ceil((left_s + lacking / self._rate) * 1000)
 
     def ask(self, on_answer: Callable[[], None] | None = None, cost: int = 1) -> None:
-        """Request a block, or `cost` tokens if that is more, unless a request is pending.
+        """Request a block of tokens from Redis (at least `cost`), unless a request is pending.
 
-        `on_answer` runs once, when the request is decided.
+        `on_answer` runs once, after the reply.
         """
         if on_answer is not None:
             self._waiting.append(on_answer)
@@ -113,10 +112,10 @@ class Allowance:
         self._limits.ask_soon(self, max(self._block, cost) - self.tokens)
 
     async def pay(self, what: str, cost: int = 1) -> None:
-        """Spend tokens; request them first if too few are available.
+        """Spend `cost` tokens; request them from Redis if there are too few.
 
         Raises:
-            RateLimited: there are too few tokens; the message contains `what`.
+            RateLimited: Redis has too few tokens; the message contains `what`.
         """
         while not self.take(cost):
             wait_ms = self.wait_ms(cost)
@@ -128,7 +127,7 @@ class Allowance:
             await answered.wait()
 
     def answered(self, taken: int, wait_ms: int) -> None:
-        """Add granted tokens; `wait_ms`: time until there are more, if there are none now."""
+        """Add the granted tokens. `wait_ms` is the time until more are available."""
         self._is_asking = False
         self.tokens += taken
         wait_s = wait_ms / 1000
@@ -141,13 +140,13 @@ class Allowance:
 
     @property
     def is_idle(self) -> bool:
-        """True if it was not used for `IDLE_S` and no shortage is known."""
+        """True if the allowance was not used for `IDLE_S` and has no known shortage."""
         now = self._limits.now()
         return not self._is_asking and self._at <= now and now - self.used_at > IDLE_S
 
 
 class Limits:
-    """The allowances of one process. Beyond `CACHE_MAX`, the oldest one is released.
+    """The allowances of one process. Above `CACHE_MAX`, the oldest is released.
 
     `swept`: the kinds whose idle allowances `run` releases.
     """
@@ -171,7 +170,7 @@ class Limits:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def find(self, kind: Kind, subject: str) -> Allowance:
-        """Return this process's allowance of a subject."""
+        """Return this process's allowance for a subject."""
         key = (kind, subject)
         found = self._known.get(key)
         if found is None:
@@ -185,7 +184,7 @@ class Limits:
         return found
 
     def charge_memory(self, subject: str, size_bytes: int) -> None:
-        """Charge a user for the bytes of a request; missing tokens become debt."""
+        """Charge a user for a request's memory. The balance may become negative."""
         if size_bytes <= 0:
             return
         allowance = self._known.get(("memory", subject))
@@ -195,7 +194,7 @@ class Limits:
             self._put(None, ("memory", subject), size_bytes)
 
     def return_tokens(self, kind: Kind, subject: str) -> None:
-        """Remove an allowance; return its unspent tokens to Redis, or record its debt."""
+        """Remove an allowance; return unspent tokens to Redis, or charge a negative balance."""
         allowance = self._known.pop((kind, subject), None)
         if allowance is not None:
             self._put_back(allowance)
@@ -206,7 +205,7 @@ class Limits:
             allowance.tokens = 0
 
     def ask_soon(self, allowance: Allowance, wanted: int) -> None:
-        """Request tokens from Redis at the end of this tick, in one batch."""
+        """Request tokens from Redis at the end of this tick, in one batch with other requests."""
         self._put(allowance, allowance.key, wanted)
 
     def _put(self, allowance: Allowance | None, key: tuple[Kind, str], wanted: int) -> None:
@@ -251,7 +250,7 @@ class Limits:
                     self._put_back(allowance)  # the subject left while the request was pending
 
     async def run(self) -> None:
-        """Release idle subjects, until cancelled."""
+        """Release idle allowances until cancelled."""
         while True:
             await asyncio.sleep(SWEEP_S)
             for kind, subject in [

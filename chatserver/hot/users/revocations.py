@@ -1,8 +1,8 @@
-"""Revocation marks of logins, tokens and users, checked for every hello and every request.
+"""Revocation marks of logins, tokens and users, checked for every `hello` and every request.
 
-Data: ``{pN}:revoked:<user>`` (hash), see `revoke_tokens.lua`; it expires with the affected tokens,
-but not while the user is banned. The `directory` table has the same marks, which are loaded with
-the user in a new epoch (`chatserver.service.access.revocation`).
+Data: ``{pN}:revoked:<user>`` (hash), see `revoke_tokens.lua`. It expires with the affected tokens,
+but not while the user is banned. The `directory` table has the same marks. They are loaded with the
+user in a new epoch (`chatserver.service.access.revocation`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ SLACK_S = 60  # a request in progress can issue a token shortly after the end of
 
 
 class Revocations:
-    """Writes and reads marks. `token_s_max`: maximum lifetime of a token, including leeway."""
+    """Reads and writes marks. `token_s_max` is a token's maximum lifetime, including leeway."""
 
     def __init__(self, hot: HotClient, token_s_max: int) -> None:
         self._hot = hot
         self._ttl_s = token_s_max + SLACK_S
 
     async def find(self, claims: Claims) -> Marks:
-        """Return the marks that can apply to a token.
+        """Return the user's marks that may apply to a token.
 
         Guarantees:
             Order: the call is ordered with all other calls on keys of the user's partition.
@@ -45,7 +45,7 @@ class Revocations:
         return Marks(int(before or 0), frozenset(logins), banned == b"1")
 
     async def find_all(self, user: UserId) -> Marks:
-        """Return all marks of a user. Raises Unavailable."""
+        """Return all of the user's marks. Raises Unavailable."""
         found: list[bytes] = await self._hot.call("HGETALL", self._hot.keys.revoked(user))
         fields = dict(zip(found[::2], found[1::2], strict=True))
         logins = [name[2:].decode() for name in fields if name.startswith(b"s:")]
@@ -61,10 +61,10 @@ class Revocations:
         logins: Collection[str] = (),
         is_banned: bool | None = None,
     ) -> None:
-        """Add marks; `is_banned` None keeps the current ban state.
+        """Add marks. If `is_banned` is None, the ban is unchanged.
 
         Guarantees:
-            Idempotent; only the ban can be removed again.
+            Idempotent; only a ban can be removed again.
 
         Raises:
             Unavailable: the marks may have been written.
@@ -82,21 +82,21 @@ class Revocations:
 
 
 class SessionEnder:
-    """Notifies the gateways of a user that sessions have been revoked."""
+    """Notifies a user's gateways that sessions have been revoked."""
 
     def __init__(self, hot: HotClient, gateway_stream_writer: GatewayStreamWriter) -> None:
         self._hot = hot
         self._gateway_stream_writer = gateway_stream_writer
 
     async def end(self, user: UserId, marks: Marks, reason: str) -> None:
-        """Close the sessions to which these marks apply; call it after writing the marks.
+        """Close the sessions that the marks cover. Call it after writing the marks.
 
         Guarantees:
-            Complete: no session is missed, because a session that starts meanwhile checks the marks
-            after it has registered its gateway.
+            Complete: no session is missed; a session that starts during the call checks the marks
+                itself.
 
         Raises:
-            Unavailable: some gateway may not have been notified; try again.
+            Unavailable: a gateway may not have been notified; try again.
         """
         for gateway in await self._gateways_of(user):
             record = EndSessions(user, list(marks.logins), marks.before, marks.is_banned, reason)

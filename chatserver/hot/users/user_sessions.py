@@ -1,8 +1,8 @@
-"""Session registry: the sessions of each user over all gateways, limited in number.
+"""Session registry: each user's sessions across all gateways.
 
 Data: ``{pN}:seen:<user>`` (hash), field ``s:<session>`` → ``<gateway> <device> <started ms>``. A
-claim deletes entries of dead gateways that it finds. A device has one session, and a user at most
-`sessions_max`. A claim returns the sessions that it replaces; the caller notifies their gateways.
+device has one session, and a user at most `sessions_max`. A claim returns the sessions that it
+replaces; the caller notifies their gateways. A claim also deletes sessions of dead gateways.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLAIM_BATCH_MAX = 200
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Claim:
-    """Claim for a session; `started_ms` is 0 if it has not been claimed before."""
+    """Claim for a session. `started_ms` is 0 for the first claim."""
 
     user: UserId
     session: SessionId
@@ -36,7 +36,7 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Claimed:
-    """Start of the session by the Redis clock, and the replaced sessions as (session, gateway)."""
+    """The session's start by the Redis clock, and the replaced sessions: (session, gateway)."""
 
     started_ms: int
     replaced: tuple[tuple[SessionId, GatewayId], ...]
@@ -54,16 +54,15 @@ class Sessions:
         self._keep_s = keep_s
 
     async def claim(self, claims: Sequence[Claim]) -> list[Claimed]:
-        """Register sessions; a replaced session may be a claimed one.
+        """Register sessions. A claimed session may itself be replaced.
 
         Guarantees:
             Idempotent: registering a session again keeps its start.
-            Order: of two sessions on one device, the one with the later start stays, whatever the
-            order of the claims.
+            Order: of two sessions on one device, the one with the later start wins.
             Cost: one script call per partition and 200 claims.
 
         Raises:
-            Unavailable: Redis does not respond; sessions may be registered. Repeat the claim.
+            Unavailable: Redis does not respond, and sessions may be registered; repeat the claim.
         """
         keys, found = self._hot.keys, dict[SessionId, Claimed]()
 
@@ -107,7 +106,7 @@ class Sessions:
         return groups
 
     def release(self, user: UserId, session: SessionId) -> None:
-        """Remove a session, without waiting. If this fails, later claims replace it."""
+        """Remove a session without waiting. If this fails, the session stays until replaced."""
         on_reply = functools.partial(self._released, session)
         self._hot.send(on_reply, "HDEL", self._hot.keys.seen(user), f"s:{session}")
 

@@ -1,4 +1,4 @@
 """Access control: tokens, API keys, the host application's signing keys, and revocation.
 
-Start with `authentication.py`, which checks a token on each request.
+Start with `token_authentication.py`, which checks a token on each request.
 """

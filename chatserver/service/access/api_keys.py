@@ -34,10 +34,10 @@ class ApiKeys:
         self._cache: dict[str, tuple[float, KeyRow | None]] = {}
 
     async def create(self, name: str, scopes: Collection[str]) -> tuple[str, str]:
-        """Create a key; return its id and the key itself, which is not stored.
+        """Create a key. Return its id and the complete key, which is not stored.
 
         Raises:
-            BadRequest: the key has no scope, or an unknown one.
+            BadRequest: `scopes` is empty or has an unknown scope.
         """
         if not scopes or not set(scopes) <= set(SCOPES):
             raise BadRequest(f"scopes: must be one or more of {', '.join(SCOPES)}")
@@ -58,12 +58,12 @@ class ApiKeys:
         return await self._rows.list_all()
 
     async def rotate(self, key: str, overlap_s: int) -> str:
-        """Replace a key's secret and return the new key; the old one stays valid for `overlap_s`.
+        """Replace a key's secret. Return the new key; the old secret stays valid for `overlap_s`.
 
         Raises:
-            NotFound: there is no such key, or it was revoked.
+            NotFound: the key does not exist or was revoked.
             BadRequest: the overlap is longer than a week.
-            Conflict: the key was rotated concurrently.
+            Conflict: another request rotated the key at the same time.
         """
         if not 0 <= overlap_s <= OVERLAP_S_MAX:
             raise BadRequest(f"overlap: must be 0 to {OVERLAP_S_MAX} seconds")
@@ -80,11 +80,11 @@ class ApiKeys:
         await self._rows.end(key, self._now_ms())
 
     async def authenticate(self, text: str) -> KeyRow:
-        """Return the stored key that matches a presented one.
+        """Return the stored key that matches a request's key.
 
         Guarantees:
             Cost: one DynamoDB read per `CACHE_S` for a valid key, or per `RELOAD_S` for an invalid
-            one.
+                one.
 
         Raises:
             Unauthenticated: the key is invalid or revoked.

@@ -4,13 +4,12 @@
 
     URL ◄── KeyFetcher (api, worker rpc) ──► copy in Redis ◄── KeyRing (every process) ──► tokens
 
-A gateway makes no outbound requests. It reads the copy, and calls `workers.rpc` when the copy is
-too old or does not have the key that a token names. The URL comes from the settings and contains
-no part of a token.
+A gateway makes no outbound requests. It reads the copy. If the copy is too old or lacks the key
+that a token names, the gateway calls `workers.rpc`.
 
-Keys are fetched every `JWKS_TTL_S`, sooner if a token names a new key, and at most once per
-`JWKS_REFETCH_S` over all processes, so many unknown key names do not cause many requests. While the
-URL does not respond, the last keys stay in use for up to a day.
+Keys are fetched every `JWKS_TTL_S`, or sooner if a token names an unknown key. All processes
+together fetch at most once per `JWKS_REFETCH_S`. While the URL does not respond, the last keys stay
+in use for up to a day.
 """
 
 from __future__ import annotations
@@ -53,14 +52,14 @@ class KeyFetcher:
         self._clock = clock
 
     async def get(self) -> bytes:
-        """Return the key set, from the cache if it was fetched less than `JWKS_REFETCH_S` ago.
+        """Return the key set, from Redis if it was fetched less than `JWKS_REFETCH_S` ago.
 
         Guarantees:
             Bounded: one request per `JWKS_REFETCH_S`, over all processes.
             An invalid response never replaces a valid key set.
 
         Raises:
-            Unavailable: no copy exists, and the key set cannot be fetched now.
+            Unavailable: the key set cannot be fetched now, and Redis has no copy.
         """
         url = self._settings.host_jwks_url
         assert url is not None
@@ -80,7 +79,7 @@ class KeyFetcher:
 
 
 class KeyRing:
-    """The key set of one process. `fetch` returns a new key set; `activate` starts using one."""
+    """The key set of one process. `fetch` gets a new key set; `activate` starts using it."""
 
     def __init__(
         self,
@@ -105,7 +104,7 @@ class KeyRing:
         """Check for newer keys after a token named an unknown key; return whether there are any.
 
         Guarantees:
-            Bounded: one check per `JWKS_REFETCH_S`; concurrent callers share it.
+            Bounded: one check per `JWKS_REFETCH_S`, shared by concurrent callers.
             Cancellation: safe; the check continues for the other callers.
         """
         if self._settings.host_jwks_url is None:
@@ -125,7 +124,7 @@ class KeyRing:
         self._refreshing = None
 
     async def _refresh(self, *, is_urgent: bool) -> bool:
-        """Activate newer keys; return True if they differ from the previous ones."""
+        """Load and activate the current keys; return True if the keys have changed."""
         before = self._body
         try:
             copy = await self._cache.find()

@@ -1,14 +1,17 @@
 """Revocation of logins and tokens, and banning of users.
 
-Every operation has the same steps: write to the `directory` table, which is durable; write the mark
-in Redis, which every hello and every request checks; notify the user's gateways, which close the
-sockets. All steps are idempotent: if one fails, the caller repeats the operation.
+Every operation has three steps:
 
-If Redis loses the marks, it starts a new epoch (decision 0014) in which no user is loaded. Loading
-a user calls `restore` first, so revoked tokens are rejected in the new epoch. A session can start
-without the marks only if the `directory` table is unavailable, too (promise P9). A revoked token
-then stays valid until it expires, after an hour at most, or until the user is loaded: `restore`
-ends sessions, too.
+1. Write to the `directory` table.
+2. Write the mark to Redis, which every `hello` and every request checks.
+3. Notify the user's gateways, which close the sockets.
+
+The steps are idempotent. If one fails, the caller repeats the operation.
+
+If Redis loses the marks, it starts a new epoch (decision 0014), in which no user is loaded. Loading
+a user first calls `restore`, so revoked tokens are still rejected. If the `directory` table is
+unavailable, too, a session can start without the marks (promise P9). A revoked token then works
+until it expires, at most an hour, or until the user is loaded.
 """
 
 from __future__ import annotations
@@ -75,14 +78,14 @@ class Revoking:
         self._clock = clock
 
     async def end_logins(self, user: UserId, logins: Collection[str], reason: str) -> None:
-        """End some logins of a user, with their tokens, refresh tokens and sessions.
+        """End some of a user's logins, with their tokens, refresh tokens and sessions.
 
         Guarantees:
-            Idempotent. After it returns, requests and hellos with their tokens are rejected, and
-            each gateway has a pending notification to close their sockets.
+            Idempotent. After it returns, the tokens are rejected, and the user's gateways have been
+                notified to close the sockets.
 
         Raises:
-            Unavailable: some may still be active; repeat the call.
+            Unavailable: some logins may still be active; repeat the call.
         """
         if not logins:
             return
@@ -98,12 +101,11 @@ class Revoking:
     async def end_all(self, user: UserId, reason: str, *, but: str | None = None) -> None:
         """End all logins except `but`, and all tokens without a login that were issued so far.
 
-        Guarantees:
-            Those of `end_logins`.
+        Guarantees: as for `end_logins`.
 
         Raises:
-            NotFound: there is no such user.
-            Unavailable: some may still be active; repeat the call.
+            NotFound: the user does not exist.
+            Unavailable: some logins or tokens may still be active; repeat the call.
         """
         now = int(self._clock.time())
         await self._accounts.put_standing(user, before=now)
@@ -120,10 +122,10 @@ class Revoking:
             await self._push_devices.remove_all(user, now, but=but)
 
     async def ban(self, user: UserId) -> None:
-        """Reject all tokens of a user. Logins are kept, so a ban can be lifted.
+        """Reject all of a user's tokens. Logins are kept for a later `unban`.
 
         Raises:
-            NotFound: there is no such user.
+            NotFound: the user does not exist.
             Unavailable: the user may or may not be banned; repeat the call.
         """
         await self._accounts.put_standing(user, banned_ms=int(self._clock.time() * 1000))
@@ -138,7 +140,7 @@ class Revoking:
         await self._revocations.put(user, is_banned=False)
 
     async def restore(self, record: User, ended_logins: Collection[str]) -> None:
-        """Restore a user's revocation marks from the `directory` table; see the module docstring.
+        """Write a user's revocation marks from the `directory` table to Redis.
 
         Raises:
             Unavailable: some marks may be missing.

@@ -19,11 +19,11 @@ class TokenAuthentication:
         self._keys = keys
 
     def verify(self, token: str) -> Claims:
-        """Return the claims of a valid token, without checking whether it was revoked.
+        """Return the claims of a valid token, without checking for revocation.
 
         Raises:
-            UnknownKey: the token names a key that this process does not have; `authenticate`
-                fetches it.
+            UnknownKey: the token names a key that this process does not have; call `authenticate`,
+                which fetches the key.
             Unauthenticated: the token is invalid.
         """
         return self._tokens.verify(token)
@@ -32,8 +32,8 @@ class TokenAuthentication:
         """Return the claims of a token that is valid and not revoked.
 
         Guarantees:
-            Cost: one Redis command. The key set is fetched only for an unknown key, and then at
-            most once per `JWKS_REFETCH_S`.
+            Cost: one Redis command. The key set is fetched only for an unknown key, and at most
+                once per `JWKS_REFETCH_S`.
 
         Raises:
             Banned, Unauthenticated: the token is invalid or revoked.
@@ -58,5 +58,5 @@ class TokenAuthentication:
         check_marks(claims, await self._revocations.find(claims))
 
     async def find_marks(self, user: UserId) -> Marks:
-        """Return all revocations of a user. Raises Unavailable."""
+        """Return all of a user's revocation marks. Raises Unavailable."""
         return await self._revocations.find_all(user)

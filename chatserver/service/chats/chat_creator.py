@@ -1,7 +1,7 @@
 """Creation of direct chats, groups and companion chats.
 
-A chat is written to the `directory` table first and loaded into Redis second. If the process dies
-in between, the next call completes the creation: both steps are idempotent.
+A chat is written to the `directory` table first and loaded into Redis second. Both steps are
+idempotent: if the process dies between them, the next call completes the creation.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ class ChatCreator:
     async def open_direct(
         self, user: UserId, other: UserId, *, is_host: bool = False
     ) -> frames.ChatInfo:
-        """Return the direct chat of two users, and create it if needed.
+        """Return the direct chat of two users; create it if needed.
 
-        The chat is listed for `user` immediately, and for `other` from the first message on. With
-        `is_host` (the host application), limits on new chats do not apply.
+        `user` sees the chat in their list immediately, `other` from the first message on.
+        `is_host`: the host application is the caller, and limits on new chats do not apply.
 
         Raises:
-            NotFound: there is no such user.
+            NotFound: `other` does not exist.
             BadRequest: the user has reached the limit of direct chats.
             RateLimited: the user has reached the daily limit of new chats with strangers.
-            Forbidden: one blocks the other, and there is no chat yet.
+            Forbidden: one user blocks the other, and there is no chat yet.
         """
         chat = direct_chat_id(user, other)
         # In parallel: each call can be delayed by bulk writes.
@@ -94,15 +94,15 @@ class ChatCreator:
     ) -> frames.ChatInfo:
         """Create a group; the same creator and `ref` return the same group.
 
-        Members to whom the user is a stranger are only invited, unless the caller is the host
-        application (`is_host`).
+        Members to whom the user is a stranger are only invited, unless `is_host`: the host
+        application is the caller.
 
         Raises:
             BadRequest: the group would exceed the member limit.
             NotFound: a member does not exist; the message names the first such member.
             NotFound: the group already exists, and the user has left it.
             Conflict: `ref` was already used for another group.
-            Forbidden: a member blocks the creator, or the other way round.
+            Forbidden: a member blocks the creator, or the creator blocks a member.
         """
         if len(members) + 1 > self._members_max:
             raise BadRequest(f"members: must be at most {self._members_max}, including you")
@@ -137,7 +137,7 @@ class ChatCreator:
         )
 
     async def _describe_changed(self, chat: ChatId, user: UserId) -> frames.ChatInfo:
-        """Return the current state of an existing group, if its creator is still a member."""
+        """Return the current state of an existing group if its creator is still a member."""
         record, members = await self._directory.get_chat_with_members(chat)
         roles: dict[str, Role] = {
             member.user: member.role for member in members if member.role != "member"
@@ -160,7 +160,7 @@ class ChatCreator:
     async def open_companion_chat(
         self, chat: ChatId, user: UserId, companion: CompanionId, name: str
     ) -> frames.ChatInfo:
-        """Return the chat of a user and an AI companion, and create it if needed. Idempotent."""
+        """Return a user's chat with an AI companion; create it if needed. Idempotent."""
         try:
             record, _ = await self._directory.get_chat_with_members(chat)
         except NotFound:

@@ -1,8 +1,7 @@
-"""Loading of chats into the hot tier.
+"""Chat loader: loads chats from the warm tier into the hot tier.
 
-It runs in `workers.rpc` on behalf of gateways. A load reads the chat's row, members and newest
-messages. It also repairs the effects of a data loss in Redis: missing messages, unapplied message
-changes, and missing entries of membership changes.
+It runs in `workers.rpc` on behalf of gateways. It also repairs what Redis has lost: messages,
+message changes, and entries of membership changes.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ LOADS_MAX = 3
 
 
 class ChatLoader:
-    """Loads chats. `revive` completes an interrupted creation; it returns False without one."""
+    """Loads chats. `revive` completes an interrupted creation, or returns False."""
 
     def __init__(
         self,
@@ -50,8 +49,8 @@ class ChatLoader:
         """Load a chat into the hot tier.
 
         Raises:
-            NotFound: there is no such chat.
-            Unavailable: the chat changes repeatedly while it is read.
+            NotFound: the chat does not exist.
+            Unavailable: the chat keeps changing while it is read.
         """
         for attempt in range(LOADS_MAX):
             try:
@@ -63,7 +62,7 @@ class ChatLoader:
         raise Unavailable(f"chat {chat}: changed while it was loaded; try again")
 
     async def _load_chat(self, chat: ChatId) -> bool:
-        """Load a chat once; return False if the chat changed while it was read."""
+        """Try to load a chat; return False if the chat changed while it was read."""
         epoch = self._hot.epoch_of_chat(chat)
         if chat.startswith(DIRECT_PREFIX):
             (record, members), head = await asyncio.gather(

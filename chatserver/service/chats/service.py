@@ -92,18 +92,18 @@ class Chats:
     async def open_direct(
         self, user: UserId, other: UserId, *, is_host: bool = False
     ) -> frames.ChatInfo:
-        """Return the direct chat of two users, and create it if needed.
+        """Return the direct chat of two users; create it if needed.
 
-        `is_host`: the host application is the caller, so limits on new chats do not apply.
+        `is_host`: the host application is the caller, and limits on new chats do not apply.
 
         Guarantees:
             Idempotent: both users always get the same chat.
-            The chat appears in the other user's list with the first message.
+            The other user sees the chat in their list from the first message on.
 
         Raises:
             BadRequest: both ids are the same, or the user has reached the limit of direct chats.
             RateLimited: the user has reached the daily limit of new chats with strangers.
-            NotFound: there is no such user.
+            NotFound: the other user does not exist.
         """
         if user == other:
             raise BadRequest("user: must be another user")
@@ -149,12 +149,14 @@ class Chats:
     async def list_page(
         self, user: UserId, after: str | None, limit: int
     ) -> tuple[list[frames.ChatSummary], str | None]:
-        """Return a page of the user's chats, most recent activity first, and the next `after`.
+        """Return `(chats, next)`: a page of the user's chats, newest activity first.
+
+        `next` is the `after` for the next page, or None.
 
         Guarantees:
-            Complete: the partial chat list that Redis has after a data loss is never used.
-            Cost: one Redis call, and two to five per chat of the page, pipelined; one warm-tier
-            read for a chat without a message among its newest entries in Redis.
+            Complete: after a data loss in Redis, the chats are loaded first.
+            Cost: one Redis call, and two to five per chat on the page, pipelined. One warm-tier
+                read for a chat whose newest entries in Redis contain no message.
 
         Raises:
             Unavailable: the user's chats are not loaded, and the warm tier does not respond.
@@ -171,7 +173,7 @@ class Chats:
         return [summary for summary in summaries if summary is not None], start
 
     async def get_summary(self, user: UserId, chat: ChatId) -> frames.ChatSummary | None:
-        """Return the summary of one chat in the user's list; None if it is not listed.
+        """Return a chat's summary; None if the chat is not in the user's list.
 
         Raises:
             Unavailable: the user's chats are not loaded, and the warm tier does not respond.
@@ -220,10 +222,7 @@ class Chats:
         return frames.Marks(user, read, received)
 
     async def _count_unread(self, user: UserId, chat: ChatId, read: Seq, top: Seq) -> int:
-        """Return the number of messages after `read` that are visible to the user.
-
-        All of them are from others: sending a message marks the chat as read up to it.
-        """
+        """Return the number of messages after `read` that the user can see and has not read."""
         if top <= read:
             return 0
         hidden = (await self._views.list_hidden(user, [chat])) if self._views else {}
@@ -231,7 +230,7 @@ class Chats:
         return max(0, top - read - asides)
 
     async def _find_last(self, user: UserId, audience: Audience, top: Seq) -> frames.Message | None:
-        """Return the newest message visible to the user, if it is among the newest entries."""
+        """Return the newest message that the user can see; None if it is not a recent one."""
         if top == 0:
             return None
         chat = audience.chat
@@ -267,7 +266,7 @@ class Chats:
         return None
 
     async def _is_readable(self, user: UserId, audience: Audience, seq: Seq) -> bool:
-        """Return whether the user may read a message, which may be older than their membership."""
+        """Return whether the user may read the message at `seq`, which may precede their join."""
         chat = audience.chat
         if seq >= audience.joined[user] or await self._log.shows_all(chat):
             return True
@@ -277,13 +276,13 @@ class Chats:
         return await self._views.open(user, chat, seqs) if self._views and seqs else NO_CHANGES
 
     async def list_marks(self, user: UserId, chat: ChatId) -> list[frames.Marks]:
-        """Return the read marks of each member; none for large chats or more than 32 members.
+        """Return each member's read marks; none for large chats or more than 32 members.
 
         Guarantees:
-            Cost: one Redis call for the members and one for each of them, pipelined.
+            Cost: one Redis call, and one per member, pipelined.
 
         Raises:
-            NotFound: no such chat, or the user is not a member.
+            NotFound: the chat does not exist, or the user is not a member.
         """
         audience = await self._audiences.get_for_member(chat, user)
         if audience.is_large or len(audience.users) > READ_MARKS_MEMBERS_MAX:
@@ -298,10 +297,9 @@ class Chats:
     async def get_snapshot(
         self, user: UserId, state: InboxState
     ) -> tuple[frames.Cursor, list[frames.ChatSummary]]:
-        """Return a starting point for a device: the inbox head and the newest chats.
+        """Return a snapshot for a device: a cursor at the inbox head, and the newest chats.
 
-        Each chat includes the messages that the user deleted for themselves: the device may have
-        missed those events.
+        Each chat lists the messages that the user deleted for themselves.
         """
         chats, _ = await self.list_page(user, None, SNAPSHOT_CHATS)
         ids = [ChatId(summary.chat) for summary in chats]
@@ -312,10 +310,10 @@ class Chats:
         return frames.Cursor(state.epoch, state.head), chats
 
     async def mark(self, user: UserId, frame: frames.Mark) -> None:
-        """Move the user's marks forward, and notify the other members and the user's devices.
+        """Move the user's read and received marks; notify the other members and the user's devices.
 
         Raises:
-            NotFound: the user has no such chat.
+            NotFound: the user is not a member of the chat.
             Unavailable: the user's chats are not loaded, and the warm tier does not respond.
         """
         chat = ChatId(frame.chat)
@@ -346,12 +344,12 @@ class Chats:
         return await self._inboxes.mark(user, *marks)
 
     async def send_typing(self, user: UserId, frame: frames.Typing) -> None:
-        """Send a typing signal to the other members. Best effort.
+        """Send a typing signal to the other members; best effort.
 
         Blocked users get no signal, except in a large chat.
 
         Raises:
-            NotFound: no such chat, or the user is not a member.
+            NotFound: the chat does not exist, or the user is not a member.
         """
         chat = ChatId(frame.chat)
         audience = await self._audiences.get_for_member(chat, user)
@@ -374,7 +372,7 @@ class Chats:
 
 
 def kind_of(text: str) -> ChatKind:
-    """Return the chat kind for its hot-tier value."""
+    """Return the chat kind for its value in Redis."""
     match text:
         case "direct" | "companion":
             return text

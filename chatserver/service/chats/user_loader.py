@@ -1,6 +1,6 @@
-"""Loading of users into Redis: the user state with chats and marks, blocks and revocations.
+"""User loader: loads the user state, blocks and revocations into Redis.
 
-Runs in `workers.rpc` on behalf of gateways, and in the API on demand.
+It runs in `workers.rpc` on behalf of gateways, and in the API on demand.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMPANION_CHATS_MAX = 500  # per user, the newest; daily renewal creates many
 
 
 class UserLoader:
-    """Loads users. `restore_revoked` restores revocations, given the user and ended logins."""
+    """Loads users. `restore_revoked` restores a user's revocations, given the ended logins."""
 
     def __init__(
         self,
@@ -48,17 +48,17 @@ class UserLoader:
         self._restore_revoked = restore_revoked
 
     async def ensure_loaded(self, user: UserId, *, is_vouched: bool) -> None:
-        """Ensure that the user exists and that the user state is loaded.
+        """Load the user state if necessary; raise if the user does not exist.
 
-        `is_vouched`: a token proves the name, so the first call creates the user.
+        `is_vouched`: a valid token names the user, so the user is created if missing.
 
         Guarantees:
             Idempotent.
             Cost: one Redis call for a loaded user.
 
         Raises:
-            NotFound: there is no such user, and no token proves the name.
-            Unavailable: a store does not respond.
+            NotFound: the user does not exist, and `is_vouched` is False.
+            Unavailable: Redis or DynamoDB does not respond.
         """
         if await self._inboxes.is_known(user):
             return
@@ -67,12 +67,14 @@ class UserLoader:
         await self.load_user(user)
 
     async def load_user(self, user: UserId) -> None:
-        """Create the user if needed, and load the user state with chats and marks.
+        """Create the user if missing, and load the user state into Redis.
+
+        The caller has verified the user's token.
 
         Guarantees:
-            Idempotent. The first call creates the user: the token proves the name.
-            Cost: a Query, two more for a restricted user, and two shares of a BatchGetItem; for a
-            new user, one share and a write.
+            Idempotent.
+            Cost: a Query, two more for a user with blocks or ended logins, and two shares of a
+                BatchGetItem; for a new user, one share and a write.
         """
         epoch = self._hot.epoch_of_user(user)
         record, is_new = await self._directory.get_or_create_user(user, self._clock.time())

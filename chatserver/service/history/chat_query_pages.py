@@ -1,15 +1,15 @@
-"""Pages of a query of one chat: the warm tier above the archived position, the archive below it.
+"""Query pages of one chat: newer entries from the warm tier, older ones from the archive.
 
 ::
 
     newest first   warm tier, down to the cached position ─► current position ─► archive
     oldest first   archive, up to the position ─► warm tier ─► position unchanged? else again
 
-Entries move to the archive while they are read. They are archived before they leave the warm tier,
-and the archived position only rises. It is therefore read after the warm tier, and what the warm
-tier returned at or before it is dropped and read from the archive. Within a chat the ts identifies
-an entry in both tiers, so a page token is the ts of the last entry that was evaluated. Tokens
-remain valid when entries move. `seq` in a token avoids a search for the ts in the archive.
+The position is the ts up to which the chat is archived. Entries may be archived during the read.
+They are archived before they leave the warm tier, and the position only increases. It is therefore
+read after the warm tier: entries at or below it are read from the archive. A page token has the ts
+of the last evaluated entry, which is the same in both tiers, so tokens stay valid when entries are
+archived. Its `seq` saves a search for the ts in the archive.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ATTEMPTS_MAX: Final = 5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TimeRange:
-    """A time range in microseconds, both ends included, and the order of its messages."""
+    """A time range (µs), both ends inclusive, and the order of its messages."""
 
     from_ts: int = 0
     to_ts: int = INT_MAX
@@ -52,7 +52,7 @@ class TimeRange:
 
 
 class ChatQuery(Protocol):
-    """A query of one chat in the warm tier."""
+    """A query for one chat's messages in the warm tier."""
 
     async def __call__(
         self,
@@ -68,10 +68,10 @@ class ChatQuery(Protocol):
 
 
 class ChatQueryPage:
-    """Reads one page; use an instance once.
+    """Reads one page. Use an instance only once.
 
-    `is_match` selects archived messages, like `query` does in the warm tier. `first` is the first
-    seq that the reader may read.
+    `is_match` selects archived messages by the criteria that `query` uses in the warm tier. `first`
+    is the first seq that the reader may read.
     """
 
     def __init__(
@@ -104,8 +104,8 @@ class ChatQueryPage:
         """Return the page that follows `start`.
 
         Raises:
-            BadRequest: `start` is not a token of such a page.
-            Unavailable: a tier does not respond, and no message was found before it.
+            BadRequest: `start` is not a token from this query.
+            Unavailable: a tier does not respond, and no messages were found before it.
         """
         from_ts, to_ts, seq = times.from_ts, times.to_ts, None
         if start is not None:
@@ -173,9 +173,9 @@ class ChatQueryPage:
     async def _read_cold(
         self, top: ArchiveTop, from_ts: int, to_ts: int, seq: int | None
     ) -> Page[Message] | None:
-        """Add the matches of an archived time range; return the page if it ends before the range.
+        """Add matching archived messages; return the page if it ends before the time range does.
 
-        `seq` is the entry before the range in the direction of the page, if known.
+        `seq` is the last evaluated entry, if known. Returns None at the end of the range.
         """
         seq = await self._find_start(top, from_ts, to_ts) if seq is None else self._step(seq)
         size = max(_RUN_MIN, self._limit + 1 - len(self._items))
@@ -203,7 +203,7 @@ class ChatQueryPage:
         return seq - 1 if self._is_down else seq + 1
 
     async def _find_start(self, top: ArchiveTop, from_ts: int, to_ts: int) -> int:
-        """Return the first entry of a time range in the direction of the page."""
+        """Return the seq of the first entry of the time range, in the direction of the page."""
         if self._is_down:
             return await self._cold.find_first_at(self._chat, top, to_ts + 1) - 1
         return max(self._first, await self._cold.find_first_at(self._chat, top, from_ts))
@@ -211,19 +211,19 @@ class ChatQueryPage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _WarmPage(Page[Message]):
-    """A page of the warm tier; `next` is in our form."""
+    """A page from the warm tier; `next` is a token of this module."""
 
     next: dict[str, int] | None
 
 
 def _end_of(top: ArchiveTop) -> int:
-    """Return the ts up to which the archive has all entries; -1 if it has none."""
+    """Return the ts up to which all entries are archived; -1 if none are."""
     return top.ts if top.seq else -1
 
 
 def _place_in(token: Token) -> tuple[int, int | None]:
-    """Return the ts and the seq of a token. Raises BadRequest."""
+    """Return the ts and seq in a page token. Raises BadRequest."""
     ts, seq = token.get("ts"), token.get("seq")
     if not isinstance(ts, int) or not (seq is None or isinstance(seq, int)):
-        raise BadRequest("page token: belongs to another query")
+        raise BadRequest("page token: belongs to another query; start from the first page")
     return ts, seq

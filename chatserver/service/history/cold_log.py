@@ -4,10 +4,10 @@
 
     manifest ─► segments ─► newer items in the warm tier ─► manifest again: unchanged?
 
-An archived entry that changes has an item in the warm tier until the archive worker writes it into
-its segment. The item takes precedence unless the segment has a newer `rev`. The manifest is read
-before and after the items, so that no entry is missed that leaves the warm tier meanwhile, and no
-deleted text of a replaced segment is returned. Segments are immutable, so they are cached.
+When an archived entry changes, its new version is an item in the warm tier until the archive worker
+has replaced the segment. The newer `rev` wins. The manifest is read before and after the items. If
+it changed, the read starts again: otherwise, a changed entry could be missed, or deleted text from
+a replaced segment returned. A segment object never changes, so segments are cached.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ATTEMPTS_MAX = 5
 
 
 def apply_late_changes(entries: Sequence[Message], items: Sequence[Message]) -> list[Message]:
-    """Return archived entries, each replaced by its warm-tier item if that is newer."""
+    """Replace each archived entry with its warm-tier item if the item is newer."""
     newer = {item.seq: item for item in items}
     return [
         item if (item := newer.get(entry.seq)) is not None and item.rev >= entry.rev else entry
@@ -58,7 +58,7 @@ class ColdLog:
         self._clock = clock
 
     async def get_top(self, chat: str) -> ArchiveTop:
-        """Return the seq and ts up to which a chat is archived."""
+        """Return the seq and ts up to which the chat is archived."""
         return await self._manifests.get_top(chat)
 
     async def read(self, chat: str, first: int, last: int) -> list[Message]:
@@ -66,8 +66,7 @@ class ColdLog:
 
         Guarantees:
             Current: includes every change that reached the warm tier before the call.
-            Cost: three Queries, one of them over the entries' time range, and S3 reads of segments
-            that are not cached.
+            Cost: three Queries, and S3 reads for segments that are not cached.
 
         Raises:
             Unavailable: the entries cannot be read now, or are not archived.
@@ -106,13 +105,13 @@ class ColdLog:
         return [message_expiry.as_of(entry, now_s) for entry in apply_late_changes(entries, items)]
 
     async def find_first_at(self, chat: str, top: ArchiveTop, ts: int) -> int:
-        """Return the first archived seq whose entry was sent at `ts` or later.
+        """Return the first archived seq sent at `ts` or later.
 
-        `top` is a position up to which the chat is archived; if all entries up to it are earlier,
-        returns the seq after it.
+        `top` is the chat's archived position. If all archived entries are earlier, returns `top.seq
+        + 1`.
 
         Guarantees:
-            Cost: about log2 of the number of segments Queries of one row, and one S3 read.
+            Cost: about log2(number of segments) Queries of one row, and one S3 read.
 
         Raises:
             Unavailable: the entries cannot be read now.
@@ -143,11 +142,11 @@ class ColdLog:
         return found[0]
 
     async def find_at(self, chat: str, ts: int) -> Message | None:
-        """Return the current version of the archived entry at a ts.
+        """Return the current version of the archived entry with this timestamp, or None.
 
         Raises:
             Unavailable: S3 does not respond.
-            CorruptData: the manifest lists an object that is missing or does not match.
+            CorruptData: a segment in the manifest is missing or does not match.
         """
         segment = await self._manifests.find_at(chat, ts)
         if segment is None:
@@ -157,5 +156,5 @@ class ColdLog:
         return None if seq is None else (await self.read(chat, seq, seq))[0]
 
     async def record_late(self, chat: str) -> None:
-        """Record that an archived entry of the chat is about to change."""
+        """Record that an archived entry in the chat is about to change."""
         await self._manifests.record_late(chat, int(self._clock.time() * 1000))

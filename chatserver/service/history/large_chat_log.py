@@ -1,7 +1,7 @@
 """Log of large chats: entries as event bodies for gateway channels, in ascending seq.
 
-Expired entries are sent without their text. Every acked change is applied to the messages
-(`chatserver.service.history.views`), so a reader who is behind never receives deleted text.
+Expired entries have no text. All acked changes are applied (`chatserver.service.history.views`), so
+no reader gets deleted text.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from chatserver.service.history.views import ALL, NO_CHANGES, NOTHING, View, Vie
 
 
 class ChannelEntry(NamedTuple):
-    """An entry, as the shared part of an event frame.
+    """A large-chat entry as an event body (the event frame without the start).
 
-    Members who joined after `target`, the message that the entry changes, get `withheld` instead.
+    If the entry changes the message at `target`, members who joined after `target` get `withheld`
+    instead of `body`.
     """
 
     seq: Seq
@@ -31,7 +32,7 @@ class ChannelEntry(NamedTuple):
 
 
 class ChannelLog:
-    """Reads chat logs for gateway channels of large chats."""
+    """Reads the logs of large chats for gateway channels."""
 
     def __init__(self, log: ChatLog, views: Views, clock: Clock) -> None:
         self._log = log
@@ -41,10 +42,11 @@ class ChannelLog:
     async def list_live(
         self, chat: ChatId, after: Seq, limit: int
     ) -> tuple[int | None, list[ChannelEntry]]:
-        """Return the version with which the chat became large, and the entries after `after`.
+        """Return `(large, entries)`: the large version, and the entries after `after`.
 
-        The entries are as all members see them. The version is 0 if the chat is not large; its
-        entries must not be sent through a channel. It is None if the chat is not loaded.
+        The entries are as all members see them. `large` is the version since which the chat is
+        large. If `large` is 0, the chat is not large. If it is None, the chat is not loaded. In
+        both cases, there are no entries.
         """
         large, entries = await self._log.list_large(chat, after, limit)
         if not large or not entries:

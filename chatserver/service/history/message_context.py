@@ -1,8 +1,7 @@
 """Message context: one message by reference, and the messages before and after it.
 
-A reference holds a message's seq or ts, and optionally its `mid`. A ts is converted to a seq first.
-The message is then read as a history page, from whichever tier has it. The `mid` is only compared
-with that of the message found; no tier is searched by it.
+A reference has the message's seq or ts, and optionally its `mid`, which must match. A ts is first
+converted to a seq. The message is then read as a history page.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _COLDEST_LAST: Sequence[Tier] = ("hot", "warm", "cold")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reference:
-    """A client's reference to a message: at least one of seq and ts."""
+    """A client's reference to a message: seq or ts, and optionally `mid`."""
 
     chat: ChatId
     seq: Seq | None = None
@@ -63,16 +62,16 @@ class MessageContext:
         self._cold = cold
 
     async def get_message(self, reader: UserId, reference: Reference) -> bytes:
-        """Return a message as history shows it; a deleted message is returned as a tombstone.
+        """Return a message as history shows it; a deleted message is a tombstone.
 
         Guarantees:
-            Those of `History.get_page`.
-            Cost: a page with one message. With only a ts, also a GetItem, up to 20 Redis calls if
-            the message is not stored yet, or an archive read.
+            As for `History.get_page`.
+            Cost: a history page with one message. With only a ts, also a GetItem, and up to 20
+                Redis calls if the message is not stored yet, or an archive read.
 
         Raises:
             BadRequest: the reference has neither seq nor ts.
-            NotFound: no such chat, not a member, no such message, or the reader may not see it.
+            NotFound: the chat or message does not exist, or the reader may not read it.
         """
         seq = await self._find_seq(reader, reference)
         page = await self._read(reader, reference, limit=1, after=seq - 1)
@@ -80,10 +79,11 @@ class MessageContext:
         return page.messages[0]
 
     async def get_context(self, reader: UserId, reference: Reference, limit: int) -> ContextPage:
-        """Return a message, up to ``limit // 2`` before it, and enough after it to reach `limit`.
+        """Return a message and its neighbors, at most `limit` messages in total.
 
-        Guarantees and errors are those of `get_message`. There are fewer messages only at the ends
-        of the chat or at the byte limit of a page; see `has_older` and `has_newer`.
+        Up to ``limit // 2`` messages precede the message. There are fewer than `limit` messages
+        only at an end of the chat or at a page's byte limit; see `has_older` and `has_newer`.
+        Guarantees and errors are those of `get_message`.
         """
         seq = await self._find_seq(reader, reference)
         older = await self._read(reader, reference, limit=limit // 2 + 1, before=seq + 1)
@@ -137,7 +137,7 @@ class MessageContext:
         return seq
 
     async def _search_unstored(self, chat: ChatId, ts: Ts, span: Reader) -> Seq | None:
-        """Return the seq at a ts among entries that may not be stored yet; ts rises with seq."""
+        """Return the seq for `ts` among entries that may not be stored yet, by binary search."""
         low, high = int(span.stored) + 1, int(span.head)
         probe = low  # usually the ts is older than the first unstored entry
         while low <= high:

@@ -6,10 +6,10 @@
        ▲  index or table     directory: membership periods      overlay: unapplied changes
        └──────────────── until the page is full ◄──────────────  hidden, deleted, expired: left out
 
-Unlike history, a page is not contiguous: it holds only readable messages and no placeholders.
-The most recent messages may not be stored yet; history includes them. Queries of one chat continue
-in the archive (`chatserver.service.history.chat_query_pages`). Queries of all chats of a user read
-the indexes of the warm tier, and report from when on these are complete.
+Unlike a history page, a query page has gaps: it omits deleted and unreadable messages. It may also
+lack the most recent messages, which are not stored yet. A query for one chat includes its archive
+(`chatserver.service.history.chat_query_pages`). A query across chats reads warm-tier indexes only,
+and reports the time before which archived messages are missing.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from chatserver.warm.messages.message_queries import MessageIndexes
 
 
 class UserMessages(NamedTuple):
-    """A page of messages of all chats of a user.
+    """A page of messages from all of a user's chats.
 
-    `archived_before`: messages that were sent before this ts may be missing, because some of them
-    are in the archive. None: all messages of the query's time range were considered.
+    Messages sent before `archived_before` (a ts) may be missing, because they may be archived. None
+    means that no message in the time range is missing.
     """
 
     page: Page[Message]
@@ -49,7 +49,7 @@ class UserMessages(NamedTuple):
 class MessageQueries:
     """Message query use cases. `reader` None is the host application, which may read all chats.
 
-    `start` is the `next` token of the previous page, None for the first page.
+    `start` is the previous page's `next`, or None for the first page.
     """
 
     def __init__(
@@ -86,15 +86,15 @@ class MessageQueries:
             Only messages that the reader may read (promise P7) and did not delete for themselves.
             Each message includes every change that was acked before the call.
             The page is full while more messages exist, within the work limit of
-            `chatserver.warm.dynamo.paging`.
-            Every tier is read: a page over a tier that does not respond ends before it, or fails.
-            Cost: two Queries and two Redis calls. For members who cannot read the chat from its
-            start, also a GetItem and a search of up to 15 small reads. Archived messages: costs of
-            `ColdLog.read` per 100 to 1,000 entries, `ARCHIVED_ENTRIES_MAX` entries at most.
+                `chatserver.warm.dynamo.paging`.
+            No tier is skipped: if one does not respond, the page ends before it, or the call fails.
+            Cost: two Queries and two Redis calls. If the reader cannot read the chat from its
+                start, also a GetItem and up to 15 small reads. Archived messages: the cost of
+                `ColdLog.read` per 100 to 1,000 entries, for at most `ARCHIVED_ENTRIES_MAX` entries.
 
         Raises:
-            NotFound: no such chat, or the reader is not a member.
-            Unavailable: the tier that has the next messages does not respond.
+            NotFound: the chat does not exist, or the reader is not a member.
+            Unavailable: the tier with the next messages does not respond.
         """
         return await self._query_chat(
             self._messages.list_chat, _is_any, reader, chat, times, limit, start
@@ -103,7 +103,7 @@ class MessageQueries:
     async def list_active(
         self, reader: UserId | None, chat: ChatId, times: TimeRange, limit: int, start: Token | None
     ) -> Page[Message]:
-        """Return messages of a chat that are not deleted.
+        """Return a chat's messages that are not deleted.
 
         Guarantees and errors are those of `list_chat`. Cost: also a Query of an index and a
         BatchGetItem.
@@ -114,7 +114,7 @@ class MessageQueries:
     async def list_files(
         self, reader: UserId | None, chat: ChatId, times: TimeRange, limit: int, start: Token | None
     ) -> Page[Message]:
-        """Return messages of a chat that have files.
+        """Return a chat's messages that have files.
 
         Guarantees, costs and errors are those of `list_active`. While the index of files is
         incomplete, the cost grows with the length of the chat.
@@ -155,12 +155,12 @@ class MessageQueries:
     async def list_sent(
         self, reader: UserId | None, user: UserId, times: TimeRange, limit: int, start: Token | None
     ) -> UserMessages:
-        """Return messages that a user sent to any chat that the reader may read.
+        """Return messages that a user sent, in all chats that the reader may read.
 
         Guarantees:
-            Those of `list_chat`, without archived messages: `archived_before` reports them.
-            Cost: a Query of an index, a BatchGetItem per 50 chats and one per 100 messages, two
-            Redis calls for each chat of the page, and a GetItem.
+            As for `list_chat`, but without archived messages: see `UserMessages.archived_before`.
+            Cost: a Query of an index, a BatchGetItem per 50 chats and per 100 messages, two Redis
+                calls per chat on the page, and a GetItem.
         """
         page = await self._messages.list_sent(
             user,
@@ -176,7 +176,7 @@ class MessageQueries:
     async def list_received(
         self, reader: UserId | None, user: UserId, times: TimeRange, limit: int, start: Token | None
     ) -> UserMessages:
-        """Return the direct messages that a user received; see `list_sent` for guarantees."""
+        """Return the direct messages that a user received. Guarantees are those of `list_sent`."""
         page = await self._messages.list_received(
             user,
             times.from_ts,
@@ -218,9 +218,9 @@ class MessageQueries:
         return view
 
     async def _find_first_ts(self, chat: ChatId, first: int) -> int:
-        """Return the ts of the first message that the reader may read; 0 if it is unknown.
+        """Return the ts of the first message that the reader may read, or 0 if unknown.
 
-        Older messages would be filtered out anyway; this avoids reading them in the warm tier.
+        The query then skips older messages, which would be filtered out.
         """
         if first <= 1 or first <= self._older.get_cached_top(chat).seq:
             return 0

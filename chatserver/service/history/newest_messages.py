@@ -1,4 +1,4 @@
-"""The newest stored messages of a chat, read when the chat is loaded into Redis."""
+"""A chat's newest stored messages, read when the chat is loaded into Redis."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECENT_MESSAGES = 100
 
 
 class NewestMessages:
-    """Reads the newest messages, and fills gaps among them."""
+    """Reads a chat's newest messages, and fills gaps among them."""
 
     def __init__(self, messages: OlderTiers, hot: HotChatLoader, clock: Clock) -> None:
         self._messages = messages
@@ -26,15 +26,15 @@ class NewestMessages:
         self._clock = clock
 
     async def read(self, chat: ChatId, head: frames.Message) -> list[frames.Message]:
-        """Return a chat's newest messages; none if they are archived and the archive is down.
+        """Return the chat's newest messages; none if they are archived and the archive is down.
 
         Without them, a member's own messages count as unread until the member marks them as read.
-        Writing stays possible, unless the newest message is younger than `REF_TTL_S`: a retry of
-        it would create a duplicate.
+        If the newest message is younger than `REF_TTL_S`, this raises instead: a retry of the
+        message would create a duplicate.
 
         Raises:
-            Unavailable: Redis or the warm tier does not respond; or the archive does not, and the
-            message is younger than `REF_TTL_S`.
+            Unavailable: Redis or the warm tier does not respond, or the archive does not and the
+                newest message is younger than `REF_TTL_S`.
         """
         top = await self._hot.get_seq(chat)
         try:
@@ -49,12 +49,11 @@ class NewestMessages:
         return self._clock.time() - ts / 1_000_000 < self._hot.ref_ttl_s
 
     async def _read(self, chat: ChatId, head: frames.Message, top: Seq) -> list[frames.Message]:
-        """Return the chat's newest messages, and fill the gaps that lost messages left.
+        """Return the chat's newest messages, and fill gaps with tombstones.
 
-        If the persist worker and Redis fail together, the warm tier may lack messages below its
-        head that Redis no longer has. Such a gap would block all reads past it (invariant I4).
-
-        `top` is the newest seq in Redis, up to which the persist worker stores messages.
+        If the persist worker and Redis fail together, messages below the warm tier's head may be
+        lost. Such a gap would block all reads past it (invariant I4). `top` is the newest seq in
+        Redis, up to which the persist worker still stores messages.
         """
         while True:
             newest = await self._messages.list_before(

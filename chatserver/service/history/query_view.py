@@ -1,7 +1,7 @@
-"""The view of one message query: what its reader may read, and how it looks now.
+"""The view of one message query: the messages that its reader may see, in their current state.
 
-A query reads rows or archived entries; the view removes what the reader may not read, deleted for
-themselves, or what was deleted or has expired, and applies changes that are not stored yet.
+The view removes messages that are unreadable, deleted or expired, or that the reader deleted for
+themselves. It applies changes that are not stored yet.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Place = tuple[str, int]  # chat, and ts within it
 
 
 class ArchivedEntry(NamedTuple):
-    """Place of an archived entry, and the message that the reader sees there, if any."""
+    """Seq and ts of an archived entry, and the message if the reader may see it."""
 
     seq: int
     ts: int
@@ -34,10 +34,7 @@ class ArchivedEntry(NamedTuple):
 
 
 class QueryView:
-    """The messages of one query as its reader sees them: implements `ReaderView`.
-
-    Caches the reader's access to each chat, for all pages of rows.
-    """
+    """Implements `ReaderView` for one query. It caches the reader's access to each chat."""
 
     def __init__(
         self,
@@ -60,7 +57,7 @@ class QueryView:
         self.spans: dict[str, Reader] = {}  # by chat that the reader may read
 
     async def choose(self, chats: Collection[str]) -> Collection[str]:
-        """Return those of `chats` that the reader may read."""
+        """Return the chats among `chats` that the reader may read."""
         new = set(chats) - self._checked
         if new:
             self._checked |= new
@@ -83,12 +80,10 @@ class QueryView:
         }
 
     async def see(self, messages: Sequence[Message]) -> list[Message | None]:
-        """Return messages as the reader sees them now, None for those that are not visible.
+        """Return the messages as the reader sees them now; None for those that are not visible.
 
-        Every change acked before `choose` is included. If the whole chat was stored by then, the
-        items have the changes, because they were read later. Otherwise a change is in the overlay,
-        or it has left the overlay because the item has it. Items of such chats are therefore read
-        again after the overlay.
+        Every change acked before `choose` is included. If a chat has entries that are not stored
+        yet, its messages are read again from the warm tier, after the overlay.
         """
         wanted = [message for message in messages if self._is_for_reader(message)]
         seqs: dict[ChatId, list[int]] = {}
@@ -110,10 +105,9 @@ class QueryView:
     async def see_archived(
         self, chat: ChatId, first: int, last: int, cold: ColdLog
     ) -> list[ArchivedEntry]:
-        """Return the archived entries of seqs ``[first, last]`` as the reader sees them now.
+        """Return the archived entries in ``[first, last]`` (seqs) as the reader sees them now.
 
-        Every change acked before the call is included: the overlay is read before the archive, so a
-        change that has left the overlay is in the archive or has an item, which `cold` applies.
+        Every change acked before the call is included.
 
         Raises:
             Unavailable: the entries cannot be read now.

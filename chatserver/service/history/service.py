@@ -1,10 +1,10 @@
-"""History: pages of a chat from the hot tier and, for older messages, the warm and cold tiers.
+"""History: pages of a chat's messages from the hot, warm and cold tiers.
 
 A page is contiguous in seq. `History` checks this, and does not return entries beyond a gap.
-`chatserver.service.history.warm_and_cold_log` combines the warm and the cold tier.
+`chatserver.service.history.warm_and_cold_log` reads the warm and the cold tier.
 
-A reader who left and rejoined has several readable periods, and a page covers one of them. Paging
-beyond the end of a period continues with the adjacent one.
+A reader who left and rejoined has several readable periods. A page covers only one of them; the
+next page continues with the adjacent period.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ class WarmHistory(Protocol):
     ) -> HistoryRun:
         """Return up to `limit` entries just after seq `after` or, if None, just before `before`.
 
-        `ts` is the probable ts of the entry at that position; a correct hint saves a search.
+        `ts` is the probable ts of the entry at `after` or `before`, which saves a search if
+        correct.
 
         Guarantees:
-            Contiguous and adjacent to the requested position, or empty.
-            Entries that move to the archive meanwhile are neither missed nor returned twice.
+            Contiguous and adjacent to `after` or `before`, or empty.
+            Entries that are archived during the read are returned exactly once.
 
         Raises:
-            Unavailable: the tier that has the first of them does not respond.
+            Unavailable: the tier with the first of these entries does not respond.
         """
 
 
@@ -94,20 +95,20 @@ class History:
         """Return a page of the chat before or after a seq, or its newest page.
 
         Guarantees:
-            Contiguous: there is no gap and no duplicate within a page or between a page and the
-            next, except for times at which the reader was not a member.
-            Only entries that the reader may read (P7): none from times at which they were not a
-            member, unless the chat shows its full history. A leave during the read is respected.
+            Contiguous: no gaps and no duplicates, within a page and between pages, except for
+                periods in which the reader was not a member.
+            Readable: only entries from periods in which the reader was a member (P7), unless the
+                chat shows its full history. A leave during the read is respected.
             Current: includes every change that was acked before the call (promise P10, I15).
             One epoch: a page never mixes entries that Redis lost with entries that reuse their
-            seqs.
-            Cost: two to four Redis calls; one read of the older tiers where the hot tier ends; the
-            cost of `MemberCheck.add_periods` if the page begins at or below the seq at which the
-            reader joined.
+                seqs.
+            Cost: two to four Redis calls, and one read of the older tiers if the page reaches them.
+                `MemberCheck.add_periods` if the page begins at or below the seq at which the reader
+                joined.
 
         Raises:
             BadRequest: both `before` and `after` are given.
-            NotFound: no such chat, or the reader is not a member.
+            NotFound: the chat does not exist, or the reader is not a member.
             Unavailable: a required tier does not respond, or Redis lost the chat during the read.
         """
         if frame.before is not None and frame.after is not None:
@@ -238,7 +239,7 @@ def _gap_at(seq: int) -> Unavailable:
 
 
 def _contiguous_down_from(top: int, rows: list[_Row]) -> list[_Row]:
-    """Return the contiguous part of `rows` (ascending) that ends in `top`."""
+    """Return the longest contiguous run of `rows` (ascending) that ends with seq `top`."""
     start, wanted = len(rows), top
     while start > 0 and rows[start - 1].seq == wanted:
         start -= 1
@@ -247,7 +248,7 @@ def _contiguous_down_from(top: int, rows: list[_Row]) -> list[_Row]:
 
 
 def _contiguous_up_from(first: int, rows: list[_Row]) -> list[_Row]:
-    """Return the contiguous part of `rows` (ascending) that starts with `first`."""
+    """Return the longest contiguous run of `rows` (ascending) that starts with seq `first`."""
     count = 0
     while count < len(rows) and rows[count].seq == first + count:
         count += 1
@@ -255,7 +256,7 @@ def _contiguous_up_from(first: int, rows: list[_Row]) -> list[_Row]:
 
 
 def _within_bytes(rows: list[_Row], bytes_max: int) -> list[_Row]:
-    """Return the leading rows that fit into a page, at least one."""
+    """Return the first rows that fit into `bytes_max` together, at least one."""
     size = 0
     for index, row in enumerate(rows):
         size += len(row.json)

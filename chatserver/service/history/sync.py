@@ -1,7 +1,7 @@
-"""Device sync: missed inbox entries with the messages they refer to.
+"""Device sync: inbox events that a device missed, with the messages they refer to.
 
-Messages are usually read from the chat logs. Messages of a chat that was idle for long and has left
-the hot tier (`chatserver.hot.chats.eviction`) are read from the warm tier.
+Messages are read from the chat logs. If a chat was evicted (`chatserver.hot.chats.eviction`), its
+messages are read from the warm tier.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ OLDER_CHATS_MAX = 16  # chats of one page whose messages are read from older tie
 
 
 class EventsLost(ChatError):
-    """Events that the device missed are no longer available; it must start from a snapshot."""
+    """Events that the device missed are no longer available; the device must load a snapshot."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Missed:
-    """An inbox event: its seq and the shared part of its frame."""
+    """An inbox event: its inbox seq, and the event body (without the start that has the seq)."""
 
     seq: Seq
     body: bytes
@@ -63,7 +63,7 @@ class Sync:
         An empty list means that there are no later events.
 
         Raises:
-            EventsLost: the next event has left the inbox, or no tier has its message.
+            EventsLost: the next event was trimmed from the inbox, or no tier has its message.
             Unavailable: a required tier does not respond.
         """
         entries = await self._inboxes.list_after(user, after, min(limit, self._pages.items_max))
@@ -96,7 +96,7 @@ class Sync:
         return missed
 
     async def _open_views(self, user: UserId, chats: Sequence[ChatId]) -> dict[ChatId, View]:
-        """Return the user's views, without an overlay: changes are separate entries."""
+        """Return the user's views of chats with hidden messages. Changes are separate entries."""
         if self._views is None:
             return {}
         hidden = await self._views.list_hidden(user, chats)
@@ -108,7 +108,7 @@ class Sync:
         messages: Mapping[tuple[ChatId, Seq], LogEntry],
         views: Mapping[ChatId, View],
     ) -> dict[ChatId, View]:
-        """Return the views of chats with changes, limited to the user's read access."""
+        """Return the views of chats with changes in `messages`, limited to the user's access."""
         if self._views is None:
             return {}
         changes: dict[ChatId, list[LogEntry]] = {}
@@ -151,7 +151,7 @@ class Sync:
         messages: dict[tuple[ChatId, Seq], LogEntry],
         older: WarmHistory,
     ) -> None:
-        """Add the messages of ranges that start below the logs."""
+        """Add the messages of those ranges that start below the chat's log."""
 
         async def read(chat: ChatId, first: int, last: int) -> None:
             limit, view = min(last - first + 1, frames.PAGE_MAX), NO_CHANGES

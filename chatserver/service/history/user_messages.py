@@ -1,7 +1,7 @@
 """All messages of one user in the warm and the cold tier, for data export and erasure.
 
-The warm tier is read first: an entry is archived, and listed in the user's archive index, before it
-leaves the warm tier.
+The warm tier is read first. Before an entry leaves the warm tier, it is archived and listed in the
+user's archive index.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from chatserver.warm.archive.manifests import Manifests
 
 
 class UserEntries(Protocol):
-    """Entries of one user in the warm tier; the `privacy` feature implements this."""
+    """A user's entries in the warm tier; the `privacy` feature implements this."""
 
     def iter_entries(self, user: str) -> AsyncIterator[list[Message]]:
-        """Yield the entries that the user sent, page by page, from an index that may lag behind."""
+        """Yield pages of entries that the user sent, from an index that may lag behind."""
 
     async def find_entry(self, chat: str, ts: int) -> Message | None:
-        """Return an entry of the warm tier."""
+        """Return the warm-tier entry of a chat with this ts, or None."""
 
     async def list_names(self, user: str, prefix: str) -> list[str]:
-        """Return the user's row names that begin with `prefix`, without the prefix."""
+        """Return the user's item names that begin with `prefix`, without the prefix."""
 
 
 class UserMessages:
-    """Reads the messages of a user."""
+    """Reads all messages of a user."""
 
     def __init__(self, rows: UserEntries, manifests: Manifests, cold: ColdLog) -> None:
         self._rows = rows
@@ -38,10 +38,10 @@ class UserMessages:
         self._cold = cold
 
     async def iter_entries(self, user: str) -> AsyncIterator[list[Message]]:
-        """Yield all entries that the user sent, page by page, each in its current version.
+        """Yield pages of all entries that the user sent, each in its current version.
 
-        The warm tier comes first, from an index that may lag behind, then the archive, with one
-        segment per page. Only entries that move to the archive meanwhile are yielded twice.
+        Warm-tier entries come first, from an index that may lag behind, then archived entries by
+        segment. An entry that is archived during the call may be yielded twice.
         """
         tops: dict[str, int] = {}
         yielded: set[tuple[str, int]] = set()  # archived entries that are in the warm tier, too
@@ -60,7 +60,7 @@ class UserMessages:
                     yield new
 
     async def list_chats(self, user: str) -> list[ChatId]:
-        """Return the chats whose archive has entries of the user."""
+        """Return the chats in whose archive the user has entries."""
         return sorted({chat for chat, _ in await self._list_archived(user)})
 
     async def _list_archived(self, user: str) -> list[tuple[ChatId, int]]:
@@ -71,6 +71,6 @@ class UserMessages:
         return archived
 
     async def find_entry(self, chat: str, ts: int) -> Message | None:
-        """Return the current version of an entry."""
+        """Return the current version of a chat's entry with this ts, or None."""
         found = await self._rows.find_entry(chat, ts)
         return await self._cold.find_at(chat, ts) if found is None else found

@@ -1,12 +1,12 @@
 """A reader's view of a chat's entries: changes are applied, and unreadable text is removed.
 
-Two kinds of entries keep their position and lose their body: messages that the reader deleted for
-themselves, and changes of messages from times at which the reader was not a member (`history:
+Two kinds of entries lose their body, but keep their seq: messages that the reader deleted for
+themselves, and changes to messages from periods in which the reader was not a member (`history:
 joined`).
 
-A tier may hold an older version of an entry than the last acked change: the hot log keeps entries
-as committed, and the warm tier applies changes later. The overlay holds every change until the warm
-tier has it. It is therefore read after the log and before the warm tier, and applied to both.
+The hot log keeps entries as committed, and the warm tier applies changes later, so both may have an
+outdated version. The overlay has every change until the warm tier has it. It is therefore read
+after the log and before the warm tier, and applied to both.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _CHANGES_WITH_TEXT = frozenset({"edit", "reaction"})
 
 
 def has_changes(entries: Iterable[LogEntry]) -> bool:
-    """Return whether any entry changes another entry, without parsing them."""
+    """Return whether any entry is a change to another entry."""
     return any(codec.kind_of(entry.tail) in _CHANGES_WITH_TEXT for entry in entries)
 
 
 def may_see_changes(span: Reader, target: int) -> bool:
-    """Return whether a reader may see the content of an edit or a reaction to message `target`."""
+    """Return whether the reader may see edits of and reactions to message `target`."""
     return target >= span.first or span.is_readable(target)
 
 
@@ -54,10 +54,10 @@ NOTHING = Reader(Seq(INT_MAX), Seq(0), periods=())
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class View:
-    """The changes to a range of a chat, and the entries hidden from its reader.
+    """Changes to apply to a range of entries, and the entries hidden from the reader.
 
-    Changes of messages outside `span` are returned without their text; `withheld` collects the
-    seqs of these messages.
+    Changes to messages outside `span` are returned without their text. `withheld` collects the seqs
+    of these messages.
     """
 
     overlay: Mapping[int, bytes]
@@ -66,7 +66,7 @@ class View:
     withheld: set[int] = dataclasses.field(default_factory=set, init=False, compare=False)
 
     def render_entry(self, entry: LogEntry, now_s: float) -> bytes:
-        """Return the tail of a log entry. An unchanged entry is not parsed."""
+        """Return the log entry's tail as the reader sees it."""
         value = self.overlay.get(entry.seq)
         tail = codec.split_message(value)[2] if value and value[:1] == b"{" else entry.tail
         if self.hidden or (self.span.first > 1 and codec.kind_of(tail) in _CHANGES_WITH_TEXT):
@@ -76,7 +76,7 @@ class View:
         return message_expiry.tail_as_of(entry.seq, entry.ts, tail, now_s)
 
     def render_message(self, message: Message, now_s: float) -> Message:
-        """Return an entry of the warm tier with changes applied."""
+        """Return the warm-tier entry as the reader sees it, with changes applied."""
         value = self.overlay.get(message.seq)
         if value is not None:
             is_whole = value[:1] == b"{"
@@ -110,7 +110,7 @@ class Views:
     async def open(
         self, reader: UserId, chat: ChatId, seqs: Sequence[int], span: Reader = ALL
     ) -> View:
-        """Return the view of these entries for `reader`, who may read `span`.
+        """Return a view of the entries `seqs` for a reader who may read `span`.
 
         Cost: two Redis calls in parallel.
         """
@@ -120,14 +120,14 @@ class Views:
         return View(overlay, hidden.get(chat, frozenset()), span)
 
     async def find_span(self, reader: UserId, chat: ChatId, entries: Iterable[LogEntry]) -> Reader:
-        """Return the read access of `reader` that is needed for the changes among `entries`.
+        """Return the read access of `reader`, for the changes among `entries`.
 
-        Former members may read nothing. Earlier periods are omitted if they cannot be read now: a
-        change of an old message must not delay new messages.
+        Former members may read nothing. Earlier membership periods are omitted if they cannot be
+        read now, so that new messages are not delayed.
 
         Guarantees:
-            Cost: one Redis call, and that of `add_periods` if there are changes of messages from
-            before the reader joined.
+            Cost: one Redis call. If a change is to a message from before the reader joined, also
+                the cost of `add_periods`.
         """
         if self._members is None:
             return ALL
@@ -140,10 +140,10 @@ class Views:
         return span
 
     async def is_readable(self, reader: UserId, chat: ChatId, seq: int) -> bool:
-        """Return whether a member may read an entry; False if that cannot be checked now.
+        """Return whether a member may read the entry at `seq`; False if that cannot be checked now.
 
         Raises:
-            NotFound: no such chat, or not a member.
+            NotFound: the chat does not exist, or the reader is not a member.
         """
         if self._members is None:
             return False
@@ -161,11 +161,11 @@ class Views:
             return span
 
     async def open_shared(self, chat: ChatId, seqs: Sequence[int]) -> View:
-        """Return the view for readers who hid none of these entries. Cost: one Redis call."""
+        """Return a view for readers who have hidden none of the entries. Cost: one Redis call."""
         return View(await self._log.list_overlay(chat, seqs), frozenset())
 
     async def list_hidden(
         self, reader: UserId, chats: Sequence[ChatId]
     ) -> dict[ChatId, frozenset[int]]:
-        """Return the seqs of messages that `reader` deleted for themselves, by chat."""
+        """Return the seqs of messages that the reader deleted for themselves, by chat."""
         return await self._hidden.list_hidden(reader, chats)

@@ -1,10 +1,9 @@
 """The warm and the cold tier, read as one log.
 
-Entries may move from the warm to the cold tier during a read. They reach the archive before they
-leave the warm tier, so the warm tier is read first, and the archive for the rest. The archived
-position of a chat only rises; it is cached to avoid useless reads of the warm tier. Entries that
-`chatserver restore` has restored are read from the warm tier. The start and the end of a restore
-take effect within `RESTORED_CACHED_S`.
+Entries are archived before they leave the warm tier, so the warm tier is read first, then the
+archive. A chat's archived position only increases. It is cached to avoid useless reads of the warm
+tier. Entries restored by `chatserver restore` are read from the warm tier. The start and the end of
+a restore take effect within `RESTORED_CACHED_S`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ RESTORED_CACHED_S: Final = 10.0  # cache time of the list of restored ranges
 class _Read(NamedTuple):
     """A read of at most `limit` entries from `seq` on, downward or upward.
 
-    `ts` is the probable ts of the entry before the first one in that direction.
+    `ts` is the probable ts of the entry before the first one, in that direction.
     """
 
     seq: int
@@ -39,14 +38,14 @@ class _Read(NamedTuple):
 
 
 class _CachedTop(NamedTuple):
-    """A cached archive position, and when it was read (monotonic, s)."""
+    """A chat's cached archived position, and the monotonic time (s) at which it was read."""
 
     top: ArchiveTop
     read_at_s: float
 
 
 class OlderTiers:
-    """Reads by seq. `chatserver.warm.messages.store` has the guarantees of the list methods."""
+    """Reads entries by seq. `chatserver.warm.messages.store` has the list methods' guarantees."""
 
     def __init__(self, warm: MessageRepository, cold: ColdLog, clock: Clock | None = None) -> None:
         self._warm = warm
@@ -55,7 +54,7 @@ class OlderTiers:
         self._tops: collections.OrderedDict[str, _CachedTop] = collections.OrderedDict()
 
     async def find_head(self, chat: str) -> Message | None:
-        """Return the newest entry of a chat, or a placeholder with its seq and ts."""
+        """Return a chat's newest entry, or a placeholder with its seq and ts if it is archived."""
         # In this order: an entry that leaves the warm tier meanwhile is already archived.
         head = await self._warm.find_head(chat)
         top = await self.get_top(chat)
@@ -66,17 +65,17 @@ class OlderTiers:
     async def list_before(
         self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
     ) -> list[Message]:
-        """Return the contiguous entries that end just before seq `before`."""
+        """Return contiguous entries that end just before seq `before`."""
         return (await self.read_run(chat, before, None, limit, ts_hint)).messages
 
     async def list_after(
         self, chat: str, after: int, limit: int, ts_hint: int | None = None
     ) -> list[Message]:
-        """Return the contiguous entries that begin just after seq `after`."""
+        """Return contiguous entries that start just after seq `after`."""
         return (await self.read_run(chat, None, after, limit, ts_hint)).messages
 
     async def get_archived_ts(self, chat: str) -> int:
-        """Return the ts of the newest archived entry; 0 if there is none."""
+        """Return the ts of the chat's newest archived entry; 0 if there is none."""
         top = await self.get_top(chat)
         return top.ts if top.seq else 0
 
@@ -89,14 +88,14 @@ class OlderTiers:
     async def read_run(
         self, chat: str, before: int | None, after: int | None, limit: int, ts: int | None
     ) -> HistoryRun:
-        """Return the contiguous entries just after seq `after` or, if None, just before `before`.
+        """Return contiguous entries just after seq `after` or, if None, just before `before`.
 
         Guarantees:
-            Contiguous and adjacent to the requested position, or empty.
-            Entries that move to the archive meanwhile are neither missed nor returned twice.
+            Contiguous and adjacent to `after` or `before`, or empty.
+            Entries that are archived during the read are returned exactly once.
 
         Raises:
-            Unavailable: a tier that has the first of them does not respond.
+            Unavailable: the tier with the first of these entries does not respond.
         """
         if after is not None:
             return await self._read(chat, after + 1, limit, ts, is_down=False)
@@ -110,7 +109,7 @@ class OlderTiers:
     async def _read(
         self, chat: str, seq: int, limit: int, ts: int | None, *, is_down: bool
     ) -> HistoryRun:
-        """Return the contiguous entries that begin with `seq`, tier by tier, in one direction."""
+        """Read contiguous entries that start with `seq`, tier by tier, in one direction."""
         run = HistoryRun([], "warm")
         while (left := limit - len(run.messages)) > 0 and seq >= 1:
             read = _Read(seq, left, ts, is_down)
@@ -128,7 +127,7 @@ class OlderTiers:
         return run
 
     async def _read_tier(self, chat: str, read: _Read, *, has_some: bool) -> HistoryRun:
-        """Return the requested entries from the tier that has the first one."""
+        """Read the entries from the tier that has the first one."""
         top = self.get_cached_top(chat).seq
         if read.seq > top:
             if found := await self._read_warm(chat, read):
@@ -166,12 +165,12 @@ class OlderTiers:
         return await self._warm.list_after(chat, read.seq - 1, read.limit, read.ts)
 
     def get_cached_top(self, chat: str) -> ArchiveTop:
-        """Return the cached archived position of a chat. The current one is never earlier."""
+        """Return the chat's cached archived position; the actual position may be later."""
         cached = self._tops.get(chat)
         return NOTHING_ARCHIVED if cached is None else cached.top
 
     async def get_top(self, chat: str) -> ArchiveTop:
-        """Read a chat's archived position, and cache it. Costs one Query; consistent."""
+        """Read the chat's archived position, and cache it. Cost: one consistent Query."""
         top = await self._cold.get_top(chat)
         if top.seq:
             cached = self._tops.get(chat)

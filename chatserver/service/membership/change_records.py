@@ -1,4 +1,4 @@
-"""Encoding of membership changes in the chat's row, which has them until they are stored."""
+"""Encoding of membership changes in the chat's item, which keeps them until they are stored."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ UNSTORED_BYTES_MAX: Final = 64_000
 class ChangedMember(msgspec.Struct, array_like=True):
     """An entry about a member: the new role, or "" if the user is no longer a member.
 
-    `mute` is the new suffix of the member's value in Redis (`chatserver.domain.moderation`): ":"
-    clears it, "" leaves it unchanged. `muted_until` is the end of the mute in the chat entry.
+    `mute` is the new mute suffix of the member's value in Redis (`chatserver.domain.moderation`):
+    ":" clears it, "" leaves it unchanged. `muted_until` is the end of the mute in the chat entry.
     """
 
     mid: str
@@ -35,12 +35,13 @@ class ChangedMember(msgspec.Struct, array_like=True):
 
 
 class ChangeRecord(msgspec.Struct, omit_defaults=True):
-    """A change. Its entries have fixed ids.
+    """A committed change. Its entries have fixed ids.
 
-    `transition` is "up" if the change makes the chat large, "down" if small. `first_transition` is
-    the oldest transition that members may not have received. `joined` is the lowest possible seq of
-    the first entry; the `directory` table has it until Redis returns the actual seq. `version` is
-    the chat version after the change. All entries of the change are above seq `after`.
+    - `transition`: "up" if the change makes the chat large, "down" if the chat becomes small again
+    - `first_transition`: the oldest transition that members may not have received
+    - `joined`: the lowest possible seq of the first entry; used until Redis returns the actual seq
+    - `version`: the chat version after the change
+    - `after`: all entries of the change have higher seqs
     """
 
     sender: str
@@ -65,17 +66,17 @@ def encode_record(record: ChangeRecord) -> str:
 
 
 def find_change(row: Chat) -> MembershipChange | None:
-    """Return the change in a chat's row; None if Redis and all inboxes have it."""
+    """Return the change in the chat's item; None if it has been applied and delivered."""
     return None if row.change is None else _make_change(row, decode_record(row.change), row.version)
 
 
 def find_unstored(row: Chat) -> list[MembershipChange]:
-    """Return the changes with entries that may not be stored, oldest first."""
+    """Return the changes in the chat's item whose entries may not be stored, oldest first."""
     return [_make_change(row, record, record.version) for record in _decode_unstored(row)]
 
 
 def add_unstored(row: Chat, change: ChangeRecord, head: ChangedChatHead) -> str | None:
-    """Return the row's unstored changes with a new one added; None if there is no room.
+    """Return the item's unstored changes with `change` added; None if they exceed the limits.
 
     Changes that are stored and checked are removed, oldest first. In another order, a load could
     find a member's join but not a later leave.
@@ -86,16 +87,16 @@ def add_unstored(row: Chat, change: ChangeRecord, head: ChangedChatHead) -> str 
 
 
 def keep_unstored(row: Chat, first: int | None) -> str:
-    """Return the row's unstored changes from version `first` on; None removes all."""
+    """Return the item's unstored changes from version `first` on; None removes all."""
     if first is None:
         return ""
     return _encode_unstored([record for record in _decode_unstored(row) if record.version >= first])
 
 
 def _decode_unstored(row: Chat, head: ChangedChatHead | None = None) -> list[ChangeRecord]:
-    """Return the changes that the row holds, oldest first.
+    """Return the changes in the chat's item, oldest first.
 
-    With `head`, leading changes that are stored and checked are omitted.
+    With `head`, stored and checked changes at the start are omitted.
     """
     records = msgspec.json.decode(row.unstored, type=list[ChangeRecord]) if row.unstored else []
     if head is None:
@@ -131,24 +132,24 @@ def _make_change(row: Chat, change: ChangeRecord, version: int) -> MembershipCha
 
 
 def find_first_transition(row: Chat) -> str:
-    """Return the oldest transition that members may not have received; "" if there is none."""
+    """Return the oldest transition that members may not have received, or ""."""
     return "" if row.change is None else decode_record(row.change).first_transition
 
 
 def is_large_in_inboxes(row: Chat) -> bool:
-    """Return whether members have been notified that a chat is large.
+    """Return whether members' inboxes record the chat as large.
 
-    A change that is still in the row notifies them through their inboxes, after earlier entries. An
-    inbox loaded from the `directory` table must be in the state before that notification.
+    Inboxes get a pending transition after earlier entries. Until then, an inbox loaded from the
+    `directory` table must have the state before the transition.
     """
     first_transition = find_first_transition(row)
     return first_transition == "down" if first_transition else row.large > 0
 
 
 def find_change_to_load(row: Chat) -> MembershipChange | None:
-    """Return the change that is applied when the chat is loaded.
+    """Return the change to apply when the chat is loaded.
 
-    It replaces all transitions that members may not have received.
+    It includes all transitions that members may not have received.
     """
     change, first_transition = find_change(row), find_first_transition(row)
     if change is None or not first_transition:
@@ -158,7 +159,7 @@ def find_change_to_load(row: Chat) -> MembershipChange | None:
 
 
 def _make_entries(chat: ChatId, change: ChangeRecord) -> list[ChangeEntry]:
-    """Return the entries; the first one has the request's `ref`."""
+    """Return the change's entries. The first one has the request's `ref`."""
     entries = []
     for number, member in enumerate(change.members):
         message = frames.Message(

@@ -14,7 +14,7 @@ from chatserver.protocol import frames
 
 
 def list_target_users(frame: frames.AnyChange) -> Sequence[str]:
-    """Return the users affected by a request, without its sender."""
+    """Return the users that a request affects, except its sender."""
     match frame:
         case frames.Invite():
             return frame.users
@@ -53,17 +53,17 @@ def parse_settings(frame: frames.AnyChange) -> dict[str, str | int]:
 
 
 def format_muted_until(until: int | None) -> int:
-    """Return the end of a mute for the entry; an unmuted member gets a time in the past."""
+    """Return the mute's end as stored in the entry; for an unmuted member, a time in the past."""
     return MUTE_OVER if until is None else until
 
 
 def format_settings(frame: frames.AnyChange) -> str:
-    """Return the body of the entry: the settings other than the name, as JSON."""
+    """Return the entry body: the settings except the name, as JSON."""
     settings = {name: value for name, value in parse_settings(frame).items() if name != "name"}
     return msgspec.json.encode(settings).decode() if settings else ""
 
 
 def digest_of_request(frame: frames.AnyChange) -> str:
-    """Return a digest that is equal for two requests with the same content."""
+    """Return a digest that is the same for requests with the same content."""
     content = msgspec.json.encode(msgspec.structs.replace(frame, id=0))
     return hashlib.blake2b(content, digest_size=8).hexdigest()

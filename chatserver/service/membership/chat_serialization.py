@@ -1,9 +1,9 @@
 """Per-chat serialization of membership changes, with coalesced propagation.
 
-Only one of two changes that are based on the same version can be committed. In a burst, the others
-would be retried repeatedly, and some would miss their deadline. The changes of one process
-therefore wait for each other here; the version in DynamoDB serializes those of different processes.
-A propagation includes all earlier changes, so changes that arrive during one share the next.
+Of two changes based on the same version, only one can be committed; the others must be retried. The
+changes of one process therefore wait for each other. Changes of different processes are serialized
+by the version in DynamoDB. One propagation includes all earlier changes, so changes that arrive
+while one is running share the next.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from chatserver.warm.chats.records import Chat
 
 
 class _Queue:
-    """The queue of one chat. It exists while a request uses it."""
+    """The queue of one chat. It exists while a request references it."""
 
     __slots__ = ("__weakref__", "committing", "newest", "propagated", "propagating")
 
@@ -36,15 +36,14 @@ class ChatSerializer:
         self._queues: weakref.WeakValueDictionary[ChatId, _Queue] = weakref.WeakValueDictionary()
 
     def join(self, chat: ChatId) -> _Queue:
-        """Return the queue of a chat; a reference keeps it alive."""
+        """Return the chat's queue. Keep the reference while using it."""
         return self._queues.setdefault(chat, _Queue())
 
     async def propagate(self, queue: _Queue, record: Chat) -> bool:
-        """Propagate a change that is in Redis; return False if `workers.repair` has to do it.
+        """Propagate a change that is in Redis. Return False if `workers.repair` must do it.
 
         Guarantees:
-            Concurrency: one propagation at a time, of the newest change; it includes the earlier
-            ones.
+            Concurrency: one propagation at a time, which includes all earlier changes.
             Cancellation: safe; the change may have been propagated.
         """
         if queue.newest is None or record.version > queue.newest.version:

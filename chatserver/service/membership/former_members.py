@@ -1,4 +1,4 @@
-"""Former members: their state, which is kept when they leave and restored when they rejoin.
+"""Former members: state that is kept when members leave, and restored when they rejoin.
 
 The state consists of membership periods, messages deleted for oneself, the end of muted
 notifications, and the end of a mute by a moderator.
@@ -25,7 +25,7 @@ CHECKS_IN_FLIGHT_MAX: Final = 16
 
 
 def former_of(member: Member, joined: int, left: int, mid: str, stored: int) -> FormerMember:
-    """Return the state to keep of a member whom entry `mid` removes, at seq `left` or later."""
+    """Return the state to keep for a member whom entry `mid` removes, at seq `left` or later."""
     return FormerMember(
         Period(max(1, joined), left),
         mid,
@@ -56,16 +56,16 @@ class FormerMembers:
         self._clock = clock or SystemClock()
 
     async def restore(self, chat: ChatId, users: Collection[str]) -> dict[str, FormerMember]:
-        """Return the initial state of those of `users` who are former members of the chat.
+        """Return the kept state of the former members among `users`, who are rejoining.
 
         After it returns, the hot tier has the messages that they deleted for themselves.
 
         Guarantees:
             No period includes entries after the user left. If the hot tier lost the entry about the
-            leave, the last period ends with the entries stored before it.
+                leave, the last period ends with the entries stored before that entry.
             Idempotent.
-            Cost: a BatchGetItem, and for each former member a Redis call or two reads of an older
-            tier.
+            Cost: a BatchGetItem. For each former member, also a Redis call or two reads of an older
+                tier.
 
         Raises:
             Unavailable: a required tier does not respond.
@@ -87,14 +87,13 @@ class FormerMembers:
     ) -> None:
         """Correct the seqs at which `users` (None: all) left, if `changes` were applied again.
 
-        `changes` are the changes in the chat's row. Without the correction, the period of a user
-        who rejoins would end with the entries stored before they left.
+        `changes` are those in the chat's item. Without the correction, the period of a user who
+        rejoins would end too early.
 
         Guarantees:
-            Idempotent. A seq is stored only if the chat has the entry there: if a change was partly
-            stored, Redis has the rest at other seqs.
-            Cost: nothing unless the chat was loaded since the change; then two reads of the log and
-            one UpdateItem for each user who left.
+            Idempotent. A seq is stored only if the chat has the entry at that seq.
+            Cost: nothing unless the chat was loaded since the change; then two reads of the log,
+                and one UpdateItem for each user who left.
 
         Raises:
             Unavailable: a required tier does not respond.
@@ -135,5 +134,5 @@ class FormerMembers:
 
 
 def _is_leave(entry: ChangeEntry) -> bool:
-    """Return whether an entry ends a membership; a ban may affect a non-member."""
+    """Return whether the entry ends a membership. A ban may affect a user who is not a member."""
     return bool(entry.user) and not entry.role and not entry.is_new

@@ -1,8 +1,8 @@
 """Invitations: a stranger cannot add users to a group without their consent.
 
-An inviter is not a stranger to users who have written to the inviter in their direct chat, who
-follow the inviter, or who have accepted an earlier invitation. All others get an invitation, which
-adds nothing to their chats and inbox until they accept it.
+An inviter is not a stranger to users who have written to them in a direct chat, follow them, or
+have accepted an earlier invitation from them. All others get an invitation, which does not appear
+in their chats or inbox until they accept it.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class FollowGraph(Protocol):
     """
 
     async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
-        """Return those of `others` who follow `user`."""
+        """Return the users among `others` who follow `user`."""
 
     async def part(self, user: str, other: str) -> None:
-        """Delete the relations between two users, in both directions. Idempotent."""
+        """Delete the follow relations between two users, in both directions. Idempotent."""
 
 
 class Invitations:
@@ -77,13 +77,13 @@ class Invitations:
     async def find_strangers(
         self, inviter: UserId, users: Collection[UserId], *, is_host: bool
     ) -> set[UserId]:
-        """Return those of `users` whom `inviter` may invite but not add directly.
+        """Return the users among `users` whom `inviter` may invite but not add directly.
 
         The host application (`is_host`) may add everyone.
 
         Guarantees:
             Cost: a BatchGetItem of two tables per 100 users. For users who neither follow nor trust
-            the inviter, also one Redis call each and a BatchGetItem per 100.
+                the inviter, also one Redis call each and a BatchGetItem per 100 users.
         """
         if is_host or self._policy == "never" or not users:
             return set()
@@ -96,14 +96,14 @@ class Invitations:
         return set(unknown) - await self._direct_chats.find_answered(inviter, unknown)
 
     async def require_group_quota(self, users: Collection[UserId]) -> None:
-        """Check that users may join one more group.
+        """Check that each user may join one more group.
 
         Guarantees:
-            Cost: one Redis call for each partition. The groups of a user are counted in DynamoDB
-            once a day, and at each join of a user who has reached the limit.
+            Cost: one Redis call per partition. A user's groups are counted in DynamoDB once a day,
+                and at each join of a user who has reached the limit.
 
         Raises:
-            BadRequest: a user is in `chats.per_user_max` groups; the message names them.
+            BadRequest: a user is in `chats.per_user_max` groups; the message names the user.
         """
         uncounted = list(await self._quotas.take(users))
         # In batches, so that a request that exceeds its deadline leaves less to count.
@@ -124,7 +124,7 @@ class Invitations:
                 )
 
     async def require_direct_chat_quota(self, user: UserId) -> None:
-        """Check that a user may have one more direct chat.
+        """Check that the user may have one more direct chat.
 
         Raises:
             BadRequest: the user has `chats.per_user_max` direct chats.
@@ -170,7 +170,7 @@ class Invitations:
 
         Raises:
             TooLarge: a user has the maximum number of invitations from the inviter; the message
-            names them.
+                names the user.
         """
         slots = asyncio.Semaphore(IN_FLIGHT_MAX)
 
@@ -209,7 +209,10 @@ class Invitations:
     async def list_pending(
         self, user: UserId, after: str | None, limit: int
     ) -> tuple[list[frames.InvitationInfo], str | None]:
-        """Return a page of a user's invitations, sorted by chat, and the next page's `after`."""
+        """Return `(invitations, next)`: a page of the user's invitations, sorted by chat.
+
+        `next` is the `after` for the next page, or None.
+        """
         found = await self._rows.list_for(user, after, limit + 1, self._clock.time())
         page = found[:limit]
         pending = [
@@ -222,14 +225,14 @@ class Invitations:
         return pending, page[-1].chat if len(found) > limit else None
 
     async def get(self, user: UserId, chat: ChatId) -> Invitation:
-        """Return a user's pending invitation. Raises NotFound."""
+        """Return the user's pending invitation to the chat. Raises NotFound."""
         found = await self._rows.find(user, chat, self._clock.time())
         if found is None:
             raise NotFound(NO_INVITATION)
         return found
 
     async def close(self, user: UserId, chat: ChatId, inviter: str | None) -> None:
-        """Delete an accepted invitation; its inviter is trusted from now on."""
+        """Delete an accepted invitation. The user trusts the inviter from now on."""
         if inviter is not None:
             await self._rows.trust(user, inviter, self._clock.time())
         await self._rows.delete(user, chat)

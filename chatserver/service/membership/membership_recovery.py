@@ -1,7 +1,7 @@
 """Recovery of membership changes whose entries Redis has lost.
 
 A committed change is final: its entries must be in the history exactly once (decision 0011). The
-chat's row keeps each change until its entries are stored. When the chat is loaded, an entry is in
+chat's item has each change until its entries are stored. When the chat is loaded, each entry is in
 Redis, in the warm tier, or lost. Lost entries are created again, after the stored entries.
 """
 
@@ -23,9 +23,10 @@ _PAGE = 200
 
 
 class ChangesToLoad(NamedTuple):
-    """The changes to apply when a chat is loaded, and the positions of the others.
+    """Changes to apply when a chat is loaded, and the seqs of the changes that are stored.
 
-    `places` maps versions to the first seqs of their changes, `joined` members to their first seqs.
+    `places` maps the version of a change to its first seq. `joined` maps members to their joined
+    seq.
     """
 
     changes: list[MembershipChange]
@@ -34,18 +35,18 @@ class ChangesToLoad(NamedTuple):
 
 
 class LostChanges:
-    """Finds lost changes when a chat is loaded."""
+    """Finds lost membership changes when a chat is loaded."""
 
     def __init__(self, messages: OlderTiers, hot: HotChatLoader) -> None:
         self._messages = messages
         self._hot = hot
 
     async def find(self, row: Chat, newest: Sequence[frames.Message]) -> ChangesToLoad:
-        """Return the changes to apply when a chat is loaded; `newest` are its newest messages.
+        """Return the changes to apply when the chat is loaded. `newest` are its newest messages.
 
         Guarantees:
-            Cost: nothing if all changes are stored; otherwise one Redis call, plus reads of the
-            messages stored since the oldest change, if `newest` does not reach back that far.
+            Cost: nothing if all changes are stored. Otherwise one Redis call, and reads of the
+                messages since the oldest change, if `newest` does not reach back that far.
         """
         pending = find_change_to_load(row)
         changes = find_unstored(row)
@@ -77,7 +78,7 @@ class LostChanges:
     async def _find_entries(
         self, chat: ChatId, changes: Sequence[MembershipChange], newest: Sequence[frames.Message]
     ) -> dict[str, Seq]:
-        """Return the seqs, by entry id, of the entries that Redis or the warm tier has."""
+        """Return the seqs, by entry id, of the entries that are in Redis or the warm tier."""
         if not changes:
             return {}
         in_redis = await self._hot.find_changes(chat)
@@ -102,7 +103,7 @@ class LostChanges:
 def _without_superseded(
     change: MembershipChange, changes: Sequence[MembershipChange], seqs: Mapping[str, Seq]
 ) -> MembershipChange:
-    """Return a lost change without its effect on members whom a later, stored change affects."""
+    """Return a lost change without the users whom a later, stored change affects."""
     users = {
         entry.user
         for later in changes

@@ -1,8 +1,7 @@
 """Membership propagation: applies a committed change to Redis and delivers it to inboxes.
 
-These are steps 3 to 5 of a change; `chatserver.service.membership.service` describes all steps.
-Every operation is safe to run twice, in two processes at once, or in a process other than the one
-that committed the change.
+These are steps 3 to 5 in `chatserver.service.membership.service`. Every operation may run twice, in
+two processes at once, or in a process other than the one that committed the change.
 """
 
 from __future__ import annotations
@@ -75,12 +74,12 @@ class MembershipPropagation:
         self._former_members = former_members
 
     async def finish(self, chat: ChatId) -> bool:
-        """Complete an interrupted change of a chat, if there is one.
+        """Complete a chat's interrupted change, if there is one.
 
-        Return False if entries of changes are not stored yet; the caller has to repeat the call.
+        Return False if its entries are not stored yet; the caller must call again later.
 
         Raises:
-            NotFound: there is no such chat.
+            NotFound: the chat does not exist.
             Unavailable: a tier does not respond; retry later.
         """
         record = await self._memberships.get_chat(chat)
@@ -95,10 +94,10 @@ class MembershipPropagation:
         return await self._drop_stored(record)
 
     async def _drop_stored(self, record: Chat) -> bool:
-        """Remove changes with stored entries from the row; return whether none is left.
+        """Remove stored changes from the chat's item; return True if none is left.
 
-        First, the seqs at which members joined and left are corrected in the `directory` table:
-        they have changed if a change was applied again.
+        If a change was applied again, its seqs have changed. The seqs at which members joined and
+        left are then corrected in the `directory` table first.
         """
         changes = find_unstored(record)
         if not changes:
@@ -121,12 +120,11 @@ class MembershipPropagation:
     # Redis: membership and write policy
 
     async def apply(self, record: Chat) -> None:
-        """Apply the change in the chat's row, if any, to Redis; store the seqs of joins and leaves.
+        """Apply the change in the chat's item, if any, to Redis; store its joined and left seqs.
 
         Guarantees:
             After it returns, no commit uses the previous membership (promise P7), and the
-            `directory` table has the exact seq at which each member joined or left. When the chat
-            is loaded again, members see nothing from times at which they were not members.
+                `directory` table has the exact seq at which each member joined or left.
 
         Raises:
             Unavailable: Redis does not respond, or the chat cannot be loaded.
@@ -142,7 +140,7 @@ class MembershipPropagation:
             await self.apply_write_policy(record)
 
     async def _apply_to_redis(self, change: MembershipChange) -> Seq:
-        """Apply a change; return the seq of its first entry, 0 if a later change was applied."""
+        """Apply a change to Redis; return its first seq, or 0 if a later change was applied."""
         for _ in range(LOADS_MAX):
             first = await self._hot_membership.apply(change)
             if first is not None:
@@ -151,7 +149,7 @@ class MembershipPropagation:
         raise _not_loaded(change.chat)
 
     async def _fix_seqs(self, change: MembershipChange, written: ChangeRecord, first: Seq) -> None:
-        """Correct the seqs in the `directory` table if the first one is not `written.joined`."""
+        """Correct the seqs in the `directory` table if `first` is not `written.joined`."""
         chat = change.chat
         if first > written.joined and change.newcomers:
             joined = [(user, first + index) for user, index in change.newcomers.items()]
@@ -162,7 +160,7 @@ class MembershipPropagation:
                     await self._memberships.fix_left(chat, member.user, member.mid, first + index)
 
     async def apply_write_policy(self, record: Chat) -> None:
-        """Apply the write policy of the chat's row to Redis, such as a block or slow mode.
+        """Apply the write policy in the chat's item (such as a block or slow mode) to Redis.
 
         Guarantees:
             After it returns, no commit accepts a message that the policy forbids.
@@ -184,9 +182,9 @@ class MembershipPropagation:
         raise _not_loaded(chat)
 
     async def get_head(self, chat: ChatId, users: Sequence[UserId] = ()) -> ChangedChatHead:
-        """Return the head of a chat and its last changes; load the chat into Redis if needed.
+        """Return the chat's head and last changes; load the chat into Redis if needed.
 
-        `joined` of the result contains those of `users` who are members.
+        `joined` in the result has the members among `users`.
 
         Raises:
             Unavailable: Redis does not respond, or the chat cannot be loaded.
@@ -201,10 +199,9 @@ class MembershipPropagation:
     # inboxes
 
     async def deliver_leaves(self, record: Chat, users: Collection[UserId]) -> None:
-        """Deliver the pending leaves of those of `users` who left, before they rejoin.
+        """Complete the pending deliveries to those of `users` who left, before they rejoin.
 
-        Otherwise, deliveries after the rejoin would overtake their last entries, which would then
-        never be delivered.
+        Deliveries after the rejoin would otherwise skip the entries up to their leave.
 
         Raises:
             Unavailable: the delivery is incomplete.
@@ -214,7 +211,7 @@ class MembershipPropagation:
             await self.deliver(record)
 
     async def try_deliver(self, record: Chat) -> bool:
-        """Call `deliver`; on failure, log it and return False, and `workers.repair` continues."""
+        """Call `deliver`. On failure, log the error and return False; `workers.repair` retries."""
         try:
             await self.deliver(record)
         except ChatError as exc:
@@ -223,11 +220,11 @@ class MembershipPropagation:
         return True
 
     async def deliver(self, record: Chat) -> None:
-        """Deliver the chat's entries to all inboxes, list the chat for new members, and clean up.
+        """Deliver the chat's entries to all inboxes, and list the chat for new members.
 
-        If the chat became large or small, each inbox gets the entries before the transition, then
-        the transition, then the later entries. Every device thus switches between inbox and log
-        without a gap or a duplicate (promise P4).
+        If the chat became large or small, each inbox gets the entries before the transition, the
+        transition, and the later entries, in this order. Every device thus switches between inbox
+        and log without a gap or a duplicate (promise P4).
 
         Raises:
             Unavailable: the delivery is incomplete.
@@ -336,7 +333,7 @@ class MembershipPropagation:
         )
 
     async def _deliver_spans(self, audience: Audience, user: UserId, after: Seq, upto: Seq) -> None:
-        """Deliver the entries of ``(after, upto]`` that belong in one inbox."""
+        """Deliver the entries in ``(after, upto]`` to one inbox, except large-chat entries."""
         spans = audience.inbox_spans(after, upto)
         await self._deliver_ranges(audience, [(user, first, last) for first, last in spans])
 
@@ -372,7 +369,7 @@ class MembershipPropagation:
         self._notify_seq(places)
 
     async def _notify_ended(self, record: Chat) -> None:
-        """Notify the user of a companion session once that the session has ended."""
+        """Notify the user once that their companion session has ended."""
         chat = ChatId(record.chat)
         info = await self.describe(chat)
         users = [UserId(user) for user in info.members if not is_companion(user)]
@@ -394,7 +391,7 @@ class MembershipPropagation:
                 log.info("membership.mark_failed", chat=chat, user=user, error=exc.message)
 
     async def describe(self, chat: ChatId) -> frames.ChatInfo:
-        """Return the current state of a chat. Raises NotFound."""
+        """Return the chat's current state. Raises NotFound."""
         record, members = await self._memberships.list_first(chat, frames.MEMBERS_SHOWN_MAX)
         return frames.ChatInfo(
             chat=chat,

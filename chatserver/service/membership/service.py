@@ -3,21 +3,21 @@
 It runs in `workers.rpc` on behalf of gateways. The `directory` table and Redis are two stores, so a
 change has ordered steps, and another process completes an interrupted change::
 
-    marker ─► directory: rows, version+1, the change ─► Redis: one script ─► inboxes ─► clean up
-    (1)       (2) one transaction                       (3)                  (4)        (5)
+    marker ─► directory: items, version+1, the change ─► Redis: one script ─► inboxes ─► clean up
+    (1)       (2) one transaction                        (3)                  (4)        (5)
 
 1. A marker in Redis records that a change may be in progress. If it is not removed in time,
    `workers.repair` completes the change.
-2. The change is based on rows whose version the transaction checks. After the transaction, the
-   change is final: the chat's row holds its content until (5).
+2. The transaction checks the version of the items that the change is based on. After it commits,
+   the change is final. The chat's item has the content of the change until (5).
 3. `change_members.lua` updates membership, write policy and entries together. This happens before
    the caller receives ``ok``: no later commit uses the previous membership (promise P7).
 4. Members get the entries by the regular fan-out. Members who left get entries up to the one about
    their leave. New members get the chat in their list.
-5. The change is deleted from the row, and the marker is removed. Until the entries are stored, the
-   row keeps a copy for `chatserver.service.membership.membership_recovery`.
+5. The change is deleted from the item, and the marker is removed. Until the entries are stored, the
+   item keeps a copy for `chatserver.service.membership.membership_recovery`.
 
-If a process dies between (2) and (3), it has not reported success. The change is in the row. It is
+If a process dies between (2) and (3), it has not reported success. The change is in the item and is
 completed by the next change of the chat, a retry of the request, a load of the chat into an empty
 Redis, or `workers.repair`. Redis is therefore never more than one change behind.
 """
@@ -74,11 +74,11 @@ WAIT_S_MAX: Final = 0.2
 
 
 class _DoneByFormerMember(Exception):
-    """The request was already completed, and its sender is no longer a member."""
+    """The request is already completed, and its sender is no longer a member."""
 
 
 class _Request(NamedTuple):
-    """A request to change a group. `strangers` are the users to invite instead of adding them."""
+    """A request to change a group. `strangers` are users to invite instead of adding."""
 
     chat: ChatId
     actor: UserId
@@ -90,7 +90,7 @@ class _Request(NamedTuple):
 
 
 class _State(NamedTuple):
-    """The group state that a change is based on: its row, members and rules."""
+    """The state that a change is based on: the chat's item, its members, and the group rules."""
 
     record: Chat
     members: Mapping[str, Member]
@@ -98,7 +98,7 @@ class _State(NamedTuple):
 
 
 class _Committed(NamedTuple):
-    """A change that is in both stores and has to be propagated."""
+    """A change that is in DynamoDB and Redis and has to be propagated."""
 
     record: Chat
     marker: str | None  # to be removed after propagation
@@ -137,8 +137,8 @@ class Membership:
     ) -> frames.ChatInfo:
         """Apply a member's request, and return the new state of the chat.
 
-        `is_host`: the host application sends it on behalf of `actor`. Users to whom the actor is a
-        stranger are only invited (`chatserver.service.membership.invitations`).
+        `is_host`: the host application sends the request on behalf of `actor`. Users to whom the
+        actor is a stranger are only invited (`chatserver.service.membership.invitations`).
 
         Guarantees:
             Idempotent: by (chat, sender, ref), as long as references of messages are kept; a
@@ -149,7 +149,7 @@ class Membership:
             process wait for each other.
 
         Raises:
-            NotFound: no such chat, the actor is not a member, or a user does not exist.
+            NotFound: the chat does not exist, the actor is not a member, or a user does not exist.
             Forbidden: the actor's role does not allow it.
             BadRequest: the chat is a direct one, or a limit is reached.
             Conflict: `ref` was already used for a different request.
@@ -201,7 +201,7 @@ class Membership:
     async def _find_invitation(
         self, chat: ChatId, actor: UserId, frame: frames.AcceptInvitation, digest: str
     ) -> Invitation | None:
-        """Return the invitation; None if it was already accepted. Raises NotFound."""
+        """Return the user's invitation; None if it was already accepted. Raises NotFound."""
         if self._invitations is None:
             raise NotFound(rules.NOT_A_MEMBER)
         try:
@@ -220,7 +220,7 @@ class Membership:
     # decision
 
     async def _change(self, request: _Request) -> _Committed | None:
-        """Plan and commit the change; return it if it has to be propagated."""
+        """Plan and commit the change. Return it, or None if nothing has to be propagated."""
         chat, actor, frame = request.chat, request.actor, request.frame
         users = {actor, *list_target_users(frame)}
         if request.invitation is not None:
@@ -290,7 +290,7 @@ class Membership:
         )
 
     async def _plan(self, request: _Request, group: Group) -> Changes:
-        """Return the new role of each user whom the request changes; None removes the user."""
+        """Return the new role of each affected user; None removes the user."""
         actor, frame = request.actor, request.frame
         match frame:
             case frames.Invite():
@@ -346,7 +346,7 @@ class Membership:
     async def _commit(
         self, request: _Request, state: _State, changes: Changes
     ) -> _Committed | None:
-        """Write a planned change to both stores; None if another change was committed first."""
+        """Write a planned change to DynamoDB and Redis; None if another change came first."""
         chat, frame = request.chat, request.frame
         record, members, group = state
         if any(role and user not in group.roles for user, role in changes.items()):
@@ -412,7 +412,7 @@ class Membership:
         return _Committed(written, marker)
 
     def _mutes_of(self, frame: frames.AnyChange) -> dict[str, int | None]:
-        """Return the end of the requested mute, by member; None ends a mute."""
+        """Return the requested end of the mute, by member; None unmutes the member."""
         if not isinstance(frame, frames.MuteMember):
             return {}
         if frame.mute_s is None:
@@ -420,7 +420,11 @@ class Membership:
         return {frame.user: math.ceil(self._clock.time() + frame.mute_s) if frame.mute_s else None}
 
     def _find_transition(self, record: Chat, count: int) -> tuple[int, str]:
-        """Return the version with which the chat became large (or 0), and the new transition."""
+        """Return `(large, transition)` for a group that has `count` members after the change.
+
+        `large` is the version since which the chat is large, or 0. `transition` is "up", "down" or
+        "".
+        """
         was_large = record.large > 0
         if not is_large_after(count, self._fanout_members_max, was_large=was_large):
             return 0, "down" if was_large else ""

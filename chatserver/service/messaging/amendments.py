@@ -6,10 +6,10 @@
                           ▲ │ the message is not in the hot tier
                           └─┴ read it in the warm tier, retry
 
-A change is an entry of the chat with its own seq: it is delivered, synced and stored like a
-message. Deleting for oneself creates no entry, only a mark in the user state and an event for the
-user's devices. A pin or an unpin does not change the message: `chatserver.features.pins` stores
-the pins.
+A change is a chat entry with its own seq: it is delivered, synced and stored like a message.
+Deleting for oneself creates no entry, only a mark in the user state and an event for the user's
+devices. A pin or unpin is an entry but does not change the message; `chatserver.features.pins`
+stores the pins.
 """
 
 from __future__ import annotations
@@ -97,15 +97,15 @@ class MessageAmendments:
 
         Guarantees:
             Idempotent: by (chat, sender, ref), in the same namespace as messages.
-            Order: the change has a seq; every client that applies changes in that order gets the
-            same result.
+            Order: the change has a seq; every client that applies changes in seq order gets the
+                same result.
             Deletion: after a delete for everyone is acked, no read returns the text (promise I15).
 
         Raises:
             BadRequest, TooLarge: the text or emoji is not allowed, or a limit is reached.
-            NotFound: no such chat or message, or the user is not a member.
+            NotFound: the chat or message does not exist, or the user is not a member.
             Forbidden: the user may not change this message.
-            Conflict: the message is deleted, or the `ref` was used for something else.
+            Conflict: the message is deleted, or `ref` was already used for another request.
             Unavailable: a tier does not respond; retry with the same `ref`.
         """
         match frame:

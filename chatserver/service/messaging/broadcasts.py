@@ -39,7 +39,7 @@ class Broadcasts:
         self._running: dict[str, asyncio.Task[None]] = {}
 
     async def start(self, requester: str, ref: str, users: Sequence[UserId], body: str) -> str:
-        """Start or resume the broadcast of `requester` with this `ref`; return its job name.
+        """Start or resume the requester's broadcast with this `ref`; return its job name.
 
         Guarantees:
             Idempotent while progress is kept (a week): each user gets the message once.
@@ -65,14 +65,14 @@ class Broadcasts:
         return job
 
     async def get(self, job: str) -> Progress:
-        """Return the progress of a broadcast. Raises NotFound."""
+        """Return a broadcast's progress. Raises NotFound."""
         found = await self._jobs.find(job)
         if found is None:
             raise NotFound("broadcast does not exist")
         return found
 
     async def stop(self) -> None:
-        """Stop running broadcasts; repeating their requests resumes them."""
+        """Stop running broadcasts. A retry of a broadcast's request resumes it."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -111,10 +111,10 @@ class Broadcasts:
 
 
 def job_name(requester: str, ref: str) -> str:
-    """Return the job name of the broadcast of `requester` with this `ref`."""
+    """Return the job name of the requester's broadcast with this `ref`."""
     return f"b-{digest(f'{requester}#{ref}')}"
 
 
 def digest(text: str) -> str:
-    """Return a short hash of a text that is valid in an id."""
+    """Return a short hash of `text` that may be used in an id."""
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()

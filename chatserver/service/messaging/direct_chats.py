@@ -1,4 +1,4 @@
-"""Listing of direct chats: the first message puts the chat in both users' chat lists."""
+"""Direct chats appear in both users' chat lists with the first message."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from chatserver.service.messaging.device_notifier import DeviceNotifier
 async def list_with_first_message(
     inboxes: Inboxes, audience: Audience, devices: DeviceNotifier
 ) -> None:
-    """List a direct chat for both users before its first message is delivered.
+    """Add a direct chat to both users' chat lists before its first message is delivered.
 
     Guarantees:
         Idempotent: each inbox gets one event.
-        Cost: none, except for the first message of a direct chat.
+        Cost: nothing after the first message.
     """
     if audience.kind == "direct" and audience.done == 0 and audience.top > 0:
         users = list(audience.users)
@@ -32,7 +32,7 @@ async def list_for_users(
     users: Sequence[UserId],
     devices: DeviceNotifier,
 ) -> None:
-    """List a direct chat of `both` for those of `users` who do not have it in their list."""
+    """Add the direct chat of the users `both` to the chat list of each of `users` who lacks it."""
     body = codec.chat_event_body(frames.ChatInfo(chat, "direct", sorted(both)))
     for place in await inboxes.append_event(users, chat, body, is_listed=True):
         if place.appended:

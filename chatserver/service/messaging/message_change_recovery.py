@@ -1,8 +1,8 @@
 """Recovery of message changes that are stored but not applied to their messages.
 
 The persist worker first stores an edit, deletion or reaction, and then changes the message
-(`workers.persist.batch_writer`). If Redis loses data in between, the second step is missing.
-Loading the chat, which precedes any other change, completes this step.
+(`workers.persist.batch_writer`). If Redis loses data between the two steps, the second one is
+missing. Loading the chat then completes it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ READS_IN_FLIGHT_MAX = 8
 
 
 class UnappliedChanges:
-    """Finds and applies the missing changes when a chat is loaded."""
+    """Finds and applies missing changes when a chat is loaded."""
 
     def __init__(self, messages: OlderTiers, changes: MessageChanges) -> None:
         self._messages = messages
@@ -30,12 +30,12 @@ class UnappliedChanges:
     async def apply(
         self, chat: ChatId, newest: Sequence[frames.Message], epoch: Epoch
     ) -> list[frames.Message]:
-        """Apply unapplied changes among `newest`, a chat's newest entries; return these as stored.
+        """Apply the unapplied changes among `newest`, a chat's newest entries; return the result.
 
         Guarantees:
             Idempotent.
-            Cost: none for entries of `epoch`, which no data loss has affected. For earlier ones,
-            one read for each message that they change and that is older than `newest`.
+            Cost: nothing for changes made in `epoch`. For earlier ones, one read per changed
+                message that is not among `newest`.
 
         Raises:
             Unavailable: a required tier does not respond.

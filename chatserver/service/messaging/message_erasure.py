@@ -6,8 +6,8 @@
                   ▲ │ the message is not in the hot tier                   │
                   └─┴ read it in the warm tier, retry                      ▼ workers.persist.worker
 
-An erasure is a regular deletion, so every device and every tier applies it; `workers.repair` does
-the fan-out. The reference is derived from the message's seq, so a repeated erasure is recognized.
+All devices and tiers apply the deletion like any other; `workers.repair` does the fan-out. The
+deletion's `ref` is derived from the message's seq, so a repeated erasure has no effect.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ TRIES_MAX = 6
 
 
 def has_text(entry: frames.Message) -> bool:
-    """Return whether a warm-tier entry holds text of its sender."""
+    """Return whether a warm-tier entry has text that its sender wrote."""
     if entry.kind == "edit":
         return bool(entry.body)
     return is_message(entry) and not entry.deleted
 
 
 class TextEraser:
-    """Erasure use case. `system`: the user recorded as the sender of the deletions."""
+    """Erases users' messages. `system` is the user recorded as the sender of the deletions."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class TextEraser:
         self._mids = MidSource()
 
     async def erase(self, user: UserId, message: frames.Message) -> bool:
-        """Delete a message of the user; return False if there is nothing left to delete.
+        """Delete a user's message; return False if there is nothing left to delete.
 
         `message` may be an edit only if the edited message no longer exists.
 
@@ -100,7 +100,7 @@ class TextEraser:
 
 
 def _placeholder_of(edit: frames.Message) -> frames.Message:
-    """Return a placeholder for a missing message that `edit` changed last.
+    """Return a placeholder for the missing message that `edit` changed.
 
     Deleting the placeholder removes the text of the edit.
     """

@@ -5,12 +5,11 @@
     draft ──► commit (one per tick and partition) ──► ack
       │ chat not loaded: load it, queue drafts        └─► push to devices, or fan out first
 
-After a commit, the message is either in every inbox (`committed`) or only in the chat
-(`undelivered`). In the second case, this process delivers it. If the process dies first,
-`workers.repair` does: the commit has recorded the chat.
+After a commit, the message is in every inbox (`committed`), or only in the chat's log
+(`undelivered`). In the second case, this process delivers it to the inboxes. If the process dies
+first, `workers.repair` does.
 
-`send` awaits the outcome. A gateway uses `submit`, which reports it by callback and thus needs no
-task per message.
+`send` awaits the outcome. `submit` reports the outcome by callback, without a task per message.
 """
 
 from __future__ import annotations
@@ -67,8 +66,8 @@ class Draft:
     """A message to send.
 
     `attachments` are resolved from the frame's ids (`chatserver.features.attachments.service`).
-    `ai` describes the model that generated the message. `is_system`: sent by the host application,
-    which may write to any group.
+    `ai` describes the model that generated the message. `is_system`: the message is from the host
+    application, which may write to any group.
     """
 
     sender: UserId
@@ -79,7 +78,7 @@ class Draft:
 
 
 class _Outcome:
-    """Outcome of one send."""
+    """Future for the outcome of one send."""
 
     def __init__(self) -> None:
         self.ack: asyncio.Future[frames.Ack] = asyncio.get_running_loop().create_future()
@@ -95,7 +94,7 @@ class _Outcome:
 
 
 class SendInterceptor(Protocol):
-    """Decides on messages before they are accepted, such as the before-send webhook."""
+    """Checks messages before they are accepted, for example with the before-send webhook."""
 
     def submit(
         self,
@@ -105,13 +104,13 @@ class SendInterceptor(Protocol):
         on_answer: OnAnswer,
         attachments: Sequence[frames.Attachment],
     ) -> None:
-        """Check a message; then pass it to `Messaging.accept`, or refuse it.
+        """Check a message, then pass it to `Messaging.accept` or refuse it.
 
         Guarantees:
-            Order: messages of a sender to a chat are passed on in the order of the calls.
+            Order: messages from one sender to one chat are passed on in the order of the calls.
 
         Raises:
-            BadRequest, TooLarge, Overloaded: as `Messaging.submit`.
+            BadRequest, TooLarge, Overloaded: see `Messaging.submit`.
         """
 
 
@@ -154,19 +153,20 @@ class Messaging:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def send(self, draft: Draft) -> frames.Ack:
-        """Send a message and return its position in the chat, once it is in the hot tier.
+        """Send a message. Return its ack once the message is committed in the hot tier.
 
         Guarantees:
-            Order: messages of one sender to one chat get ascending seqs in the order of the calls.
+            Order: messages from one sender to one chat get ascending seqs in the order of the
+                calls.
             Idempotent: by (chat, sender, ref).
             Cancellation: the message may have been sent; a retry with the same `ref` returns its
-            position.
+                ack.
 
         Raises:
             BadRequest, TooLarge: the body or the requested lifetime is not allowed.
-            NotFound: no such chat, or the sender is not a member.
-            Forbidden, RateLimited: the sender may not write to the chat, or not yet.
-            Conflict: the `ref` was used for another message.
+            NotFound: the chat does not exist, or the sender is not a member.
+            Forbidden, RateLimited: the sender may not write to the chat, or must wait (slow mode).
+            Conflict: `ref` was already used for another message.
             Overloaded: too many messages are waiting; the message was not accepted.
             Unavailable: the outcome is unknown; retry with the same `ref`.
         """
@@ -191,9 +191,10 @@ class Messaging:
         *,
         is_system: bool = False,
     ) -> None:
-        """Check and accept a message; `on_answer` is called exactly once, later.
+        """Check and accept a message; `on_answer` gets the outcome exactly once, later.
 
-        See `send` and `Draft`. Messages of a model or of the host application are not checked.
+        For the parameters, see `Draft`. Messages from a model or the host application are not
+        checked.
 
         Raises:
             BadRequest, TooLarge: the body or the requested lifetime is not allowed.
@@ -217,7 +218,7 @@ class Messaging:
     ) -> None:
         """Accept a checked message; see `submit`.
 
-        `original_body` is the sender's body if the check replaced it.
+        If the check replaced the body, `original_body` is the sender's body.
         """
         body = parse_body(frame.body, self.body_bounds) if frame.body or not attachments else ""
         began_ns = 0 if self._tracer is None else time.time_ns()
@@ -262,7 +263,7 @@ class Messaging:
             self._tracer.begin(mid, began_ns)
 
     def _commit(self, draft: PendingDraft, audience: Audience) -> None:
-        """Queue a draft with its expiry: the sender's or the chat's, whichever is earlier.
+        """Set the draft's expiry (the earlier of the sender's and the chat's), and queue the draft.
 
         Raises:
             Overloaded: too many drafts are waiting.
@@ -279,11 +280,11 @@ class Messaging:
         self._commits.submit(draft, audience)
 
     def _expiry_of(self, frame: frames.Send) -> int | None:
-        """Return when the message expires, in seconds since 1970, rounded up; None: never."""
+        """Return the Unix second (rounded up) at which the message expires; None for never."""
         if frame.expires_s is None:
             return None
         if frame.expires_s > self._expires_s_max:
-            raise BadRequest(f"expires_s: must be 1 to {self._expires_s_max}")
+            raise BadRequest(f"expires_s: must be 1 to {self._expires_s_max} seconds")
         return math.ceil(self._clock.time() + frame.expires_s)
 
     async def drain(self) -> None:
@@ -325,7 +326,7 @@ class Messaging:
             self._resume(chat, audience, error)
 
     def _resume(self, chat: ChatId, audience: Audience | None, error: ChatError) -> None:
-        """Commit the drafts waiting for a chat; without an audience, refuse them."""
+        """Commit the drafts waiting for the chat; refuse them if `audience` is None."""
         for draft in self._pop_waiting(chat):
             if audience is None:
                 draft.on_answer.refused(draft, error)
@@ -351,7 +352,7 @@ class Messaging:
         audience: Audience,
         places: InboxPositions,
     ) -> None:
-        """Send the ack, and push to every device."""
+        """Send the ack, and push the message to the recipients' devices."""
         draft.on_answer.acked(draft, seq, ts, draft.mid, dup=False)
         if self._tracer is not None:
             self._trace_committed(self._tracer, draft, seq)
@@ -364,7 +365,7 @@ class Messaging:
     def published(
         self, draft: PendingDraft, seq: Seq, ts: Ts, epoch: Epoch, gateways: bytes | Literal[0]
     ) -> None:
-        """Send the ack, and push to every device in the large chat."""
+        """Send the ack, and push the message to the devices in the large chat."""
         draft.on_answer.acked(draft, seq, ts, draft.mid, dup=False)
         if self._tracer is not None:
             self._trace_committed(self._tracer, draft, seq)
@@ -381,7 +382,7 @@ class Messaging:
             self._tracer.end(draft.mid, time.time_ns(), chat=draft.chat, error=error)
 
     def undelivered(self, draft: PendingDraft, seq: Seq, ts: Ts) -> None:
-        """Send the ack, and deliver the entry to the inboxes."""
+        """Send the ack, and deliver the message to the inboxes."""
         draft.on_answer.acked(draft, seq, ts, draft.mid, dup=False)
         if self._tracer is not None:
             self._trace_committed(self._tracer, draft, seq)
@@ -390,7 +391,7 @@ class Messaging:
         self.fan_out(draft.chat, seq, draft.sender)
 
     def fan_out(self, chat: ChatId, seq: Seq, sender: UserId) -> None:
-        """Schedule the delivery of a committed entry; entries are delivered in order."""
+        """Schedule the delivery of a committed entry to the inboxes, in order."""
         pending = self._fan_outs.get(chat)
         if pending is not None:
             pending.append(seq)
@@ -399,7 +400,7 @@ class Messaging:
         self.spawn(self._fan_out(chat), f"fan-out-{chat}")
 
     def known(self, draft: PendingDraft, place: bytes) -> None:
-        """Send the ack again if the message is the same; else refuse it."""
+        """Send the ack again if the message is the same; refuse it with Conflict otherwise."""
         self._trace_refused(draft, "known")
         seq, ts, mid, digest = parse_place(place)
         # An empty digest matches any: the text was deleted or changed, so it cannot be compared.
@@ -422,7 +423,7 @@ class Messaging:
             draft.on_answer.refused(draft, exc)
 
     def not_member(self, draft: PendingDraft) -> None:
-        """Refuse without revealing whether the chat exists."""
+        """Refuse the draft without revealing whether the chat exists."""
         self._trace_refused(draft, NotFound.code)
         self._audiences.drop(draft.chat)
         draft.on_answer.refused(draft, NotFound(NOT_A_MEMBER))
@@ -474,12 +475,13 @@ class Messaging:
 async def deliver_to_all(
     inboxes: Inboxes, devices: DeviceNotifier, audience: Audience, upto: Seq
 ) -> None:
-    """Deliver a chat's entries up to `upto` to the inboxes, except in a large chat.
+    """Deliver the chat's entries up to `upto` to the inboxes, except large-chat entries.
 
-    `audience` was read after `upto` was committed: entries up to its `done` need no delivery.
+    `audience` must be read after `upto` was committed. Entries up to `audience.done` are already
+    delivered.
 
     Guarantees:
-        Idempotent: no entry is delivered twice; only users with something new are notified.
+        Idempotent: no entry is delivered twice, and only users with new entries are notified.
     """
     deliveries = [
         Delivery(user, audience.chat, first, last, audience.epoch)

@@ -48,7 +48,10 @@ class StoredWaits:
         on_stored: Callable[[], None],
         on_timeout: Callable[[], None],
     ) -> bool:
-        """Wait for message `seq`; one callback will run. Return False if too many sends wait."""
+        """Run `on_stored` once message `seq` is stored, or `on_timeout` after the timeout.
+
+        Return False, and run neither, if too many sends are waiting.
+        """
         if self._count >= WAITS_MAX:
             return False
 
@@ -68,7 +71,7 @@ class StoredWaits:
         """Wait until message `seq` is in the warm tier.
 
         Raises:
-            Overloaded: too many sends wait.
+            Overloaded: too many sends are waiting.
             Unavailable: the message was not stored within the timeout, or Redis lost data.
         """
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -83,11 +86,11 @@ class StoredWaits:
                 stored.set_exception(Unavailable(why))
 
         if not self.add(chat, seq, on_stored, on_timeout):
-            raise Overloaded("too many sends are waiting to be stored")
+            raise Overloaded("too many sends are waiting to be stored; try again")
         await stored
 
     def reached(self, chat: ChatId, upto: Seq) -> None:
-        """Complete the waits for messages up to `upto`, which the warm tier has."""
+        """Complete the waits for messages up to `upto`, which are now in the warm tier."""
         waits = self._waits.get(chat)
         if waits is None:
             return
@@ -99,17 +102,17 @@ class StoredWaits:
             wait.on_stored()
 
     def expire_all(self) -> None:
-        """Time out all waits: in a new epoch of Redis, other messages may have these seqs."""
+        """Time out all waits after an epoch change, when other messages may have these seqs."""
         waits, self._waits, self._count = self._waits, {}, 0
         for wait in itertools.chain.from_iterable(waits.values()):
             wait.timer.cancel()
             wait.on_timeout()
 
     async def run(self, log: ChatLog) -> None:
-        """Until cancelled, read the stored seqs of chats with waiting sends periodically.
+        """Poll the stored seqs of chats with waiting sends, until cancelled.
 
-        The worker notifies only the gateway that first accepted a message. This polling covers
-        lost notifications, sends retried on this gateway, and processes without a gateway stream.
+        The worker notifies only the gateway that first accepted a message. Polling covers lost
+        notifications, retries on another gateway, and processes without a gateway stream.
         """
         while True:
             if not self._waits:

@@ -16,24 +16,24 @@ class BlockPolicy:
         self._rows = rows
 
     async def require_unblocked(self, user: UserId, others: Collection[UserId]) -> None:
-        """Check that no block exists between a user and `others`.
+        """Check that there is no block between a user and any of `others`.
 
         Raises:
-            Forbidden: the message names the other user, but not the direction of the block.
+            Forbidden: there is a block. The message names the other user, not who blocks whom.
         """
         blocked = await self._rows.find_blocked(user, list(others))
         if blocked:
             raise Forbidden(f"{min(blocked)}: you cannot interact with this user")
 
     async def find_blocked(self, user: UserId, others: Collection[UserId]) -> set[str]:
-        """Return those of `others` who block a user or are blocked by them."""
+        """Return the users among `others` who block the user or are blocked by the user."""
         return await self._rows.find_blocked(user, list(others))
 
     async def is_blocked(self, user: UserId, other: UserId) -> bool:
-        """Return whether one of the two users blocks the other."""
+        """Return whether one of the two users blocks the other one."""
         return bool(await self._rows.find_blocked(user, [other]))
 
     async def mark_new_chat(self, chat: ChatId, user: UserId, other: UserId) -> None:
-        """Apply blocks that were made while a direct chat was created to that chat."""
+        """Apply the blocks between two users to their new direct chat."""
         for blocker in await self._rows.list_between(user, other):
             await self._rows.mark_chat(chat, blocker, is_blocked=True)

@@ -1,9 +1,9 @@
-"""Message retention of chats, and legal holds that preserve messages beyond it.
+"""Message retention of chats, and legal holds that preserve messages.
 
-Retention is a chat setting that applies to messages sent after it is set. Managers of a group
-change it like any other setting; the host application can change it for every chat. Only the host
-application sees and changes holds. Under a hold, messages are copied before members change or
-delete them.
+Retention applies to messages sent after it is set. In a group, owners and admins can change it like
+any other setting; the host application can change it for every chat. Only the host application sees
+and changes holds. While a chat is under a hold, messages are copied before members change or delete
+them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Retention:
         self._clock = clock
 
     async def set_retention(self, chat: ChatId, retention_s: int, ref: Ref) -> frames.ChatInfo:
-        """Set the retention of messages sent to a chat from now on; 0 keeps them forever.
+        """Set the retention of messages sent to the chat from now on; 0 keeps them forever.
 
         In a group, the change is made on behalf of an owner or admin, so members see it like any
         other change.
@@ -59,8 +59,8 @@ class Retention:
             Idempotent. It applies to every message sent after it returns.
 
         Raises:
-            NotFound: there is no such chat.
-            Conflict: the group has neither owner nor admins.
+            NotFound: the chat does not exist.
+            Conflict: the group has neither an owner nor an admin.
             Unavailable: the change may have been made.
         """
         record = await self._directory.get_chat(chat)
@@ -86,14 +86,14 @@ class Retention:
         return info
 
     async def put_hold(self, chat: ChatId, reason: str, by: str) -> Hold:
-        """Put a chat under a legal hold; return the hold. An existing hold is not changed.
+        """Put a chat under a legal hold, and return the hold; an existing hold is not changed.
 
         Guarantees:
             Idempotent. Messages that members change or delete after it returns are copied first.
 
         Raises:
             BadRequest, TooLarge: the reason is empty or too long.
-            NotFound: there is no such chat.
+            NotFound: the chat does not exist.
         """
         reason = parse_note(reason, "reason")
         if not reason:
@@ -102,11 +102,11 @@ class Retention:
         return await self._holds.put(chat, reason, by, self._clock.time())
 
     async def get_hold(self, chat: ChatId) -> Hold:
-        """Return the hold of a chat. Raises NotFound."""
+        """Return the chat's hold. Raises NotFound."""
         return await self._holds.get(chat)
 
     async def release_hold(self, chat: ChatId) -> None:
-        """End a hold: its copies are deleted soon after. Idempotent."""
+        """End the chat's hold. Its message copies are deleted soon after. Idempotent."""
         try:
             await self._holds.end(chat)
         except NotFound:

@@ -3,10 +3,10 @@
 Mutes, bans and slow mode are group changes: see `chatserver.service.membership.service`. A block
 changes a direct chat without adding an entry to it::
 
-    marker ─► directory: block, chat row (version+1) ─► Redis: write policy ─► delete marker
+    marker ─► directory: block, chat item (version+1) ─► Redis: write policy ─► delete marker
 
-If the process dies between the two stores, `workers.repair` finds the marker and applies the write
-policy. From then on, no commit accepts a message of either user.
+If the process dies after writing to the `directory` table, `workers.repair` finds the marker in
+Redis and applies the write policy. From then on, no commit accepts messages from either user.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PublishEvent = Callable[[UserId, HookEvent], Awaitable[None]]
 
 
 class Moderation:
-    """Moderation use cases. One instance per process with access to the `directory` table."""
+    """Moderation use cases."""
 
     def __init__(
         self,
@@ -73,16 +73,16 @@ class Moderation:
     # blocks
 
     async def block(self, user: UserId, other: UserId) -> None:
-        """Block a user: end direct messages and invitations between the two, in both directions.
+        """Block a user: no more direct messages or invitations between the two users.
 
         Guarantees:
             Idempotent.
-            After it returns, no message of either is committed in their direct chat, and neither
-            follows the other.
+            After it returns, no message from either user is committed in their direct chat, and
+                neither follows the other.
 
         Raises:
             BadRequest: both ids are the same.
-            NotFound: there is no such user.
+            NotFound: the other user does not exist.
             TooLarge: the user has reached the limit of blocks.
             Unavailable: the user may or may not be blocked; repeat the call.
         """
@@ -125,7 +125,7 @@ class Moderation:
         await self._hot_membership.end(marker)
 
     async def _notify_devices(self, user: UserId, chat: ChatId, *, is_blocked: bool) -> None:
-        """Notify only the blocking user's devices: the direction of a block is private."""
+        """Send the chat's new state to the blocking user's devices only: blocks are private."""
         info = await self._propagation.describe(chat)
         if info.blocked == is_blocked:
             body = codec.chat_event_body(info)
@@ -142,7 +142,10 @@ class Moderation:
     async def list_blocks(
         self, user: UserId, after: str | None, limit: int
     ) -> tuple[list[frames.BlockedUser], str | None]:
-        """Return a page of the user's blocked users, sorted by id, and the next page's `after`."""
+        """Return `(users, next)`: a page of the users that the user blocks, sorted by id.
+
+        `next` is the `after` for the next page, or None.
+        """
         found = await self._rows.list_blocks(user, after, limit + 1)
         page = [frames.BlockedUser(block.user, block.since) for block in found[:limit]]
         return page, page[-1].user if len(found) > limit else None
@@ -150,10 +153,10 @@ class Moderation:
     # reports
 
     async def report(self, user: UserId, chat: ChatId, seq: Seq, reason: str) -> None:
-        """Store a reader's report of a message. Idempotent: a reader's first report is kept.
+        """Store a user's report of a message. If the user has already reported it, nothing changes.
 
         Raises:
-            NotFound: no such chat or message, or the user may not read it.
+            NotFound: the chat or message does not exist, or the user may not read it.
         """
         reason = parse_note(reason, "reason")
         reader = await self._members.get_reader(chat, user)
@@ -176,17 +179,22 @@ class Moderation:
     async def list_open_reports(
         self, after: str | None, limit: int, *, is_newest_first: bool = False
     ) -> tuple[list[Report], str | None]:
-        """Return a page of open reports of all chats by time, and the next page's `after`."""
+        """Return `(reports, next)`: a page of open reports from all chats, by time.
+
+        `next` is the `after` for the next page, or None.
+        """
         return await self._rows.list_open_reports(after, limit, is_newest_first=is_newest_first)
 
     async def list_reports(
         self, actor: UserId | None, chat: ChatId, after: str | None, limit: int
     ) -> tuple[list[Report], str | None]:
-        """Return a page of a chat's reports in seq order; `actor` None is the host application.
+        """Return `(reports, next)`: a page of a chat's reports, in seq order.
+
+        `actor` None is the host application. `next` is the `after` for the next page, or None.
 
         Raises:
-            NotFound: no such chat, or the actor is not a member.
-            Forbidden: the actor is neither owner nor admin.
+            NotFound: the chat does not exist, or the actor is not a member.
+            Forbidden: the actor is neither an owner nor an admin.
         """
         await self._require_manager(actor, chat)
         found = await self._rows.list_reports(chat, after, limit)
@@ -199,8 +207,8 @@ class Moderation:
         """Mark a report as resolved. Idempotent.
 
         Raises:
-            NotFound: no such report, or chat, or the actor is not a member.
-            Forbidden: the actor is neither owner nor admin.
+            NotFound: the report or chat does not exist, or the actor is not a member.
+            Forbidden: the actor is neither an owner nor an admin.
         """
         await self._require_manager(actor, chat)
         report = await self._rows.get_report(chat, seq, reporter)
@@ -209,7 +217,7 @@ class Moderation:
     async def list_bans(
         self, actor: UserId | None, chat: ChatId, after: str | None, limit: int
     ) -> tuple[list[Ban], str | None]:
-        """Return a page of the users banned from a chat; see `list_reports`."""
+        """Return `(bans, next)`: a page of the users banned from a chat; see `list_reports`."""
         await self._require_manager(actor, chat)
         found = await self._rows.list_bans(chat, after, limit)
         return found, found[-1].user if len(found) == limit else None

@@ -1,1 +1,1 @@
-"""Presence: publishing the states of connected users, and subscriptions to those of others."""
+"""Presence: publishes the presence of connected users, and subscribes to that of others."""

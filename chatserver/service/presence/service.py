@@ -1,9 +1,8 @@
 """Presence of the users connected to this gateway.
 
-A user's state is derived from the activity of their sessions. Changes are published to Redis in
-batches, and Redis combines the states of all gateways
-(`chatserver.hot.users.presence_subscriptions`).
-Short disconnects are not published: the state of a closed session counts for another
+A user's presence is derived from the activity in their sessions. Changes are published to Redis in
+batches. Redis combines the presence from all gateways
+(`chatserver.hot.users.presence_subscriptions`). The state of a closed session counts for another
 `offline_grace_s`, so a device that reconnects in time causes no notification.
 """
 
@@ -38,7 +37,7 @@ REPUBLISHES = 3  # within `last_seen_ttl_s`
 
 
 class _User:
-    """A user of this gateway: sessions, state of closed sessions, and last published state.
+    """A connected user: sessions, state of closed sessions, and last published state.
 
     `closed_state` counts until `closed_until`, the end of the grace period.
     """
@@ -72,16 +71,16 @@ class UserPresence:
     # session events
 
     def create_activity(self, *, is_foreground: bool) -> SessionActivity:
-        """Return the activity of a new session, for `add_session`."""
+        """Return the activity for a new session; pass it to `add_session`."""
         return SessionActivity(self._clock.monotonic(), is_foreground=is_foreground)
 
     def add_session(self, user: UserId, activity: SessionActivity) -> None:
-        """Count a session of a user."""
+        """Add a session to the user's presence."""
         self._users.setdefault(user, _User()).sessions.append(activity)
         self._mark_changed(user)
 
     def remove_session(self, user: UserId, activity: SessionActivity) -> None:
-        """Remove a session; its state counts for the grace period."""
+        """Remove a session; its state counts until the grace period ends."""
         local = self._users.get(user)
         if local is None or activity not in local.sessions:
             return
@@ -95,12 +94,12 @@ class UserPresence:
         self._mark_changed(user)
 
     def record_activity(self, user: UserId, activity: SessionActivity) -> None:
-        """Record that the user was active in a session, or moved it to foreground or background."""
+        """Record that the user was active in a session, or that the app changed visibility."""
         activity.use(self._clock.monotonic())
         self._mark_changed(user)
 
     def republish_all(self) -> None:
-        """Publish all states again: Redis may have lost them or treated this gateway as dead."""
+        """Publish the presence of all users again, because Redis may have lost it."""
         for user, local in self._users.items():
             local.published = None
             self._changed.add(user)
@@ -118,7 +117,7 @@ class UserPresence:
     # publishing
 
     async def run(self, on_change: Callable[[PresenceChange], None]) -> None:
-        """Publish changes until cancelled; call `on_change` if a user's overall state changed."""
+        """Publish changes until cancelled; call `on_change` for changes across all gateways."""
         check_s = self._settings.away_after_s / IDLE_CHECKS
         republish_s = LAST_SEEN_TTL_S / REPUBLISHES
         checked_at = republished_at = self._clock.monotonic()

@@ -1,9 +1,9 @@
-"""Presence subscriptions: notifies sessions of the presence of other users.
+"""Presence subscriptions: notify sessions when the presence of other users changes.
 
 Users see each other's presence only if they share a chat (promise P7): a group, or a direct chat in
-which both have written. Group membership of both is checked in Redis when a subscription starts and
-before each notification. `refresh` finds changes that were lost between gateways, and renews this
-gateway's subscriptions.
+which both have written. This is checked in Redis when a subscription starts and before each
+notification. `refresh` finds changes that were lost between gateways, and renews this gateway's
+subscriptions in Redis.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DIRECT = ChatId("")  # any direct chat, whose members never change
 
 
 class Subscriber(Protocol):
-    """A session with presence subscriptions. A signal to a closed session is dropped."""
+    """A session with presence subscriptions. Signals to a closed session are dropped."""
 
     user: UserId
 
@@ -45,7 +45,7 @@ class Subscriber(Protocol):
 
 
 class _Subject:
-    """A user with subscribers on this gateway: each subscriber's shared chat, and the states."""
+    """A user with subscribers on this gateway: each subscriber's shared chat, and the presence."""
 
     __slots__ = ("latest", "sent", "sent_at", "subscribers", "timer")
 
@@ -58,7 +58,7 @@ class _Subject:
 
 
 class PresenceSubscriptions:
-    """Presence subscriptions of one gateway, at most `users_max` per session.
+    """Presence subscriptions of one gateway; at most `users_max` per session.
 
     `load_chat` loads a chat into Redis.
     """
@@ -88,9 +88,9 @@ class PresenceSubscriptions:
     # session commands
 
     async def subscribe(self, subscriber: Subscriber, users: Iterable[UserId]) -> None:
-        """Send the subscriber the presence of users now and after each change.
+        """Send the subscriber the users' presence, now and after each change.
 
-        Users who share no chat with the subscriber are omitted silently.
+        Users who share no chat with the subscriber are ignored.
 
         Raises:
             BadRequest: the session would exceed its limit of subscriptions.
@@ -115,7 +115,7 @@ class PresenceSubscriptions:
     async def list_presence(
         self, viewer: UserId, users: Iterable[UserId]
     ) -> dict[UserId, PresenceRecord]:
-        """Return the current presence of those users who share a chat with the viewer.
+        """Return the presence of those users who share a chat with the viewer.
 
         Raises:
             Unavailable: Redis does not respond.
@@ -124,7 +124,7 @@ class PresenceSubscriptions:
         return await self._states.look(list(shared)) if shared else {}
 
     async def find_visible(self, viewer: UserId, users: Iterable[UserId]) -> set[UserId]:
-        """Return those of `users` who share a chat with the viewer, or are the viewer.
+        """Return the users among `users` who share a chat with the viewer, or are the viewer.
 
         Raises:
             Unavailable: Redis does not respond.
@@ -134,7 +134,7 @@ class PresenceSubscriptions:
 
     def _check_limit(self, subscriber: Subscriber, users: Iterable[UserId]) -> None:
         if len(self._users_of.get(subscriber, set()).union(users)) > self._users_max:
-            raise BadRequest(f"users: a session may subscribe to at most {self._users_max}")
+            raise BadRequest(f"users: a session may subscribe to at most {self._users_max} users")
 
     def unsubscribe(self, subscriber: Subscriber, users: Iterable[UserId]) -> None:
         """End subscriptions to these users."""
@@ -150,11 +150,11 @@ class PresenceSubscriptions:
             self._spawn(self._unsubscribe_gateway(unused), "presence-unsubscribe")
 
     def remove_subscriber(self, subscriber: Subscriber) -> None:
-        """End all subscriptions of a closed session."""
+        """End all subscriptions of a session that has closed."""
         self.unsubscribe(subscriber, list(self._users_of.get(subscriber, ())))
 
     def _remove(self, subscriber: Subscriber, user: UserId) -> bool:
-        """Remove one subscription; return True if it was the last one to the user."""
+        """Remove one subscription; return True if the user has no other subscribers here."""
         subject = self._subjects[user]
         del subject.subscribers[subscriber]
         if subject.subscribers:
@@ -173,7 +173,7 @@ class PresenceSubscriptions:
     # visibility
 
     async def _find_shared(self, user: UserId, others: set[UserId]) -> dict[UserId, ChatId]:
-        """Return one shared chat for each of the others who shares a chat with the user."""
+        """Return a shared chat for each of `others` who shares one with the user."""
         if others and self._blocks is not None:
             others = others - await self._blocks.list_apart(user)
         if not others:
@@ -196,7 +196,7 @@ class PresenceSubscriptions:
         return shared
 
     async def _find_members(self, chat: ChatId, users: Sequence[UserId]) -> set[UserId]:
-        """Return those of `users` who are members of a chat; load the chat if needed."""
+        """Return the chat members among `users`; load the chat into Redis if needed."""
         members = await self._states.find_members(chat, users)
         if members is None:
             try:
@@ -209,7 +209,7 @@ class PresenceSubscriptions:
     # notifications
 
     def handle_change(self, user: UserId, record: PresenceRecord) -> None:
-        """Notify the subscribers of a user whose state has changed, or may have changed."""
+        """Notify the subscribers of a user whose presence may have changed."""
         subject = self._subjects.get(user)
         if subject is None or (subject.latest and subject.latest.version > record.version):
             return
@@ -238,7 +238,7 @@ class PresenceSubscriptions:
     async def _notify_unblocked(
         self, user: UserId, subject: _Subject, frame: bytes, blocks: Blocks
     ) -> None:
-        """Notify the subscribers who are not blocked; end the subscriptions of blocked ones."""
+        """Notify the unblocked subscribers, and end the subscriptions of blocked ones."""
         try:
             blocked = await blocks.list_apart(user)
         except ChatError as exc:
@@ -279,7 +279,7 @@ class PresenceSubscriptions:
             log.info("presence.notify_failed", user=user, error=exc.message)
 
     async def refresh(self) -> None:
-        """Renew subscriptions; find changes missed due to lost notifications or dead gateways."""
+        """Renew subscriptions in Redis, and find changes whose notifications were lost."""
         await self._refresh(list(self._subjects))
 
     async def _refresh(self, users: list[UserId]) -> None:
@@ -293,7 +293,7 @@ class PresenceSubscriptions:
 
 
 def encode_presence(user: UserId, state: State, record: PresenceRecord | None) -> bytes:
-    """Return the presence signal of a user, with the last-seen time if they are offline."""
+    """Encode a user's presence signal, with the last-seen time if the user is offline."""
     last_seen: int | UnsetType = UNSET
     if state is State.OFFLINE and record is not None and record.last_ms:
         last_seen = record.last_ms * 1000

@@ -176,7 +176,7 @@ async def test_longest_life_is_a_setting(stack: Stack, new_name: NewName) -> Non
         with pytest.raises(Failed) as caught:
             await alice.say(chat, "more", expires_s=61)
 
-    assert caught.value.message == "expires_s: must be 1 to 60"
+    assert caught.value.message == "expires_s: must be 1 to 60 seconds"
 
 
 async def test_messages_of_a_chat_with_retention_end_from_the_change_on(

@@ -220,7 +220,7 @@ async def test_watch_beyond_the_bound_is_refused_whole(alice: RawChat, bob: str)
     error = await alice.expect_frame("error")
 
     assert error["code"] == "bad_request"
-    assert error["message"] == "users: a session may subscribe to at most 5"
+    assert error["message"] == "users: a session may subscribe to at most 5 users"
     assert states_of(alice, bob) == []
     await alice.tell("watch", users=[bob])
     await alice.expect(lambda me: states_of(me, bob), LATE_S)
