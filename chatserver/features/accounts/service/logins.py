@@ -7,8 +7,8 @@
     refresh(n) within the grace period ──► same n+1        lost response, or two windows at once
     refresh(n) later ──► the login ends                    two clients used n: one of them stole it
 
-The authenticity of a refresh token is checked before its generation, so a forged token cannot end
-a login.
+The signature of a refresh token is checked before its number n, so a forged token cannot end a
+login.
 
 If a login is created with an `Idempotency-Key`, its id is derived from the key. A client that lost
 the response and retries with the password therefore gets the existing login. No credentials are
@@ -170,7 +170,8 @@ class Logins:
             Cancellation: safe; a retry within the grace period succeeds.
 
         Raises:
-            Unauthenticated: the token is invalid, or is reused too late, which ends its login.
+            Unauthenticated: the token is invalid, or it was reused after the grace period, which
+                ends its login.
             Banned: the user is banned.
             Unavailable: retry.
         """
@@ -230,7 +231,7 @@ class Logins:
             await self._revocation.end_logins(user, [login], "logged out")
 
     async def log_out_by_refresh(self, text: str) -> None:
-        """End the login of a refresh token; an invalid token is ignored.
+        """End the login that a refresh token belongs to; ignore an invalid token.
 
         Raises:
             Unavailable: the login may still be active; retry.

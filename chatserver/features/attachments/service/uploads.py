@@ -2,14 +2,13 @@
 
 ::
 
-    begin ──► row in `directory`, form for S3 ··· the client uploads ··· finish ──► ready
+    begin ──► item in `directory`, form for S3 ·· the client uploads ··· finish ──► ready
                                                                                │
     send with ids ──► resolve (gateway, API): owned by the sender, same chat ◄─┘
     read ──► link: the message with the file must be visible to the reader ──► a short-lived URL
 
-Read access depends on the message, not on the file; the code that reads the history checks it. A
-user who cannot see the message therefore cannot load the file (guarantee P7): for example, after
-they left, or after the message was deleted, expired or was hidden.
+A user can load a file only while they can see a message with it (guarantee P7): not after they left
+the chat, for example, or after the message was deleted, expired or was hidden.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class ReadAccess(Protocol):
 
 
 class StartedUpload(NamedTuple):
-    """An upload that may start; `form` is None if it is already complete."""
+    """An upload that may start; `form` is None if the upload is already complete."""
 
     file: File
     form: UploadForm | None
@@ -181,8 +180,8 @@ class Uploads:
     async def _publish(self, file: File) -> File:
         """Queue the media job of a ready file and publish the file to gateways.
 
-        A copy in Redis means that both are done: the job is queued first, so that a retry after a
-        crash queues it again.
+        The job is queued before the copy in Redis is written, so that a retry after a crash queues
+        it again.
         """
         (known,) = await self._files.find([file.id])
         if known is not None:
@@ -253,7 +252,7 @@ class Uploads:
         return False
 
     async def _has_file(self, reader: UserId, file: File, seq: int) -> bool:
-        """Return whether the reader can see message `seq` and it has the file."""
+        """Return whether message `seq` has the file and the reader can see the message."""
         if seq < 1:
             return False
         page = await self._pages.get_page(

@@ -65,7 +65,10 @@ class Deltas:
         )
 
     async def stop(self, chat: ChatId) -> Seq:
-        """Request a stop of the response in progress; return the seq it answers, or 0."""
+        """Request a stop of the response in progress.
+
+        Returns the seq of the message it answers, or 0 if no response is in progress.
+        """
         seq: int = await self._hot.run(
             load_script("stop_response"), {"asking": self._hot.keys.asking(chat)}
         )
@@ -75,7 +78,7 @@ class Deltas:
         """Return the text so far of the response in progress, or of the last one.
 
         Guarantees:
-            Exact: the text consists of deltas 0 to `index`, each once.
+            The text consists of deltas 0 to `index`, each exactly once.
             Cost: one Redis call.
         """
         reply = await self._hot.call("XRANGE", self._hot.keys.deltas(chat), "-", "+")

@@ -259,14 +259,17 @@ class Responder:
         return ai.tokens_in + ai.tokens_out
 
     async def _find_streamed_text(self) -> str:
-        """Return the text that a failed worker had streamed when the user stopped it."""
+        """Return the text that a failed worker streamed before the user stopped the response."""
         found = await self._context.deltas.find(self._session.chat)
         return found.text if found is not None and found.seq == self._started.seq else ""
 
     async def _stream(
         self, persona: Companion, context: Context, publisher: ResponsePublisher
     ) -> ResponseEnd | ChatError | None:
-        """Return the outcome of the stream, or its error; None if the user stopped it."""
+        """Publish the response until it ends, fails or is stopped; return its end.
+
+        Returns a ChatError if the model failed, and None if the user stopped the response.
+        """
         if self._started.is_stopped:
             return None
         generation = asyncio.create_task(
@@ -307,7 +310,7 @@ class Responder:
         raise AssertionError("the stream ends with a ResponseEnd")
 
     async def _wait_for_stop(self, publisher: ResponsePublisher) -> None:
-        """Return when the user requests a stop."""
+        """Wait until the user requests a stop."""
         while True:
             with contextlib.suppress(Unavailable):  # Redis is down: the response continues
                 if await self._pending.is_stopped(self._started):

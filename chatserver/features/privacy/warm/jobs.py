@@ -218,12 +218,12 @@ class JobRows:
     # reading
 
     async def find(self, id_: str) -> Job | None:
-        """Return a job. Consistent."""
+        """Return a job. Strongly consistent."""
         item = await self._find(f"job#{id_}", f"job#{id_}")
         return None if item is None else decode_job(item)
 
     async def find_export_of(self, user: str) -> Job | None:
-        """Return the newest export of a user. Consistent."""
+        """Return the newest export of a user. Strongly consistent."""
         pointer = await self._find(user_key(user), f"exports#{user}")
         return None if pointer is None else await self.find(get_text(pointer, Field.JOB))
 

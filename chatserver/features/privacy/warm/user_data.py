@@ -52,7 +52,7 @@ class PersonalRows:
     # table `directory`
 
     async def list_names(self, user: str, prefix: str) -> list[str]:
-        """Return the user's sort keys that start with `prefix`, without it. Consistent."""
+        """Return the user's sort keys that start with `prefix`, without it. Strongly consistent."""
         rows = await self._list_rows(user, prefix)
         return [row[DirectoryField.SK]["S"].removeprefix(prefix) for row in rows]
 
@@ -156,7 +156,7 @@ class PersonalRows:
             request["ExclusiveStartKey"] = last
 
     async def find_entry(self, chat: str, ts: int) -> Message | None:
-        """Return an entry from the table. Consistent."""
+        """Return an entry from the table. Strongly consistent."""
         request = {
             "TableName": self._messages,
             "Key": await self._rows.key_of(chat, ts),

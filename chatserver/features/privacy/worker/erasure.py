@@ -86,7 +86,7 @@ class Erasure:
         """Run the steps that are not completed yet.
 
         Raises:
-            Unavailable: a store is unavailable, or data keeps reappearing; continue later.
+            Unavailable: a data store is unavailable, or data keeps reappearing; continue later.
             JobLost: another worker has the job.
         """
         lines = list(self._claimed.job.steps)
@@ -340,6 +340,6 @@ async def run_erasures(container: StorageContainer, owner: str) -> None:
     """Run erasures until cancelled.
 
     Raises:
-        Unavailable: a store is unavailable; start again.
+        Unavailable: a data store is unavailable; start again.
     """
     await make_erasure_worker(container, owner).run()

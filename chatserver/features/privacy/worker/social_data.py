@@ -39,7 +39,7 @@ class SocialData:
         """Erase all social data of the user; return the lines of the receipt. Idempotent.
 
         Raises:
-            Unavailable: a store became unavailable; retry.
+            Unavailable: a data store became unavailable; retry.
         """
         edges = await self._end_edges()
         posts = await self._delete_posts()

@@ -66,7 +66,7 @@ class MutedChats:
             raise NotFound(NOT_A_MEMBER) from None
 
     async def find_unmuted(self, chat: ChatId, users: Sequence[UserId], now: float) -> set[UserId]:
-        """Return those of `users` who are members and have not muted the chat. Consistent.
+        """Return those of `users` who are members and have not muted the chat. Strongly consistent.
 
         In a direct chat all `users` count as members, because a new direct chat may have no items
         yet. `now` is in seconds since 1970. Cost: one BatchGetItem for each 100 users.

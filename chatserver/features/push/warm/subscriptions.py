@@ -47,7 +47,7 @@ class PushSubscriptions:
         self._table = DIRECTORY.name_in(settings)
 
     async def list_of(self, user: UserId, now: float) -> list[Subscription]:
-        """Return the user's subscriptions, oldest registration first. Consistent."""
+        """Return the user's subscriptions, oldest registration first. Strongly consistent."""
         span = Span(DIRECTORY, records.user_key(user), prefix=_PREFIX)
         request = {**span.query(self._settings), "ConsistentRead": True, "Limit": _READ_MAX}
         rows: list[Item] = (await self._client.call("query", request))["Items"]

@@ -114,7 +114,7 @@ class Follows:
                     log.warning("social.count_failed", user=one, other=two, error=exc.message)
 
     async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
-        """Return those of `others` who follow `user`. Consistent; one call for up to 100."""
+        """Return which of `others` follow `user`. Strongly consistent; one call per 100."""
         return await self._graph.find_followers(user, others)
 
     async def _count_follow(self, user: UserId, other: UserId) -> None:

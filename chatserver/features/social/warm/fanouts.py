@@ -88,7 +88,7 @@ class Fanouts:
         self._table = DIRECTORY.name_in(settings)
 
     async def list_jobs(self, shard: int, limit: int) -> list[Job]:
-        """Return jobs of a shard, oldest posts first. Consistent."""
+        """Return jobs of a shard, oldest posts first. Strongly consistent."""
         span = Span(DIRECTORY, f"fanout#{shard}")
         request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit}
         return [decode_job(item) for item in (await self._client.call("query", request))["Items"]]
@@ -113,7 +113,7 @@ class Fanouts:
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
     async def find_merged(self, author: str) -> Merged | None:
-        """Return an author's merged posts. Consistent."""
+        """Return an author's merged posts. Strongly consistent."""
         key = row_key(MERGED, f"{MERGED}#{author}")
         request = {"TableName": self._table, "Key": key, "ConsistentRead": True}
         item = (await self._client.call("get_item", request)).get("Item")

@@ -94,7 +94,7 @@ class SocialFavorites:
         return True
 
     async def find_saved(self, user: str, refs: Collection[PostRef]) -> set[PostRef]:
-        """Return those of `refs` that are favorites. Consistent; one call for up to 100."""
+        """Return which of `refs` are favorites. Strongly consistent; one call per 100."""
         partition = social.favorites_key(user)
         keys = [social.row_key(partition, sort) for sort in sorted(set(map(_encode_ref, refs)))]
         items = await get_items(self._table.client, self._table.name, keys)
@@ -119,7 +119,7 @@ class SocialFavorites:
         return await read_page(client, span, query, load_rows, limit=limit, start=start)
 
     async def iter_all(self, user: str) -> AsyncIterator[list[Favorite]]:
-        """Yield all favorites, page by page. Consistent."""
+        """Yield all favorites, page by page. Strongly consistent."""
         for kind in ("post", "message"):
             span = Span(SOCIAL, social.favorites_key(user), prefix=_prefix_of(kind))
             request: dict[str, Any] = {**span.query(self._table.settings), "ConsistentRead": True}

@@ -79,12 +79,12 @@ class SocialGraph:
         return True
 
     async def find_edge(self, user: str, other: str) -> GraphEdge | None:
-        """Return the edge of `user` following `other`. Consistent."""
+        """Return the edge of `user` following `other`. Strongly consistent."""
         item = await self._table.find(social.following_key(user), social.user_key(other))
         return None if item is None else social.decode_edge(item)
 
     async def find_followed(self, user: str, others: Collection[str]) -> set[str]:
-        """Return those of `others` whom `user` follows. Consistent; one call for up to 100."""
+        """Return which of `others` the user follows. Strongly consistent; one call per 100."""
         rows = [
             social.row_key(social.following_key(user), social.user_key(other))
             for other in sorted(set(others))
@@ -93,7 +93,7 @@ class SocialGraph:
         return {social.decode_edge(item).user for item in found}
 
     async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
-        """Return those of `others` who follow `user`. Consistent; one call for up to 100."""
+        """Return which of `others` follow the user. Strongly consistent; one call per 100."""
         rows = [
             social.row_key(social.follower_key(user), social.user_key(other))
             for other in sorted(set(others))
@@ -144,7 +144,7 @@ class SocialGraph:
         return found
 
     async def iter_edges(self, user: str, *, is_follower: bool) -> AsyncIterator[list[GraphEdge]]:
-        """Yield all followers, or all followed users, page by page. Consistent."""
+        """Yield all followers, or all followed users, page by page. Strongly consistent."""
         key = social.follower_key(user) if is_follower else social.following_key(user)
         after: str | None = None
         while True:

@@ -101,12 +101,12 @@ class SocialLikes:
         return await add_changes(self._table, _count_key(post), changes, first, last)
 
     async def find_tally(self, post: PostId) -> Tally | None:
-        """Return the stored count of a post. Consistent."""
+        """Return the stored count of a post. Strongly consistent."""
         item = await self._table.find(social.likecount_key(post), social.COUNT)
         return None if item is None else _tally_of(item)
 
     async def count_likes(self, post: PostId) -> int:
-        """Return the number of like edges of a post. Consistent; reads all of them."""
+        """Return the number of like edges of a post. Strongly consistent; reads all of them."""
         return await self._table.count_rows(social.likelist_key(post))
 
     async def set_count(self, post: PostId, n: int, seen: Tally) -> bool:

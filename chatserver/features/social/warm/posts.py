@@ -116,7 +116,7 @@ class SocialPosts:
         return True
 
     async def get_post(self, author: str, id_: PostId) -> Post:
-        """Return a post. Consistent. Raises NotFound."""
+        """Return a post. Strongly consistent. Raises NotFound."""
         item = await self._table.find(social.posts_key(author), social.post_key(id_))
         if item is None:
             raise NotFound(NO_POST)
@@ -132,7 +132,7 @@ class SocialPosts:
         return {PostRef(post.id, post.author): post for post in map(social.decode_post, items)}
 
     async def list_posts(self, author: str, start: Token | None, limit: int) -> Page[Post]:
-        """Return a page of a user's posts, newest first. Consistent, one Query."""
+        """Return a page of a user's posts, newest first. Strongly consistent, one Query."""
         span = Span(SOCIAL, social.posts_key(author))
         query = span.query(self._table.settings)
         query |= {"ScanIndexForward": False, "ConsistentRead": True}
@@ -152,7 +152,7 @@ class SocialPosts:
         return [id_ for id_ in found if id_ != before][:limit]
 
     async def list_newest(self, author: str, first: PostId, limit: int) -> list[PostId]:
-        """Return the ids of a user's newest posts from `first` on. Consistent."""
+        """Return the ids of a user's newest posts from `first` on. Strongly consistent."""
         return await self._list_ids(author, None, first, limit, is_consistent=True)
 
     async def _list_ids(

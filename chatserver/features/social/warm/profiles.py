@@ -33,7 +33,7 @@ class SocialProfiles:
         self._table = SocialTable(client, settings)
 
     async def find_profile(self, user: str) -> tuple[Info | None, Counts]:
-        """Return a user's profile and counts. Consistent, one Query of two items."""
+        """Return a user's profile and counts. Strongly consistent, one Query of two items."""
         span = Span(SOCIAL, social.user_key(user))
         query = {**span.query(self._table.settings), "ConsistentRead": True}
         rows = (await self._table.client.call("query", query))["Items"]
@@ -47,7 +47,7 @@ class SocialProfiles:
     async def find_follow(self, user: str, other: str) -> tuple[Info | None, Info | None, Counts]:
         """Return the profiles of two users, and the counts of the first one.
 
-        Consistent, one BatchGetItem.
+        Strongly consistent, one BatchGetItem.
         """
         places = ((user, social.INFO), (user, social.COUNT), (other, social.INFO))
         keys = [social.row_key(social.user_key(one), sort) for one, sort in places]

@@ -228,7 +228,7 @@ class SocialTable:
         }
 
     async def count_rows(self, partition: str, prefix: str | None = None) -> int:
-        """Return the number of rows in a partition. Consistent; reads all of them."""
+        """Return the number of rows in a partition. Strongly consistent; reads all of them."""
         span = Span(SOCIAL, partition, prefix=prefix)
         request: dict[str, Any] = {**span.query(self.settings), "ConsistentRead": True}
         request["Select"] = "COUNT"
@@ -241,7 +241,7 @@ class SocialTable:
             request["ExclusiveStartKey"] = last
 
     async def find(self, partition: str, sort: str) -> Item | None:
-        """Return an item. Consistent."""
+        """Return an item. Strongly consistent."""
         key = row_key(partition, sort)
         request = {"TableName": self.name, "Key": key, "ConsistentRead": True}
         item: Item | None = (await self.client.call("get_item", request)).get("Item")

@@ -65,7 +65,7 @@ class CountersWorker:
         """Count until cancelled.
 
         Raises:
-            Unavailable: a store became unavailable; start the worker again.
+            Unavailable: a data store became unavailable; start the worker again.
         """
         async with self._lease.given_back():
             try:

@@ -78,7 +78,7 @@ class TimelineWorker:
         """Process jobs until cancelled.
 
         Raises:
-            Unavailable: a store became unavailable; start the worker again.
+            Unavailable: a data store became unavailable; start the worker again.
         """
         async with self._lease.given_back():
             while True:
@@ -179,7 +179,7 @@ async def run_timeline(container: StorageContainer, owner: str) -> None:
     """Process the jobs of all shards until cancelled.
 
     Raises:
-        Unavailable: a store became unavailable; start the worker again.
+        Unavailable: a data store became unavailable; start the worker again.
     """
     wake_up = PostWakeUp(container.hot)
     try:
