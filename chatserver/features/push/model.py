@@ -114,7 +114,7 @@ def find_mentions(body: str) -> list[UserId]:
 
 
 def subscription_id(kind: Kind, target: str) -> str:
-    """Return the id of a subscription; the same target always has the same id."""
+    """Return the subscription id for a target; the same target always has the same id."""
     return hashlib.blake2b(f"{kind}#{target}".encode(), digest_size=16).hexdigest()
 
 

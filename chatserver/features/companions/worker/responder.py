@@ -350,7 +350,7 @@ class Responder:
         metrics.RESPONSES.labels("failed").inc()
 
     async def _commit(self, body: str, ai: frames.Ai) -> None:
-        """Commit the companion's message under the ref derived from the answered message."""
+        """Commit the companion's message with the `ref` derived from the answered message."""
         session = self._session
         frame = frames.Send(0, session.chat, self._ref, body, reply_to=self._started.seq)
         wait_s = 0.1

@@ -1,7 +1,6 @@
 """A user's social data: export and erasure.
 
-Erasure uses the ordinary operations of the social graph, which keep all counts correct once the
-queue of changes is counted. After a
+Erasure uses the ordinary operations of the social graph, which keep all counts correct. After a
 crash at any point the graph is consistent, and a retry completes the erasure.
 """
 
@@ -91,7 +90,7 @@ class SocialData:
     # Export
 
     async def get_profile(self) -> dict[str, Any]:
-        """Return the avatar and the counts."""
+        """Return the user's avatar and the counts in their profile."""
         info, counts = await self._social.profiles.find_profile(self._user)
         return {
             "avatar": None if info is None else info.avatar,
