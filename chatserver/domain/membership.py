@@ -40,10 +40,10 @@ GROUP_MEMBERS_MAX = 100_000
 
 
 class Reader(NamedTuple):
-    """A member's read access to a chat: `first` to `head`, and their earlier periods.
+    """A member's read access to a chat: seqs `first` to `head`, and earlier periods.
 
-    The warm tier has the chat up to `stored`. `periods` is None until it is loaded; with `first` 1
-    there is nothing to load.
+    The warm tier has the chat up to seq `stored`. `periods` is None until the earlier periods are
+    loaded.
     """
 
     first: Seq
@@ -81,7 +81,7 @@ class Reader(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Group:
-    """The group state that a change depends on; `roles` includes all members that it names."""
+    """The group state that a change depends on. `roles` includes all members in the change."""
 
     kind: str
     joining: Joining
@@ -115,7 +115,7 @@ class Group:
 def plan_invite(
     group: Group, actor: UserId, users: Iterable[UserId], role: Literal["admin", "member"]
 ) -> Changes:
-    """Return the new members and their role; existing members keep theirs."""
+    """Return the new members and their role; existing members keep their roles."""
     if group.require_manager(actor) != "owner" and role == "admin":
         raise Forbidden("role: only the owner may make admins")
     users = list(users)
@@ -162,7 +162,7 @@ def _add(group: Group, added: Mapping[UserId, Role]) -> Changes:
 
 
 def plan_leave(group: Group, actor: UserId) -> Changes:
-    """Return the changes when the actor leaves; if they own the group, another member succeeds.
+    """Return the changes when the actor leaves; if the actor is the owner, a new owner is set.
 
     If the actor is the owner, `group.roles` must have all members, ordered by join time.
     """
@@ -181,7 +181,10 @@ def plan_remove(group: Group, actor: UserId, user: UserId) -> Changes:
 
 
 def _judge(group: Group, actor: UserId, user: UserId) -> Role | None:
-    """Return the role of a user that the actor may remove, mute or ban; None: not a member."""
+    """Return the role of `user`, or None if not a member.
+
+    Raises an error if the actor may not remove, mute or ban the user.
+    """
     role = group.require_manager(actor)
     if user == actor:
         raise BadRequest("user: must be another user; to leave the chat, use `leave`")

@@ -92,7 +92,7 @@ class Attachments:
                 ) from None
             known = decode_file(exc.stored[0])
             if not known.is_same_request(file):
-                raise Conflict("attachment: already requested with other values") from None
+                raise Conflict("attachment: already requested with different values") from None
             return known
         return file
 

@@ -147,5 +147,5 @@ def parse_key(text: str, field: str, size: int) -> str:
     except (binascii.Error, ValueError):
         raw = b""
     if len(raw) != size or (size == P256DH_BYTES and raw[0] != 4):
-        raise BadRequest(f"{field}: must be {size} bytes, base64url")
+        raise BadRequest(f"{field}: must be {size} bytes in base64url")
     return bare

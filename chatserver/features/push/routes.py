@@ -141,7 +141,7 @@ def _parse(
 ) -> Subscription:
     """Validate a subscription request. Raises BadRequest."""
     if (data.endpoint is None) == (data.token is None):
-        raise BadRequest("endpoint, token: exactly one is required")
+        raise BadRequest("endpoint, token: exactly one of them is required")
     kind = data.kind or ("web" if data.token is None else "fcm")
     if (kind == "web") != (data.token is None):
         raise BadRequest("kind: web needs an endpoint, fcm and apns need a token")

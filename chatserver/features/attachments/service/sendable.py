@@ -52,7 +52,7 @@ class AttachmentResolver:
             BadRequest: there are too many files, or a file is repeated.
         """
         if len(ids) > PER_MESSAGE_MAX:
-            raise BadRequest(f"attachments: at most {PER_MESSAGE_MAX}")
+            raise BadRequest(f"attachments: at most {PER_MESSAGE_MAX} are allowed in a message")
         if len(set(ids)) < len(ids):
             raise BadRequest("attachments: a file is listed twice")
         found = []

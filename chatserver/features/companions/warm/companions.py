@@ -122,7 +122,7 @@ class CompanionRows:
             if before is not None and newest.version != before:
                 raise Conflict(f"version: is outdated; the newest is {newest.version}")
             if newest.version >= VERSIONS_MAX:
-                raise BadRequest(f"companion: has {VERSIONS_MAX} versions, the maximum")
+                raise BadRequest(f"companion: has the maximum of {VERSIONS_MAX} versions")
             following = changes.apply(newest, now_ms)
             values = {":before": {"N": str(newest.version)}}
             condition = "#version = :before AND attribute_not_exists(#ended)"

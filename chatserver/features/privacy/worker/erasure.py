@@ -180,7 +180,7 @@ class Erasure:
                     Done("messages", TIERS, "messages whose text was deleted", total),
                     Done("messages", BUCKET, "chats deleted from the archive", chats),
                 ]
-        raise Unavailable("every pass found new messages of the user")
+        raise Unavailable("every pass found new messages from the user")
 
     async def _erase_once(self, number: int) -> tuple[int, int]:
         """Delete the user's texts; return `(texts deleted, messages found)`."""

@@ -130,9 +130,9 @@ def load_apns_key(text: str) -> ec.EllipticCurvePrivateKey:
     try:
         key = load_pem_private_key(text.replace("\\n", "\n").encode(), password=None)
     except TypeError as exc:  # the key is encrypted
-        raise ValueError("a password is needed") from exc
+        raise ValueError("the key is encrypted") from exc
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
-        raise ValueError("another kind of key")
+        raise ValueError("not a P-256 key")
     return key
 
 

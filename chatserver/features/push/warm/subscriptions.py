@@ -141,7 +141,7 @@ class PushSubscriptions:
         try:
             removed = (await self._client.call("delete_item", request)).get("Attributes")
         except ConditionFailed:
-            raise NotFound("push subscription: does not exist, or is newer than `until`") from None
+            raise NotFound("push subscription: does not exist or was renewed") from None
         if not removed:
             raise NotFound("push subscription: does not exist")
         try:

@@ -155,7 +155,7 @@ def parse_entry(text: str) -> PostRef:
     """Parse a timeline entry from its sort key. Raises CorruptData."""
     parts = text.split("#")
     if len(parts) != 4:
-        raise CorruptData(f"table social: {text} is not a timeline row")
+        raise CorruptData(f"table social: {text} is not a timeline entry")
     return PostRef(PostId(parts[1]), parts[3])
 
 
