@@ -74,7 +74,7 @@ class ConnectionTable(Generic[C]):
         return len(self._all.stages[stage])
 
     def put(self, connection: C, address: str | None, stage: Stage) -> C | None:
-        """Add or move a connection; return the connection to close instead, if any.
+        """Add or move a connection; return the connection to close if a limit is exceeded.
 
         `address` is the peer whose limit applies; None for a proxy, which has no limit of its own.
         """

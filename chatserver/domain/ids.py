@@ -45,7 +45,7 @@ def parse_id(text: str, field: str) -> str:
     """Return `text` if it is an id.
 
     Raises:
-        BadRequest: it is not; the message contains `field` and the grammar.
+        BadRequest: `text` is not an id.
     """
     if _ID.fullmatch(text) is None:
         raise BadRequest(f"{field}: must be 1 to 64 characters of A-Z a-z 0-9 _ -")
@@ -74,7 +74,7 @@ def new_id() -> str:
 
 
 def parse_mid(text: str) -> tuple[Mid, int]:
-    """Return a message id and its creation time in ms since 1970.
+    """Parse a message id; return `(mid, creation time in ms since 1970)`.
 
     Raises:
         BadRequest: the text is not a ULID.

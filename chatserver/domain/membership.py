@@ -5,10 +5,10 @@
 | invite        | owner and admins; only the owner invites admins                            |
 | join          | everyone, if `joining` is open                                             |
 | accept        | users with an invitation of a current owner or admin                       |
-| leave         | every member; the longest-standing admin succeeds an owner, or without     |
-|               | admins the longest-standing member                                         |
+| leave         | every member; if the owner leaves, the longest-standing admin becomes the  |
+|               | owner, or if there are no admins, the longest-standing member              |
 | remove        | admins remove members; the owner also removes admins                       |
-| set_role      | the owner; after making another member the owner, they become an admin     |
+| set_role      | the owner; if they make another member the owner, they become an admin     |
 | update        | owner and admins                                                           |
 | mute          | like remove: admins mute members; the owner also mutes admins              |
 | ban, unban    | like remove; a banned user is not a member and cannot become one           |
@@ -95,7 +95,7 @@ class Group:
 
         Raises:
             NotFound: not a member; the error does not reveal whether the chat exists.
-            BadRequest: the chat is a direct one.
+            BadRequest: the chat is not a group.
         """
         role = self.roles.get(actor)
         if role is None:

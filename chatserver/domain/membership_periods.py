@@ -51,7 +51,7 @@ class FormerMember:
     """A membership that ended, kept in case the user rejoins.
 
     Entry `mid`, at the last seq of period `last`, ended the membership. If the hot tier loses that
-    entry, only the entries up to seq `stored` are certainly from before the end.
+    entry, only entries up to seq `stored` were certainly committed before the membership ended.
     """
 
     last: Period = EMPTY

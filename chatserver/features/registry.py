@@ -30,15 +30,15 @@ class Worker:
 class Feature:
     """A feature's extensions of the server, as import paths of functions.
 
-    - `requires`: names of the features that this feature needs
-    - `routes`: build HTTP routes from the container
-    - `middleware`: wraps the ASGI application
+    - `requires`: the features that this feature needs
+    - `routes`: functions that build HTTP routes from the container
+    - `middleware`: a function that wraps the ASGI application
     - `commands`: import path and help line of each `chatserver` command
-    - `sample_items`: returns example items of a table, for the generated documents
-    - `dev_settings`, `dev_data`: derive settings from a secret, and create example data, for
-      `chatserver dev`
-    - `ports`, `gateway_ports`: implement interfaces of the core (`chatserver.container.ports`), by
-      port name, for the API and workers, and for gateways
+    - `sample_items`: a function that returns example items of a table, for the documentation
+    - `dev_settings`: a function that derives settings from a secret, for `chatserver dev`
+    - `dev_data`: a function that creates example data, for `chatserver dev`
+    - `ports`, `gateway_ports`: functions by port name (`chatserver.container.ports`) that implement
+      interfaces of the core, in the API and workers, and in gateways
     """
 
     name: str

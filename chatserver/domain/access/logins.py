@@ -34,8 +34,8 @@ class Claims:
 class Marks:
     """The revocation marks of a user; see the module docstring.
 
-    Tokens without a login that were issued until `before`, inclusive, are revoked (seconds since
-    1970).
+    `before` (seconds since 1970) revokes all tokens without a login that were issued at that time
+    or earlier.
     """
 
     before: int = 0

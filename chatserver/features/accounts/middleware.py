@@ -1,12 +1,12 @@
 """Early refusal of rate-limited logins, before the HTTP framework runs.
 
-A refusal here costs less than a tenth of a refusal by the framework. `LoginRateLimits` caches until
-when Redis refuses a login. Until then the middleware refuses the request from memory, as the login
-handler would. All other requests are passed on unchanged.
+A refusal here costs less than a tenth of a refusal by the framework. `LoginRateLimits` caches the
+time until which Redis refuses a login. Until then the middleware refuses the request from memory,
+as the login handler would. All other requests are passed on unchanged.
 
 If a client retries before ``retry_after_ms``, its refusal is delayed by up to `DELAY_MS_MAX`, to
-slow down password guessing. At most `DELAYED_OF_NETWORK_MAX` requests per network, and an eighth of
-the process's connections, are delayed. Further requests are refused at once.
+slow down password guessing. Concurrently delayed requests are limited to `DELAYED_OF_NETWORK_MAX`
+per network and an eighth of the process's connections. Further requests are refused at once.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
 | pin count | `directory` | `c#<chat>` | `pins#<chat>`                  | `pins request`    |
 | flag      | `messages`  | `<chat>`   | `ts`                           | `pinned`          |
 
-One transaction writes all three, so the count is exact. These sort keys are outside the range
-``c#`` to ``m$`` of a chat's members. They end with the chat id, because a sort key is a partition
-key in index `by_member`, and a key common to all chats would be a hot partition.
+One transaction writes all three, so the count is exact. These sort keys are outside the range of a
+chat's member keys (``c#`` to ``m$``). They end with the chat id, because index `by_member` uses the
+sort key as its partition key, and a key common to all chats would be a hot partition.
 
 The pin is authoritative. The flag lets the persist worker delete the pin of a deleted message. An
 archived message has no item in `messages` and thus no flag.

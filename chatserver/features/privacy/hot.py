@@ -22,7 +22,7 @@ PAGE_MAX: Final = 500
 
 
 class RedisUserData:
-    """Deletes data of a user. All methods are idempotent and most return the number of deletions.
+    """Deletes a user's data. All methods are idempotent; most return the number of deletions.
 
     `chats` are the user's companion sessions: the companions' messages are deleted, too.
     """

@@ -4,8 +4,8 @@ Data, in the partition of the chat or user:
 
 - ``{pN}:due`` (zset): when each chat's pushes are to be sent
 - ``{pN}:since`` (hash): the seq of each chat's first message that needs a push
-- ``told`` in ``{pN}:checkpoint``: the last backlog entry that was read for pushes. Later entries
-  are trimmed only after a minute.
+- ``told`` in ``{pN}:checkpoint``: the last backlog entry that was read for pushes. Persisted
+  entries after it are kept for up to a minute.
 - ``{pN}:pushing:<user>``: caches whether a user has devices to push to
 - ``{pN}:pushed:<user>``: the claimed pushes, so that none is sent twice
 """
@@ -87,7 +87,7 @@ class DueChats:
         return bool(await self._hot.call("EXISTS", self._hot.keys.due(self._partition)))
 
     async def record(self, upto: str, firsts: Mapping[ChatId, Seq], delay_s: float) -> bool:
-        """Schedule the chats in `firsts` in `delay_s`, and set the checkpoint to `upto`.
+        """Schedule pushes for the chats in `firsts` after `delay_s`, and set `told` to `upto`.
 
         Returns False and records nothing if the lease is lost.
 
@@ -113,7 +113,7 @@ class DueChats:
     async def claim_due(self, limit: int, hold_s: float) -> list[Due]:
         """Claim chats whose scheduled time has come.
 
-        Until `finish` is called, a chat can be claimed again after `hold_s`.
+        Unless `finish` is called, the chat can be claimed again after `hold_s`.
         """
         keys, hold_ms = self._hot.keys, int(hold_s * 1000)
         reply = await self._hot.run(
@@ -206,7 +206,7 @@ class PushState:
     async def find_needs(
         self, chat: ChatId, users: Sequence[UserId]
     ) -> dict[UserId, tuple[Need, Seq]]:
-        """Return `(need, read seq)` by user, for the users who may need a push for a chat.
+        """Return `{user: (need, read seq)}` for the users who may need a push for a chat.
 
         Guarantees:
             Cost: one call for each 100 users of a partition.

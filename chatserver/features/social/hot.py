@@ -1,9 +1,9 @@
 """Redis queues of the social graph: uncounted changes, and the wake-up of timeline workers.
 
 Data, per partition: ``{pN}:counts`` (stream). The name of an entry's first field is the kind of
-count: ``p`` likes of a post, ``r`` followers of a user, ``g`` users followed by a user. Its value
-is the post or user. The second field, ``d``, is 1 or -1. All changes of a post or user are in one
-stream.
+count: ``p`` likes of a post, ``r`` followers of a user, ``g`` users followed by a user. The field's
+value is the post or user. The second field, ``d``, is 1 or -1. All changes of a post or user are in
+one stream.
 
 `worker/counters.py` trims entries only after they are counted, so none is lost in a crash. When
 `queue_max` entries are queued, likes and follows are refused.

@@ -43,9 +43,9 @@ REFUSED = "body: this message is not allowed"
 
 
 class VerdictSource(Protocol):
-    """Source of verdicts: the webhook itself in the API, an RPC to a worker in gateways.
+    """Source of verdicts: in the API, the webhook itself; in gateways, an RPC to a worker.
 
-    It does not retry, and the caller sets the deadline.
+    A failed call is not retried. The caller sets the deadline.
     """
 
     async def ask(self, question: messages.BeforeSend) -> messages.Verdict:

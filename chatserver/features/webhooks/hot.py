@@ -1,7 +1,7 @@
 """Redis queues of webhook events: pending, delayed for a retry, and dead letters.
 
 Data, per partition: ``hooks`` (stream; fields ``n``: attempts, ``e``: the event as JSON),
-``hooks-late`` (zset; members: both fields in msgpack, scores: due times in ms) and ``hooks-dead``
+``hooks-late`` (zset; members: both fields in msgpack, scores: retry times in ms) and ``hooks-dead``
 (stream; also ``why``). An event moves between queues in one transaction. If a process crashes
 during a delivery, the event is delivered again. An event that is no longer in its queue is not
 moved, because another process has delivered it, or it was erased with its user. At most

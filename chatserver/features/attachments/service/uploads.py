@@ -54,10 +54,10 @@ NOTHING_TO_READ = "attachment: no such file, or you may not see it"
 
 
 class ReadAccess(Protocol):
-    """Read access to chats and, for pictures, to the private spaces of users.
+    """Read access to chats, and to the private spaces that hold users' pictures.
 
     Guarantees:
-        Current: a user who left the chat is not a reader.
+        A user who has left the chat has no access.
     """
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
@@ -153,18 +153,18 @@ class Uploads:
         """Validate an upload and make it ready to be sent.
 
         The dimensions and the thumbnail of an image are created afterward; the call waits up to
-        `wait_s` for them. If `is_processed` is false, repeat the call to wait longer. The file may
-        be sent earlier: such a message lacks these fields, and `get_link` returns the current ones.
+        `wait_s` for them. If `is_processed` of the returned file is false, repeat the call to wait
+        longer. A message that is sent earlier lacks these fields; `get_link` returns them later.
 
         Guarantees:
             Idempotent.
-            Cost: several calls to S3 and DynamoDB; one upload of an owner is validated at a time.
+            Cost: several calls to S3 and DynamoDB. A user's uploads are validated one at a time.
 
         Raises:
             NotFound: the owner has no such file.
             Conflict: the file is not uploaded yet.
             BadRequest: the upload differs from the announced file.
-            RateLimited: too many uploads of the owner wait for validation.
+            RateLimited: too many of the owner's uploads are waiting for validation.
         """
         async with self._checks.hold(owner):
             file = await self._find_own(owner, id_)
@@ -223,7 +223,7 @@ class Uploads:
     async def get_link(self, reader: UserId, id_: str, *, seq: int | None, is_thumb: bool) -> Link:
         """Return a URL from which `reader` may load a file, or its thumbnail.
 
-        `seq`: a message with the file; by default, its newest `SEQS_TRIED_MAX` messages are tried.
+        `seq` is a message with the file. Without it, the newest `SEQS_TRIED_MAX` are tried.
         The owner of an unreferenced file may load it while they are a member of the chat.
 
         Raises:

@@ -4,7 +4,7 @@ Data: ``{pN}:deltas:<chat>`` (stream) holds the current or the last response. En
 ``<index+1>-0``. The first entry, index 0, has the fields ``u`` (response id) and ``s`` (seq of the
 answered message). The next entries have ``t`` (text), the last one ``e`` (how the response ended).
 A restarted response replaces the stream. Bound: `DELTAS_MAX` entries, together at most the maximum
-length of a message. The stream expires some time after the response's deadline, or its end.
+length of a message. The stream expires some time after the response's deadline or end.
 """
 
 from __future__ import annotations

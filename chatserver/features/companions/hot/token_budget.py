@@ -54,7 +54,7 @@ class TokenBudgets:
         await self._reserve(user, chat, response_id, tokens)
 
     async def settle(self, user: UserId, chat: ChatId, response_id: str, spent: int) -> bool:
-        """Replace a reservation by the tokens used; return False if that was done before.
+        """Replace a reservation with the tokens used; return False if that was done before.
 
         With an empty `response_id`, the tokens are charged without a reservation.
         """

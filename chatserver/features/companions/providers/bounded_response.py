@@ -62,7 +62,8 @@ async def stream_response(
 
     Guarantees:
         Bounded: in time by `pace`, in length by `bounds` and `ask.answer_tokens_max`.
-        Failures before the first delta are retried, then raised; later ones are not raised.
+        Failures before the first delta are retried, then raised. Later failures are reported in
+            the `ResponseEnd`.
         Cancelling or closing the generator ends the call to the provider.
 
     Raises:

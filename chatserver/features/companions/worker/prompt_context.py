@@ -81,7 +81,7 @@ def compute_room(persona: Companion, memory: Memory | None) -> int:
 def build_context(
     persona: Companion, memory: Memory | None, said: Sequence[PromptMessage], seq: int
 ) -> Context | None:
-    """Return the model input that answers the message at `seq`; None if there is none to answer.
+    """Return the model input for answering the message at `seq`; None if no question is left.
 
     Guarantees:
         The message at `seq` is included, truncated if necessary. The newest others that fit are

@@ -266,7 +266,7 @@ class Responder:
     async def _stream(
         self, persona: Companion, context: Context, publisher: ResponsePublisher
     ) -> ResponseEnd | ChatError | None:
-        """Publish the response until it ends, fails or is stopped; return its end.
+        """Publish the response until it ends, fails or is stopped.
 
         Returns a ChatError if the model failed, and None if the user stopped the response.
         """

@@ -106,7 +106,8 @@ class JobRows:
         """Store an export that a user requests.
 
         Guarantees:
-            Atomic. A user has at most one unfinished export, and at most `per_day_max` a day.
+            Atomic. A user has at most one unfinished export, and at most `per_day_max` exports a
+            day.
 
         Raises:
             Conflict: an export is in progress, or a concurrent request started one.

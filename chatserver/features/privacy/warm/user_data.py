@@ -1,9 +1,8 @@
 """DynamoDB data of one user, for exports and erasures.
 
-A Query finds the user's items in partition ``u#<user>``. Each item in another partition has a
-pointer item there, for example ``file#<id>`` or ``reported#<chat>#<seq>``. The user's messages are
-found through the index `sender`, which is eventually consistent: to find all messages, query it
-again after a while.
+A user's items are in partition ``u#<user>``. For items in other partitions, it contains pointers,
+for example ``file#<id>`` or ``reported#<chat>#<seq>``. The user's messages are found through the
+index `sender`, which is eventually consistent: to find all messages, query it again after a while.
 """
 
 from __future__ import annotations

@@ -105,7 +105,10 @@ class PushSender:
         return subscription.kind in self._providers
 
     def deliver(self, subscription: Subscription, notice: Notice) -> asyncio.Future[None]:
-        """Start a delivery. The future is done after the first attempt, or if it is not made now.
+        """Start a delivery.
+
+        The future completes after the first attempt. It completes at once if the push is dropped or
+        has to wait for a service that is down.
 
         Guarantees:
             At most once per device and message; see the module docstring.

@@ -34,7 +34,7 @@ class MergedAuthors:
         self._authors: dict[str, PostId] = {}
 
     async def get_authors(self) -> dict[str, PostId]:
-        """Return the first merged post by author, for all authors with merged posts."""
+        """Return `{author: first merged post}` for all authors with merged posts."""
         if self._clock.monotonic() >= self._read_at + MERGED_KNOWN_S:
             self._authors = await self._fanouts.list_merged(self.get_oldest())
             self._read_at = self._clock.monotonic()

@@ -99,7 +99,7 @@ class Favorites:
         Guarantees:
             Deleted posts, and posts of users who block the user or are blocked by the user, are
             omitted.
-            Cost: a Query and six BatchGetItem.
+            Cost: a Query and six BatchGetItem calls.
         """
 
         async def load(favorites: Sequence[Favorite]) -> Sequence[SavedPost | None]:

@@ -53,14 +53,14 @@ class Timelines:
     async def read(
         self, user: UserId, before: PostRef | None, limit: int
     ) -> tuple[list[PostView], PostRef | None]:
-        """Return a page of a user's timeline, newest first, and the start of the next page.
+        """Return a page of a user's timeline, newest first, and the `before` of the next page.
 
-        It contains the user's own posts and those of the users whom they follow.
+        A timeline contains the user's own posts and the posts of followed users.
 
         Guarantees:
             No post appears twice, even on different pages. Deleted posts, and posts of users who
             are no longer followed, are omitted.
-            Cost: usually a Query, one more for each merged author, and five or six BatchGetItem.
+            Cost: usually a Query, one more for each merged author, and up to six BatchGetItem calls.
         """
         merged = await self._list_merged(user)
         found: list[Post] = []
@@ -121,7 +121,7 @@ class Timelines:
         return [PostRef(id_, author) for id_ in ids], len(ids) == size
 
     async def _list_merged(self, user: UserId) -> dict[str, PostId]:
-        """Return the first post to merge by followed author, for at most `MERGED_MAX` authors."""
+        """Return `{author: first post to merge}` for at most `MERGED_MAX` followed authors."""
         authors = await self._merged.get_authors()
         if not authors:
             return {}

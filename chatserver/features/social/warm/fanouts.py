@@ -154,7 +154,7 @@ class Fanouts:
         await self._update(first)
 
     async def list_merged(self, since: PostId) -> dict[str, PostId]:
-        """Return the first merged post by author, for authors with merged posts from `since` on.
+        """Return `{author: first merged post}` for authors with merged posts from `since` on.
 
         Returns at most `MERGED_MAX` authors.
         """
