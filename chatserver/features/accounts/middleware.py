@@ -150,8 +150,6 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 def _fail(error: BadRequest) -> Receive:
-    """Return a receive function that raises `error`."""
-
     async def receive_again() -> Any:
         raise error
 

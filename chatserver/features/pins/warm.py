@@ -150,7 +150,6 @@ class PinRows:
         condition: str,
         values: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Return the update of a chat's pin count."""
         names = {"#pins": Field.PINS}
         given = {":change": {"N": str(change)}, **(values or {":none": {"N": "0"}})}
         update = "ADD #pins :change"

@@ -271,6 +271,5 @@ class Logins:
 
 
 def _id_of(user: UserId, key: str) -> str:
-    """Return the id of the login that a user creates with `key`."""
     text = f"{user}#{key}"  # ids contain no '#'
     return "k-" + hashlib.blake2b(text.encode(), digest_size=20).hexdigest()

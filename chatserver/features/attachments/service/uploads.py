@@ -252,7 +252,6 @@ class Uploads:
         return False
 
     async def _has_file(self, reader: UserId, file: File, seq: int) -> bool:
-        """Return whether message `seq` has the file and the reader can see the message."""
         if seq < 1:
             return False
         page = await self._pages.get_page(

@@ -322,7 +322,6 @@ class SessionRows:
 
 
 def _is_session(row: Item) -> bool:
-    """Return whether an item is a session."""
     sort = get_text(row, Field.SK)
     return sort.startswith(ACTIVE_PREFIX) or OLD in sort
 

@@ -162,7 +162,6 @@ class AssistantWorker:
         del self._tasks[chat]
 
     async def _process_session(self, chat: ChatId) -> None:
-        """Process a session until nothing is pending."""
         try:
             while True:
                 started = await self._pending.start(self._lease, chat)

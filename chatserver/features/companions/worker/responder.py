@@ -310,7 +310,6 @@ class Responder:
         raise AssertionError("the stream ends with a ResponseEnd")
 
     async def _wait_for_stop(self, publisher: ResponsePublisher) -> None:
-        """Wait until the user requests a stop."""
         while True:
             with contextlib.suppress(Unavailable):  # Redis is down: the response continues
                 if await self._pending.is_stopped(self._started):
@@ -345,7 +344,6 @@ class Responder:
         return ai
 
     async def _fail(self, model: str, code: str, words: str) -> None:
-        """Commit a message that explains why there is no response."""
         await self._commit(words, frames.Ai(model, "failed", code=code))
         metrics.RESPONSES.labels("failed").inc()
 

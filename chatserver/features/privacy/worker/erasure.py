@@ -119,7 +119,6 @@ class Erasure:
         ]
 
     async def _leave_chats(self) -> list[Done]:
-        """Leave groups, and close direct chats to new messages."""
         groups = directs = 0
         start = None
         while True:

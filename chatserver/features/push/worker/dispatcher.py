@@ -261,7 +261,6 @@ class PushDispatcher:
         return max(0, top - read - await self._log.count_asides(chat, read, now_s, hidden))
 
     async def _name_of(self, user: UserId) -> str:
-        """Return a user's display name, cached for `NAME_S`."""
         now = self._container.clock.monotonic()
         known = self._names.get(user)
         if known is not None and now - known[0] < NAME_S:

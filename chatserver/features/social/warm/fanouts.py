@@ -178,7 +178,6 @@ class Fanouts:
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
     async def _update(self, request: dict[str, Any]) -> bool:
-        """Update an item; return False if the condition failed."""
         try:
             await self._client.call("update_item", {"TableName": self._table, **request})
         except ConditionFailed:

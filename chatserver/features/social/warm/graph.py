@@ -167,7 +167,6 @@ class SocialGraph:
 
 
 def _edge_keys(user: str, other: str) -> tuple[Item, Item]:
-    """Return the keys of both edge items for `user` following `other`."""
     return (
         social.row_key(social.follower_key(other), social.user_key(user)),
         social.row_key(social.following_key(user), social.user_key(other)),

@@ -163,7 +163,6 @@ class TimelineWorker:
         metrics.TIMELINE_ROWS.inc(len(users))
 
     async def _signal_online(self, job: Job, users: Sequence[str]) -> None:
-        """Send a signal to those `users` who are online; best effort."""
         if self._clock.time() - job.created_ms / 1000 > SIGNALS_S_MAX:
             return
         frame = codec.encode(frames.PostSignal("post", job.post_ref.author, job.post_ref.post))
