@@ -57,7 +57,7 @@ def not_rising(values: Iterable[int]) -> Iterator[int]:
 
 
 def longest_rising_subsequence(seqs: Sequence[int]) -> set[int]:
-    """Return the indexes of a longest increasing subsequence; if several, the lowest last seq."""
+    """Return the indexes of a longest increasing subsequence, with the lowest possible last seq."""
     ends: list[int] = []  # for each length, the lowest last seq of an increasing subsequence
     at: list[int] = []  # the index of that seq
     before: list[int | None] = []

@@ -1,4 +1,4 @@
-"""Whether a client can resume from its cursor with the inbox in the hot tier. No I/O."""
+"""Comparison of a client's cursor with the inbox in the hot tier. No I/O."""
 
 from __future__ import annotations
 

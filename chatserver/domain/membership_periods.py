@@ -14,7 +14,7 @@ PERIODS_MAX: Final = 20
 
 
 class Period(NamedTuple):
-    """Seqs of a chat, both ends included."""
+    """A range of chat seqs, both ends included."""
 
     first: int
     last: int

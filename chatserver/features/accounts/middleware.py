@@ -125,7 +125,7 @@ class EarlyRefusals:
 
 
 async def _read_body(scope: Scope, receive: Receive) -> bytes | None:
-    """Return the request body. If its length is unknown or too large, return None unread."""
+    """Read and return the request body; None if its length is unknown or too large."""
     lengths = [value for name, value in scope["headers"] if name == b"content-length"]
     if len(lengths) != 1 or not lengths[0].isdigit() or int(lengths[0]) > BODY_BYTES_MAX:
         return None

@@ -38,7 +38,7 @@ class Credential:
     changed_ms: int
 
     def encode(self) -> Item:
-        """Return the row."""
+        """Return the item."""
         # SK repeats the user; otherwise index `by_member` would have one partition for all rows.
         item = records.row_key(records.user_key(self.user), f"cred#{self.user}")
         item[Field.HASH] = {"S": self.hash}
@@ -47,7 +47,7 @@ class Credential:
 
 
 class AccountRows(LoginRows):
-    """Reads and writes the rows. Times are in milliseconds since 1970 unless named otherwise."""
+    """Reads and writes account items."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         super().__init__(client, settings)

@@ -55,7 +55,7 @@ class PinnedMessage:
 
 
 class Pins:
-    """Pin use cases. One instance per process with access to the directory."""
+    """Pin use cases. One instance per process with access to table `directory`."""
 
     def __init__(
         self,

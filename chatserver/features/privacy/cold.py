@@ -1,4 +1,4 @@
-"""S3 objects of exports: ``exports/<job>.zip``, named for the unguessable id of the job."""
+"""S3 objects of exports: ``exports/<job>.zip``, named after the job's unguessable id."""
 
 from __future__ import annotations
 

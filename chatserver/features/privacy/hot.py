@@ -33,7 +33,7 @@ class RedisUserData:
     async def remove_gateway_pushes(
         self, user: UserId, read_s: float, chats: Collection[ChatId] = ()
     ) -> int:
-        """Delete the entries of all gateway streams that contain messages from the user."""
+        """Delete all gateway stream entries that contain messages from the user."""
         keys, gateways = self._hot.keys, set[bytes]()
         for partition in range(keys.partitions):
             found = await self._hot.call("ZRANGE", keys.gateways(partition), 0, -1)
@@ -55,7 +55,7 @@ class RedisUserData:
         return count
 
     async def remove_calls(self, user: UserId) -> int:
-        """Delete calls from gateways to workers on behalf of the user, including their text."""
+        """Delete RPC calls that gateways have queued for workers on behalf of the user."""
         count = 0
         for key in (self._hot.keys.rpc_calls(), self._hot.keys.hook_calls()):
             count += await self._delete_matching(key, lambda fields: find_author(fields[1]) == user)
@@ -74,7 +74,7 @@ class RedisUserData:
         return count
 
     async def remove_events(self, user: UserId, chats: Collection[ChatId] = ()) -> int:
-        """Delete webhook events that contain the user's text from all queues."""
+        """Delete all queued webhook events that contain the user's text."""
 
         def matches(event: bytes) -> bool:
             return contains_user_text(event, user, chats)
@@ -89,7 +89,7 @@ class RedisUserData:
         return count
 
     async def delete_user_state(self, user: UserId) -> None:
-        """Delete the user state: later requests that name the user fail with NotFound."""
+        """Delete the user state, so that requests that name the user fail with NotFound."""
         await self._hot.call("DEL", self._hot.keys.box(user))
 
     async def remove_keys(self, user: UserId) -> int:

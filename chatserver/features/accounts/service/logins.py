@@ -147,7 +147,7 @@ class Logins:
         return self.grant(known)
 
     def grant(self, login: Login) -> Grant:
-        """Return the tokens of a login's current generation."""
+        """Return an access token and the newest refresh token of a login."""
         user, now = UserId(login.user), int(self._clock.time())
         ttl_s = min(ACCESS_TTL_S, self._settings.lifetime_s_max)
         seed = base64.urlsafe_b64decode(login.seed)

@@ -25,7 +25,7 @@ DELTAS_MAX = 4_000  # later deltas are merged into the last one
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResponseSoFar:
-    """Text of a response so far: deltas 0 to `index`. `end` is empty while it continues."""
+    """Text of a response so far: deltas 0 to `index`. `end` is empty until the response ends."""
 
     response_id: str
     seq: Seq

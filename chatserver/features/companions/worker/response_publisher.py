@@ -98,7 +98,7 @@ class ResponsePublisher:
             self._signal(text)
 
     def flush(self) -> None:
-        """Flush the buffered text; no delta may follow."""
+        """Flush the buffered text. Do not call `append` afterward."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -343,7 +343,7 @@ class JobRows:
         return found
 
     async def delete(self, id_: str, expires_at: int | None) -> None:
-        """Delete a job, and the deletion entry of its ZIP. Idempotent."""
+        """Delete a job, and the scheduled deletion of its ZIP. Idempotent."""
         if expires_at is not None:
             await self._delete(_kept_key(id_, expires_at))
         await self._delete(_job_key(id_))

@@ -39,7 +39,7 @@ PERSISTED_S_MAX = 60.0
 
 
 class JobLost(Unavailable):
-    """Another worker has claimed the job, or it was deleted."""
+    """Another worker has claimed the job, or the job was deleted."""
 
 
 class ClaimedJob:

@@ -69,7 +69,7 @@ class Progress:
 
 
 class PushDispatcher:
-    """Dispatches the pushes of chats."""
+    """Sends the pushes for a chat to its members."""
 
     def __init__(
         self,

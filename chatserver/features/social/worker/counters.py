@@ -6,9 +6,9 @@
                                         │ partly counted: a worker crashed here
                                         └─► add the rest
 
-One worker, the lease holder, counts the changes of a partition. A worker may crash at any point,
-and two workers may overlap for a moment: each count item stores the last queue entry that it
-includes, so no entry counts twice. The queue is trimmed only after counting, so no entry is missed.
+One worker, the lease holder, counts the changes of a partition. Each count item stores the last
+queue entry that it includes, so no entry counts twice, even if a worker crashes or two workers
+overlap for a moment. The queue is trimmed only after counting, so no entry is missed.
 A queued change waits for at most half of `FLUSH_S`, plus the time of the writes.
 """
 
