@@ -1,7 +1,7 @@
 """Aligned sleeps: the periodic loops of a process wake up together.
 
-A process that wakes up once for several loops uses less CPU, and their calls share one write to
-Redis and one read. Each process has a phase of its own, so that processes do not wake up together.
+A process that wakes up once for several loops uses less CPU, and the loops' Redis calls share one
+round trip. Different processes do not wake up together.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ def until_aligned(interval_s: float) -> float:
 
 
 async def sleep_aligned(interval_s: float) -> None:
-    """Sleep for at most `interval_s`; see `until_aligned`."""
+    """Sleep until the time that `until_aligned` returns, at most `interval_s`."""
     await asyncio.sleep(until_aligned(interval_s))

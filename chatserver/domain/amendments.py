@@ -49,10 +49,11 @@ class Hide(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Amended:
-    """Result of committing an amendment. `seq` is its position; for `ELSEWHERE`, the chat's head.
+    """Result of committing an amendment.
 
-    `size_bytes` is the size of the changed message, which Redis keeps until the change has left the
-    log. For `RESTRAINED`, `seq` is the reason, a value of `chatserver.domain.moderation.Restraint`.
+    `seq` is the chat seq of the amendment; for `ELSEWHERE`, the chat's newest seq; for
+    `RESTRAINED`, a value of `chatserver.domain.moderation.Restraint`. `size_bytes` is the size of
+    the changed message in Redis.
     """
 
     outcome: Outcome

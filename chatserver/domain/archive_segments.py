@@ -1,7 +1,6 @@
 """Archive segments: each holds a range of a chat's entries in one S3 object. No I/O.
 
-Segments of a chat neither overlap nor leave gaps: the first starts with seq 1, and each other one
-right after the end of the previous one.
+A chat's segments start at seq 1, do not overlap and leave no gaps.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ TRAIL_PREFIX: Final = "archived#"  # prefix of items that list the segments with
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Segment:
-    """Manifest entry of an object, which `decode_segment` checks the object against.
+    """Manifest entry for one S3 object; `decode_segment` checks the object against it.
 
-    `tag` identifies one version of the object: rewriting the entries after a change uses a new tag.
-    Objects therefore never change, and keys are never reused.
+    `tag` identifies one version of the object. If the entries change, an object with a new tag is
+    written, so objects never change and keys are never reused.
     """
 
     chat: ChatId
@@ -49,7 +48,7 @@ class Segment:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Restored:
-    """Archived entries that are temporarily restored to the warm tier; both ends included."""
+    """Archived entries, `first` to `last`, that are temporarily restored to the warm tier."""
 
     first: Seq
     last: Seq
@@ -60,17 +59,17 @@ class Restored:
     is_ending: bool = False  # the entries are being removed
 
     def is_kept(self, now_s: float) -> bool:
-        """Return whether the warm tier must keep the entries."""
+        """Return whether the restored entries must still be kept."""
         return not self.is_ending and self.until > now_s
 
     def serves(self, seq: int, now_s: float) -> bool:
-        """Return whether the warm tier has a restored entry."""
+        """Return whether entry `seq` is restored and can be read from the warm tier."""
         return self.first <= seq <= self.done and self.is_kept(now_s)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArchiveTop:
-    """The last archived entry of a chat, and the restored ranges."""
+    """Seq and ts of a chat's last archived entry, and the ranges restored from the archive."""
 
     seq: Seq
     ts: Ts

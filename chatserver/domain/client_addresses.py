@@ -11,13 +11,13 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def parse_networks(texts: Iterable[str]) -> list[Network]:
-    """Return networks from addresses and ranges. Raises ValueError."""
+    """Parse IP addresses and CIDR ranges. Raises ValueError."""
     return [ipaddress.ip_network(text.strip(), strict=False) for text in texts]
 
 
 @functools.lru_cache(maxsize=4096)
 def parse_address(text: str) -> Address | None:
-    """Return the address in a hop of X-Forwarded-For, with or without a port; None if invalid."""
+    """Parse one X-Forwarded-For entry, ignoring a port; return None if it is invalid."""
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]
@@ -38,10 +38,10 @@ def is_in(address: str, networks: Sequence[Network]) -> bool:
 
 
 def client_address(peer: str, forwarded: Sequence[str], trusted: Sequence[Network]) -> str:
-    """Return the address of the client: the right-most one that is not a trusted proxy.
+    """Return the client's address: the right-most address that is not a trusted proxy.
 
-    `forwarded` holds the values of X-Forwarded-For in the order of their header lines. Each trusted
-    proxy has appended its peer, so addresses to the left of the first untrusted one are unverified.
+    `forwarded` holds the values of the X-Forwarded-For headers, in order. Addresses to the left of
+    the client's address could be forged.
     """
     address = parse_address(peer)
     if address is None:

@@ -1,10 +1,9 @@
 """Connection limits: selects the connection to close when the process or an address has too many.
 
-Pure: no I/O and no clock. A connection that waits for its peer costs only memory, so it can be
-closed for a new one; a connection that the server is processing cannot. New connections are always
-accepted, and the oldest waiting connection is closed instead. Peers that hold half-open requests
-therefore displace each other, and a well-behaved request, which waits for milliseconds, is never
-the oldest.
+Pure: no I/O and no clock. New connections are always accepted. At the limit, the oldest connection
+that waits for its peer is closed; a connection that the server is processing is not. Peers that
+keep requests half-open therefore displace each other, not normal requests, which wait only for
+milliseconds.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _WAITING: Final = (Stage.IDLE, Stage.HEAD, Stage.BODY, Stage.WRITE)
 
 
 class _Group(Generic[C]):
-    """Connections by stage, each in the order of entry."""
+    """Connections by stage, ordered by when they entered the stage."""
 
     __slots__ = ("count", "stages")
 
@@ -56,8 +55,8 @@ class _Group(Generic[C]):
 class ConnectionTable(Generic[C]):
     """The connections of a process, limited in total and per address.
 
-    Up to an eighth above the limits is accepted. The server can thus read a request head, and
-    answer a health check, while it processes the maximum number of connections.
+    Up to an eighth above the limits is accepted, so that the server can answer a health check while
+    it processes the maximum number of connections.
     """
 
     def __init__(self, connections_max: int, per_address_max: int) -> None:
@@ -75,9 +74,9 @@ class ConnectionTable(Generic[C]):
         return len(self._all.stages[stage])
 
     def put(self, connection: C, address: str | None, stage: Stage) -> C | None:
-        """Add or move a connection; return the connection to close for it, if any.
+        """Add or move a connection; return the connection to close if a limit is exceeded.
 
-        `address` is the address it counts toward; None for a proxy, which counts toward no address.
+        `address` is the peer whose limit applies; None for a proxy, which has no limit of its own.
         """
         self.remove(connection)
         self._entries[connection] = (address, stage)
@@ -126,7 +125,7 @@ class ConnectionTable(Generic[C]):
         return self.count(Stage.BUSY) > self._connections_max
 
     def is_share_used_up(self, address: str) -> bool:
-        """Return whether the server processes more connections of an address than its limit."""
+        """Return whether the server processes more connections from an address than allowed."""
         group = self._by_address.get(address)
         return group is not None and len(group.stages[Stage.BUSY]) > self._per_address_max
 

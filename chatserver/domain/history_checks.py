@@ -1,6 +1,6 @@
 """Rules for the history of a chat: contiguous seqs, no duplicates, ascending order. Pure.
 
-The audit, the load tool and the checkers of the chaos tests apply them to what they observed.
+Used by the audit, the load tool and the chaos tests.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def missing_seqs(seqs: Collection[int]) -> list[int]:
 
 
 def repeated(values: Iterable[T]) -> Iterator[T]:
-    """Yield each value that occurred before."""
+    """Yield each value that has already occurred."""
     seen: set[T] = set()
     for value in values:
         if value in seen:
@@ -57,7 +57,7 @@ def not_rising(values: Iterable[int]) -> Iterator[int]:
 
 
 def longest_rising_subsequence(seqs: Sequence[int]) -> set[int]:
-    """Return the indexes of the longest increasing subsequence whose last seq is lowest."""
+    """Return the indexes of a longest increasing subsequence, with the lowest possible last seq."""
     ends: list[int] = []  # for each length, the lowest last seq of an increasing subsequence
     at: list[int] = []  # the index of that seq
     before: list[int | None] = []

@@ -45,7 +45,7 @@ def parse_id(text: str, field: str) -> str:
     """Return `text` if it is an id.
 
     Raises:
-        BadRequest: it is not; the message contains `field` and the grammar.
+        BadRequest: `text` is not an id.
     """
     if _ID.fullmatch(text) is None:
         raise BadRequest(f"{field}: must be 1 to 64 characters of A-Z a-z 0-9 _ -")
@@ -74,7 +74,7 @@ def new_id() -> str:
 
 
 def parse_mid(text: str) -> tuple[Mid, int]:
-    """Return a message id and its creation time in ms since 1970.
+    """Parse a message id; return `(mid, creation time in ms since 1970)`.
 
     Raises:
         BadRequest: the text is not a ULID.
@@ -87,7 +87,7 @@ def parse_mid(text: str) -> tuple[Mid, int]:
 
 
 def epoch_began_ms(epoch: Epoch) -> int:
-    """Return the start of an epoch by the Redis clock, in ms since 1970; 0 if it is no ULID."""
+    """Return when an epoch started (ms since 1970, Redis clock); 0 if `epoch` is not a ULID."""
     try:
         return ULID.from_str(epoch).milliseconds
     except ValueError:
@@ -102,11 +102,10 @@ STEM_S_MAX = 1.0
 
 
 class MidSource:
-    """Generates message ids: ULIDs that share all but the last two characters within a burst.
+    """Generates message ids: ULIDs whose creation time is accurate to one second.
 
-    Creating a ULID is the most expensive part of preparing a message, so 1,024 ids of one second
-    share one. The ids are unique (70 random bits and a counter). Their time is accurate to one
-    second; `chatserver trace` finds messages by it.
+    Creating a ULID is the most expensive part of preparing a message. Up to 1,024 ids per second
+    are therefore derived from one ULID, by changing its last two characters.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Coverage of a client's cursor by its inbox in the hot tier. Pure: no I/O, no clock."""
+"""Comparison of a client's cursor with the inbox in the hot tier. No I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from chatserver.domain.ids import Epoch, Seq
 
 
 class Coverage(enum.Enum):
-    """Relation of a client's cursor to the inbox in the hot tier."""
+    """Whether the inbox in the hot tier has all events after a client's cursor."""
 
     CURRENT = "current"  # all later events can be read
     TOO_LONG = "too_long"  # later events have left the hot tier

@@ -29,7 +29,7 @@ class InboxState:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BoxChat:
-    """A chat in one user's state."""
+    """A chat in the user state (Redis) of one user."""
 
     chat: ChatId
     top: Seq  # newest seq of the chat
@@ -51,7 +51,7 @@ class ListedChat:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LargePlace:
-    """The seqs between which a chat was large for a user."""
+    """Range of chat seqs that a user reads from the log of a large chat, not from the inbox."""
 
     told: Seq  # inbox seq of the notification; 0: from before the inbox
     since: Seq  # chat seq: later entries come from the log
@@ -81,7 +81,7 @@ class Place:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MarkResult:
-    """A user's marks, and whether they moved."""
+    """A user's read and received marks (chat seqs), and whether they moved."""
 
     is_moved: bool
     read: Seq

@@ -1,4 +1,4 @@
-"""Large-chat threshold: the member counts at which a chat becomes large, and small again. Pure."""
+"""Large-chat threshold: the member counts at which a chat becomes large or small again."""
 
 from __future__ import annotations
 
@@ -6,5 +6,8 @@ SMALL_AGAIN = 0.8  # share of the limit: joins and leaves must not cause repeate
 
 
 def is_large_after(count: int, fanout_max: int, *, was_large: bool) -> bool:
-    """Return whether a chat of `count` members is large: read from its log, not from inboxes."""
+    """Return whether a chat with `count` members is large.
+
+    Members read a large chat from its log, not from their inboxes.
+    """
     return count >= SMALL_AGAIN * fanout_max if was_large else count > fanout_max

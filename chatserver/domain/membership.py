@@ -5,10 +5,10 @@
 | invite        | owner and admins; only the owner invites admins                            |
 | join          | everyone, if `joining` is open                                             |
 | accept        | users with an invitation of a current owner or admin                       |
-| leave         | every member; the longest-standing admin succeeds an owner, or without     |
-|               | admins the longest-standing member                                         |
+| leave         | every member; if the owner leaves, the longest-standing admin becomes the  |
+|               | owner, or if there are no admins, the longest-standing member              |
 | remove        | admins remove members; the owner also removes admins                       |
-| set_role      | the owner; after making another member the owner, they become an admin     |
+| set_role      | the owner; if they make another member the owner, they become an admin     |
 | update        | owner and admins                                                           |
 | mute          | like remove: admins mute members; the owner also mutes admins              |
 | ban, unban    | like remove; a banned user is not a member and cannot become one           |
@@ -40,10 +40,10 @@ GROUP_MEMBERS_MAX = 100_000
 
 
 class Reader(NamedTuple):
-    """A member's read access to a chat: `first` to `head`, and their earlier periods.
+    """A member's read access to a chat: seqs `first` to `head`, and earlier periods.
 
-    The warm tier has the chat up to `stored`. `periods` is None until it is loaded; with `first` 1
-    there is nothing to load.
+    The warm tier has the chat up to seq `stored`. `periods` is None until the earlier periods are
+    loaded.
     """
 
     first: Seq
@@ -81,7 +81,7 @@ class Reader(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Group:
-    """The group state that a change depends on; `roles` includes all members that it names."""
+    """The group state that a change depends on. `roles` includes all members in the change."""
 
     kind: str
     joining: Joining
@@ -95,7 +95,7 @@ class Group:
 
         Raises:
             NotFound: not a member; the error does not reveal whether the chat exists.
-            BadRequest: the chat is a direct one.
+            BadRequest: the chat is not a group.
         """
         role = self.roles.get(actor)
         if role is None:
@@ -115,7 +115,7 @@ class Group:
 def plan_invite(
     group: Group, actor: UserId, users: Iterable[UserId], role: Literal["admin", "member"]
 ) -> Changes:
-    """Return the new members and their role; existing members keep theirs."""
+    """Return the new members and their role; existing members keep their roles."""
     if group.require_manager(actor) != "owner" and role == "admin":
         raise Forbidden("role: only the owner may make admins")
     users = list(users)
@@ -162,7 +162,7 @@ def _add(group: Group, added: Mapping[UserId, Role]) -> Changes:
 
 
 def plan_leave(group: Group, actor: UserId) -> Changes:
-    """Return the changes when the actor leaves; if they own the group, another member succeeds.
+    """Return the changes when the actor leaves; if the actor is the owner, a new owner is set.
 
     If the actor is the owner, `group.roles` must have all members, ordered by join time.
     """
@@ -181,7 +181,10 @@ def plan_remove(group: Group, actor: UserId, user: UserId) -> Changes:
 
 
 def _judge(group: Group, actor: UserId, user: UserId) -> Role | None:
-    """Return the role of a user that the actor may remove, mute or ban; None: not a member."""
+    """Return the role of `user`, or None if not a member.
+
+    Raises an error if the actor may not remove, mute or ban the user.
+    """
     role = group.require_manager(actor)
     if user == actor:
         raise BadRequest("user: must be another user; to leave the chat, use `leave`")

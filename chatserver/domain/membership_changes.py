@@ -25,12 +25,12 @@ class ChangeEntry(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MembershipChange:
-    """A change committed to the `directory` table; its values are those after the change.
+    """A change committed to the `directory` table. The fields hold the values after the change.
 
     `sender`, `ref`, `mid` (of the first entry) and `digest` identify the request. `large` is the
-    version with which the chat became large, 0 if it is small afterward; `transition` is "up" or
-    "down" if it becomes large or small with this change. All entries have seqs above `after`.
-    `is_repeat`: Redis lost the entries and they are created again, possibly after later ones.
+    chat version that made the chat large, or 0 if it is small. `transition` is "up" if this change
+    makes the chat large, "down" if it makes the chat small. All entries get seqs above `after`.
+    `is_repeat`: Redis lost the entries and they are created again, possibly after later entries.
     """
 
     chat: ChatId
@@ -49,7 +49,7 @@ class MembershipChange:
 
     @property
     def newcomers(self) -> dict[UserId, int]:
-        """The users who become members, with the index of their entry."""
+        """The users who become members, and the index of each user's entry in `entries`."""
         return {
             UserId(entry.user): index
             for index, entry in enumerate(self.entries)
@@ -58,7 +58,10 @@ class MembershipChange:
 
 
 class ChangePlace(NamedTuple):
-    """Position of a change's entries; `is_checked`: the `directory` table has the joins' seqs."""
+    """Seq of a change's first entry in the chat.
+
+    `is_checked`: the new members' join seqs are stored in the `directory` table.
+    """
 
     first: Seq
     is_checked: bool
@@ -67,9 +70,9 @@ class ChangePlace(NamedTuple):
 class FoundReference(NamedTuple):
     """Lookup of a client reference in Redis.
 
-    `digest` is the digest of the request with this reference; None if it was not found. If
-    `is_open`, the chat is loaded. Then None means that the reference was never used, has expired,
-    or, after a data loss in Redis, belongs to a message that is not among the newest 100.
+    `digest` is the digest of the earlier request with this reference, or None if none was found.
+    `is_open`: the chat is loaded, so None is reliable. It means that the reference was never used
+    or has expired. After a data loss in Redis, only the newest 100 messages are found.
     """
 
     is_open: bool
@@ -77,7 +80,7 @@ class FoundReference(NamedTuple):
 
 
 class ChangedChatHead(NamedTuple):
-    """A chat and its last changes in Redis, by version, read at one moment."""
+    """A chat's newest and stored seqs in Redis, and its last changes by chat version."""
 
     seq: Seq
     stored: Seq
@@ -85,6 +88,6 @@ class ChangedChatHead(NamedTuple):
     joined: dict[UserId, Seq]  # of those requested users who are members
 
     def is_stored(self, change: MembershipChange) -> bool:
-        """Return whether all entries of a change are stored."""
+        """Return whether all entries of a change are stored in the warm tier."""
         place = self.places.get(change.version)
         return place is not None and place.first + len(change.entries) - 1 <= self.stored

@@ -1,8 +1,8 @@
-"""Membership periods: the seqs of a chat that a user may read because they were a member then.
+"""Membership periods: the ranges of seqs that a user may read, one for each time as a member.
 
-The current period is open: it begins at the member's `joined` and has no last seq. Earlier periods
-are closed, and stored with the membership. Invariants: periods are ascending, and neither touch nor
-overlap; there are at most `PERIODS_MAX`, the newest ones.
+The current period begins at the member's `joined` and has no last seq. Earlier periods are stored
+with the membership, in ascending order, and neither touch nor overlap. Only the newest
+`PERIODS_MAX` periods are kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PERIODS_MAX: Final = 20
 
 
 class Period(NamedTuple):
-    """Seqs of a chat, both ends included."""
+    """A range of chat seqs, both ends included."""
 
     first: int
     last: int
@@ -25,7 +25,7 @@ EMPTY: Final = Period(1, 0)
 
 
 def add_period(periods: Periods, period: Period) -> Periods:
-    """Append the newest period. An empty one adds nothing."""
+    """Append the newest period, unless it is empty."""
     if period.first > period.last:
         return periods
     if periods and period.first <= periods[-1].last + 1:
@@ -50,9 +50,8 @@ def parse_periods(text: str) -> Periods:
 class FormerMember:
     """A membership that ended, kept in case the user rejoins.
 
-    The entry `mid` ended the period `last` at its last seq. The hot tier can lose that entry and
-    assign its seq again, so only entries stored in the warm tier at that time, up to `stored`, are
-    certain.
+    Entry `mid`, at the last seq of period `last`, ended the membership. If the hot tier loses that
+    entry, only entries up to seq `stored` were certainly committed before the membership ended.
     """
 
     last: Period = EMPTY
@@ -64,9 +63,9 @@ class FormerMember:
     muted_until: int | None = None  # seconds since 1970, 0 forever; None: may write
 
     def close(self, *, is_confirmed: bool, now_s: float) -> FormerMember:
-        """Return the initial state of a new membership: closed periods, and an unexpired mute.
+        """Return what a new membership takes over: the earlier periods, and an unexpired mute.
 
-        `is_confirmed`: the chat still has entry `mid` at the end of the last period.
+        `is_confirmed`: the chat still has entry `mid` at the end of period `last`.
         """
         last = self.last
         if not is_confirmed:

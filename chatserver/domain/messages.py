@@ -17,8 +17,8 @@ from chatserver.errors import ChatError
 class Audience:
     """Members of a chat at one version of its membership.
 
-    A hint that the commit checks: it delivers only if `gate` is unchanged, so a stale audience
-    costs a second call and never reaches a non-member (promise P7).
+    An audience may be outdated. The commit fails if the chat's `gate` has changed, so a message
+    never reaches a non-member (guarantee P7).
     """
 
     chat: ChatId
@@ -59,7 +59,7 @@ class Audience:
         return any(abs(turn) > self.done for turn in self.turns)
 
     def inbox_spans(self, after: Seq, upto: Seq) -> list[tuple[Seq, Seq]]:
-        """Return the parts of ``(after, upto]`` that belong in inboxes, as ``(from, to]``."""
+        """Return the seq ranges ``(from, to]`` within ``(after, upto]`` that belong in inboxes."""
         if not self.turns:
             return [] if self.is_large or upto <= after else [(after, upto)]
         spans: list[tuple[Seq, Seq]] = []
@@ -98,7 +98,7 @@ class PendingDraft:
 
 
 class InboxPositions(NamedTuple):
-    """Positions of a message in the inboxes of `Audience.inline_users`, in order."""
+    """Seqs of a message in the inboxes of `Audience.inline_users`, in the same order."""
 
     firsts: Sequence[Seq]  # of the first message of its chat in the commit call
     offset: int  # of this message from the first one
@@ -127,32 +127,35 @@ class CommitListener(Protocol):
         audience: Audience,
         places: InboxPositions,
     ) -> None:
-        """Committed and appended to every inbox, at `places`."""
+        """The message was committed and appended to every inbox, at the seqs in `places`."""
 
     def published(
         self, draft: PendingDraft, seq: Seq, ts: Ts, epoch: Epoch, gateways: bytes | Literal[0]
     ) -> None:
-        """Committed to the log of a large chat; `gateways`: others with sessions of it, or 0."""
+        """The message was committed to the log of a large chat.
+
+        `gateways`: the other gateways with sessions in the chat, or 0.
+        """
 
     def undelivered(self, draft: PendingDraft, seq: Seq, ts: Ts) -> None:
-        """Committed, but not delivered to the inboxes."""
+        """The message was committed, but not delivered to the inboxes."""
 
     def known(self, draft: PendingDraft, place: bytes) -> None:
-        """The reference was used before; for `place`, see `parse_place`."""
+        """The `ref` was used before, for the message at `place` (see `parse_place`)."""
 
     def chat_closed(self, draft: PendingDraft) -> None:
-        """The chat has to be loaded first."""
+        """The chat has to be loaded into Redis first."""
 
     def not_member(self, draft: PendingDraft) -> None:
         """The sender is not a member."""
 
     def failed(self, draft: PendingDraft, error: ChatError) -> None:
-        """Not committed, or the outcome is unknown (`Unavailable`)."""
+        """The message was not committed; with `Unavailable` the outcome is unknown."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A committed message: its position, and its JSON from ``"chat"`` on."""
+    """A committed message. `tail` is its JSON from ``"chat"`` on."""
 
     seq: Seq
     ts: Ts
@@ -161,7 +164,7 @@ class LogEntry:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChatHead:
-    """The head of a chat in the hot tier."""
+    """A chat in the hot tier. `seq` is its newest seq."""
 
     seq: Seq
     is_open: bool  # usable in the current epoch
@@ -178,11 +181,9 @@ def digest_of(
     attachments: Sequence[str] = (),
     expires_s: int | None = None,
 ) -> str:
-    """Return the digest that is equal for two sends with the same content under one reference.
+    """Return a checksum of a message, to detect a `ref` that is reused for another message.
 
-    It covers every field that the client chose; `durability` concerns only the ack. It is a
-    checksum, not a secret: it protects clients from their own mistakes, at a tenth of the cost of a
-    hash.
+    It covers every field that the client chose, except `durability`.
     """
     if attachments:
         kind = f"{kind}:{','.join(attachments)}"  # ids contain no comma and no colon
@@ -193,44 +194,43 @@ def digest_of(
 def stored_digest_of(
     kind: str, body: str, reply_to: int | None, attachments: Sequence[str], *, expires: bool
 ) -> str:
-    """Return the digest of a stored message, whose requested `expires_s` is not stored."""
+    """Return the digest of a stored message, for which the requested `expires_s` is unknown."""
     digest = digest_of(kind, body, reply_to, attachments)
     return digest + _ANY_EXPIRY if expires else digest
 
 
 def is_same_send(known: str, given: str) -> bool:
-    """Return whether a send repeats the known one; an empty digest (deleted text) matches any."""
+    """Return whether two digests match. An empty digest (deleted text) matches any other."""
     if known.endswith(_ANY_EXPIRY):
         return known[:8] == given[:8]
     return known in ("", given)
 
 
 def format_name(mid: str, digest: str) -> bytes:
-    """Return the part of a place that is known before the commit; `digest` is hexadecimal."""
+    """Return the part of a `format_place` record that is known before the commit."""
     packed = bytes.fromhex(digest)
     return b"%c%b%b" % (len(packed), packed, mid.encode())
 
 
 def format_place(seq: int, ts: int, mid: str, digest: str) -> bytes:
-    """Return the compact record that is stored for a message under its reference.
+    """Return the record that Redis stores for a message under its reference.
 
-    Five bytes of seq, seven of ts (as ``struct.pack('>I5I7')`` of Redis's Lua creates them), then
-    `format_name`.
+    Five bytes of seq, seven bytes of ts (``struct.pack('>I5I7')`` in Lua), then `format_name`.
     """
     return seq.to_bytes(5) + ts.to_bytes(7) + format_name(mid, digest)
 
 
 def parse_place(place: bytes) -> tuple[Seq, Ts, str, str]:
-    """Return seq, ts, mid and digest of a `format_place` record."""
+    """Return `(seq, ts, mid, digest)` from a `format_place` record."""
     end = 13 + place[12]
     seq, ts = int.from_bytes(place[:5]), int.from_bytes(place[5:12])
     return Seq(seq), Ts(ts), place[end:].decode(), place[13:end].hex()
 
 
 def generation_phase(chat: str) -> int:
-    """Return by how many seconds a chat's reference generations start earlier.
+    """Return an offset in seconds for the start of a chat's reference generations.
 
-    The offset prevents old generations of all chats from expiring at the same moment.
+    With different offsets, the references of different chats do not expire at the same moment.
     """
     return zlib.crc32(chat.encode())
 
@@ -239,5 +239,5 @@ REF_TTL_S = 86_400  # how long a retry of a send is recognized
 
 
 def reference_key(sender: str, ref: str) -> bytes:
-    """Return the key of a sender's reference in its chat: ten bytes of a hash."""
+    """Return the key of a sender's `ref` in the chat's Redis hash: ten bytes of a hash."""
     return hashlib.blake2b(f"{sender}:{ref}".encode(), digest_size=10).digest()

@@ -2,11 +2,11 @@
 
 Format in the hot tier, chosen so that a commit needs no additional reads:
 
-- A member's value is ``<role>:<joined>``, followed by ``:<until>m`` if muted: seconds since 1970, 0
-  forever. It ends with a letter only if there is a restriction to check.
-- A chat's `gate`, which contains its write policy, is ``<epoch>:<version>``, followed by
-  by ``:b`` if its two users may not write to each other, ``:e`` if it is a companion session that
-  has ended, or ``:s<seconds>`` for slow mode.
+- A member's value is ``<role>:<joined>``, followed by ``:<until>m`` if the member is muted
+  (`until` in seconds since 1970; 0: forever).
+- A chat's `gate` is ``<epoch>:<version>``, followed by its write policy: ``:b`` if its two users
+  may not write to each other, ``:e`` if it is a companion session that has ended, ``:s<seconds>``
+  for slow mode, ``:r<seconds>`` for message retention.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RETENTION = re.compile(r":r(\d+)")
 
 
 class MemberStatus(NamedTuple):
-    """A member's value in the hot tier. `muted_until` is None for a member who may write."""
+    """A member's value in the hot tier. `muted_until` is None if the member is not muted."""
 
     role: str
     joined: int
@@ -62,7 +62,7 @@ def refusal_of(restraint: int, wait_ms: int = 0) -> ClientError:
 
 
 def format_standing(role: str, joined: int, muted_until: int | None = None) -> str:
-    """Return a member's value."""
+    """Return a member's value in the hot tier; see the module docstring."""
     return f"{role}:{joined}{format_mute(muted_until)}"
 
 
@@ -107,6 +107,6 @@ def slow_s_of(gate: str) -> int:
 
 
 def retention_s_of(gate: str) -> int:
-    """Return the lifetime of messages in seconds, according to a `gate`; 0 means unlimited."""
+    """Return the message retention in a `gate`, in seconds; 0 means unlimited."""
     found = _RETENTION.search(gate)
     return int(found[1]) if found else 0

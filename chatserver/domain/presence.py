@@ -1,7 +1,7 @@
 """Presence states as seen by others: online, away or offline. Rules only, no I/O.
 
-A user's state is the best of all sessions: online while one of them is in the foreground and was
-used recently, away while all are hidden or idle, offline without sessions.
+A user is online while a session is in the foreground and was used recently, away while all sessions
+are in the background or idle, and offline without sessions.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ _RANK = {State.ONLINE: 2, State.AWAY: 1, State.OFFLINE: 0}
 
 
 def best_of(states: Iterable[State]) -> State:
-    """Return the best of the states; offline if there is none."""
+    """Return the best state (online, away, offline); offline if `states` is empty."""
     return max(states, key=_RANK.__getitem__, default=State.OFFLINE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PresenceRecord:
-    """The known presence of a user: `version` rises with each change, `last_ms` is since 1970."""
+    """The last published presence of a user.
+
+    `version` increases with each change. `last_ms` is the last activity, in ms since 1970.
+    """
 
     state: State
     last_ms: int
@@ -49,7 +52,7 @@ class GatewayPresence:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PresenceChange:
-    """A user's state over all gateways, and the gateways subscribed to changes."""
+    """A user's presence over all gateways, and the gateways that are subscribed to it."""
 
     user: UserId
     is_changed: bool
@@ -60,8 +63,8 @@ class PresenceChange:
 class SessionActivity:
     """The user's activity in one session.
 
-    `is_fresh` avoids reading the clock on the hot path. It stays set from one use until the owner's
-    next periodic check, so recording another use costs one comparison.
+    `is_fresh`: the session was used since the last call of `look`, so the caller need not read the
+    clock and call `use` again.
     """
 
     __slots__ = ("is_foreground", "is_fresh", "used_at")
@@ -77,7 +80,7 @@ class SessionActivity:
         self.used_at = now
 
     def look(self, now: float) -> None:
-        """Count a fresh session as used up to now, and reset `is_fresh` to detect the next use."""
+        """If `is_fresh` is set, record `now` as the last use and reset it. Call periodically."""
         if self.is_fresh:
             self.used_at = now
             self.is_fresh = False

@@ -52,10 +52,10 @@ def counted(count: int, one: str, many: str | None = None) -> str:
 
 
 def parse_quantity(text: str, kind: Kind, field: str, least: float, most: float) -> float:
-    """Parse a quantity into ones, bytes or days; a share is 0 to 1.
+    """Parse a quantity; return a plain number, bytes, days, or a share from 0 to 1.
 
     Raises:
-        BadRequest: invalid, with a unit of another kind, or out of bounds; names the field.
+        BadRequest: the text is invalid, out of bounds, or has a unit of another kind.
     """
     found = _FORM.fullmatch(text.strip())
     unit = None if found is None else _UNITS[kind].get(found[2].lower())

@@ -51,8 +51,8 @@ def parse_body(text: str, bounds: BodyBounds = WIDEST, field: str = "body") -> s
     """Return a message body, NFC-normalized, with line breaks as newlines.
 
     Raises:
-        BadRequest: it is empty, or has a control character other than tab and line breaks, or more
-        than 8 combining marks in a row.
+        BadRequest: the text is empty, or has a control character other than tab and line breaks, or
+        more than 8 combining marks in a row.
         TooLarge: the result has more characters or bytes than `bounds` allow.
     """
     text = _normalize_breaks(text)
@@ -75,8 +75,7 @@ def _normalize_breaks(text: str) -> str:
 def clean_body(text: str, bounds: BodyBounds = WIDEST) -> str:
     """Return the longest valid message body from the start of a text; may be empty.
 
-    For generated text, which no user could correct. `parse_body` returns the result unchanged,
-    unless it is empty.
+    Use this for generated text, which no user could correct.
     """
     text = _normalize_breaks(text.encode("utf-8", "replace").decode())
     kept: list[str] = []
@@ -90,7 +89,7 @@ def clean_body(text: str, bounds: BodyBounds = WIDEST) -> str:
 
 
 def _bounded_runs(text: str) -> str:
-    """Truncate runs of combining marks that are too long to sort."""
+    """Truncate long runs of combining marks, which are slow to normalize."""
     kept: list[str] = []
     run = 0
     for char in text:
@@ -127,8 +126,8 @@ def parse_name(text: str, field: str = "name") -> str:
     """Return a display name, stripped and NFC-normalized.
 
     Raises:
-        BadRequest: it is empty, or has control or bidirectional-override characters.
-        TooLarge: it has more than 80 characters.
+        BadRequest: the name is empty, or has control or bidirectional-override characters.
+        TooLarge: the name has more than 80 characters.
     """
     text = text.strip()
     if len(text) > NAME_CHARS_MAX:
@@ -141,7 +140,7 @@ def parse_name(text: str, field: str = "name") -> str:
 
 
 def parse_note(text: str, field: str) -> str:
-    """Return an optional note, stripped and normalized; see `parse_body`."""
+    """Return an optional text, such as a user's `about`, stripped and normalized."""
     text = _normalize_breaks(text.strip())
     if len(text) > NOTE_CHARS_MAX:
         raise TooLarge(f"{field}: must be at most {NOTE_CHARS_MAX} characters")
@@ -149,11 +148,11 @@ def parse_note(text: str, field: str) -> str:
 
 
 def parse_emoji(text: str) -> str:
-    """Return the emoji of a reaction; empty removes the reaction.
+    """Return the emoji of a reaction; an empty text removes the reaction.
 
     Raises:
-        BadRequest: it is not exactly one emoji.
-        TooLarge: it has more than 16 code points.
+        BadRequest: the text is not exactly one emoji.
+        TooLarge: the text has more than 16 code points.
     """
     if len(text) > EMOJI_CHARS_MAX:
         raise TooLarge(f"emoji: must be at most {EMOJI_CHARS_MAX} code points")

@@ -1,12 +1,12 @@
 """Write sharding: distribution of a busy chat's entries over partitions, by time. No I/O.
 
 A DynamoDB partition accepts about 1,000 write units per second. A chat that needs more has a
-*layout*: time ranges (stretches), each with a number of shards, a power of two. Entries of a
-stretch with one shard are in partition ``<chat>``, like those of a chat without a layout; entries
-of a stretch with more are in ``<chat>#<n>``. Ids contain no ``#``.
+*layout*: a list of time ranges (stretches), each with a number of shards. In a stretch with one
+shard, and in a chat without a layout, entries are in partition ``<chat>``. In other stretches they
+are in partitions ``<chat>#<n>``.
 
-Invariant: the partition of an entry follows from the layout and its ts alone. A layout only grows,
-by stretches that begin later than any existing entry, so entries never move.
+Invariant: the layout and an entry's ts determine its partition. New stretches begin after all
+existing entries, so entries never move.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _GOLDEN: Final = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
 
 
 class ShardingPeriod(NamedTuple):
-    """The number of shards that applies from a ts until the next period starts."""
+    """A stretch: the number of shards from `from_ts` until the next stretch begins."""
 
     from_ts: int
     shards: int
 
 
 class ShardFloor(NamedTuple):
-    """The minimum number of shards of a chat, up to a ts."""
+    """The minimum number of shards of a chat until `until_ts`."""
 
     until_ts: int
     shards: int
@@ -65,7 +65,7 @@ def parse_floor(text: str) -> ShardFloor:
 
 
 class Piece(NamedTuple):
-    """A range of ts, both ends included, within the partitions of one stretch."""
+    """A range of ts, `low` to `high` inclusive, in one stretch, and the stretch's partitions."""
 
     low: int
     high: int
@@ -74,7 +74,7 @@ class Piece(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layout:
-    """A chat's stretches, in ascending order; before the first one there is one shard."""
+    """A chat's stretches, in ascending order. Before the first stretch, there is one shard."""
 
     stretches: tuple[ShardingPeriod, ...] = ()
 
@@ -89,16 +89,16 @@ class Layout:
 
     @property
     def from_ts(self) -> int:
-        """The start of the last stretch."""
+        """The ts at which the last stretch begins; 0 without stretches."""
         return self.stretches[-1].from_ts if self.stretches else 0
 
     def shards_at(self, ts: int) -> int:
-        """Return the number of shards for entries of a ts."""
+        """Return the number of shards for entries with this ts."""
         at = bisect.bisect_right(self.stretches, ts, key=lambda stretch: stretch.from_ts)
         return self.stretches[at - 1].shards if at else 1
 
     def pieces(self, chat: str, low: int, high: int, *, is_rising: bool) -> list[Piece]:
-        """Return the range ``[low, high]`` as pieces, in ascending or descending order."""
+        """Split the ts range ``[low, high]`` by stretch; return ascending or descending pieces."""
         stretches = (ShardingPeriod(0, 1), *self.stretches)
         found: list[Piece] = []
         for number, (from_ts, shards) in enumerate(stretches):
@@ -140,17 +140,14 @@ def is_shards(number: int) -> bool:
 
 
 def shard_of(ts: int, shards: int) -> int:
-    """Return the shard of an entry: a hash of its ts, which balances any write pattern.
-
-    The hash uses ts rather than seq: a change stores the ts of its target, so no search is needed.
-    """
+    """Return the shard of an entry: a hash of its ts, which balances any write pattern."""
     mixed = ts * _GOLDEN & _MASK
     mixed = (mixed ^ mixed >> 32) * _GOLDEN & _MASK
     return mixed * shards >> _BITS
 
 
 def partitions(chat: str, shards: int) -> tuple[str, ...]:
-    """Return the partitions for a number of shards."""
+    """Return the partitions of a chat with a number of shards."""
     return (chat,) if shards == 1 else tuple(f"{chat}#{n}" for n in range(shards))
 
 
@@ -161,7 +158,7 @@ def chat_of(partition: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layouts:
-    """The layouts of all chats that have one, and their floors."""
+    """Layouts and minimum shard counts (`floors`) by chat, for the chats that have any."""
 
     of_chats: Mapping[str, Layout] = dataclasses.field(default_factory=dict)
     floors: Mapping[str, ShardFloor] = dataclasses.field(default_factory=dict)
@@ -170,12 +167,12 @@ class Layouts:
         return self.of_chats.get(chat, WHOLE)
 
     def floor_of(self, chat: str, ts: int) -> int:
-        """Return the minimum number of shards of a chat at a ts."""
+        """Return the minimum number of shards for a chat's entries at `ts`."""
         floor = self.floors.get(chat)
         return 1 if floor is None or floor.until_ts < ts else floor.shards
 
     def partition_of(self, chat: str, ts: int) -> str:
-        """Return the partition of the entry with a ts."""
+        """Return the partition of a chat's entry at `ts`."""
         layout = self.of_chats.get(chat)
         if layout is None or (shards := layout.shards_at(ts)) == 1:
             return chat
@@ -183,9 +180,9 @@ class Layouts:
 
 
 class ShardMerge(Generic[T]):
-    """Merge of row streams, each ordered by ts: a row is returned once no stream can precede it.
+    """Merge of streams that are sorted by ts.
 
-    Repeat until `upto` is None: read the `lacking` streams, `feed` their rows, then `take`.
+    Repeat until `upto` is None: read the streams in `lacking`, `feed` their rows, then `take`.
     """
 
     def __init__(self, streams: int, *, is_rising: bool) -> None:
@@ -196,7 +193,7 @@ class ShardMerge(Generic[T]):
 
     @property
     def upto(self) -> int | None:
-        """The ts up to which all streams have been read; None if they have ended."""
+        """The ts up to which all streams have been read; None if all streams have ended."""
         known = self._known()
         return None if known is None else known * self._sign
 
@@ -210,7 +207,7 @@ class ShardMerge(Generic[T]):
         return min((upto for upto in self._upto if upto is not None), default=None)
 
     def lacking(self) -> list[int]:
-        """Return the streams to read next: without buffered rows, and not at their end."""
+        """Return the streams to read next: those that have not ended and have no buffered rows."""
         return [
             n
             for n, (upto, held) in enumerate(zip(self._upto, self._held, strict=True))
@@ -218,14 +215,14 @@ class ShardMerge(Generic[T]):
         ]
 
     def feed(self, stream: int, rows: Iterable[tuple[int, T]], upto: int | None) -> None:
-        """Add the next rows of a stream, which was read up to ts `upto`, or to its end (None)."""
+        """Add the next rows of a stream that was read up to ts `upto` (None: to its end)."""
         for ts, row in rows:
             heapq.heappush(self._heap, (ts * self._sign, stream, row))
             self._held[stream] += 1
         self._upto[stream] = None if upto is None else upto * self._sign
 
     def take(self, count: int) -> list[tuple[int, T]]:
-        """Return the next rows, at most `count`."""
+        """Return up to `count` next rows, as `(ts, row)`."""
         known = self._known()
         taken: list[tuple[int, T]] = []
         while self._heap and len(taken) < count and (known is None or self._heap[0][0] <= known):

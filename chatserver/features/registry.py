@@ -18,7 +18,7 @@ from chatserver.features import INSTALLED
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Worker:
-    """A background worker. `run` is called with the container and the name of the process."""
+    """A background worker. `run` is called with the container and the process name."""
 
     run: str
     help: str
@@ -30,15 +30,15 @@ class Worker:
 class Feature:
     """A feature's extensions of the server, as import paths of functions.
 
-    `requires`: features that this one builds on. `routes`: functions that build HTTP routes from
-    the container. `middleware`: a function that wraps the ASGI application. `commands`: import path
-    and help line of each `chatserver` command. `sample_items`: a function that returns example
-    items of a table, for the generated documents. `dev_settings` and `dev_data` are used by
-    `chatserver dev`: the first derives settings from a secret, the second creates example data.
-
-    `ports` and `gateway_ports` implement dependencies of the core, by port name
-    (`chatserver.container.ports`). Their functions take the container of the API and the workers,
-    or the container of a gateway.
+    - `requires`: the features that this feature needs
+    - `routes`: functions that build HTTP routes from the container
+    - `middleware`: a function that wraps the ASGI application
+    - `commands`: import path and help line of each `chatserver` command
+    - `sample_items`: a function that returns example items of a table, for the documentation
+    - `dev_settings`: a function that derives settings from a secret, for `chatserver dev`
+    - `dev_data`: a function that creates example data, for `chatserver dev`
+    - `ports`, `gateway_ports`: functions by port name (`chatserver.container.ports`) that implement
+      interfaces of the core, in the API and workers, and in gateways
     """
 
     name: str

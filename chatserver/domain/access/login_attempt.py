@@ -13,8 +13,8 @@ class LoginAttempt:
 
     `source` is the device if it is known, otherwise its network. `used` counts recent attempts from
     the source for this account. `is_over_budget`: unknown devices have made too many attempts for
-    this account recently, so this one has to wait. `is_guess`: unknown devices have tried this
-    account several times, so this attempt is checked after those for other accounts.
+    this account recently, so this attempt has to wait. `is_guess`: unknown devices have tried this
+    account several times, so attempts for other accounts are checked first.
     """
 
     account: UserId

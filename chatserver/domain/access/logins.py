@@ -1,10 +1,10 @@
 """Logins, token claims and revocation marks. No I/O.
 
-A login is one sign-in with a password: one device, one chain of refresh tokens, identified by an
-id. Its access tokens carry that id. Tokens of the host application belong to no login.
+A login is one sign-in with a password on one device. Its refresh tokens and access tokens contain
+its id. Tokens issued by the host application belong to no login.
 
 Revocation marks are stored per user: a time up to which all tokens without a login are revoked,
-single revoked logins, and a ban of the user. They are kept for the lifetime of a token.
+the ids of revoked logins, and a ban. They are kept for the lifetime of a token.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BANNED = "this user is banned"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Claims:
-    """The claims of a valid token. `login` is None if it belongs to no login."""
+    """The claims of a valid token. `login` is None if the token belongs to no login."""
 
     user: UserId
     expires_at: int  # seconds since 1970
@@ -34,8 +34,8 @@ class Claims:
 class Marks:
     """The revocation marks of a user; see the module docstring.
 
-    `before` is in seconds since 1970. A token issued in that very second counts as issued before:
-    the clock has whole seconds. A new login gets a token of the next second.
+    `before` (seconds since 1970) revokes all tokens without a login that were issued at that time
+    or earlier.
     """
 
     before: int = 0
@@ -47,8 +47,8 @@ class Marks:
 class Login:
     """A device that logged in. If unused, the login expires at `expires_at` (seconds since 1970).
 
-    `generation` is the number of its newest refresh token, created at `rotated_ms`. `seed` is an
-    input of its refresh tokens, deleted when the login ends.
+    `generation` is the number of its newest refresh token, created at `rotated_ms`. Refresh tokens
+    are derived from `seed`, which is deleted when the login ends.
     """
 
     user: str
@@ -72,7 +72,7 @@ def check_marks(claims: Claims, marks: Marks) -> None:
 
     Raises:
         Banned: the user is banned.
-        Unauthenticated: the login was ended, or all tokens issued up to then were revoked.
+        Unauthenticated: the token or its login is revoked.
     """
     if marks.is_banned:
         raise Banned(BANNED)

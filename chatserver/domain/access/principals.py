@@ -13,11 +13,11 @@ ACT_AS = "act_as"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Principal:
-    """The authenticated caller, and the user on whose behalf it acts.
+    """The authenticated caller, and the user on whose behalf the request is made.
 
-    `user` is the person; for a key, the user it acts as, or None. `is_admin`: a person who operates
-    this installation (`auth.admins`). `device` is the device that a token was issued for, if any;
-    `key` is the key's id.
+    `user` is the token's user, or the user that an API key acts as, if any. `is_admin`: the user
+    operates this installation (`auth.admins`). `device` is the device that the token was issued
+    for, if any. `key` is the id of the API key.
     """
 
     kind: Literal["user", "key"]
@@ -30,5 +30,5 @@ class Principal:
 
     @property
     def name(self) -> str:
-        """The caller's name in limits and markers: no user can have the name of a key."""
+        """The caller's unique name: a user and an API key never have the same name."""
         return f"key:{self.key}" if self.kind == "key" else f"user:{self.user}"

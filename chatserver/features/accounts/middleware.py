@@ -1,13 +1,12 @@
 """Early refusal of rate-limited logins, before the HTTP framework runs.
 
-A refusal here costs less than a tenth of one by the framework, and password guessers continue after
-refusals. `LoginRateLimits` caches the time until which Redis refuses a login; a request before that
-time is refused from memory. The login handler would refuse each of these requests, too. All other
-requests are passed on unchanged.
+A refusal here costs less than a tenth of a refusal by the framework. `LoginRateLimits` caches the
+time until which Redis refuses a login. Until then the middleware refuses the request from memory,
+as the login handler would. All other requests are passed on unchanged.
 
-A client that retries before ``retry_after_ms`` gets the refusal up to `DELAY_MS_MAX` later, so a
-guesser sends fewer requests per connection. At most `DELAYED_OF_NETWORK_MAX` requests per network,
-and an eighth of the process's connections, are delayed; further ones are refused at once.
+If a client retries before ``retry_after_ms``, its refusal is delayed by up to `DELAY_MS_MAX`, to
+slow down password guessing. Concurrently delayed requests are limited to `DELAYED_OF_NETWORK_MAX`
+per network and an eighth of the process's connections. Further requests are refused at once.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ class EarlyRefusals:
             await self._app(scope, _replay(body, receive), send)
 
     def _find_wait(self, request: Request[Any, Any, Any], body: bytes, address: str) -> int:
-        """Return how long (ms) the login stays refused; 0 if no refusal is cached."""
+        """Return for how many ms the login is still refused; 0 if no refusal is cached."""
         try:
             login = _decode(body)
             self._logins.check_refused(login.user, address, list_device_tokens(login, request))
@@ -126,7 +125,7 @@ class EarlyRefusals:
 
 
 async def _read_body(scope: Scope, receive: Receive) -> bytes | None:
-    """Return the request body; None, without reading it, if it is too long or lacks a length."""
+    """Read and return the request body; None if its length is unknown or too large."""
     lengths = [value for name, value in scope["headers"] if name == b"content-length"]
     if len(lengths) != 1 or not lengths[0].isdigit() or int(lengths[0]) > BODY_BYTES_MAX:
         return None
@@ -151,8 +150,6 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 def _fail(error: BadRequest) -> Receive:
-    """Return a receive function that raises `error`."""
-
     async def receive_again() -> Any:
         raise error
 

@@ -71,11 +71,11 @@ class Refresh(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Granted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An access token, its user and its expiry time (seconds since 1970, and from now).
+    """An access token, its user and its expiry time (seconds since 1970, and seconds from now).
 
     `device` identifies this login in the list of devices. `refresh_token` is valid for one use.
     Keep `device_token` after the login ends, and send it with the next login from this device; a
-    refresh does not return it. Both tokens are absent if they were set as cookies.
+    refresh does not return it. If cookies were requested, these two tokens are set as cookies.
     """
 
     user: str

@@ -1,4 +1,4 @@
-"""DynamoDB rows of accounts: password hashes in table `directory`. `LoginRows` stores the logins.
+"""Password hashes in DynamoDB table `directory`. `LoginRows` stores the logins.
 
 | record       | `PK`       | `SK`          | attributes     |
 |--------------|------------|---------------|----------------|
@@ -38,7 +38,7 @@ class Credential:
     changed_ms: int
 
     def encode(self) -> Item:
-        """Return the row."""
+        """Return the item."""
         # SK repeats the user; otherwise index `by_member` would have one partition for all rows.
         item = records.row_key(records.user_key(self.user), f"cred#{self.user}")
         item[Field.HASH] = {"S": self.hash}
@@ -47,7 +47,7 @@ class Credential:
 
 
 class AccountRows(LoginRows):
-    """Reads and writes the rows. Times are in milliseconds since 1970 unless named otherwise."""
+    """Reads and writes account items."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         super().__init__(client, settings)
@@ -62,7 +62,7 @@ class AccountRows(LoginRows):
         """Create a user, with a password and a login if they are given.
 
         Guarantees:
-            Atomic. If a response was lost, the retry finds its own login by the seed and succeeds.
+            Atomic. With a login, a retry after a lost response succeeds.
 
         Raises:
             Conflict: a user of this name exists.
@@ -92,7 +92,7 @@ class AccountRows(LoginRows):
                 raise Conflict("user: this name is already taken") from None
 
     async def list_users(self, users: Collection[str]) -> list[User]:
-        """Return the existing users among `users`, sorted by id. Consistent; one call per 100."""
+        """Return the existing users among `users`, sorted by id. Strongly consistent."""
         keys = [records.row_key(records.user_key(user), records.user_key(user)) for user in users]
         rows = await get_items(self._client, self._table, keys)
         return sorted(map(User.decode, rows), key=lambda user: user.user)
@@ -130,7 +130,7 @@ class AccountRows(LoginRows):
         return found
 
     async def find_credential(self, user: str) -> Credential | None:
-        """Return the user's password hash. Consistent."""
+        """Return the user's password hash. Strongly consistent."""
         item = await self._find(user, f"cred#{user}")
         if item is None:
             return None
@@ -146,7 +146,7 @@ class AccountRows(LoginRows):
         return "Attributes" in await self._client.call("delete_item", request)
 
     async def put_hash(self, user: str, hash_: str, now_ms: int, instead_of: str) -> bool:
-        """Replace a password hash; return False if it is no longer `instead_of`."""
+        """Replace the password hash `instead_of`; return False if another hash is stored."""
         request = {
             "TableName": self._table,
             "Item": Credential(user, hash_, now_ms).encode(),

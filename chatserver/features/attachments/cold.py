@@ -33,7 +33,7 @@ _CHECKSUM_FIELD = "x-amz-checksum-sha256"
 
 
 class UploadForm(NamedTuple):
-    """The address to post a file to, and the form fields that precede it."""
+    """The URL to POST a file to, and the form fields that precede the file."""
 
     url: str
     fields: dict[str, str]
@@ -77,7 +77,7 @@ class Files:
 
         Raises:
             Conflict: there is no upload yet, or it changed during validation.
-            BadRequest: the size, checksum or type differs from the announced one.
+            BadRequest: the size, checksum or type is not the announced one.
         """
         key = upload_key(file)
         try:
@@ -112,11 +112,11 @@ class Files:
             raise BadRequest("content: SHA-256 does not match `sha256`")
 
     async def read(self, file: File, size_max: int) -> bytes:
-        """Return the content. Raises ObjectMissing, TooLarge."""
+        """Return the file's content. Raises ObjectMissing, TooLarge."""
         return await self._store.read(content_key(file), size_max=size_max)
 
     def iter_pieces(self, file: File) -> AsyncIterator[bytes]:
-        """Yield the content in pieces. Raises ObjectMissing."""
+        """Yield the file's content in pieces. Raises ObjectMissing."""
         return self._store.iter_content(content_key(file))
 
     async def put_thumb(self, file: File, content: bytes) -> None:
@@ -130,7 +130,7 @@ class Files:
             await self._store.call("delete_object", Key=key)
 
     async def sign_link(self, file: File, lifetime_s: int) -> str:
-        """Return a URL from which a browser downloads the file under its name."""
+        """Return a URL that a browser downloads and saves under the file's name."""
         answer = {
             "content-type": served_type(file.type),
             "content-disposition": disposition_of(file.name),

@@ -1,10 +1,10 @@
 """Redis data of attachments: copies of sendable files, and the queue of the media worker.
 
 Data: ``{pN}:file:<file>`` (string, msgpack, expires when the upload may no longer be sent): a copy
-of the row in table `directory`, kept while no message references the upload. If it is missing, read
-the row. ``{media}:jobs`` and ``{media}:slow-jobs`` (streams, bounded): ids of images, read by one
-consumer group of all `media` workers. An entry is acknowledged and deleted when its job is
-finished. Slow images are moved to the second stream.
+of the file's item in table `directory`, kept while no message references the upload. If the copy is
+missing, the item is read. ``{media}:jobs`` and ``{media}:slow-jobs`` (streams, bounded): ids of
+images, read by one consumer group of all `media` workers. An entry is acknowledged and deleted when
+its job is finished. Slow images are moved to the second stream.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class SendableFiles:
     async def put(self, file: File, now_s: float, *, is_update: bool) -> None:
         """Store a copy of a file if the file may be sent.
 
-        `is_update`: the file has just changed. Its copy is replaced, or deleted if the file may no
-        longer be sent. Otherwise an existing copy is kept, because it may be newer.
+        With `is_update`, an existing copy is replaced, or deleted if the file may no longer be
+        sent. Without it, an existing copy is kept, because that copy may be newer than `file`.
         """
         if file.phase != "ready" or file.seqs or file.due is None or file.due <= now_s:
             if is_update:
@@ -82,7 +82,7 @@ class RemoteFiles:
 
 
 class Job(NamedTuple):
-    """An image to process. `tries` includes the current attempt; `key` is the job's stream."""
+    """An image to process. `tries` includes the current attempt; `key` is the stream in Redis."""
 
     entry: str
     file: str
@@ -149,7 +149,7 @@ class JobReader:
         """Claim a job, waiting up to `wait_ms` for one; return None if there is none.
 
         Guarantees:
-            No other worker gets the job for `lease_s`; after that, another one may claim it.
+            No other worker gets the job for `lease_s`; after that, another worker may claim it.
 
         Raises:
             Unavailable: Redis is unavailable; open a new reader.

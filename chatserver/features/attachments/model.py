@@ -1,8 +1,9 @@
 """Attachment rules: file names, media types, sizes and permission to send. No I/O.
 
 A file has one owner and one chat. It is `waiting` until its upload is validated, then `ready`: its
-owner may send it to its chat. `seqs` are the messages that reference it. `due` is its deletion
-time; it is set while no message references the file, and if all these messages expire.
+owner may send it to its chat. `seqs` are the seqs of the messages that reference it. `due` is its
+deletion time. `due` is set while no message references the file, or while all messages that
+reference it expire.
 
 The declared type of a file is never trusted: it only determines how the file is offered for
 download. Only images that the server has encoded are shown inline.
@@ -213,8 +214,9 @@ def check_sendable(file: File | None, sender: UserId, chat: ChatId, now_s: float
 def with_message(file: File, seq: int, expires_at: int | None) -> File:
     """Return the file with a reference from message `seq`.
 
-    `expires_at`: expiry of the message, if any. The file is due when its last message expires. With
-    more than `SEQS_MAX` messages, deleting them no longer makes it due.
+    `expires_at`: when the message expires, if it does. If all messages with the file expire, the
+    file is deleted after the last one. A file with more than `SEQS_MAX` references is kept even if
+    its messages are deleted.
     """
     if seq in file.seqs:
         return file
@@ -227,7 +229,10 @@ def with_message(file: File, seq: int, expires_at: int | None) -> File:
 
 
 def without_message(file: File, seq: int, now_s: float) -> File:
-    """Return the file without the reference from message `seq`; after the last, it is due now."""
+    """Return the file without the reference from message `seq`.
+
+    If no reference is left, the file is due for deletion at `now_s`.
+    """
     if seq not in file.seqs:
         return file
     left = file.seqs - {seq}

@@ -2,7 +2,7 @@
 
 1. ``POST /v1/chats/{chat}/attachments`` announces a file and returns a form for S3.
 2. The client posts the form with the file directly to S3.
-3. ``POST /v1/attachments/{id}/complete`` validates the upload; then its id may be sent.
+3. ``POST /v1/attachments/{id}/complete`` validates the upload; after that, messages may include it.
 
 File content does not pass through the API. Downloads are redirected to a signed S3 URL, which is
 valid for minutes and is issued only to users who may see the message.

@@ -1,8 +1,8 @@
-"""DynamoDB rows of files: owners, references from messages and deletion times.
+"""DynamoDB items of files: owners, references from messages and deletion times.
 
-Owns these rows of table `directory`:
+Owns these items of table `directory`:
 
-| row     | `PK`          | `SK`              | attributes                                         |
+| item    | `PK`          | `SK`              | attributes                                         |
 |---------|---------------|-------------------|----------------------------------------------------|
 | file    | `file#<id>`   | `file#<id>`       | `owner chat name type size sha256 created state`   |
 |         |               |                   | `rev due? seqs? width? height? thumb? looked_at?`  |
@@ -11,9 +11,9 @@ Owns these rows of table `directory`:
 | uploads | `u#<user>`    | `uploads#<user>`  | `uploads bytes`: count and size of the user's      |
 |         |               |                   | unreferenced files                                 |
 
-A file, its due row and its owner's count change in one transaction, on the condition that the file
-has not changed since it was read. Therefore a file with a deletion time always has a due row, even
-after a crash, and the count always matches the rows.
+A file, its due item and its owner's `uploads` item change in one transaction, on the condition that
+the file has not changed since it was read. Therefore a file with a deletion time always has a due
+item, even after a crash, and the `uploads` item is always exact.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _DUE_DIGITS = 12
 
 
 class Due(NamedTuple):
-    """Entry of the deletion schedule: delete `file` at `at`, unless its `due` has changed."""
+    """Entry of the deletion schedule: delete `file` at `at` if that is still its `due`."""
 
     file: str
     at: int
 
 
 class Attachments:
-    """Reads and writes the rows of files."""
+    """Reads and writes the items of files."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._client = client
@@ -92,12 +92,12 @@ class Attachments:
                 ) from None
             known = decode_file(exc.stored[0])
             if not known.is_same_request(file):
-                raise Conflict("attachment: already requested with other values") from None
+                raise Conflict("attachment: already requested with different values") from None
             return known
         return file
 
     async def find_file(self, file: str) -> File | None:
-        """Return a file. Consistent."""
+        """Return a file. Strongly consistent."""
         key = file_key(file)
         answer = await self._client.call(
             "get_item", {"TableName": self._table, "Key": key, "ConsistentRead": True}
@@ -162,7 +162,7 @@ class Attachments:
         return found
 
     async def remove_file(self, file: File) -> bool:
-        """Delete the rows of a file; return False if it has changed. Idempotent."""
+        """Delete the items of a file; return False if it has changed. Idempotent."""
         delete = {"TableName": self._table, "Key": file_key(file.id), **_if_at(file.rev)}
         actions: list[dict[str, Any]] = [{"Delete": delete}]
         actions.append({"Delete": {"TableName": self._table, "Key": _owned_key(file)}})
@@ -176,7 +176,7 @@ class Attachments:
         return True
 
     async def delete_due(self, due: Due) -> None:
-        """Delete an outdated due row: its file is deleted or has another `due`. Idempotent."""
+        """Delete an outdated due item: its file is deleted or has another `due`. Idempotent."""
         key = _due_key(due.file, due.at)
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
@@ -212,7 +212,7 @@ class Attachments:
 
 
 def shard_of(file: str) -> int:
-    """Return the shard of a file's due row."""
+    """Return the shard of a file's due item."""
     return zlib.crc32(file.encode()) % SHARDS
 
 
@@ -268,7 +268,7 @@ def encode_file(file: File) -> Item:
 
 
 def decode_file(item: Item) -> File:
-    """Return the file of a row. Raises CorruptData."""
+    """Decode a file item. Raises CorruptData."""
 
     def find_number(name: str) -> int | None:
         return int(item[name]["N"]) if name in item else None

@@ -78,7 +78,7 @@ class CompanionRequests:
         """Return the text so far of the response in progress, or of the last one.
 
         Guarantees:
-            Exact: the text, followed by the signals with a higher `index`, is the whole response.
+            The text, followed by the deltas with a higher `index`, is the whole response.
 
         Raises: as `stop`.
         """

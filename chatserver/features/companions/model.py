@@ -109,8 +109,8 @@ class Memory:
 def session_chat_id(user: UserId, companion: CompanionId, ref: Ref, now: float) -> ChatId:
     """Return the chat id, a ULID, of a session that starts at `now` (s).
 
-    The random part of the ULID is a digest of the user, the companion and the reference. Retries at
-    a later time are detected by this digest (`is_same_request`).
+    The random part of the ULID is a digest of the user, the companion and `ref`, by which
+    `is_same_request` detects a retry.
     """
     asked = f"{user}#{companion}#{ref}".encode()  # no id contains '#'
     digest = hashlib.blake2b(asked, digest_size=10, person=b"session").digest()
@@ -118,7 +118,7 @@ def session_chat_id(user: UserId, companion: CompanionId, ref: Ref, now: float) 
 
 
 def is_same_request(a: ChatId, b: ChatId) -> bool:
-    """Return whether two session chat ids come from the same reference."""
+    """Return whether two session chat ids come from requests with the same `ref`."""
     return a[_TIME_CHARS:] == b[_TIME_CHARS:]
 
 

@@ -1,4 +1,4 @@
-"""Pinned messages: a bounded list per chat, which its managers change and all members see.
+"""Pinned messages: a bounded list per chat. Managers change it, and all members see it.
 
 Start with `service.py`. `warm.py` holds the DynamoDB items. Pinning also adds an entry to the chat
 (`chatserver.service.messaging.amendments`), so members get an event in order.

@@ -14,7 +14,7 @@ PINS_MAX: Final = 50  # per chat
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pin:
-    """A pinned message: its position in the chat, and when it was pinned."""
+    """A pinned message: its seq, its commit time (`ts`), and when it was pinned."""
 
     seq: int
     ts: int
@@ -39,5 +39,5 @@ class PinOutcome(enum.Enum):
 
 
 def digest_of_request(user: UserId, ref: Ref) -> str:
-    """Return the digest by which a retry of a request is recognized; it does not name the user."""
+    """Return a digest that identifies retries of a request. It does not reveal the user."""
     return hashlib.blake2b(f"{user}:{ref}".encode(), digest_size=16).hexdigest()

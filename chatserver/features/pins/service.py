@@ -5,13 +5,13 @@
     pin ──► checks ──► directory: pin, count, flag ──► amend.lua: entry `pin` ──► fan-out
                           (one transaction)               role and message again
 
-The directory holds the pins; the entry notifies members in order. If a process dies between the
-two, a retry with the same `ref` adds the missing entry. If the entry is refused, because the role
-or the message changed meanwhile, the transaction is undone.
+Table `directory` holds the pins; the chat entry notifies members in order. If a process dies
+between the two writes, a retry with the same `ref` adds the missing entry. If the entry is refused,
+because the role or the message has changed, the transaction is undone.
 
-Messages are read through the history, from any tier, so a list shows edits and never the text of a
-deleted, erased or expired message. The pin of a message is deleted when the deletion of the message
-is stored, and otherwise, if the message has expired or is archived, by the next list.
+A list shows edits, and never the text of a deleted, erased or expired message. When the deletion of
+a message is stored, its pin is deleted. If the message has expired or is archived, the next list
+request deletes the pin.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ READS_IN_FLIGHT_MAX: Final = 8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PinnedMessage:
-    """A pin, and its message as history shows it to the reader, as JSON."""
+    """A pin and its message: the JSON that the history returns to the reader."""
 
     pin: Pin
     json: bytes
@@ -55,7 +55,7 @@ class PinnedMessage:
 
 
 class Pins:
-    """Pin use cases. One instance per process with access to the directory."""
+    """Pin use cases. One instance per process with access to table `directory`."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Pins:
         self._page_bytes_max = page_bytes_max
 
     async def pin(self, user: UserId, chat: ChatId, seq: Seq, ref: Ref) -> None:
-        """Pin a message for all members, once it is stored.
+        """Wait until a message is stored, then pin it for all members.
 
         Guarantees:
             Idempotent: a pinned message stays pinned; a retry with the same `ref` completes an
@@ -92,7 +92,7 @@ class Pins:
 
         Raises:
             NotFound: no such chat or message, or the user may not read it.
-            Forbidden: the user's role does not allow it, or they may not write to the chat.
+            Forbidden: the user is not a manager of the group, or may not write to the chat.
             Conflict: the message is deleted, or `ref` was used for another request.
             TooLarge: the chat has `PINS_MAX` pins.
             Unavailable: the message may be pinned; retry with the same `ref`.
@@ -121,7 +121,7 @@ class Pins:
                 )
 
     async def unpin(self, user: UserId, chat: ChatId, seq: Seq, ref: Ref) -> None:
-        """Unpin a message. Guarantees and raises as `pin`; no error if it is not pinned."""
+        """Unpin a message, if it is pinned. Guarantees and errors as for `pin`."""
         await self._require_manager(user, chat)
         message = await self._get_message(user, chat, seq)
         request = digest_of_request(user, ref)
@@ -144,7 +144,7 @@ class Pins:
             Only messages that the reader may read (P7), with every change that was acked before the
             call (I15). Deleted and expired messages, and those hidden by the reader, are left out.
             Bounded: `limit` messages, and the bytes of a history page.
-            Cost: one Query, and a history page of one for each pin.
+            Cost: one Query, and a history read of one message for each pin.
 
         Raises:
             NotFound: no such chat, or the reader is not a member.
@@ -197,7 +197,7 @@ class Pins:
         return outcome
 
     async def _add_entry(self, user: UserId, change: PinChange, changed: Pin | None) -> None:
-        """Add the entry; if it is refused, undo the stored change of `changed`."""
+        """Add the entry; if it is refused, undo the stored change of pin `changed`."""
         try:
             await self._amendments.change(user, change)
         except (Conflict, Forbidden, NotFound):
@@ -214,7 +214,7 @@ class Pins:
     # reading
 
     async def _read(self, reader: UserId, chat: ChatId, pins: Sequence[Pin]) -> list[PinnedMessage]:
-        """Return the messages of pins, without those that the reader may not read."""
+        """Return the pinned messages that the reader may read."""
         slots = asyncio.Semaphore(READS_IN_FLIGHT_MAX)
 
         async def read(pin: Pin) -> PinnedMessage | None:
@@ -232,7 +232,7 @@ class Pins:
         return [found for task in tasks if (found := task.result()) is not None]
 
     async def _delete_stale(self, reader: UserId, chat: ChatId) -> None:
-        """Delete the pins of deleted messages: they count toward the limit."""
+        """Delete the pins of deleted messages, which would otherwise count toward the limit."""
         read = await self._read(reader, chat, await self._rows.list(chat, None, PINS_MAX))
         await self._delete_pins_of_deleted(
             reader, chat, [each.pin for each in read if each.is_deleted]
@@ -241,7 +241,7 @@ class Pins:
     async def _delete_pins_of_deleted(
         self, reader: UserId, chat: ChatId, pins: Sequence[Pin]
     ) -> None:
-        """Delete pins, except of messages that only the reader deleted, for themselves."""
+        """Delete `pins`, except those of messages that the reader deleted only for themselves."""
         hidden = (await self._views.list_hidden(reader, [chat])).get(chat, frozenset())
         for pin in pins:
             if pin.seq in hidden:

@@ -6,12 +6,12 @@
 | pin count | `directory` | `c#<chat>` | `pins#<chat>`                  | `pins request`    |
 | flag      | `messages`  | `<chat>`   | `ts`                           | `pinned`          |
 
-One transaction writes all three, so the count is exact and bounds the pins. Members are between
-``c#`` and ``m$``: no query of members reads these items. The sort keys end with the chat, because
-index `by_member` inverts them: a common sort key would be one partition there.
+One transaction writes all three, so the count is exact. These sort keys are outside the range of a
+chat's member keys (``c#`` to ``m$``). They end with the chat id, because index `by_member` uses the
+sort key as its partition key, and a key common to all chats would be a hot partition.
 
-The pin is authoritative. The flag tells the persist worker that a message which is deleted has a
-pin. An archived message has no item in `messages` and thus no flag.
+The pin is authoritative. The flag lets the persist worker delete the pin of a deleted message. An
+archived message has no item in `messages` and thus no flag.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class PinRows:
         self._table = DIRECTORY.name_in(settings)
 
     async def add(self, chat: str, pin: Pin, request: str, *, has_item: bool = True) -> PinOutcome:
-        """Store a pin. `has_item`: the message has an item in `messages`, which gets the flag.
+        """Store a pin. With `has_item`, set the flag on the message's item in `messages`, too.
 
         Guarantees:
             Atomic: pin, count and flag are written together, or nothing is.
-            At most `PINS_MAX` pins per chat, whatever runs concurrently.
+            At most `PINS_MAX` pins per chat, even with concurrent requests.
 
         Raises:
             Unavailable: the pin may be stored.
@@ -78,7 +78,9 @@ class PinRows:
         return PinOutcome.ADDED
 
     async def remove(self, chat: str, pin: Pin, request: str | None) -> bool:
-        """Delete a pin; return False if it is not stored. `request` None keeps the last one.
+        """Delete a pin; return False if it is not stored.
+
+        `request` is the digest to store in the pin count; None keeps the stored digest.
 
         Guarantees:
             Atomic: pin, count and flag are changed together, or nothing is.
@@ -119,7 +121,7 @@ class PinRows:
         return PinCount(get_number(item, Field.PINS), item.get(Field.REQUEST, {"S": ""})["S"])
 
     async def list(self, chat: str, before: int | None, limit: int) -> list[Pin]:
-        """Return pins by seq, the newest message first; with `before`, those of older messages.
+        """Return pins in descending order of seq; with `before`, only those with a lower seq.
 
         Guarantees:
             Strongly consistent. Cost: one Query.
@@ -148,7 +150,6 @@ class PinRows:
         condition: str,
         values: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Return the update of a chat's pin count."""
         names = {"#pins": Field.PINS}
         given = {":change": {"N": str(change)}, **(values or {":none": {"N": "0"}})}
         update = "ADD #pins :change"
@@ -167,7 +168,7 @@ class PinRows:
         }
 
     async def _flag(self, chat: str, ts: int, *, is_pinned: bool) -> dict[str, Any]:
-        """Return the update of the message's flag. It requires the message's item."""
+        """Return the update of the message's flag, which fails if the message has no item."""
         update: dict[str, Any] = {
             "TableName": MESSAGES.name_in(self._settings),
             "Key": key_of(await self._shards.get(), chat, ts),

@@ -1,4 +1,4 @@
-"""S3 objects of exports: ``exports/<job>.zip``, named for the unguessable id of the job."""
+"""S3 objects of exports: ``exports/<job>.zip``, named after the job's unguessable id."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def export_key(job: str) -> str:
 
 
 def part_bytes_for(size: int) -> int:
-    """Return a part size with which an upload stays below the part limit of S3."""
+    """Return a part size that keeps an upload of `size` bytes within the S3 limit on parts."""
     return max(PART_BYTES, -(-size // 9_000))
 
 
@@ -30,10 +30,10 @@ class ExportFiles:
         self._store = store
 
     async def put(self, job: str, content: IO[bytes], size: int) -> None:
-        """Upload a ZIP in parts; parts from an earlier attempt are removed.
+        """Upload a ZIP in parts; remove the parts of an earlier attempt.
 
         Guarantees:
-            Atomic. Memory: one part.
+            Atomic. Holds one part in memory at a time.
             Cancellation: no object is created; S3 removes the uploaded parts within a day.
         """
         key, parts = export_key(job), []
@@ -70,7 +70,7 @@ class ExportFiles:
         await self._store.call("delete_object", Key=export_key(job))
 
     async def sign_link(self, job: Job, lifetime_s: int) -> str:
-        """Return a URL from which a browser saves the ZIP."""
+        """Return a URL from which a browser downloads the ZIP."""
         answer = {
             "content-type": "application/zip",
             "content-disposition": disposition_of(f"chat-export-{job.user}.zip"),

@@ -1,10 +1,9 @@
 """Deletion of an erased user's data from Redis, unless it expires automatically.
 
-Owns no keys; other modules own them. Streams keep entries after they are read, until they are
-trimmed, so an old push or call still contains its text. A stream is scanned in pages; an entry that
-contains data of the user is deleted as a whole. An entry of a gateway stream may also contain
-pushes for others. Entries younger than `read_s` are therefore kept: their gateway may not have read
-them yet.
+Streams keep entries until they are trimmed, so an entry that has been read still contains its text.
+An entry that contains data of the user is deleted as a whole. An entry of a gateway stream may also
+contain events for other users, so entries younger than `read_s` are kept until the gateway has read
+them.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ PAGE_MAX: Final = 500
 
 
 class RedisUserData:
-    """Deletes data of a user. All methods are idempotent; most return the number of deletions.
+    """Deletes a user's data. All methods are idempotent; most return the number of deletions.
 
-    `chats`: the user's companion sessions, in which messages from others are deleted, too.
+    `chats` are the user's companion sessions: the companions' messages are deleted, too.
     """
 
     def __init__(self, hot: HotClient) -> None:
@@ -34,7 +33,7 @@ class RedisUserData:
     async def remove_gateway_pushes(
         self, user: UserId, read_s: float, chats: Collection[ChatId] = ()
     ) -> int:
-        """Delete pushes of the user's entries from the gateway streams of all gateways."""
+        """Delete all gateway stream entries that contain messages from the user."""
         keys, gateways = self._hot.keys, set[bytes]()
         for partition in range(keys.partitions):
             found = await self._hot.call("ZRANGE", keys.gateways(partition), 0, -1)
@@ -56,14 +55,14 @@ class RedisUserData:
         return count
 
     async def remove_calls(self, user: UserId) -> int:
-        """Delete calls from gateways to workers on behalf of the user, including their text."""
+        """Delete RPC calls that gateways have queued for workers on behalf of the user."""
         count = 0
         for key in (self._hot.keys.rpc_calls(), self._hot.keys.hook_calls()):
             count += await self._delete_matching(key, lambda fields: find_author(fields[1]) == user)
         return count
 
     async def remove_dead_letters(self, user: UserId, chats: Collection[ChatId] = ()) -> int:
-        """Delete dead letters of the persist worker that contain entries of the user."""
+        """Delete the persist worker's dead letters that contain messages from the user."""
         marks, count = [_sender_mark(user), *map(_chat_mark, chats)], 0
 
         def matches(fields: list[bytes]) -> bool:
@@ -75,7 +74,7 @@ class RedisUserData:
         return count
 
     async def remove_events(self, user: UserId, chats: Collection[ChatId] = ()) -> int:
-        """Delete webhook events that contain text of the user, from all queues."""
+        """Delete all queued webhook events that contain the user's text."""
 
         def matches(event: bytes) -> bool:
             return contains_user_text(event, user, chats)
@@ -90,11 +89,11 @@ class RedisUserData:
         return count
 
     async def delete_user_state(self, user: UserId) -> None:
-        """Delete the user state: later requests that name the user fail with NotFound."""
+        """Delete the user state, so that requests that name the user fail with NotFound."""
         await self._hot.call("DEL", self._hot.keys.box(user))
 
     async def remove_keys(self, user: UserId) -> int:
-        """Delete the keys of the user except the ban mark."""
+        """Delete the user's keys, except the ban."""
         keys = self._hot.keys
         others: list[bytes] = await self._hot.call("SMEMBERS", keys.blocks(user))
         for other in others:
@@ -147,7 +146,7 @@ class RedisUserData:
 
 
 def contains_user_text(event: bytes, user: UserId, chats: Collection[ChatId] = ()) -> bool:
-    """Return whether a webhook event contains text of the user, or a message in `chats`."""
+    """Return whether a webhook event contains the user's text or a message in `chats`."""
     try:
         found = messages.decode_event(event)
     except msgspec.MsgspecError:

@@ -14,7 +14,7 @@ FINISHED: frozenset[State] = frozenset({"ready", "done", "failed"})
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Done:
-    """A line of an erasure receipt: kind, location and number of the deleted items."""
+    """A line of an erasure receipt: what was deleted where, and how many items."""
 
     step: str
     where: str
@@ -26,7 +26,8 @@ class Done:
 class Job:
     """An export or an erasure. `steps`: the completed steps of an erasure, in order.
 
-    `until_ms`: end of the lease of `holder`. `why`: error text for the requesting user.
+    `holder` is the worker that has leased the job until `until_ms`. `why` is the error message for
+    the user.
     """
 
     id: str
@@ -51,5 +52,5 @@ class Job:
 
 
 def new_job_id() -> str:
-    """Return an unguessable id: anyone who has a receipt's id may read the receipt."""
+    """Return an unguessable id. Whoever has the id of an erasure may read its receipt."""
     return secrets.token_hex(24)

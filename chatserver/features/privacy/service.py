@@ -1,8 +1,8 @@
 """Use cases of data export and account erasure; workers run the jobs.
 
-An erasure first ends the user's access. One transaction turns the user's row into a tombstone and
-creates the job; then every login ends and every connection is closed (`Lockout`). From then on no
-token gives access as this user, because the tombstone is permanent and marked as banned.
+An erasure first ends the user's access. One transaction turns the user's item into a tombstone and
+creates the job. Then every login ends and every connection is closed (`Lockout`). The tombstone is
+permanent and marked as banned, so no token gives access as this user again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_EXPORT = "export: does not exist or has expired"
 
 
 class Lockout:
-    """Permanent lockout of a user whose row is already a tombstone."""
+    """Permanent lockout of a user whose item is already a tombstone."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class Lockout:
         self._clock = clock
 
     async def close(self, user: UserId) -> int:
-        """End all access of the user; return the number of logins.
+        """End all access of the user; return the number of logins that were ended.
 
         Guarantees:
-            Idempotent. On return, every request and `hello` frame of the user is rejected, and each
-            gateway has a gateway stream entry to close the user's connections.
+            Idempotent. On return, every request and `hello` frame of the user is rejected, and the
+            gateways have been notified to close the user's connections.
 
         Raises:
             Unavailable: some access may remain; retry.
@@ -69,9 +69,9 @@ class Lockout:
 
 
 class Privacy:
-    """Use cases of the API. `reserved`: users that the installation itself needs.
+    """Use cases of the API.
 
-    `sign`: returns a URL of an export's ZIP.
+    `reserved` are users that cannot be erased. `sign` returns a download URL for an export's ZIP.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Privacy:
         """Return the newest export of a user, and its download URL if it is ready.
 
         Raises:
-            NotFound: there is none, or it has expired.
+            NotFound: the user has no export, or it has expired.
         """
         job = await self._jobs.find_export_of(user)
         is_over = job is not None and job.expires_at is not None
@@ -139,7 +139,7 @@ class Privacy:
         Raises:
             NotFound: the user does not exist.
             Forbidden: the installation needs this user.
-            Unavailable: the erasure may have started; then workers complete it.
+            Unavailable: the erasure may have started. If it has, workers complete it.
         """
         if user in self._reserved:
             raise Forbidden("user: is reserved by the server and cannot be erased")

@@ -1,10 +1,13 @@
 """Redis data of pushes: the schedule of chats, cached device lookups and claims.
 
-Data, in the partition of the chat or user: ``{pN}:due`` (zset) has the due time of a chat's pushes,
-and ``{pN}:since`` (hash) the first message that needs one. ``told`` in ``{pN}:checkpoint`` is the
-last backlog entry that was read for pushes; the trim of persisted entries waits for it, but at most
-a minute. ``{pN}:pushing:<user>`` caches whether a user has devices to push to.
-``{pN}:pushed:<user>`` holds the claimed pushes, so that none is sent twice.
+Data, in the partition of the chat or user:
+
+- ``{pN}:due`` (zset): when each chat's pushes are to be sent
+- ``{pN}:since`` (hash): the seq of each chat's first message that needs a push
+- ``told`` in ``{pN}:checkpoint``: the last backlog entry that was read for pushes. Persisted
+  entries after it are kept for up to a minute.
+- ``{pN}:pushing:<user>``: caches whether a user has devices to push to
+- ``{pN}:pushed:<user>``: the claimed pushes, so that none is sent twice
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ USERS_AT_ONCE = 100  # one call of this size blocks Redis for a third of a milli
 
 
 class Need(enum.IntEnum):
-    """Push decision for one user, from Redis data alone."""
+    """Whether a user needs a push, decided from Redis data alone."""
 
     NO = 0
     YES = 1
@@ -39,9 +42,9 @@ class Need(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Due:
-    """A claimed chat whose pushes are due.
+    """A claimed chat, with pushes for the messages from seq `since` on.
 
-    `time` identifies the claim; `claimed_ms` is the Redis time of the claim.
+    `time` identifies the claim. `claimed_ms` is when the chat was claimed, by the Redis clock.
     """
 
     chat: ChatId
@@ -51,7 +54,7 @@ class Due:
 
 
 class DueChats:
-    """Chats of one partition with pushes that are due."""
+    """Schedule of the chats in one partition that need pushes."""
 
     def __init__(self, hot: HotClient, lease: Lease) -> None:
         self._hot = hot
@@ -67,7 +70,7 @@ class DueChats:
         return bytes(told or b"0-0").decode()
 
     async def list_after(self, entry_id: str, limit: int) -> list[BacklogEntry]:
-        """Return the remaining entries after `entry_id`, oldest first."""
+        """Return the backlog entries after `entry_id`, oldest first."""
         reply = await self._hot.call("XRANGE", self._backlog, f"({entry_id}", "+", "COUNT", limit)
         return [parse_entry(name, fields) for name, fields in reply]
 
@@ -76,21 +79,21 @@ class DueChats:
         await self._entries.wait_after(entry_id, wait_ms)
 
     async def close(self) -> None:
-        """Close the connection of `wait_after`."""
+        """Close the connection that `wait_after` uses."""
         await self._entries.close()
 
     async def has_any(self) -> bool:
-        """Return whether any chat is due, now or later."""
+        """Return whether any chat is scheduled."""
         return bool(await self._hot.call("EXISTS", self._hot.keys.due(self._partition)))
 
     async def record(self, upto: str, firsts: Mapping[ChatId, Seq], delay_s: float) -> bool:
-        """Schedule chats to be due in `delay_s`, and checkpoint the backlog at `upto`.
+        """Schedule pushes for the chats in `firsts` after `delay_s`, and set `told` to `upto`.
 
         Returns False and records nothing if the lease is lost.
 
         Guarantees:
             Atomic: after a crash, an entry is read again only if it was not recorded.
-            A chat that is already scheduled keeps its due time and its first seq.
+            A chat that is already scheduled keeps its time and its first seq.
         """
         keys = self._hot.keys
         recorded: int = await self._hot.run(
@@ -108,7 +111,10 @@ class DueChats:
         return bool(recorded)
 
     async def claim_due(self, limit: int, hold_s: float) -> list[Due]:
-        """Claim chats that are due; an unfinished chat is due again after `hold_s`."""
+        """Claim chats whose scheduled time has come.
+
+        Unless `finish` is called, the chat can be claimed again after `hold_s`.
+        """
         keys, hold_ms = self._hot.keys, int(hold_s * 1000)
         reply = await self._hot.run(
             load_script("claim_due_pushes"),
@@ -125,10 +131,12 @@ class DueChats:
         ]
 
     async def finish(self, due: Due, next_seq: Seq, again_s: float | None = None) -> None:
-        """Finish the pushes before `next_seq`; `again_s`: the chat is due again after this time.
+        """Finish the pushes for messages before `next_seq`.
+
+        With `again_s`, schedule the chat again after this delay.
 
         Guarantees:
-            A chat with messages committed after the claim remains due.
+            A chat with messages committed after the claim stays scheduled.
         """
         keys = self._hot.keys
         delay_ms = -1 if again_s is None else int(again_s * 1000)
@@ -141,7 +149,7 @@ class DueChats:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChatFacts:
-    """State of a chat in Redis."""
+    """Chat fields from Redis; `top` is the highest seq."""
 
     top: Seq
     name: str
@@ -156,7 +164,7 @@ class PushState:
         self._hot = hot
 
     async def find_chat(self, chat: ChatId) -> ChatFacts | None:
-        """Return a chat's state; None if it is not loaded in the current Redis epoch."""
+        """Return the fields of a chat; None if the chat is not loaded in this Redis epoch."""
         key, epoch = (
             self._hot.keys.chat(chat),
             self._hot.epoch_of(self._hot.keys.partition_of(chat)),
@@ -186,7 +194,7 @@ class PushState:
         }
 
     async def count_fields(self, user: UserId) -> int:
-        """Return the number of fields in the user state hash; it grows with the number of chats."""
+        """Return the size of the user state hash, which grows with the number of chats."""
         return int(await self._hot.call("HLEN", self._hot.keys.box(user)))
 
     async def is_user_state_loaded(self, user: UserId) -> bool:
@@ -198,7 +206,7 @@ class PushState:
     async def find_needs(
         self, chat: ChatId, users: Sequence[UserId]
     ) -> dict[UserId, tuple[Need, Seq]]:
-        """Return the users who may need a push for a chat, each with their read position.
+        """Return `{user: (need, read seq)}` for the users who may need a push for a chat.
 
         Guarantees:
             Cost: one call for each 100 users of a partition.
@@ -248,7 +256,7 @@ class PushState:
     async def claim(
         self, user: UserId, subscription: str, chat: ChatId, seq: Seq, *, is_retry: bool = False
     ) -> bool:
-        """Claim the push of a message to a device; False if it must not be sent.
+        """Claim the push of a message to a device; return False if it must not be sent.
 
         `is_retry`: the caller has claimed this push before, and it was certainly not sent.
 

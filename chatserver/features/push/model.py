@@ -114,7 +114,7 @@ def find_mentions(body: str) -> list[UserId]:
 
 
 def subscription_id(kind: Kind, target: str) -> str:
-    """Return the id of a subscription; the same target always has the same id."""
+    """Return the subscription id for a target; the same target always has the same id."""
     return hashlib.blake2b(f"{kind}#{target}".encode(), digest_size=16).hexdigest()
 
 
@@ -147,5 +147,5 @@ def parse_key(text: str, field: str, size: int) -> str:
     except (binascii.Error, ValueError):
         raw = b""
     if len(raw) != size or (size == P256DH_BYTES and raw[0] != 4):
-        raise BadRequest(f"{field}: must be {size} bytes, base64url")
+        raise BadRequest(f"{field}: must be {size} bytes in base64url")
     return bare

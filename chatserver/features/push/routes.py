@@ -139,9 +139,8 @@ def _quiet_chats(container: StorageContainer) -> list[HTTPRouteHandler]:
 def _parse(
     data: NewPushSubscription, user: UserId, device: str | None, allowed: Destinations
 ) -> Subscription:
-    """Validate a subscription request. Raises BadRequest."""
     if (data.endpoint is None) == (data.token is None):
-        raise BadRequest("endpoint, token: exactly one is required")
+        raise BadRequest("endpoint, token: exactly one of them is required")
     kind = data.kind or ("web" if data.token is None else "fcm")
     if (kind == "web") != (data.token is None):
         raise BadRequest("kind: web needs an endpoint, fcm and apns need a token")

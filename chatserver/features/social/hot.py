@@ -1,12 +1,12 @@
 """Redis queues of the social graph: uncounted changes, and the wake-up of timeline workers.
 
-Data, per partition: ``{pN}:counts`` (stream). The first field of an entry names the count and holds
-its post or user: ``p`` likes of a post, ``r`` followers and ``g`` followed users of a user. The
-second one, ``d``, is 1 or -1. All changes of a post or user are in one stream.
+Data, per partition: ``{pN}:counts`` (stream). The name of an entry's first field is the kind of
+count: ``p`` likes of a post, ``r`` followers of a user, ``g`` users followed by a user. The field's
+value is the post or user. The second field, ``d``, is 1 or -1. All changes of a post or user are in
+one stream.
 
-`worker/counters.py` reads the stream from its start and trims entries after they are counted, so
-none is lost in a crash. Bound: `queue_max` entries; when the queue is full, likes and follows are
-refused.
+`worker/counters.py` trims entries only after they are counted, so none is lost in a crash. When
+`queue_max` entries are queued, likes and follows are refused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COUNTS: Final = {field.encode(): count for count, field in _FIELDS.items()}
 
 
 class CountEntry(NamedTuple):
-    """An uncounted change. `place` is its queue position, a text that sorts in queue order."""
+    """An uncounted change. `place` is the entry id, zero-padded so that it sorts as text."""
 
     place: str
     kind: Count
@@ -51,7 +51,7 @@ class CountQueue:
         self._queue_max = queue_max
 
     async def check_room(self, *subjects: str) -> None:
-        """Check that the queue accepts changes of posts or users.
+        """Check that the queues of these posts or users are not full.
 
         Raises:
             Overloaded: the queue is full.
@@ -69,18 +69,18 @@ class CountQueue:
         await self._hot.call("XADD", key, "*", _FIELDS[count], subject, "d", change)
 
     async def is_waiting(self, subject: str) -> bool:
-        """Return whether a post or user has uncounted changes. May read a partition's queue."""
+        """Return whether a post or user has uncounted changes. May read the whole queue."""
         async for _ in self._iter_entries(subject):
             return True
         return False
 
     async def remove(self, subject: str) -> None:
-        """Remove all changes of an erased user. May read a partition's queue. Idempotent."""
+        """Remove all queued changes of an erased user. Reads the whole queue. Idempotent."""
         async for names in self._iter_entries(subject):
             await self._hot.call("XDEL", self._key_of(subject), *names)
 
     async def _iter_entries(self, subject: str) -> AsyncIterator[list[bytes]]:
-        """Yield the names of a post's or user's entries, page by page."""
+        """Yield the ids of a post's or user's entries, page by page."""
         start, wanted = "-", subject.encode()
         while True:
             reply = await self._hot.call("XRANGE", self._key_of(subject), start, "+", "COUNT", PAGE)
@@ -103,7 +103,7 @@ class CountBatches:
         self._entries = StreamWaiter(hot, self._key)
 
     async def wait(self, wait_ms: int) -> bool:
-        """Wait until a change is uncounted; False if there is none in `wait_ms`.
+        """Wait up to `wait_ms` for an uncounted change; return False if there is none.
 
         Raises:
             Unavailable: Redis is unavailable.
@@ -111,11 +111,11 @@ class CountBatches:
         return await self._entries.wait_after(FIRST, wait_ms) is not None
 
     async def close(self) -> None:
-        """Close the connection of `wait`."""
+        """Close the connection that `wait` uses."""
         await self._entries.close()
 
     async def list_waiting(self, limit: int) -> list[CountEntry]:
-        """Return the oldest entries."""
+        """Return the `limit` oldest entries."""
         reply = await self._hot.call("XRANGE", self._key, "-", "+", "COUNT", limit)
         found = []
         for name, fields in reply:
@@ -132,12 +132,12 @@ class CountBatches:
 
 
 def get_age_s(oldest: CountEntry, now_s: float) -> float:
-    """Return the age of an entry."""
+    """Return the age of an entry in seconds."""
     return max(0.0, now_s - int(oldest.place.partition("-")[0]) / 1000)
 
 
 class PostWakeUp:
-    """Wake-ups for timeline workers; polling covers missed ones.
+    """Wake-ups for timeline workers, which also poll in case a wake-up is lost.
 
     Data: ``{social}:wake`` (stream): its only entry is the newest wake-up.
     """
@@ -149,7 +149,7 @@ class PostWakeUp:
         self.version = 0  # changes with each wake-up, while `listen` runs
 
     async def notify(self) -> None:
-        """Wake the workers of all processes up."""
+        """Wake up the workers of all processes."""
         await self._hot.call("XADD", self._key, "MAXLEN", 1, "*", "w", 1)
 
     async def listen(self) -> None:
@@ -170,7 +170,7 @@ class PostWakeUp:
             await entries.close()
 
     async def wait(self, version: int, wait_s: float) -> None:
-        """Wait for a wake-up after `version`, for at most `wait_s`."""
+        """Wait up to `wait_s` for a wake-up after `version`."""
         if self.version == version:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):

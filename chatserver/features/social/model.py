@@ -45,7 +45,7 @@ class Info:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Counts:
-    """Numbers of a user's followers, followed users and posts."""
+    """Number of a user's followers, followed users and posts."""
 
     followers: int = 0
     following: int = 0
@@ -111,7 +111,7 @@ def first_post_id(at_s: float) -> PostId:
 
 
 def get_created_ms(post: PostId) -> int:
-    """Return the creation time in a post id (ms since 1970)."""
+    """Return the creation time that a post id contains (ms since 1970)."""
     return int(ULID.from_str(post)) >> _RANDOM_BITS
 
 

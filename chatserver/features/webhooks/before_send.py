@@ -5,10 +5,10 @@
     send ──► ask, concurrently ──► verdict ──► in the order of `send` ──► messaging
                                                (per sender and chat)
 
-Used only if the webhook is configured; otherwise messages are committed directly. If a verdict is
-late or invalid, `before_send_policy` decides: ``open`` accepts the message, ``closed`` refuses it
-as temporarily unavailable. After several consecutive failures the circuit breaker skips the webhook
-for a while, so a dead endpoint delays few messages.
+Used only if the webhook is configured. If a verdict does not arrive in time or is invalid,
+`before_send_policy` decides: ``open`` accepts the message, ``closed`` refuses it as temporarily
+unavailable. After several consecutive failures the circuit breaker skips the webhook for a while,
+so a dead endpoint delays few messages.
 """
 
 from __future__ import annotations
@@ -43,10 +43,9 @@ REFUSED = "body: this message is not allowed"
 
 
 class VerdictSource(Protocol):
-    """Source of verdicts: the webhook itself in the API, a call to a worker in gateways.
+    """Source of verdicts: in the API, the webhook itself; in gateways, an RPC to a worker.
 
-    Guarantees:
-        No retries. The caller sets the deadline.
+    A failed call is not retried. The caller sets the deadline.
     """
 
     async def ask(self, question: messages.BeforeSend) -> messages.Verdict:
@@ -54,7 +53,7 @@ class VerdictSource(Protocol):
 
 
 class BeforeSendCheck:
-    """Requests verdicts; without a verdict, applies the policy. One instance per process."""
+    """Requests verdicts, and applies the policy if there is none. One instance per process."""
 
     def __init__(
         self,
@@ -140,7 +139,7 @@ def _check(verdict: messages.Verdict, bounds: BodyBounds) -> None:
 
 
 class _UncheckedMessage:
-    """A message that waits for its verdict, and then for earlier messages."""
+    """A message that waits for its verdict, and then for its sender's earlier messages."""
 
     __slots__ = ("attachments", "frame", "messaging", "on_answer", "outcome")
 
@@ -159,10 +158,7 @@ class _UncheckedMessage:
 
 
 class BeforeSendQueue:
-    """Messages that wait for their verdict; a `SendInterceptor`.
-
-    Bound: at most `in_flight_max` messages wait for a verdict or for earlier messages.
-    """
+    """Messages that wait for their verdict, at most `in_flight_max`; a `SendInterceptor`."""
 
     def __init__(
         self, before_send: BeforeSendCheck, in_flight_max: int = BEFORE_SEND_IN_FLIGHT_MAX

@@ -77,4 +77,4 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
     click.echo(f"{len(found)} replayed")
     missing = (places or set()).difference(found)
     if missing:
-        raise click.ClickException(f"not found: {', '.join(sorted(missing))}")
+        raise click.ClickException(f"dead letters not found: {', '.join(sorted(missing))}")

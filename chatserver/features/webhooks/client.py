@@ -37,7 +37,7 @@ class Webhook:
 
         Raises:
             BadRequest: outbound requests to the URL are not allowed.
-            Unavailable: there is no response in time, or the response is invalid.
+            Unavailable: no valid response arrived in time.
         """
         answer = await self._post(
             messages.encode(question), "before_send", messages.ANSWER_BYTES_MAX
@@ -54,7 +54,7 @@ class Webhook:
 
         Raises:
             BadRequest: outbound requests to the URL are not allowed.
-            Unavailable: there is no response in time; the event may have arrived.
+            Unavailable: no response arrived in time; the event may have been delivered.
         """
         answer = await self._post(event, name, _EVENT_ANSWER_BYTES_MAX, event_id)
         return answer.status
@@ -86,10 +86,10 @@ def sign(secret: bytes, now: float, body: bytes) -> str:
 
 
 def is_signed(secret: bytes, header: str, body: bytes, now: float, age_s: int = AGE_S_MAX) -> bool:
-    """Return whether a header is a valid signature of the body, made less than `age_s` ago.
+    """Return whether `header` is a valid signature of `body`, created less than `age_s` ago.
 
     Guarantees:
-        Constant time: a wrong signature takes as long as the right one.
+        Constant time: a wrong signature takes as long to check as the right one.
     """
     parts = dict(part.partition("=")[::2] for part in header.split(","))
     time, given = parts.get("t", ""), parts.get("v1", "")

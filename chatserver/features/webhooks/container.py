@@ -20,7 +20,7 @@ class WebhookContainer:
 
     @cached_property
     def before_send(self) -> BeforeSendCheck | None:
-        """The before-send webhook, if it is configured. A gateway calls it through a worker."""
+        """The before-send check, if the webhook is configured."""
         core, hooks = self._core, self._core.settings.webhooks
         if hooks.before_send_url is None:
             return None

@@ -1,12 +1,12 @@
 """Redis queues of webhook events: pending, delayed for a retry, and dead letters.
 
 Data, per partition: ``hooks`` (stream; fields ``n``: attempts, ``e``: the event as JSON),
-``hooks-late`` (zset; members: both fields in msgpack, scores: due times in ms) and ``hooks-dead``
+``hooks-late`` (zset; members: both fields in msgpack, scores: retry times in ms) and ``hooks-dead``
 (stream; also ``why``). An event moves between queues in one transaction. If a process crashes
 during a delivery, the event is delivered again. An event that is no longer in its queue is not
-moved: another process has delivered it, or it was erased with its user. Bound: at most
-`pending_max` events are pending; further ones become dead letters, of which the newest `DEAD_MAX`
-are kept.
+moved, because another process has delivered it, or it was erased with its user. At most
+`pending_max` events are pending. Further events become dead letters, and the newest `DEAD_MAX` dead
+letters are kept.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FULL = "too many events are waiting"
 
 
 class PendingEvent(NamedTuple):
-    """A pending event, its stream entry and its number of attempts."""
+    """A pending event, the id of its stream entry, and the number of attempts."""
 
     entry: str
     attempts: int
@@ -42,7 +42,7 @@ class PendingEvent(NamedTuple):
 
 
 class DeadEvent(NamedTuple):
-    """A dead letter. `place` is ``<partition>:<entry>``; `why` is the reason."""
+    """A dead letter. `place` is ``<partition>:<entry id>``, `why` the reason of the failure."""
 
     place: str
     attempts: int
@@ -66,8 +66,8 @@ class EventQueue:
         """Queue events for delivery.
 
         Guarantees:
-            Order: first attempts are made in the order of the calls.
-            Delivery: at least once; an event that is queued again arrives twice, with the same id.
+            The first attempts are made in the order of the calls.
+            Each event is delivered at least once. If it is delivered twice, its id is the same.
         """
         for at in range(0, len(events), APPENDED_MAX):
             some = events[at : at + APPENDED_MAX]
@@ -86,11 +86,11 @@ class EventQueue:
         return ("XADD", self._dead, "MAXLEN", "~", DEAD_MAX, "*", *fields)
 
     async def now_ms(self) -> int:
-        """Return the Redis time, on which the retry times are based."""
+        """Return the Redis time, which the retry times use."""
         return await self._hot.time_ms(self._late)
 
     async def requeue_due(self, now_ms: int, limit: int) -> None:
-        """Move delayed events that are due back to the pending queue."""
+        """Move delayed events back to the pending queue if their retry time has come."""
         packed = await self._hot.call(
             "ZRANGEBYSCORE", self._late, "-inf", now_ms, "LIMIT", 0, limit
         )
@@ -103,15 +103,15 @@ class EventQueue:
             )
 
     async def wait(self, wait_ms: int) -> None:
-        """Wait until an event is pending, for at most `wait_ms`. Raises Unavailable."""
+        """Wait up to `wait_ms` until an event is pending. Raises Unavailable."""
         await self._entries.wait_after(FIRST, wait_ms)
 
     async def close(self) -> None:
-        """Close the connection of `wait`."""
+        """Close the connection that `wait` uses."""
         await self._entries.close()
 
     async def list_pending(self, limit: int) -> list[PendingEvent]:
-        """Return the oldest pending events."""
+        """Return the `limit` oldest pending events."""
         reply = await self._hot.call("XRANGE", self._key, "-", "+", "COUNT", limit)
         return [PendingEvent(name.decode(), int(fields[1]), fields[3]) for name, fields in reply]
 
@@ -120,11 +120,11 @@ class EventQueue:
         await self._hot.call("XDEL", self._key, delivered.entry)
 
     async def postpone(self, failed: PendingEvent, due_ms: int) -> bool:
-        """Delay an event for a retry; False if it is no longer pending."""
+        """Delay an event for a retry; return False if it is no longer pending."""
         return await self._move(failed, due_ms=due_ms)
 
     async def dead_letter(self, failed: PendingEvent, why: str) -> bool:
-        """Dead-letter an event; False if it is no longer pending."""
+        """Move an event to the dead letters; return False if it is no longer pending."""
         is_moved = await self._move(failed, why=why)
         if is_moved:
             metrics.HOOK_EVENTS.labels("dead").inc()
@@ -150,7 +150,7 @@ class EventQueue:
     # Dead letters
 
     async def list_dead(self, after: str, limit: int) -> list[DeadEvent]:
-        """Return dead letters after a stream entry, oldest first; ``0-0`` starts at the oldest."""
+        """Return the dead letters after entry id `after` (first page: ``0-0``), oldest first."""
         reply = await self._hot.call("XRANGE", self._dead, f"({after}", "+", "COUNT", limit)
         return [
             DeadEvent(
@@ -173,7 +173,7 @@ class EventQueue:
 
 
 class WebhookEvents:
-    """Entry point for webhook events; a no-op if no event webhook is configured."""
+    """Publishes webhook events; does nothing if no event webhook is configured."""
 
     def __init__(self, hot: HotClient, settings: Webhooks) -> None:
         self._is_on = settings.events_url is not None
@@ -194,7 +194,7 @@ class WebhookEvents:
             await self._partitions[partition].append([messages.encode(event)])
 
     async def publish_entries(self, partition: int, entries: Sequence[Message]) -> None:
-        """Queue events for chat entries of a partition."""
+        """Queue events about chat entries of one partition."""
         if self._is_on and entries:
             events = [messages.encode(messages.event_of(entry)) for entry in entries]
             await self._partitions[partition].append(events)

@@ -6,10 +6,10 @@
                   ▲          │ failed
                   └── late ◄─┴─ after ATTEMPTS_MAX, or a permanent error ──► dead letters
 
-One worker, the lease holder, delivers the events of a partition. It may crash at any point: an
-event is deleted after its delivery, so it may arrive twice, with the same id. Events of one chat
-are delivered in order, except that a failed event is retried later. While the endpoint is down, one
-event at a time is sent as a probe, with growing pauses; the others wait and use no attempts.
+One worker, the lease holder, delivers the events of a partition. An event is deleted only after its
+delivery, so after a crash it may arrive twice, with the same id. Events of one chat are delivered
+in order, except that a failed event is retried later. While the endpoint is down, one event at a
+time is sent as a probe, at growing intervals. The other events wait, and no attempt is counted.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class EventDeliverer:
                 await self._events.close()
 
     async def step(self) -> float:
-        """Deliver pending events, or wait for some; return the delay before the next step."""
+        """Deliver pending events, or wait for some; return the delay to the next step in s."""
         await self._events.requeue_due(await self._events.now_ms(), DUE_MAX)
         waiting = await self._events.list_pending(1 if self._pause_s else BATCH_MAX)
         if not waiting:
@@ -157,7 +157,7 @@ class EventDeliverer:
         return is_up
 
     async def _deliver(self, waiting: PendingEvent) -> bool:
-        """Deliver one event; False if the endpoint is down."""
+        """Deliver one event; return False if the endpoint is down."""
         try:
             event = messages.decode_event(waiting.event)
         except msgspec.MsgspecError as exc:
@@ -199,7 +199,7 @@ def split_lanes(waiting: Sequence[PendingEvent], count: int) -> list[list[Pendin
 
 
 def _subject_of(event: bytes) -> bytes:
-    """Return the subject of an event: its id without the last part, which is a position."""
+    """Return the subject of an event: the part of its id before the last dot."""
     start = event.find(b'"id":"') + 6
     return event[start : event.find(b'"', start)].rpartition(b".")[0]
 

@@ -1,12 +1,12 @@
 """Use cases of accounts with passwords: registration, login, passwords and profiles.
 
-A wrong user name and a wrong password get the same response, after the same work. Attempts are
-counted before that work:
+A wrong user name and a wrong password get the same response, after the same work. Rate limits apply
+before that work:
 
 - An unknown device is limited per network, and per network and account. Its wrong guesses do not
-  count against the owner. If all unknown devices together guess an account's password too often,
-  each waits some seconds longer; none is locked out.
-- A known device, which presents a device token of an earlier login, has its own limit.
+  count against the owner's devices. If all unknown devices together guess an account's password too
+  often, each of them must wait some seconds longer, but none is locked out.
+- A known device, which presents a device token from an earlier login, has its own limit.
 - A user who is already logged in has a separate limit per account.
 """
 
@@ -91,7 +91,7 @@ class Accounts:
             Forbidden: registration is closed.
             BadRequest, TooLarge: the name or the password is not allowed.
             Conflict: the name is taken.
-            Banned: `key` belongs to an account that has been banned since.
+            Banned: an earlier request with `key` created the account, which is now banned.
             RateLimited: too many attempts from this network, or too many retries for this name.
         """
         if self._settings.registration == "closed":
@@ -125,8 +125,7 @@ class Accounts:
     ) -> Grant | None:
         """Return the tokens granted to an earlier identical request; None if there was none.
 
-        A retry must include the password, so the key alone grants no access. Guesses with a key
-        are counted like any other.
+        The password is checked and rate-limited as in any login, so the key alone grants no access.
         """
         user = attempt.account
         if await self._rows.find_login(user, login.login) is None:
@@ -183,7 +182,7 @@ class Accounts:
     ) -> Grant:
         """Log in with name and password.
 
-        `device_tokens`: tokens from the device's earlier logins, to any accounts.
+        `device_tokens`: tokens from the device's earlier logins to any account.
 
         Guarantees:
             Idempotent by `key`: the same request returns the same login.
@@ -191,7 +190,7 @@ class Accounts:
 
         Raises:
             Unauthenticated: name or password is wrong.
-            Banned: both are right, and the user is banned.
+            Banned: name and password are right, but the user is banned.
             Conflict: `key` was used for another request.
             RateLimited: too many attempts from this network or known device.
         """
@@ -224,7 +223,7 @@ class Accounts:
         """Check the cached refusals for a login, without calling Redis.
 
         Raises:
-            RateLimited: `log_in` would raise it, too.
+            RateLimited: a cached refusal applies; `log_in` would raise RateLimited, too.
         """
         network = network_of(address)
         try:

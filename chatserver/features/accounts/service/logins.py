@@ -7,8 +7,8 @@
     refresh(n) within the grace period ──► same n+1        lost response, or two windows at once
     refresh(n) later ──► the login ends                    two clients used n: one of them stole it
 
-The authenticity of a refresh token is checked before its generation, so a forged token cannot end
-a login.
+The signature of a refresh token is checked before its number n, so a forged token cannot end a
+login.
 
 If a login is created with an `Idempotency-Key`, its id is derived from the key. A client that lost
 the response and retries with the password therefore gets the existing login. No credentials are
@@ -147,7 +147,7 @@ class Logins:
         return self.grant(known)
 
     def grant(self, login: Login) -> Grant:
-        """Return the tokens of a login's current generation."""
+        """Return an access token and the newest refresh token of a login."""
         user, now = UserId(login.user), int(self._clock.time())
         ttl_s = min(ACCESS_TTL_S, self._settings.lifetime_s_max)
         seed = base64.urlsafe_b64decode(login.seed)
@@ -170,7 +170,8 @@ class Logins:
             Cancellation: safe; a retry within the grace period succeeds.
 
         Raises:
-            Unauthenticated: the token is invalid, or is reused too late, which ends its login.
+            Unauthenticated: the token is invalid, or it was reused after the grace period, which
+                ends its login.
             Banned: the user is banned.
             Unavailable: retry.
         """
@@ -230,7 +231,7 @@ class Logins:
             await self._revocation.end_logins(user, [login], "logged out")
 
     async def log_out_by_refresh(self, text: str) -> None:
-        """End the login of a refresh token; an invalid token is ignored.
+        """End the login that a refresh token belongs to; ignore an invalid token.
 
         Raises:
             Unavailable: the login may still be active; retry.
@@ -270,6 +271,5 @@ class Logins:
 
 
 def _id_of(user: UserId, key: str) -> str:
-    """Return the id of the login that a user creates with `key`."""
     text = f"{user}#{key}"  # ids contain no '#'
     return "k-" + hashlib.blake2b(text.encode(), digest_size=20).hexdigest()

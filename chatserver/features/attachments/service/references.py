@@ -1,7 +1,7 @@
 """References from messages to files, recorded by the persist worker.
 
 A file is kept while a message references it; without references it is due for deletion. References
-are added and removed before the backlog checkpoint advances, so none is lost. Both are idempotent.
+are added and removed before the backlog checkpoint advances, so no change is lost.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ PER_MESSAGE_MAX = 10  # files of one message
 
 
 def attachment_of(file: File) -> frames.Attachment:
-    """Return the description of a file that readers receive."""
+    """Return the fields of a file that recipients of a message receive."""
     return frames.Attachment(
         file.id, file.name, file.type, file.size, file.width, file.height, file.has_thumb
     )
@@ -49,10 +49,10 @@ class AttachmentResolver:
         Raises:
             NotFound: a file does not exist, or belongs to another user or chat.
             Conflict: a file is not uploaded yet.
-            BadRequest: there are too many files, or one is repeated.
+            BadRequest: there are too many files, or a file is repeated.
         """
         if len(ids) > PER_MESSAGE_MAX:
-            raise BadRequest(f"attachments: at most {PER_MESSAGE_MAX}")
+            raise BadRequest(f"attachments: at most {PER_MESSAGE_MAX} are allowed in a message")
         if len(set(ids)) < len(ids):
             raise BadRequest("attachments: a file is listed twice")
         found = []

@@ -2,14 +2,13 @@
 
 ::
 
-    begin ──► row in `directory`, form for S3 ··· the client uploads ··· finish ──► ready
+    begin ──► item in `directory`, form for S3 ·· the client uploads ··· finish ──► ready
                                                                                │
     send with ids ──► resolve (gateway, API): owned by the sender, same chat ◄─┘
     read ──► link: the message with the file must be visible to the reader ──► a short-lived URL
 
-Read access depends on the message, not on the file; the code that reads the history checks it. A
-user who cannot see the message therefore cannot load the file (guarantee P7): for example, after
-they left, or after the message was deleted, expired or was hidden.
+A user can load a file only while they can see a message with it (guarantee P7): not after they left
+the chat, for example, or after the message was deleted, expired or was hidden.
 """
 
 from __future__ import annotations
@@ -55,10 +54,10 @@ NOTHING_TO_READ = "attachment: no such file, or you may not see it"
 
 
 class ReadAccess(Protocol):
-    """Read access to chats and, for pictures, to the private spaces of users.
+    """Read access to chats, and to the private spaces that hold users' pictures.
 
     Guarantees:
-        Current: a user who left the chat is not a reader.
+        A user who has left the chat has no access.
     """
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
@@ -66,7 +65,7 @@ class ReadAccess(Protocol):
 
 
 class StartedUpload(NamedTuple):
-    """An upload that may start; `form` is None if it is already complete."""
+    """An upload that may start; `form` is None if the upload is already complete."""
 
     file: File
     form: UploadForm | None
@@ -154,18 +153,18 @@ class Uploads:
         """Validate an upload and make it ready to be sent.
 
         The dimensions and the thumbnail of an image are created afterward; the call waits up to
-        `wait_s` for them. If `is_processed` is false, repeat the call to wait longer. The file may
-        be sent earlier: such a message lacks these fields, and `get_link` returns the current ones.
+        `wait_s` for them. If `is_processed` of the returned file is false, repeat the call to wait
+        longer. A message that is sent earlier lacks these fields; `get_link` returns them later.
 
         Guarantees:
             Idempotent.
-            Cost: several calls to S3 and DynamoDB; one upload of an owner is validated at a time.
+            Cost: several calls to S3 and DynamoDB. A user's uploads are validated one at a time.
 
         Raises:
             NotFound: the owner has no such file.
             Conflict: the file is not uploaded yet.
             BadRequest: the upload differs from the announced file.
-            RateLimited: too many uploads of the owner wait for validation.
+            RateLimited: too many of the owner's uploads are waiting for validation.
         """
         async with self._checks.hold(owner):
             file = await self._find_own(owner, id_)
@@ -181,8 +180,8 @@ class Uploads:
     async def _publish(self, file: File) -> File:
         """Queue the media job of a ready file and publish the file to gateways.
 
-        A copy in Redis means that both are done: the job is queued first, so that a retry after a
-        crash queues it again.
+        The job is queued before the copy in Redis is written, so that a retry after a crash queues
+        it again.
         """
         (known,) = await self._files.find([file.id])
         if known is not None:
@@ -224,7 +223,7 @@ class Uploads:
     async def get_link(self, reader: UserId, id_: str, *, seq: int | None, is_thumb: bool) -> Link:
         """Return a URL from which `reader` may load a file, or its thumbnail.
 
-        `seq`: a message with the file; by default, its newest `SEQS_TRIED_MAX` messages are tried.
+        `seq` is a message with the file. Without it, the newest `SEQS_TRIED_MAX` are tried.
         The owner of an unreferenced file may load it while they are a member of the chat.
 
         Raises:
@@ -253,7 +252,6 @@ class Uploads:
         return False
 
     async def _has_file(self, reader: UserId, file: File, seq: int) -> bool:
-        """Return whether the reader can see message `seq` and it has the file."""
         if seq < 1:
             return False
         page = await self._pages.get_page(

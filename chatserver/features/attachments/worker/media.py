@@ -4,7 +4,7 @@
 
     {media}:jobs ─► job ─► read the image from S3 ─► child process ─► thumbnail to S3
         │            │                                    │ broken, too large, too slow
-        ▼            └── lease, TRIES_MAX tries ──────────┴─► row of the file ─► Redis ─► finished
+        ▼            └── lease, TRIES_MAX tries ──────────┴─► item of the file ─► Redis ─► finished
     {media}:slow-jobs: images that need more than `FAST_CPU_S`, and images of heavy users
 
 Fair by user: an image that is not finished after `FAST_CPU_S` is stopped and moved to the slow
@@ -71,7 +71,7 @@ class TooSlow(Exception):
 
 
 class UsageByUser:
-    """Seconds that this process spent on each user's images; halved every `USER_WINDOW_S`."""
+    """Seconds that this process spent on each user's images, halved every `USER_WINDOW_S`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -115,7 +115,7 @@ class MediaWorker:
         """Process images until cancelled.
 
         Raises:
-            Unavailable: a store is unavailable; run again.
+            Unavailable: a data store is unavailable; run again.
         """
         lease_s = WAIT_FACTOR * THUMB_TIMEOUT_S + LEASE_MORE_S
         async with self._jobs.reader(self._name, lease_s, is_slow=self._is_slow) as reader:
@@ -272,7 +272,7 @@ async def run_media(container: StorageContainer, owner: str) -> None:
     """Process images until cancelled: `THUMBS_IN_FLIGHT_MAX` at once, and one in the slow lane.
 
     Raises:
-        Unavailable: a store is unavailable; run again.
+        Unavailable: a data store is unavailable; run again.
     """
     count = THUMBS_IN_FLIGHT_MAX
     usage = UsageByUser(container.clock)

@@ -1,9 +1,8 @@
 """Sweep worker: deletion of unsent uploads, and of files whose messages are deleted.
 
-Each such file has a due row (`chatserver.features.attachments.warm`). A file is deleted in this
-order: its copy in Redis, its objects in S3, its rows. After a crash the due row still exists, and
-the next pass repeats the deletion. So no object exists without rows; rows without objects exist
-only until the next pass.
+Each such file has a due item (`chatserver.features.attachments.warm`). A file is deleted in this
+order: its copy in Redis, its objects in S3, its DynamoDB items. After a crash the due item still
+exists, and the next pass repeats the deletion, so no S3 object is orphaned.
 
 A message that references the file may be committed but not yet persisted. A file that is due at t
 is therefore deleted only after everything committed before t + `SETTLE_S` is persisted.
@@ -35,7 +34,7 @@ LEASE_S = 60.0
 
 
 class Sweeper:
-    """Periodic passes over the due rows; one process at a time holds the lease."""
+    """Periodic passes over the due items; one process at a time holds the lease."""
 
     def __init__(self, container: StorageContainer, owner: str) -> None:
         self._container = container
@@ -53,7 +52,7 @@ class Sweeper:
         """Sweep until cancelled.
 
         Raises:
-            Unavailable: a store is unavailable; start again.
+            Unavailable: a data store is unavailable; start again.
         """
         await make_rounds(self._lease, SWEEP_INTERVAL_S, self.sweep)
 
@@ -87,7 +86,7 @@ class Sweeper:
         return int(oldest - SETTLE_S)
 
     async def _remove(self, due: Due) -> bool:
-        """Delete a file if it is still due; otherwise delete only the outdated due row."""
+        """Delete a file if it is still due; otherwise delete only the outdated due item."""
         file = await self._container.get(AttachmentContainer).rows.find_file(due.file)
         if file is None or file.due != due.at:
             await self._container.get(AttachmentContainer).rows.delete_due(due)
@@ -103,7 +102,7 @@ async def run_sweep(container: StorageContainer, owner: str) -> None:
     """Sweep until cancelled.
 
     Raises:
-        Unavailable: a store is unavailable; start again.
+        Unavailable: a data store is unavailable; start again.
     """
     try:
         async with asyncio.TaskGroup() as group:

@@ -75,7 +75,7 @@ def _has_alpha(image: object) -> bool:
 
 
 def lower_priority() -> None:
-    """Run only when no other process needs the CPU; if that is not supported, at nice 19."""
+    """Set the lowest CPU priority: SCHED_IDLE on Linux, nice 19 elsewhere."""
     os.nice(19)
     with contextlib.suppress(AttributeError, OSError):  # Linux only
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
@@ -94,7 +94,7 @@ def limit(memory_bytes: int, cpu_s: int) -> None:
 
 
 def preload_plugins() -> None:
-    """Create a thumbnail of each format, because the libraries load plugins at first use."""
+    """Make the image libraries load their plugins, by creating a thumbnail in each format."""
     from PIL import Image
 
     for name in FORMATS:

@@ -5,9 +5,9 @@ scored by due time; ``{pN}:asking:<chat>`` (hash) holds the pending work of one 
 entries are removed after the response. ``heard`` in ``{pN}:checkpoint`` is the last backlog entry
 that was scanned.
 
-Invariant: every backlog entry up to `heard`, and every trimmed entry, has been recorded. The
-assistant worker records entries as they arrive. The persist worker records the remaining ones
-before it trims. Trimming therefore never waits for the assistant worker and loses no message.
+Invariant: the pending work of every backlog entry up to `heard`, and of every trimmed entry, has
+been recorded. The assistant worker records it as entries arrive. The persist worker records the
+rest before it trims the backlog, so trimming loses no message and needs no assistant worker.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ class PendingMessage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StartedResponse:
-    """Work of a session in progress. `seq` is the message to answer, or 0 if there is none.
+    """A session's work in progress.
 
-    `stop` is the seq of the message whose response is to be stopped. `changed` is the first message
-    that was edited or deleted.
+    `seq` is the chat seq of the message to answer, or 0 if there is none. `stop` is the seq of the
+    message whose response is to be stopped. `changed` is the seq of the first message that was
+    edited or deleted.
     """
 
     chat: ChatId
@@ -108,13 +109,13 @@ class PendingResponses:
     # Scanning the backlog
 
     async def get_checkpoint(self) -> str:
-        """Return the id of the last backlog entry that was scanned by any worker."""
+        """Return the id of the last backlog entry that any worker has scanned."""
         key = self._hot.keys.checkpoint(self._partition)
         heard, done = await self._hot.call("HMGET", key, "heard", "id")
         return _later(heard, done)
 
     async def list_after(self, entry_id: str, limit: int) -> list[BacklogEntry]:
-        """Return the remaining entries after `entry_id`, oldest first."""
+        """Return the backlog entries after `entry_id`, oldest first."""
         reply = await self._hot.call("XRANGE", self._backlog, f"({entry_id}", "+", "COUNT", limit)
         return [parse_entry(name, fields) for name, fields in reply]
 
@@ -138,7 +139,7 @@ class PendingResponses:
 
         Guarantees:
             Idempotent: entries up to `heard` are skipped.
-            Atomic: `heard` advances together with the work it covers.
+            Atomic: `heard` advances in the same step.
         """
         if not entries:
             return 0
@@ -156,7 +157,7 @@ class PendingResponses:
         return count
 
     async def _record_hidden(self, entry: HideEntry) -> None:
-        """Record a message that a user deleted only for themself, in the chat's partition."""
+        """Record, in the chat's partition, a message that a user deleted only for themselves."""
         if is_session_chat(entry.chat):
             elsewhere = PendingResponses(self._hot, self._hot.keys.partition_of(entry.chat))
             one = PendingMessage(_AFTER_ALL, entry.chat, changed=entry.seq)
@@ -187,7 +188,7 @@ class PendingResponses:
     # Responding
 
     async def list_due(self, limit: int) -> tuple[list[ChatId], bool]:
-        """Return the sessions that are due, oldest first, and whether any session is pending."""
+        """Return `(due, is_pending)`: the sessions due now, and whether any session is pending."""
         key = self._hot.keys.asked(self._partition)
         (seconds, micros), found = await self._hot.snapshot(
             ("TIME",), ("ZRANGE", key, 0, limit - 1, "WITHSCORES")

@@ -4,7 +4,7 @@ Data: ``{pN}:deltas:<chat>`` (stream) holds the current or the last response. En
 ``<index+1>-0``. The first entry, index 0, has the fields ``u`` (response id) and ``s`` (seq of the
 answered message). The next entries have ``t`` (text), the last one ``e`` (how the response ended).
 A restarted response replaces the stream. Bound: `DELTAS_MAX` entries, together at most the maximum
-length of a message. The stream expires some time after the response's deadline, or its end.
+length of a message. The stream expires some time after the response's deadline or end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DELTAS_MAX = 4_000  # later deltas are merged into the last one
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResponseSoFar:
-    """Text of a response so far: deltas 0 to `index`. `end` is empty while it continues."""
+    """Text of a response so far: deltas 0 to `index`. `end` is empty until the response ends."""
 
     response_id: str
     seq: Seq
@@ -65,7 +65,10 @@ class Deltas:
         )
 
     async def stop(self, chat: ChatId) -> Seq:
-        """Request a stop of the response in progress; return the seq it answers, or 0."""
+        """Request a stop of the response in progress.
+
+        Returns the seq of the message it answers, or 0 if no response is in progress.
+        """
         seq: int = await self._hot.run(
             load_script("stop_response"), {"asking": self._hot.keys.asking(chat)}
         )
@@ -75,7 +78,7 @@ class Deltas:
         """Return the text so far of the response in progress, or of the last one.
 
         Guarantees:
-            Exact: the text consists of deltas 0 to `index`, each once.
+            The text consists of deltas 0 to `index`, each exactly once.
             Cost: one Redis call.
         """
         reply = await self._hot.call("XRANGE", self._hot.keys.deltas(chat), "-", "+")

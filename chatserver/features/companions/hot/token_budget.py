@@ -42,7 +42,7 @@ class TokenBudgets:
         await self._reserve(user, chat, "", 0)
 
     async def reserve(self, user: UserId, chat: ChatId, response_id: str, tokens: int) -> None:
-        """Reserve the tokens of a response; a restarted one replaces its own reservation.
+        """Reserve the tokens of a response; a restarted response replaces its own reservation.
 
         Guarantees:
             At most `responses_per_user_max` responses of a user hold a reservation, across all
@@ -54,9 +54,9 @@ class TokenBudgets:
         await self._reserve(user, chat, response_id, tokens)
 
     async def settle(self, user: UserId, chat: ChatId, response_id: str, spent: int) -> bool:
-        """Replace a reservation by the tokens used; False if it was settled before.
+        """Replace a reservation with the tokens used; return False if that was done before.
 
-        With an empty `response_id` the tokens are added without a reservation.
+        With an empty `response_id`, the tokens are charged without a reservation.
         """
         done: int = await self._hot.run(
             load_script("charge_response"),

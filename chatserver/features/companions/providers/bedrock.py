@@ -1,7 +1,6 @@
 """Amazon Bedrock models, through the Converse API that all of them share.
 
-The response is an AWS event stream: framed messages with checksums. The last message has the usage.
-Errors during the stream are events, too.
+The response is an AWS event stream. Its last message has the token usage.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Pace:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResponseEnd:
-    """Outcome of a response, and its tokens if the provider reported them."""
+    """How a response ended, and its token counts if the provider reported them."""
 
     end: End | Literal["broken", "late"]
     tokens_in: int | None = None
@@ -58,11 +58,12 @@ class ResponseEnd:
 async def stream_response(
     provider: Provider, ask: Ask, pace: Pace, bounds: BodyBounds, clock: Clock
 ) -> AsyncGenerator[Delta | ResponseEnd]:
-    """Yield a model's response as deltas, followed by how it ended.
+    """Yield the deltas of a model's response, followed by one `ResponseEnd`.
 
     Guarantees:
         Bounded: in time by `pace`, in length by `bounds` and `ask.answer_tokens_max`.
-        Failures before the first delta are retried, then raised; later ones are not raised.
+        Failures before the first delta are retried, then raised. Later failures are reported in
+            the `ResponseEnd`.
         Cancelling or closing the generator ends the call to the provider.
 
     Raises:
@@ -105,7 +106,7 @@ async def _begin(
     clock: Clock,
     stack: contextlib.AsyncExitStack,
 ) -> tuple[AsyncGenerator[Delta | Finish], Delta | Finish]:
-    """Return a started stream and its first piece."""
+    """Return a started stream and the first item that it yielded."""
     backoff_s = pace.backoff_s
     for left in reversed(range(pace.attempts_max)):
         stream = provider.stream(ask)

@@ -25,7 +25,7 @@ class ModelMessage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ask:
-    """A model request. `messages` begin with the user, and the roles alternate."""
+    """A model request. The first message is the user's, and the roles alternate."""
 
     model: str
     system: str
@@ -56,7 +56,7 @@ class Provider(Protocol):
         """Send one request and yield the response; a `Finish` comes last.
 
         Guarantees:
-            A stream that ends without a `Finish` was cut off, and raises.
+            If the response is cut off, the stream raises.
             Closing the generator ends the call.
 
         Raises:

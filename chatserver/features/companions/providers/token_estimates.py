@@ -16,6 +16,6 @@ def estimate_tokens(text: str) -> int:
 
 
 def cut_to_tokens(text: str, tokens_max: int) -> str:
-    """Return the longest prefix that fits, in whole characters."""
+    """Return the longest prefix of at most `tokens_max` tokens, without splitting characters."""
     room = max(0, tokens_max - TOKENS_PER_MESSAGE) * BYTES_PER_TOKEN
     return text.encode("utf-8", "replace")[:room].decode("utf-8", "ignore")

@@ -61,7 +61,7 @@ class Companions:
     async def update(
         self, companion: CompanionId, wanted: Changes, before: int | None = None
     ) -> Companion:
-        """Create the next version of a companion; `before` must be the newest one if given.
+        """Create the next version of a companion. If given, `before` must be the newest version.
 
         Raises:
             BadRequest, TooLarge: a field is out of bounds, or there is no change.
@@ -84,7 +84,9 @@ class Companions:
         await self._rows.delete(companion, self._now_ms())
 
     async def get(self, companion: CompanionId, version: int | None = None) -> Companion:
-        """Return a version, even of a deleted companion; by default the newest, if not deleted.
+        """Return a version of a companion, deleted or not.
+
+        Without `version`, return the newest version of a companion that was not deleted.
 
         Raises:
             NotFound: there is no such companion or version.
@@ -96,7 +98,7 @@ class Companions:
     async def list_page(
         self, after: CompanionId | None, limit: int
     ) -> tuple[list[Companion], CompanionId | None]:
-        """Return a page of companions, sorted by id, and the id that precedes the next page."""
+        """Return a page of companions, sorted by id, and the `after` of the next page."""
         return await self._rows.list_page(limit=limit, after=after)
 
     def _now_ms(self) -> int:
@@ -112,15 +114,15 @@ class CompanionCatalog:
         self._members = members
 
     async def get_companion(self, companion: CompanionId, version: int) -> Companion:
-        """Return a version of a companion, deleted or not. Consistent. Raises NotFound."""
+        """Return a version of a companion, deleted or not. Strongly consistent. Raises NotFound."""
         return await self._rows.get_companion(companion, version)
 
     async def find_session_by_chat(self, chat: ChatId) -> CompanionSession | None:
         """Return the session of a chat, active or ended; None if the chat is not a session.
 
         Guarantees:
-            Consistent, even if the index does not yet contain a session that just started.
-            Cost: nothing for other kinds of chats; a Query and a GetItem, rarely twice that.
+            Strongly consistent, even if the index does not yet contain a session that just started.
+            Cost: none for other kinds of chats; otherwise a Query and a GetItem, rarely twice that.
         """
         if not is_session_chat(chat):
             return None
@@ -176,6 +178,6 @@ def _check_tokens(
 
 
 def _check_together(companion: Companion) -> None:
-    """Check that a response fits into the context together with its question."""
+    """Check that a question and its response fit into the context together."""
     if companion.answer_tokens_max >= companion.context_tokens_max:
         raise BadRequest("answer_tokens_max: must be less than context_tokens_max")

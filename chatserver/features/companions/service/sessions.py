@@ -1,7 +1,8 @@
 """Companion sessions: start, get, end, renew, change version, list.
 
-A session is an item in its own table and an ordinary chat of the user and the companion. The item
-is written first and is authoritative. If a process dies midway, the next access completes the work.
+A session consists of an item in its own table and an ordinary chat between the user and the
+companion. The item is written first and is authoritative. If a process dies before it creates
+the chat, the next access creates it.
 
 ::
 
@@ -9,9 +10,8 @@ is written first and is authoritative. If a process dies midway, the next access
     end      change record ─► ended item, active item and "ended" in the chat's item
              ─► Redis: chat version ─► devices notified
 
-A session without its chat gets one at the next read of the session or the next message to it
-(`SessionOpener.create_missing_chat`). If Redis has missed the end of a session, the repair worker
-(`workers.repair`) finds it by its change record, as it does for unfinished group changes.
+If a process dies before Redis records the end of a session, the repair worker (`workers.repair`)
+finds the change record and completes the work.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class CompanionSessions:
         """End the active session with a companion; with `chat`, only if it is in this chat.
 
         Guarantees:
-            After this returns, no message is committed in its chat; messages stay readable.
+            After this returns, no message is committed in the chat; messages stay readable.
             Idempotent if `chat` is given.
 
         Raises:
@@ -214,7 +214,7 @@ class CompanionSessions:
     async def list_page(
         self, user: UserId, companion: CompanionId | None, place: Token | None, limit: int
     ) -> tuple[list[CompanionSession], Token | None]:
-        """Return a page of a user's sessions and the start of the next page.
+        """Return a page of a user's sessions, and the `place` of the next page.
 
         Without `companion`: active sessions first, then ended ones by companion and time.
         With `companion`: the active session first, then ended ones, newest first.
@@ -260,7 +260,7 @@ class CompanionSessions:
         return Opened(session, info)
 
     async def _prepare_end(self, active: CompanionSession) -> str:
-        """Ensure that the chat exists and record that it may be ended; return the record's name."""
+        """Create the chat if it is missing, and a change record; return the record's name."""
         persona = await self._companions.get_companion(active.companion, active.ai_version)
         await self._chat_creator.open_companion_chat(
             active.chat, active.user, active.companion, persona.name
@@ -300,7 +300,7 @@ class SessionOpener:
         self._clock = clock
 
     async def create_missing_chat(self, chat: ChatId) -> bool:
-        """Create the chat of an interrupted session start; False if it is not a session."""
+        """Create the chat of an interrupted session start; return False if it is not a session."""
         if not is_session_chat(chat):
             return False
         session = await self._catalog.find_session_by_chat(chat)

@@ -109,8 +109,7 @@ class CompanionRows:
         `before` makes the write conditional on the newest version.
 
         Guarantees:
-            Concurrency: each of several concurrent updates creates its own version on top of the
-            previous one; no version is written twice.
+            Each concurrent update creates its own version, based on the one before it.
 
         Raises:
             NotFound: there is no such companion.
@@ -123,7 +122,7 @@ class CompanionRows:
             if before is not None and newest.version != before:
                 raise Conflict(f"version: is outdated; the newest is {newest.version}")
             if newest.version >= VERSIONS_MAX:
-                raise BadRequest(f"companion: has {VERSIONS_MAX} versions, the maximum")
+                raise BadRequest(f"companion: has the maximum of {VERSIONS_MAX} versions")
             following = changes.apply(newest, now_ms)
             values = {":before": {"N": str(newest.version)}}
             condition = "#version = :before AND attribute_not_exists(#ended)"
@@ -157,7 +156,7 @@ class CompanionRows:
             raise NotFound(NO_COMPANION) from None
 
     async def get_newest(self, companion: CompanionId) -> Companion:
-        """Return the newest version of a companion that was not deleted. Consistent.
+        """Return the newest version of a companion that was not deleted. Strongly consistent.
 
         Raises:
             NotFound: there is no such companion, or it was deleted.
@@ -172,7 +171,7 @@ class CompanionRows:
         return found
 
     async def get_companion(self, companion: CompanionId, version: int) -> Companion:
-        """Return a version of a companion, deleted or not. Consistent. Raises NotFound."""
+        """Return a version of a companion, deleted or not. Strongly consistent. Raises NotFound."""
         keys = [_head_key(companion), _version_key(companion, version)]
         items = await get_items(self._client, self._table, keys)
         by_partition = {item[DirectoryField.PK]["S"]: item for item in items}
@@ -184,7 +183,9 @@ class CompanionRows:
     async def list_page(
         self, *, limit: int, after: CompanionId | None = None
     ) -> tuple[list[Companion], CompanionId | None]:
-        """Return a page of companions that were not deleted, sorted by id, in the newest version.
+        """Return a page of companions that were not deleted, and the `after` of the next page.
+
+        The companions are sorted by id and in their newest version.
 
         Guarantees:
             Cost: a Query, and a BatchGetItem for 100 companions.

@@ -5,9 +5,9 @@
 | active | `<user>` | `#ACTIVE#<ai>`    | `chat_id ai_version create_time GSI1PK`          |
 | ended  | `<user>` | `<ai>#OLD#<chat>` | the same, `delete_time`                          |
 
-`GSI1PK` is the chat id; the index `GSI1_chat` maps a chat to its session. No id contains `#`, and
-`#` sorts before every first character of an id. Active sessions therefore come first, followed by
-ended ones grouped by companion, by time, because a chat id is a ULID.
+`GSI1PK` is the chat id; the index `GSI1_chat` maps a chat to its session. `#` sorts before every
+character of an id, so a Query returns the active sessions first. The ended sessions follow, sorted
+by companion and then by time, because a chat id is a ULID.
 
 The transaction that ends a session also marks the chat's item (table `directory`) as read-only.
 
@@ -123,13 +123,13 @@ class SessionRows:
                 raise Conflict(describe_active(active)) from None
 
     async def find_active(self, user: UserId, companion: CompanionId) -> CompanionSession | None:
-        """Return the active session of a user with a companion. Consistent."""
+        """Return the active session of a user with a companion. Strongly consistent."""
         return await self._find(user, active_key(companion))
 
     async def find_old(
         self, user: UserId, companion: CompanionId, chat: ChatId
     ) -> CompanionSession | None:
-        """Return an ended session. Consistent."""
+        """Return an ended session. Strongly consistent."""
         return await self._find(user, old_key(companion, chat))
 
     async def delete(self, active: CompanionSession, now_ms: int) -> CompanionSession:
@@ -211,9 +211,9 @@ class SessionRows:
         """Return the session of a chat, active or ended.
 
         Guarantees:
-            A returned session is read consistently. A None is not: a session that started a moment
-            ago may be missing from the index.
-            Cost: a Query of the index and a GetItem; one more if the session is just ending.
+            A returned session is current. None is not reliable: a session that started a moment ago
+            may be missing from the index.
+            Cost: a Query of the index, and one GetItem (active) or two (ended).
         """
         span = Span(CHAT_SESSION, chat, SESSION_CHAT_INDEX)
         request = {**span.query(self._settings), "Limit": 1}
@@ -228,7 +228,7 @@ class SessionRows:
     async def find(
         self, user: UserId, companion: CompanionId, chat: ChatId
     ) -> CompanionSession | None:
-        """Return the session with this user, companion and chat, active or ended. Consistent."""
+        """Return a session, active or ended. Strongly consistent."""
         active = await self.find_active(user, companion)
         if active is not None and active.chat == chat:
             return active
@@ -238,10 +238,10 @@ class SessionRows:
     async def list_all(
         self, user: UserId, *, limit: int, start: Token | None = None
     ) -> Page[CompanionSession]:
-        """Return a page of a user's sessions: active ones first, each group by companion and time.
+        """Return a page of a user's sessions: active ones, then ended ones by companion and time.
 
         Guarantees:
-            Consistent. Cost: one Query.
+            Strongly consistent. Cost: one Query.
         """
         return await self._list(Span(CHAT_SESSION, user), limit, start)
 
@@ -253,7 +253,7 @@ class SessionRows:
         return await self._list(span, limit, start, newest_first=True)
 
     async def remove_all(self, user: UserId) -> int:
-        """Delete all items of a user permanently; return how many there were. Idempotent."""
+        """Delete all of a user's items in the table; return how many there were. Idempotent."""
         request = {**Span(CHAT_SESSION, user).query(self._settings), "ConsistentRead": True}
         removed = 0
         while True:
@@ -322,7 +322,6 @@ class SessionRows:
 
 
 def _is_session(row: Item) -> bool:
-    """Return whether a row is a session and not another kind of item."""
     sort = get_text(row, Field.SK)
     return sort.startswith(ACTIVE_PREFIX) or OLD in sort
 
@@ -339,7 +338,7 @@ def _ended(active: CompanionSession, now_ms: int) -> CompanionSession:
 
 
 def _while_chat_is(chat: ChatId) -> dict[str, Any]:
-    """Return the condition that the active session is still the one that was read."""
+    """Return the condition that the active session is still the one in `chat`."""
     return {
         "ConditionExpression": "#chat = :read",
         "ExpressionAttributeNames": {"#chat": Field.CHAT},
@@ -348,7 +347,7 @@ def _while_chat_is(chat: ChatId) -> dict[str, Any]:
 
 
 def _while_as_read(active: CompanionSession) -> dict[str, Any]:
-    """Return the same condition, extended by the version that was read."""
+    """Return the condition that the active session has the chat and version of `active`."""
     condition = _while_chat_is(active.chat)
     condition["ConditionExpression"] += " AND #kept = :kept"
     condition["ExpressionAttributeNames"]["#kept"] = Field.VERSION

@@ -2,9 +2,9 @@
 
     PK "c#<chat>"  SK "summary#<chat>"  first N  upto N (chat seqs)  text S  rev N
 
-Invariant: `text` summarizes the messages from `first` to `upto`, none of which was edited or
-deleted since; such a change drops the item (`worker/memory.py`). A write is conditional on the
-`rev` that was read, so a repeated or delayed write has no effect.
+`text` summarizes the messages from `first` to `upto`. If one of these messages is edited or
+deleted, the item is deleted (`worker/memory.py`). A write is conditional on the `rev` that was
+read, so a repeated or delayed write has no effect.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Summaries:
         self._table = DIRECTORY.name_in(settings)
 
     async def find(self, chat: ChatId) -> Memory | None:
-        """Return the summary of a session. Consistent, one GetItem."""
+        """Return the summary of a session. Strongly consistent, one GetItem."""
         request = {"TableName": self._table, "Key": _key(chat), "ConsistentRead": True}
         item = (await self._client.call("get_item", request)).get("Item")
         if item is None:
@@ -49,7 +49,7 @@ class Summaries:
     async def put(self, chat: ChatId, memory: Memory) -> bool:
         """Write a summary that replaces the one with the previous `rev`.
 
-        Returns False and writes nothing if another summary was written in the meantime.
+        Writes nothing and returns False if that one has already been replaced or deleted.
         """
         item = _key(chat) | {
             Field.FIRST: {"N": str(memory.first)},

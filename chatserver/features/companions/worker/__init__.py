@@ -1,1 +1,1 @@
-"""Background jobs of companions: responses and calls of gateways."""
+"""Background jobs of companions: responses, and RPC handlers for gateways."""

@@ -11,7 +11,7 @@ different sessions concurrently and those of one session sequentially. Messages 
 response wait; the next response answers all of them and refers to the last one.
 
 Crash-safe at any point: a session stays pending in Redis until its response is committed, and the
-message's reference prevents a second commit. Devices see the response restart with a new id.
+response's `ref` prevents a second commit. Devices see the response restart with a new id.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class AssistantWorker:
                 await self._pending.wait_after(at, WAIT_MS if is_pending else IDLE_MS)
 
     async def _start_due(self) -> bool:
-        """Start the sessions that are due, up to the process limit; False if none is pending."""
+        """Process the sessions that are due, up to the process limit; False if none is pending."""
         room = self._running.room
         if room <= 0:
             return True
@@ -162,7 +162,6 @@ class AssistantWorker:
         del self._tasks[chat]
 
     async def _process_session(self, chat: ChatId) -> None:
-        """Process a session until nothing is pending."""
         try:
             while True:
                 started = await self._pending.start(self._lease, chat)
@@ -172,7 +171,7 @@ class AssistantWorker:
             log.warning("assistant.failed", chat=chat, error=exc.message)
 
     async def _process_step(self, started: StartedResponse) -> bool:
-        """Process one step of a session and record it; return whether more is pending."""
+        """Process the started work of a session; return whether more work is pending."""
         try:
             await self._step(started)
         except Again as exc:
@@ -215,7 +214,7 @@ class AssistantWorker:
         await self._pending.postpone(started, due_ms)
 
     async def _now_ms(self) -> int:
-        """Return the Redis time, on which the due times in the queue are based."""
+        """Return the Redis time, which the due times in the queue use."""
         hot = self._container.hot
         return await hot.time_ms(hot.keys.asked(self._lease.partition))
 

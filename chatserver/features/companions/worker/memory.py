@@ -87,7 +87,7 @@ class SessionMemory:
         return await self._summaries.find(chat)
 
     async def forget(self, chat: ChatId, changed: int) -> bool:
-        """Drop a summary of messages at or after `changed`; return whether there was one.
+        """Drop the summary if it covers a message from `changed` on; return whether it did.
 
         Guarantees:
             Idempotent.
@@ -121,7 +121,7 @@ class SessionMemory:
     ) -> None:
         """Summarize the oldest messages if the unsummarized ones use too much of the context.
 
-        `said` is the newest page of the session.
+        `said` is the newest page of messages in the session.
 
         Guarantees:
             If a model or a tier fails, nothing is raised and the summary does not change.

@@ -71,7 +71,7 @@ def build_prompt_messages(messages: Iterable[Message], companion: str) -> list[P
 
 
 def compute_room(persona: Companion, memory: Memory | None) -> int:
-    """Return the number of tokens left for messages, after the prompt and the response."""
+    """Return how many tokens the prompt, the summary and the response leave for messages."""
     used = estimate_tokens(persona.prompt) + persona.answer_tokens_max
     if memory is not None:
         used += estimate_tokens(REMEMBERED + memory.text)
@@ -81,10 +81,11 @@ def compute_room(persona: Companion, memory: Memory | None) -> int:
 def build_context(
     persona: Companion, memory: Memory | None, said: Sequence[PromptMessage], seq: int
 ) -> Context | None:
-    """Return the model input for the message at `seq`; None if there is no question.
+    """Return the model input for answering the message at `seq`; None if no question is left.
 
     Guarantees:
-        The message at `seq` is included, truncated if necessary, then the newest others that fit.
+        The message at `seq` is included, truncated if necessary. The newest others that fit are
+            added.
         The roles alternate, and the user is first.
     """
     upto = 0 if memory is None else memory.upto
@@ -125,7 +126,7 @@ def _merge_roles(said: Sequence[PromptMessage]) -> tuple[ModelMessage, ...]:
 def choose_old(
     said: Sequence[PromptMessage], memory: Memory | None, room: int, messages_max: int
 ) -> list[PromptMessage]:
-    """Return the oldest unsummarized messages to summarize; empty while everything fits."""
+    """Return the oldest messages to summarize next; empty while all messages fit."""
     upto = 0 if memory is None else memory.upto
     open_ = [one for one in said if one.seq > upto]
     tokens, count = sum(one.tokens for one in open_), len(open_)

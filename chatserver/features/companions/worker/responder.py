@@ -259,14 +259,17 @@ class Responder:
         return ai.tokens_in + ai.tokens_out
 
     async def _find_streamed_text(self) -> str:
-        """Return the text that a failed worker had streamed when the user stopped it."""
+        """Return the text that a failed worker streamed before the user stopped the response."""
         found = await self._context.deltas.find(self._session.chat)
         return found.text if found is not None and found.seq == self._started.seq else ""
 
     async def _stream(
         self, persona: Companion, context: Context, publisher: ResponsePublisher
     ) -> ResponseEnd | ChatError | None:
-        """Return the outcome of the stream, or its error; None if the user stopped it."""
+        """Publish the response until it ends, fails or is stopped.
+
+        Returns a ChatError if the model failed, and None if the user stopped the response.
+        """
         if self._started.is_stopped:
             return None
         generation = asyncio.create_task(
@@ -307,7 +310,6 @@ class Responder:
         raise AssertionError("the stream ends with a ResponseEnd")
 
     async def _wait_for_stop(self, publisher: ResponsePublisher) -> None:
-        """Return when the user requests a stop."""
         while True:
             with contextlib.suppress(Unavailable):  # Redis is down: the response continues
                 if await self._pending.is_stopped(self._started):
@@ -342,12 +344,11 @@ class Responder:
         return ai
 
     async def _fail(self, model: str, code: str, words: str) -> None:
-        """Commit a message that explains why there is no response."""
         await self._commit(words, frames.Ai(model, "failed", code=code))
         metrics.RESPONSES.labels("failed").inc()
 
     async def _commit(self, body: str, ai: frames.Ai) -> None:
-        """Commit the companion's message under the ref derived from the answered message."""
+        """Commit the companion's message with the `ref` derived from the answered message."""
         session = self._session
         frame = frames.Send(0, session.chat, self._ref, body, reply_to=self._started.seq)
         wait_s = 0.1

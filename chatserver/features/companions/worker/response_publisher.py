@@ -5,9 +5,9 @@
     delta ─► first: at once; later: batched for `flush_s` ─► stored in Redis ─► signal to gateways
                                                             (for late joiners)
 
-A delta is stored before it is published, on the same connection. Signals are best effort: a device
-that detects a gap in `index` joins again. The user's gateways are looked up periodically, not for
-each delta.
+A delta is stored before it is published. Publishing is best effort: a device that detects a gap in
+`index` requests the text so far (`join_turn`). The list of the user's gateways is refreshed
+periodically, not for each delta.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ResponsePublisher:
         return "".join(self._streamed)
 
     async def start(self, ttl_s: float) -> None:
-        """Start the response and notify the user's gateways. Raises Unavailable."""
+        """Start the response, and publish this to the user's gateways. Raises Unavailable."""
         await self._deltas.begin(self._session.chat, self._response_id, self._seq, ttl_s)
         await self.refresh_gateways()
         self._signal("")
@@ -98,17 +98,14 @@ class ResponsePublisher:
             self._signal(text)
 
     def flush(self) -> None:
-        """Flush the buffered text; no delta may follow."""
+        """Flush the buffered text. Do not call `append` afterward."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._send()
 
     async def end(self, how: str, ttl_s: float) -> None:
-        """Signal how the response ended; best effort.
-
-        The message itself is delivered as an event.
-        """
+        """Publish how the response ended; best effort. The message is delivered separately."""
         self.flush()
         self.index += 1
         with contextlib.suppress(ChatError):

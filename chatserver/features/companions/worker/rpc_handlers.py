@@ -25,7 +25,7 @@ def make_handler(container: StorageContainer) -> storage_ports.HandleCompanionCa
 async def handle_companion_call(
     container: StorageContainer, call: rpc.CompanionCall
 ) -> msgspec.Struct:
-    """Run a gateway's call and return the reply.
+    """Handle a gateway's call and return the reply.
 
     Raises:
         ChatError: the call failed.

@@ -1,8 +1,8 @@
-"""DynamoDB rows of export and erasure jobs: user, progress and lease holder.
+"""DynamoDB items of export and erasure jobs: user, progress and lease holder.
 
-Owns these rows of table `directory`:
+Owns these items of table `directory`:
 
-| row          | `PK`          | `SK`               | attributes                                |
+| item         | `PK`          | `SK`               | attributes                                |
 |--------------|---------------|--------------------|-------------------------------------------|
 | job          | `job#<id>`    | `job#<id>`         | `kind user state created changed progress |
 |              |               |                    | steps? why? size? tries holder held_until |
@@ -13,9 +13,9 @@ Owns these rows of table `directory`:
 | export of a  | `u#<user>`    | `export#<id>`      | `expires_at`                              |
 | user         |               |                    |                                           |
 
-A worker claims a job with a lease (`held_until`, by its own clock) and renews the lease before it
-ends. Its writes are conditional on the lease. If two workers process the same job, only the later
-holder can write, and the results of the other one are discarded.
+A worker leases a job until `held_until`, by its own clock, and renews the lease before it ends. Its
+writes to the job are conditional on the lease. If two workers process the same job, only the later
+lease holder can write.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _steps = msgspec.json.Decoder(tuple[Done, ...])
 
 
 def encode_job(job: Job) -> Item:
-    """Return the row of a job."""
+    """Return the item of a job."""
     item = _job_key(job.id)
     texts = {Field.KIND: job.kind, Field.USER: job.user, Field.STATE: job.state}
     numbers = {
@@ -69,7 +69,7 @@ def encode_job(job: Job) -> Item:
 
 
 def decode_job(item: Item) -> Job:
-    """Return the job of a row. Raises CorruptData."""
+    """Decode a job item. Raises CorruptData."""
     try:
         steps = _steps.decode(find_text(item, Field.STEPS) or "[]")
     except msgspec.MsgspecError as exc:
@@ -93,7 +93,7 @@ def decode_job(item: Item) -> Job:
 
 
 class JobRows:
-    """Reads and writes the rows."""
+    """Reads and writes the items."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._client = client
@@ -106,10 +106,11 @@ class JobRows:
         """Store an export that a user requests.
 
         Guarantees:
-            Atomic. A user has at most one unfinished export, and at most `per_day_max` a day.
+            Atomic. A user has at most one unfinished export, and at most `per_day_max` exports a
+            day.
 
         Raises:
-            Conflict: an export is in progress, or a concurrent request came first.
+            Conflict: an export is in progress, or a concurrent request started one.
             RateLimited: the daily limit is reached.
             NotFound: the user does not exist, or is erased.
         """
@@ -159,7 +160,7 @@ class JobRows:
                 raise LostRace("export: changed by a concurrent request; try again") from None
 
     async def create_erasure(self, job: Job) -> str:
-        """Store an erasure and turn the user's row into a tombstone; return the job's id.
+        """Store an erasure and turn the user's item into a tombstone; return the job's id.
 
         If the user is already erased, return the id of the existing erasure.
 
@@ -218,24 +219,24 @@ class JobRows:
     # reading
 
     async def find(self, id_: str) -> Job | None:
-        """Return a job. Consistent."""
+        """Return a job. Strongly consistent."""
         item = await self._find(f"job#{id_}", f"job#{id_}")
         return None if item is None else decode_job(item)
 
     async def find_export_of(self, user: str) -> Job | None:
-        """Return the newest export of a user. Consistent."""
+        """Return the newest export of a user. Strongly consistent."""
         pointer = await self._find(user_key(user), f"exports#{user}")
         return None if pointer is None else await self.find(get_text(pointer, Field.JOB))
 
     async def list_waiting(self, kind: Kind) -> list[str]:
-        """Return unfinished jobs, oldest first, at most `WAITING_READ_MAX`."""
+        """Return the ids of unfinished jobs, oldest first, at most `WAITING_READ_MAX`."""
         rows = await self._list(f"jobs#{kind}", "~")
         return [row[DirectoryField.SK]["S"].partition("#")[2] for row in rows]
 
     # execution
 
     async def claim(self, id_: str, holder: str, now_ms: int, hold_ms: int) -> Job | None:
-        """Lease a job; return None if another worker holds it, or it is finished."""
+        """Lease a job; return None if another worker holds the lease or the job is finished."""
         request = self._update(
             id_,
             {Field.HOLDER: holder, Field.HELD_UNTIL: now_ms + hold_ms, Field.STATE: "running"},
@@ -256,14 +257,14 @@ class JobRows:
         return decode_job(answer["Attributes"])
 
     async def update(self, job: Job, **changes: Any) -> bool:
-        """Update a job; return False if `job.holder` no longer holds it.
+        """Update a job; return False if `job.holder` no longer holds the lease.
 
         Fields: `until_ms`, `progress`, `steps`, `why`, `changed_ms`.
         """
         return await self._apply(self._changes_of(job, changes))
 
     async def finish(self, job: Job, **changes: Any) -> bool:
-        """As `update`, and remove the job from the queue.
+        """Update a job and remove it from the queue; return False like `update`.
 
         Further fields: `state`, `size`, `expires_at`.
         """
@@ -334,7 +335,7 @@ class JobRows:
     # expired exports
 
     async def list_kept_before(self, before: int) -> list[tuple[str, int]]:
-        """Return the exports that expire before `before` (s since 1970), and their expiry times."""
+        """Return `(id, expiry)` of exports that expire before `before`; times in s since 1970."""
         found = []
         for row in await self._list(_KEPT, f"{before:012d}"):
             at, _, id_ = row[DirectoryField.SK]["S"].partition("#")
@@ -342,7 +343,7 @@ class JobRows:
         return found
 
     async def delete(self, id_: str, expires_at: int | None) -> None:
-        """Delete a job, and the deletion entry of its ZIP. Idempotent."""
+        """Delete a job, and the scheduled deletion of its ZIP. Idempotent."""
         if expires_at is not None:
             await self._delete(_kept_key(id_, expires_at))
         await self._delete(_job_key(id_))

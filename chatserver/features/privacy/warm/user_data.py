@@ -1,9 +1,8 @@
 """DynamoDB data of one user, for exports and erasures.
 
-Owns no rows; other modules own them. A Query finds the rows in partition ``u#<user>``. Data in
-other partitions has a pointer row there, for example ``file#<id>`` or ``reported#<chat>#<seq>``.
-Messages of the user are found through the index `sender`, which is eventually consistent: to find
-all of them, query it again after a while.
+A user's items are in partition ``u#<user>``. For items in other partitions, it contains pointers,
+for example ``file#<id>`` or ``reported#<chat>#<seq>``. The user's messages are found through the
+index `sender`, which is eventually consistent: to find all messages, query it again after a while.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ REPORTED_PREFIX: Final = "reported#"
 
 
 class PersonalRows:
-    """Reads and deletes the rows of one user."""
+    """Reads and deletes the items of one user."""
 
     def __init__(
         self,
@@ -52,19 +51,19 @@ class PersonalRows:
     # table `directory`
 
     async def list_names(self, user: str, prefix: str) -> list[str]:
-        """Return the user's sort keys that start with `prefix`, without it. Consistent."""
+        """Return the user's sort keys with `prefix`, without the prefix. Strongly consistent."""
         rows = await self._list_rows(user, prefix)
         return [row[DirectoryField.SK]["S"].removeprefix(prefix) for row in rows]
 
     async def remove_row(self, user: str, sort: str) -> None:
-        """Delete one row of the user's partition. Idempotent."""
+        """Delete one item of the user's partition. Idempotent."""
         key = row_key(user_key(user), sort)
         await self._client.call("delete_item", {"TableName": self._directory, "Key": key})
 
     async def remove_rows(self, user: str) -> int:
-        """Delete the rows of the user's partition; return their number. Idempotent.
+        """Delete the items of the user's partition; return their number. Idempotent.
 
-        The user's tombstone is kept, and pointers to archived messages until `remove_trails`.
+        The tombstone is kept. Pointers to archived messages are kept until `remove_trails`.
         """
         rows = await self._list_rows(user, "")
         sorts = [row[DirectoryField.SK]["S"] for row in rows]
@@ -75,7 +74,10 @@ class PersonalRows:
         return len(gone)
 
     async def remove_trails(self, user: str) -> None:
-        """Delete the pointers to archived messages, once those are erased. Idempotent."""
+        """Delete the pointers to archived messages. Idempotent.
+
+        Call this after the archived messages are erased.
+        """
         for name in await self.list_names(user, TRAIL_PREFIX):
             await self.remove_row(user, TRAIL_PREFIX + name)
 
@@ -121,7 +123,7 @@ class PersonalRows:
         await self._update(request)
 
     async def find_reason(self, reported: str, user: str) -> str:
-        """Return the reason of a report by the user."""
+        """Return the reason of a report by the user; empty if there is none."""
         chat, _, seq = reported.partition("#")
         key = row_key(chat_key(chat), f"{REPORT_PREFIX}{seq}#{user}")
         answer = await self._client.call("get_item", {"TableName": self._directory, "Key": key})
@@ -137,9 +139,9 @@ class PersonalRows:
     # messages
 
     async def iter_entries(self, user: str) -> AsyncIterator[list[Message]]:
-        """Yield pages of all entries that the user sent, oldest first, including expired ones.
+        """Yield all entries that the user sent, page by page, oldest first, including expired ones.
 
-        The index provides the keys; the entries are read consistently from the table.
+        The index is eventually consistent; the entries themselves are current.
         """
         span = Span(MESSAGES, user, SENDER_INDEX)
         request: dict[str, Any] = {**span.query(self._settings), "Limit": PAGE_MAX}
@@ -156,7 +158,7 @@ class PersonalRows:
             request["ExclusiveStartKey"] = last
 
     async def find_entry(self, chat: str, ts: int) -> Message | None:
-        """Return an entry from the table. Consistent."""
+        """Return an entry from table `messages`. Strongly consistent."""
         request = {
             "TableName": self._messages,
             "Key": await self._rows.key_of(chat, ts),

@@ -6,9 +6,9 @@
                                                                      check ◄─ keys ◄─ rows ◄─┘
 
 Each completed step adds lines to the job's receipt. Crash-safe: the next worker continues with the
-first step that is not recorded, and every step is idempotent. A line counts the items found by the
-attempt that completed the step. No data of the user can reappear meanwhile: the user's row is a
-tombstone before the first step, and after the second one no chat accepts messages from the user.
+first step that is not in the receipt, and every step is idempotent. A line counts only the items
+found by the attempt that completed the step. The user's item is a tombstone before the first step,
+and after the second step no chat accepts messages from the user, so no new data can appear.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Erasure:
         """Run the steps that are not completed yet.
 
         Raises:
-            Unavailable: a store is unavailable, or data keeps reappearing; continue later.
+            Unavailable: a data store is unavailable, or data keeps reappearing; continue later.
             JobLost: another worker has the job.
         """
         lines = list(self._claimed.job.steps)
@@ -119,7 +119,6 @@ class Erasure:
         ]
 
     async def _leave_chats(self) -> list[Done]:
-        """Leave groups, and close direct chats for new messages."""
         groups = directs = 0
         start = None
         while True:
@@ -163,7 +162,7 @@ class Erasure:
     async def _erase_messages(self) -> list[Done]:
         """Delete the user's messages until no more are found.
 
-        The index of senders is eventually consistent, so the last scan starts at least `SETTLE_S`
+        The index `sender` is eventually consistent, so the last scan starts at least `SETTLE_S`
         after the first.
         """
         began = self._container.clock.monotonic()
@@ -180,10 +179,10 @@ class Erasure:
                     Done("messages", TIERS, "messages whose text was deleted", total),
                     Done("messages", BUCKET, "chats deleted from the archive", chats),
                 ]
-        raise Unavailable("every pass found new messages of the user")
+        raise Unavailable("every pass found new messages from the user")
 
     async def _erase_once(self, number: int) -> tuple[int, int]:
-        """Delete the texts found; return their number, and the number of messages found."""
+        """Delete the user's texts; return `(texts deleted, messages found)`."""
         found = total = 0
         async for page in self._private.user_messages.iter_entries(self._user):
             for entry in page:
@@ -201,7 +200,7 @@ class Erasure:
         return found, total
 
     async def _rewrite_archive(self) -> int:
-        """Remove deleted messages from the archive objects; return the number of chats."""
+        """Remove the user's messages from the archive; return the number of chats rewritten."""
         chats = await self._private.user_messages.list_chats(self._user)
         for chat in chats:
             await self._rewrite_chat(chat)
@@ -221,7 +220,7 @@ class Erasure:
     async def _erase_companions(self) -> list[Done]:
         """Delete the companions' messages to the user, which nobody else received.
 
-        Summaries are deleted as well; the rows of the sessions are kept until `_check`.
+        Summaries are deleted as well. The session items are kept until `_check`.
         """
         answers = sessions = 0
         async for session in iter_sessions(self._container, self._user):
@@ -305,7 +304,7 @@ class Erasure:
         return [Done("keys", REDIS, "keys", count)]
 
     async def _check(self) -> list[Done]:
-        """Scan again, after the operations in progress at the start have finished."""
+        """Repeat the deletion until nothing is found; wait first for operations in progress."""
         webhooks = self._container.settings.webhooks
         event_s = webhooks.timeout_s if webhooks.events_url is not None else 0.0
         for _ in range(PASSES_MAX):
@@ -340,6 +339,6 @@ async def run_erasures(container: StorageContainer, owner: str) -> None:
     """Run erasures until cancelled.
 
     Raises:
-        Unavailable: a store is unavailable; start again.
+        Unavailable: a data store is unavailable; start again.
     """
     await make_erasure_worker(container, owner).run()

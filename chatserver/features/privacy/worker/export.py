@@ -87,7 +87,7 @@ class ExportWorker:
         Raises:
             TooLarge: the ZIP would exceed the size limit.
             NotFound: the user no longer exists.
-            Unavailable: a store is unavailable; retry.
+            Unavailable: a data store is unavailable; retry.
             JobLost: another worker has claimed the job, or its user is erased.
         """
         job = claimed.job
@@ -291,7 +291,7 @@ async def run_exports(container: StorageContainer, owner: str) -> None:
     """Build exports and remove expired ones, until cancelled.
 
     Raises:
-        Unavailable: a store is unavailable; start again.
+        Unavailable: a data store is unavailable; start again.
     """
     worker, interval_s = ExportWorker(container), SWEEP_INTERVAL_S
 

@@ -1,6 +1,6 @@
 """ZIP of an export, built in a temporary file of bounded size.
 
-Compression runs in a thread. The file has no name, so it is deleted when the process ends.
+Compression runs in a thread. The file is deleted when the process ends.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ExportZip:
             self._zip.close()
 
     async def finish(self) -> tuple[IO[bytes], int]:
-        """Complete the ZIP; return its file, positioned at the start, and its size."""
+        """Complete the ZIP; return `(file, size in bytes)`, with the file positioned at 0."""
         await asyncio.to_thread(self._zip.close)
         size = self._file.tell()
         self._check()

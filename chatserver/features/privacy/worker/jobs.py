@@ -39,11 +39,11 @@ PERSISTED_S_MAX = 60.0
 
 
 class JobLost(Unavailable):
-    """Another worker has claimed the job, or it was deleted."""
+    """Another worker has claimed the job, or the job was deleted."""
 
 
 class ClaimedJob:
-    """A job that this worker has leased; the worker must renew the lease."""
+    """A job that this worker has leased. The worker must renew the lease."""
 
     def __init__(self, container: StorageContainer, job: Job) -> None:
         self.job = job
@@ -78,7 +78,7 @@ class ClaimedJob:
         await self.finish(state="failed", why=why[:500], expires_at=expires_at)
 
     async def release(self) -> None:
-        """Release the job, so that another worker can claim it at once."""
+        """Release the lease, so that another worker can claim the job at once."""
         await self._rows.update(self.job, until_ms=0)
 
     async def postpone(self, why: str) -> None:

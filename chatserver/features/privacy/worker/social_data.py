@@ -1,7 +1,6 @@
 """A user's social data: export and erasure.
 
-Erasure uses the ordinary operations of the social graph, which keep all counts correct once the
-queue of changes is counted. After a
+Erasure uses the ordinary operations of the social graph, which keep all counts correct. After a
 crash at any point the graph is consistent, and a retry completes the erasure.
 """
 
@@ -39,7 +38,7 @@ class SocialData:
         """Erase all social data of the user; return the lines of the receipt. Idempotent.
 
         Raises:
-            Unavailable: a store became unavailable; retry.
+            Unavailable: a data store became unavailable; retry.
         """
         edges = await self._end_edges()
         posts = await self._delete_posts()
@@ -91,7 +90,7 @@ class SocialData:
     # Export
 
     async def get_profile(self) -> dict[str, Any]:
-        """Return the avatar and the counts."""
+        """Return the user's avatar and the counts in their profile."""
         info, counts = await self._social.profiles.find_profile(self._user)
         return {
             "avatar": None if info is None else info.avatar,

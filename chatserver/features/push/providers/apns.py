@@ -1,12 +1,12 @@
 """APNs (Apple's provider API, HTTP/2): applications on iOS, iPadOS, macOS and watchOS, without FCM.
 
-A key of the developer's account (.p8) signs a provider token. Apple requires a renewal no earlier
-than after 20 minutes and no later than after an hour. Messages are encrypted in transit only, so
-Apple can read the preview unless `notify.preview` is off.
+A key of the developer's account (.p8) signs a provider token, which must be renewed every 20 to 60
+minutes. Messages are encrypted in transit only, so Apple can read the preview unless
+`notify.preview` is off.
 
-A response is classified by Apple's reason, not by its status alone: `TooManyRequests` concerns one
-device, `BadDeviceToken` and `Unregistered` end a subscription, any other 400 or 403 needs a fix by
-the operator. https://developer.apple.com/documentation/usernotifications
+A response is classified by its status and Apple's reason. `TooManyRequests` concerns one device.
+`BadDeviceToken` and `Unregistered` end a subscription. Any other 400 or 403 must be fixed by the
+operator. https://developer.apple.com/documentation/usernotifications
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def is_apns_wanted(settings: Notify) -> bool:
 
 
 def check_apns(settings: Notify) -> None:
-    """Check the APNs settings. Call this if at least one of them is present.
+    """Check the APNs settings. Call this if at least one of these settings is present.
 
     Raises:
         ConfigError: lists all problems; the key is not shown.
@@ -130,14 +130,14 @@ def load_apns_key(text: str) -> ec.EllipticCurvePrivateKey:
     try:
         key = load_pem_private_key(text.replace("\\n", "\n").encode(), password=None)
     except TypeError as exc:  # the key is encrypted
-        raise ValueError("a password is needed") from exc
+        raise ValueError("the key is encrypted") from exc
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
-        raise ValueError("another kind of key")
+        raise ValueError("not a P-256 key")
     return key
 
 
 class ProviderToken:
-    """Provider token: a signed token that identifies this server to Apple, used for `RENEW_S`."""
+    """Signed token that identifies this server to Apple, renewed every `RENEW_S`."""
 
     def __init__(
         self, *, key: ec.EllipticCurvePrivateKey, key_id: str, team_id: str, clock: Clock
@@ -151,7 +151,7 @@ class ProviderToken:
         self._forced_at: float | None = None
 
     def get(self) -> str:
-        """Return the token; sign a new one when it is due."""
+        """Return the token; sign a new one if it is older than `RENEW_S`."""
         now = self._clock.time()
         if not self._token or not 0 <= now - self._made_at < RENEW_S:
             claims = {"iss": self._team_id, "iat": int(now)}
@@ -162,8 +162,8 @@ class ProviderToken:
     def expire(self, token: str) -> None:
         """Discard a token that Apple reports as expired, so that the next push uses a new one.
 
-        Only the first report of a token has an effect, at most once in `FORCED_S`. Otherwise a
-        server with a wrong clock would sign a new token, which Apple rejects too, for each push.
+        This has an effect once per token and at most once in `FORCED_S`. Otherwise a server with a
+        wrong clock would sign a new token for every push.
         """
         now = self._clock.monotonic()
         if token != self._token:
@@ -277,7 +277,7 @@ class Apns:
 
 
 def _read(answer: Answer) -> tuple[str, int | None]:
-    """Return Apple's error reason, and the time (ms) at which the device was unregistered."""
+    """Return `(reason, ms)`: Apple's error reason, and when the device was unregistered."""
     try:
         fields = json.loads(answer.body)
     except (ValueError, RecursionError):

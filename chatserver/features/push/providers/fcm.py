@@ -185,7 +185,6 @@ def _fields_of(answer: Answer) -> dict[str, Any]:
 
 
 def _error_code(answer: Answer) -> str:
-    """Return FCM's error code, or an empty string."""
     error = _fields_of(answer).get("error")
     details = error.get("details") if isinstance(error, dict) else None
     for detail in details if isinstance(details, list) else ():

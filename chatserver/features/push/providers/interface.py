@@ -1,7 +1,6 @@
 """Interface of push providers, and classification of their responses.
 
-The classification has one criterion: is it certain that the device will not show this push? Only
-then is a retry allowed; otherwise the user could get the push twice.
+A push is retried only if it certainly was not accepted. Otherwise the user could get it twice.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Outcome(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """Outcome of a push, retry delay and reason for the log."""
+    """Outcome of a push, with the retry delay and the reason to log."""
 
     outcome: Outcome
     retry_after_s: float = 0.0
@@ -48,7 +47,7 @@ class Provider(Protocol):
     """A push service."""
 
     def lane_of(self, subscription: Subscription) -> str:
-        """Return the failure domain of a subscription: the address of its service."""
+        """Return the host of the subscription's push service; failures are isolated per host."""
 
     async def send(self, subscription: Subscription, notice: Notice) -> Verdict:
         """Send a notice once.
@@ -74,7 +73,7 @@ def classify(answer: Answer) -> Verdict:
 
 
 def classify_failure(failure: BadRequest | Unavailable) -> Verdict:
-    """Classify a call without a response."""
+    """Classify a call that got no response."""
     if isinstance(failure, BadRequest):
         return Verdict(Outcome.REFUSED, reason=failure.message)
     is_sure = isinstance(failure, NotReached)

@@ -79,9 +79,10 @@ class _Lane:
 
 
 class PushSender:
-    """Delivers pushes. `claim` returns whether a push may be sent.
+    """Delivers pushes.
 
-    `gone` removes a subscription unless it was registered again after a time (ms since 1970).
+    `claim` returns whether a push may be sent. `gone` removes a subscription, unless it was
+    registered again after a given time (ms since 1970).
     """
 
     def __init__(
@@ -104,10 +105,13 @@ class PushSender:
         return subscription.kind in self._providers
 
     def deliver(self, subscription: Subscription, notice: Notice) -> asyncio.Future[None]:
-        """Start a delivery; the future is done after the first attempt, or if none is made now.
+        """Start a delivery.
+
+        The future completes after the first attempt. It completes at once if the push is dropped or
+        has to wait for a service that is down.
 
         Guarantees:
-            At most once per device and message, see the module docstring.
+            At most once per device and message; see the module docstring.
             Bounded: at most `WAITING_MAX` per service; further pushes are dropped at once.
             Cancellation of the future has no effect; a push continues until `close`.
         """
@@ -188,7 +192,7 @@ class PushSender:
         log.warning("push.given_up", user=subscription.user, subscription=subscription.id)
 
     async def _enter(self, lane: _Lane, give_up_at: float) -> bool:
-        """Wait for a slot and a closed circuit; False if that would be after `give_up_at`."""
+        """Wait for a free slot and a closed circuit; return False if that takes too long."""
         while True:
             await lane.slots.acquire()
             now = self._clock.monotonic()

@@ -1,7 +1,7 @@
 """VAPID (RFC 8292): the key pair that identifies this installation to push services.
 
-A pair is two base64url texts: the private key's 32 bytes and the public key's 65. Browsers are
-bound to the public key when they subscribe, so after a change all of them must subscribe again.
+Keys are base64url: 32 bytes for the private key, 65 for the public key. A browser subscription is
+bound to the public key, so after a change every browser must subscribe again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def check_vapid_pair(private: str, public: str, subject: str) -> None:
 
 
 class VapidSigner:
-    """Signs tokens for the origins of push services; each is reused for `RENEW_S`."""
+    """Signs a token for the origin of each push service, and reuses it for `RENEW_S`."""
 
     def __init__(self, private: str, subject: str, clock: Clock) -> None:
         self._vapid = Vapid02(_load(private))

@@ -34,9 +34,8 @@ ANSWER_BYTES_MAX = 4_096
 def check_endpoint(endpoint: str, allowed: Destinations) -> str:
     """Validate the endpoint of a browser.
 
-    The endpoint must be a public https service. Plain http requires an address, not a name, that is
-    listed in `outbound.allow_private`; this is for development. The addresses of a host name are
-    checked at each call.
+    The endpoint must be a public https service. For development, plain http is allowed for IP
+    addresses in `outbound.allow_private`. The addresses of a host name are checked at each call.
 
     Raises:
         BadRequest: the endpoint is not allowed.

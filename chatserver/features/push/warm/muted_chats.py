@@ -1,7 +1,6 @@
 """Muted chats: attribute `quiet` of a member's item in table `directory`.
 
-Its value is the time (ms since 1970) until which the chat is muted. It is deleted with the
-membership.
+The attribute's value is when the mute ends (ms since 1970).
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class MutedChats:
             raise NotFound(NOT_A_MEMBER) from None
 
     async def find_unmuted(self, chat: ChatId, users: Sequence[UserId], now: float) -> set[UserId]:
-        """Return those of `users` who are members and have not muted the chat. Consistent.
+        """Return which of `users` are members and have not muted the chat. Strongly consistent.
 
         In a direct chat all `users` count as members, because a new direct chat may have no items
         yet. `now` is in seconds since 1970. Cost: one BatchGetItem for each 100 users.

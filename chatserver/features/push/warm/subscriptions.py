@@ -7,10 +7,9 @@ Owns, in table `directory`:
     PK push#<id>  SK push#<id>  user S  expires_at N
 
 The id is derived from the target, so a browser that registers again writes the same item. The
-second item records the owner of a target: a browser belongs to the user who registered it last.
-Otherwise a shared browser would show one user's messages to another. Both items are written in one
-transaction. A client registers again at each start; a subscription that is not renewed expires
-after `KEPT_S`.
+second item holds the owner of a target: the user who registered it last. Otherwise a shared browser
+would show one user's messages to another. Both items are written in one transaction. A client
+registers again at each start; a subscription that is not registered again expires after `KEPT_S`.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class PushSubscriptions:
         self._table = DIRECTORY.name_in(settings)
 
     async def list_of(self, user: UserId, now: float) -> list[Subscription]:
-        """Return the user's subscriptions, oldest registration first. Consistent."""
+        """Return the user's subscriptions, oldest registration first. Strongly consistent."""
         span = Span(DIRECTORY, records.user_key(user), prefix=_PREFIX)
         request = {**span.query(self._settings), "ConsistentRead": True, "Limit": _READ_MAX}
         rows: list[Item] = (await self._client.call("query", request))["Items"]
@@ -56,12 +55,12 @@ class PushSubscriptions:
         return sorted(found, key=lambda one: (one.created_ms, one.id))
 
     async def put(self, subscription: Subscription, now: float) -> None:
-        """Register a subscription, or register it again.
+        """Register a subscription, or renew it.
 
         Guarantees:
             Atomic and idempotent.
             The target is removed from its previous owner.
-            Bounded: beyond the maximum per user the oldest registrations are removed.
+            Bounded: the oldest subscriptions beyond the maximum per user are removed.
 
         Raises:
             Unavailable: the subscription may have been registered.
@@ -123,10 +122,10 @@ class PushSubscriptions:
     # Removal
 
     async def remove(self, user: UserId, subscription: str, *, until_ms: int | None = None) -> None:
-        """Remove a subscription of the user; with `until_ms`, only if it is not newer.
+        """Remove a user's subscription; with `until_ms`, only if it was not renewed since then.
 
         Raises:
-            NotFound: the user has no such subscription, or has registered it again since.
+            NotFound: the user has no such subscription, or it was renewed after `until_ms`.
         """
         request: dict[str, Any] = {
             "TableName": self._table,
@@ -142,7 +141,7 @@ class PushSubscriptions:
         try:
             removed = (await self._client.call("delete_item", request)).get("Attributes")
         except ConditionFailed:
-            raise NotFound("push subscription: does not exist, or is newer than `until`") from None
+            raise NotFound("push subscription: does not exist or was renewed") from None
         if not removed:
             raise NotFound("push subscription: does not exist")
         try:
@@ -164,7 +163,7 @@ class PushSubscriptions:
         return await self._remove_those(user, now, lambda one: one.device == device)
 
     async def remove_all(self, user: UserId, now: float, *, but: str | None = None) -> int:
-        """Remove the user's subscriptions except one device's; return how many were removed."""
+        """Remove the user's subscriptions, except those of device `but`; return their number."""
         return await self._remove_those(user, now, lambda one: but is None or one.device != but)
 
     async def _remove_those(

@@ -7,13 +7,12 @@
                                               └──────► devices ─► notice ─► sender
 
 Each recipient gets one push: the newest message from someone else and the unread count. In a large
-chat only mentioned users get one, or nobody (`notify.large`).
+chat only mentioned users get a push, or nobody (`notify.large`).
 
-A client in the foreground needs no push, but Redis reflects a disconnect with a delay: a closed
-session still counts for `presence.offline_grace_s`, and a half-open socket until its ping times
-out. The chat is therefore checked again after each of these times. A session that still exists then
-has answered a ping that was sent after the message. TCP delivers in order, so the device has the
-message.
+A client in the foreground needs no push, but Redis records a disconnect late: a closed session
+counts for another `presence.offline_grace_s`, and a half-open socket until its ping times out. The
+chat is therefore checked again after each of these delays. If the session still exists, it has
+answered a ping that was sent after the message, so the device has received the message.
 """
 
 from __future__ import annotations
@@ -59,10 +58,10 @@ PUSHED_MAX = 20_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Progress:
-    """Push progress of a chat: `next_seq` is the first message that may need another push.
+    """Push progress of a chat. `next_seq` is the seq of the first message that may need a push.
 
-    `again_s` is the delay until members in the foreground are checked again; None if there are
-    none.
+    `again_s` is the delay until members in the foreground are checked again; None if no member is
+    in the foreground.
     """
 
     next_seq: Seq
@@ -70,7 +69,7 @@ class Progress:
 
 
 class PushDispatcher:
-    """Dispatches the pushes of chats."""
+    """Sends the pushes for a chat to its members."""
 
     def __init__(
         self,
@@ -132,7 +131,10 @@ class PushDispatcher:
         return self._find_next_check(due, foreground) or done
 
     def _find_next_check(self, due: Due, foreground: Sequence[Message]) -> Progress | None:
-        """Return the next check, given the newest message of each member in the foreground."""
+        """Return when to check the foreground members again; None if no check is needed.
+
+        `foreground` has the newest message for each member in the foreground.
+        """
         waits = {}
         for message in foreground:
             age_s = (due.claimed_ms - message.ts / 1000) / 1000
@@ -174,7 +176,7 @@ class PushDispatcher:
         return facts
 
     async def _list_new(self, due: Due, facts: ChatFacts) -> list[Message]:
-        """Return the newest messages since `due.since` in their current version, in order."""
+        """Return the newest messages since `due.since`, with edits applied, oldest first."""
         found = await self._log.list_before(due.chat, Seq(facts.top + 1), MESSAGES_MAX)
         entries = [entry for entry in found if entry.seq >= due.since]
         overlay = await self._log.list_overlay(due.chat, [entry.seq for entry in entries])
@@ -259,7 +261,6 @@ class PushDispatcher:
         return max(0, top - read - await self._log.count_asides(chat, read, now_s, hidden))
 
     async def _name_of(self, user: UserId) -> str:
-        """Return a user's display name, cached for `NAME_S`."""
         now = self._container.clock.monotonic()
         known = self._names.get(user)
         if known is not None and now - known[0] < NAME_S:
@@ -276,7 +277,7 @@ class PushDispatcher:
 
 
 def _settle_ages(settings: config.Settings) -> tuple[float, float]:
-    """Return the message ages after which closed and half-open sessions are certainly gone."""
+    """Return `(closed, half_open)`: after how many seconds such a session is certainly gone."""
     gateway, grace_s = settings.gateway, settings.presence.offline_grace_s
     # A killed gateway answers no pings: its users count as present until its lease expires.
     lost_s = max(
@@ -286,7 +287,7 @@ def _settle_ages(settings: config.Settings) -> tuple[float, float]:
 
 
 def _newest_for(user: UserId, messages: Sequence[Message], read: int) -> Message | None:
-    """Return the newest message; None if the user sent or read it."""
+    """Return the newest of `messages`; None if the user sent or read it, or there is none."""
     for message in reversed(messages):
         if message.sender == user or message.seq <= read:
             return None

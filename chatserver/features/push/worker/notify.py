@@ -5,13 +5,13 @@
     backlog ─► chats with new messages ─► {pN}:due, after `notify.delay_s` ─► `dispatcher`
              (separate reader with the checkpoint `told`)
 
-Pushes add no work to the hot path. This worker reads the backlog a second time and groups it by
-chat, so a thousand messages of one chat are one unit of work. Persisted entries stay in the backlog
-until this worker has read them, for at most a minute.
+Pushes add no work to the hot path. This worker reads the backlog independently and groups its
+entries by chat, so a thousand messages in one chat are one unit of work. Persisted entries stay in
+the backlog until this worker has read them, for at most a minute.
 
-Crash-safe at any point: one script advances `told` and records the due chats, a claimed chat
-becomes due again unless it is finished, and each push is claimed in Redis before it is sent. A push
-may therefore be lost in a crash but is never sent twice.
+Crash-safe at any point: one script advances `told` and schedules the chats, and a claimed chat is
+claimed again unless it is finished. Each push is claimed in Redis before it is sent. A push may
+therefore be lost in a crash, but is never sent twice.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class NotifyWorker:
                 await self._chats.close()
 
     async def read_backlog(self) -> str:
-        """Record the chats with new messages; return the last backlog entry that was read."""
+        """Schedule the chats with new messages; return the id of the last backlog entry read."""
         hot, at = self._container.hot, await self._chats.get_checkpoint()
         while True:
             entries = await self._chats.list_after(at, READ_MAX)
@@ -122,7 +122,7 @@ class NotifyWorker:
                 return at
 
     def _firsts_of(self, entries: list[BacklogEntry], now_ms: int) -> dict[ChatId, Seq]:
-        """Return the chats with new entries that may be messages, and the first seq of each."""
+        """Return the chats with recent messages, and the seq of each chat's first message."""
         oldest = (now_ms - FRESH_S * 1000) * 1000
         firsts: dict[bytes, Seq] = {}
         for entry in entries:
@@ -136,7 +136,7 @@ class NotifyWorker:
         return {ChatId(chat.decode()): seq for chat, seq in firsts.items()}
 
     async def dispatch_due(self) -> None:
-        """Start dispatching the chats that are due, up to `CHATS_AT_ONCE`."""
+        """Start dispatching the chats whose time has come, up to `CHATS_AT_ONCE`."""
         room = CHATS_AT_ONCE - len(self._dispatches)
         if room <= 0:
             return

@@ -1,10 +1,10 @@
 """Backfill of a timeline after a follow, and the range of posts that are merged on read.
 
 A new follow adds entries for the author's newest `BACKFILL_POSTS_MAX` posts to the follower's
-timeline. Posts that are merged on read need no entries: all followers see them already.
+timeline. If an author has too many followers, new posts are not written to timelines but merged
+into them when they are read. Merged posts need no timeline entries.
 
-The merged posts of an author begin with the first one that was not fanned out. Older posts are not
-merged, so none of them appears later in a timeline that lacked it.
+An author's merged posts begin with the first post that was not written to the followers' timelines.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class MergedAuthors:
         self._authors: dict[str, PostId] = {}
 
     async def get_authors(self) -> dict[str, PostId]:
-        """Return the first merged post of each author with merged posts in timelines."""
+        """Return `{author: first merged post}` for all authors with merged posts."""
         if self._clock.monotonic() >= self._read_at + MERGED_KNOWN_S:
             self._authors = await self._fanouts.list_merged(self.get_oldest())
             self._read_at = self._clock.monotonic()
         return self._authors
 
     def get_oldest(self) -> PostId:
-        """Return a lower bound for the ids of posts that timelines contain."""
+        """Return a lower bound for the post ids in timelines."""
         return first_post_id(self._clock.time() - self._days * DAY_S)
 
 
@@ -64,8 +64,7 @@ class Backfill:
     async def run(self, user: str, author: str) -> None:
         """Add the newest posts of `author` to the timeline of `user`.
 
-        Run it after the follow is stored: the posts of that moment are backfilled, all later ones
-        are fanned out.
+        Call this after the follow is stored, because only later posts are fanned out to the user.
 
         Guarantees:
             Idempotent. Cost: one Query, and a write unit for each post.

@@ -1,8 +1,8 @@
 """Favorites: posts and messages that users save for themselves.
 
-A favorite refers to a post or message and grants no access. The list shows the current content of
-those that the user may read at that moment. Favorites of deleted posts and messages are removed
-when they are listed.
+A favorite refers to a post or message and grants no access. The list shows the current content, and
+only what the user may read at that moment. Favorites of deleted posts and messages are removed when
+they are listed.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Favorites:
         Guarantees:
             Deleted posts, and posts of users who block the user or are blocked by the user, are
             omitted.
-            Cost: a Query and six BatchGetItem.
+            Cost: a Query and six BatchGetItem calls.
         """
 
         async def load(favorites: Sequence[Favorite]) -> Sequence[SavedPost | None]:
@@ -127,12 +127,12 @@ class Favorites:
         """Return a page of saved messages, last saved first.
 
         Guarantees:
-            As history: only messages that the user may read now (promise P7), in their current
-            version. Messages that are deleted, expired or hidden are omitted.
-            Cost: a Query, and a history page of one for each message.
+            Only messages that the user may read now (guarantee P7), in their current version.
+            Deleted, expired and hidden messages are omitted.
+            Cost: a Query, and a history read for each message.
 
         Raises:
-            Unavailable: a store that has one of the messages does not respond.
+            Unavailable: a data store with one of the messages does not respond.
         """
         slots = asyncio.Semaphore(READS_IN_FLIGHT_MAX)
 

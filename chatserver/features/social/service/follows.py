@@ -51,8 +51,8 @@ class Follows:
 
         Guarantees:
             Idempotent. Both edges are written, or none. The counts are updated within `FLUSH_S`. If
-            the follow cannot be queued because Redis is down, it is rolled back. A crash before
-            that leaves the counts off by one until the next audit.
+            the count changes cannot be queued, the follow is rolled back. If the process crashes
+            first, the counts are off by one until the next audit.
 
         Raises:
             BadRequest: both are the same user.
@@ -80,7 +80,7 @@ class Follows:
         await self._backfill.run(user, other)
 
     async def unfollow(self, user: UserId, other: UserId) -> bool:
-        """Unfollow a user; False if there was no edge. Guarantees as `follow`.
+        """Unfollow a user; return False if there was no edge. Guarantees as for `follow`.
 
         The other user's posts disappear from the user's timeline.
 
@@ -103,8 +103,8 @@ class Follows:
     async def part(self, user: str, other: str) -> None:
         """Remove the edges between two users, in both directions. Idempotent.
 
-        Called after a block is stored, which is why nothing is rolled back. If Redis is down, the
-        counts are off by one until the next audit.
+        Call this after a block is stored. If Redis is down, the edges are removed, and the counts
+        are off by one until the next audit.
         """
         for one, two in ((user, other), (other, user)):
             if await self._graph.unfollow(one, two):
@@ -114,7 +114,7 @@ class Follows:
                     log.warning("social.count_failed", user=one, other=two, error=exc.message)
 
     async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
-        """Return those of `others` who follow `user`. Consistent; one call for up to 100."""
+        """Return which of `others` follow `user`. Strongly consistent; one call per 100."""
         return await self._graph.find_followers(user, others)
 
     async def _count_follow(self, user: UserId, other: UserId) -> None:
@@ -125,7 +125,7 @@ class Follows:
             raise
 
     async def _count(self, user: str, other: str, change: Change) -> None:
-        """Queue a change for both users, or for none if the second call is refused."""
+        """Queue a change for both users; if the second is refused, revert the first."""
         await self._queue.add("followers", other, change)
         try:
             await self._queue.add("following", user, change)
@@ -135,7 +135,7 @@ class Follows:
             raise
 
     async def _is_new(self, user: UserId, other: UserId) -> bool:
-        """Return whether the edge is so new that its backfill may have failed."""
+        """Return whether the follow is so recent that its backfill may have failed."""
         edge = await self._graph.find_edge(user, other)
         return edge is not None and self._now_ms() - edge.since_ms < RETRY_S * 1000
 

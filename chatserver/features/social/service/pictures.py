@@ -1,11 +1,11 @@
 """Profile and post pictures, stored as attachments in a private space of their owner.
 
-An attachment belongs to a chat (decision 0019). Instead, a user's pictures belong to a private
-space, which only this user can access and which has no messages; its id is derived from the user
-id. Pictures are uploaded like any attachment. Each use of a picture, in a post or as the avatar, is
-recorded as a number in place of a message seq. The file is deleted after its last use is removed.
+Other attachments belong to a chat (decision 0019). A user's pictures belong to the user's private
+space, whose id takes the place of the chat id. Each use of a picture, in a post or as the avatar,
+is recorded as a number in place of a message seq. The file is deleted after its last use is
+removed.
 
-A picture is read only through its post or profile: access to these implies access to the picture.
+Whoever may read a post or profile may read its picture.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def space_of(user: UserId) -> ChatId:
 
 
 class SpaceReaders:
-    """Grants users access to their own picture space; delegates to `chats` for chats."""
+    """Grants users access to their own picture space, and delegates all chats to `chats`."""
 
     def __init__(self, chats: MemberCheck) -> None:
         self._chats = chats
@@ -114,5 +114,5 @@ class SocialFiles:
 
 
 def number_of(use: str) -> int:
-    """Return the number that represents a use among the message seqs of an attachment."""
+    """Return the number that an attachment stores for a use, in place of a message seq."""
     return int.from_bytes(hashlib.blake2b(use.encode(), digest_size=6).digest(), "big") + 1

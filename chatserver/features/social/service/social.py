@@ -2,11 +2,11 @@
 
 ::
 
-    post   ─► post, count and job, in one transaction ─► `timeline_fanout` ─► rows, signals
+    post   ─► post, count and job, in one transaction ─► `timeline_fanout` ─► timelines, signals
     like   ─► room in the queue? ─► edge ─► post still exists? ─► queue ─► `counters`
 
-Every authenticated user may see the profiles, followers and posts of every other user, unless one
-of the two blocks the other. In that case the request fails with Forbidden.
+Every authenticated user may see every other user's profile, followers and posts, unless one of the
+two blocks the other. In that case the request fails with Forbidden.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Profile:
 class PostView:
     """A post as seen by a viewer, with the author's name and the like count.
 
-    `is_liked` and `is_favorite` are the viewer's.
+    `is_liked` and `is_favorite`: whether the viewer likes the post and has saved it.
     """
 
     post: Post
@@ -126,7 +126,7 @@ class Social:
     # Users
 
     async def get_profile(self, viewer: UserId, user: UserId) -> Profile:
-        """Return a user's profile with counts, and which of the two follows the other.
+        """Return a user's profile with counts, and whether viewer and user follow each other.
 
         Raises:
             NotFound: there is no such user.
@@ -300,8 +300,8 @@ class Social:
         """Like a post. The count is updated within `FLUSH_S`.
 
         Guarantees:
-            Idempotent. If the like cannot be queued because Redis is down, it is rolled back. A
-            crash before that leaves the count off by one until the next audit.
+            Idempotent. If the count change cannot be queued, the like is rolled back. If the
+            process crashes first, the count is off by one until the next audit.
 
         Raises:
             NotFound: there is no such post.
@@ -323,7 +323,7 @@ class Social:
             raise
 
     async def unlike(self, user: UserId, post_ref: PostRef) -> None:
-        """Remove a like, even from a deleted post. Guarantees as `like`.
+        """Remove a like, even from a deleted post. Guarantees as for `like`.
 
         Raises:
             Overloaded: the queue of uncounted changes is full.

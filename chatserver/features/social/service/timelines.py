@@ -2,13 +2,12 @@
 
 ::
 
-    rows of the timeline ──────────┐ newest first
+    entries of the timeline ───────┐ newest first
     posts of followed authors with ├──► merge ──► still followed? ──► current posts
-    too many followers (merged) ───┘                └── no: omitted     └── deleted: row removed
+    too many followers (merged) ───┘                └── no: omitted     └── deleted: entry removed
 
-The merged posts of an author are those from the first one on that was not fanned out; see
-`backfill`. Rows refer to posts and do not contain them. A page that is not the last one is full,
-unless `ROUNDS_MAX` is reached.
+Timeline entries refer to posts and do not contain them; `backfill` explains which posts are merged.
+Every page except the last is full, unless `ROUNDS_MAX` is reached.
 """
 
 from __future__ import annotations
@@ -54,14 +53,14 @@ class Timelines:
     async def read(
         self, user: UserId, before: PostRef | None, limit: int
     ) -> tuple[list[PostView], PostRef | None]:
-        """Return a page of a user's timeline, newest first, and the start of the next page.
+        """Return a page of a user's timeline, newest first, and the `before` of the next page.
 
-        It contains the user's own posts and those of the users whom they follow.
+        A timeline contains the user's own posts and the posts of followed users.
 
         Guarantees:
             No post appears twice, even on different pages. Deleted posts, and posts of users who
             are no longer followed, are omitted.
-            Cost: usually a Query, one more for each merged author, and five or six BatchGetItem.
+            Cost: usually a Query, one per merged author, and up to six BatchGetItem calls.
         """
         merged = await self._list_merged(user)
         found: list[Post] = []
@@ -80,7 +79,7 @@ class Timelines:
         return await self._social.see(user, found), before
 
     async def _load(self, user: UserId, lines: list[PostRef]) -> list[Post]:
-        """Return the posts of entries, in order, without deleted posts and unfollowed authors."""
+        """Return the posts that entries refer to, except deleted and no longer followed ones."""
         if not lines:
             return []
         posts, followed = await asyncio.gather(
@@ -98,7 +97,7 @@ class Timelines:
     async def _list_lines(
         self, user: UserId, merged: dict[str, PostId], before: PostRef | None, size: int
     ) -> tuple[list[PostRef], bool]:
-        """Return the next entries of all sources, newest first, and whether there may be more."""
+        """Return `(entries, is_more)`: the next entries, newest first, and if more may follow."""
         own, *others = await asyncio.gather(
             self._lines.list_entries(user, before, self._clock.time(), size),
             *(self._list_of(author, before, first, size) for author, first in merged.items()),
@@ -122,10 +121,7 @@ class Timelines:
         return [PostRef(id_, author) for id_ in ids], len(ids) == size
 
     async def _list_merged(self, user: UserId) -> dict[str, PostId]:
-        """Return the followed authors whose posts are merged, at most `MERGED_MAX`.
-
-        Each has the first post to merge.
-        """
+        """Return `{author: first post to merge}` for at most `MERGED_MAX` followed authors."""
         authors = await self._merged.get_authors()
         if not authors:
             return {}

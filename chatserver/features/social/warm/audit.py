@@ -1,11 +1,10 @@
-"""Audit of table `social`: edges and favorites are complete, counts equal the numbers of rows.
+"""Audit of table `social`: edges and favorites are complete, and counts match the items.
 
-The audit scans the whole table once. A suspected mismatch is read again until it is stable, because
-the table changes meanwhile and likes and follows are counted some seconds later. A repair sets a
-count to the number of rows, unless the count has changed since it was read, or deletes a one-sided
-edge or favorite.
+The audit scans the whole table once. A suspected mismatch is read again until two reads agree,
+because likes and follows are counted some seconds later. A repair sets a count to the number of
+items, unless the count has changed since it was read, or deletes a one-sided edge or favorite.
 
-Cost: the table is read twice, once by Scan and once by counting; memory for one page.
+Cost: the table is read twice, once by Scan and once by counting.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _OTHER_SIDE: Final = {"follower": "following", "following": "follower"}
 
 
 class SocialFinding(NamedTuple):
-    """A mismatch. `what` is the kind of row, `key` its location."""
+    """A mismatch. `what` is the kind of item, and `key` its partition and sort key."""
 
     what: str
     key: str
@@ -37,7 +36,7 @@ class SocialFinding(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Numbers of checked rows, and of rows that changed too often to be checked."""
+    """Number of checked items, and of items that changed too often to be checked."""
 
     rows: int
     unsteady: int
@@ -107,7 +106,7 @@ class SocialAudit:
         return None
 
     async def _check_missing_count(self, partition: str) -> SocialFinding | None:
-        """Check the counts of a user who may have rows but no count row."""
+        """Check the counts of a user who has edges or posts, if the `count` item is missing."""
         _, user, *kind = partition.split("#")
         if kind and kind[0] in ("follower", "following", "post"):
             known = await self._table.find(social.user_key(user), social.COUNT)
@@ -121,7 +120,7 @@ class SocialAudit:
         return await self._check_pair("edge", here, there)
 
     async def _check_favorite(self, user: str, sort: str) -> SocialFinding | None:
-        """Check that a favorite and its reference name each other."""
+        """Check that a favorite and its reference point to each other."""
         partition = social.favorites_key(user)
         item = await self._table.find(partition, sort)
         if item is None:
@@ -132,7 +131,7 @@ class SocialAudit:
     async def _check_pair(
         self, what: str, here: tuple[str, str], there: tuple[str, str]
     ) -> SocialFinding | None:
-        """Check that a row's other half exists; both are written and deleted together."""
+        """Check that the item at `here` has its counterpart at `there`."""
         for look in range(READS_MAX):
             keys = [
                 {"Get": {"TableName": self._table.name, "Key": social.row_key(*key)}}
@@ -200,7 +199,7 @@ class SocialAudit:
         return await self._table.find(social.user_key(user), social.COUNT) or {}
 
     async def _put_counts(self, user: str, seen: Item, wanted: Counts) -> bool:
-        """Repair a user's counts if they are unchanged since they were read."""
+        """Set a user's counts to `wanted`, if they have not changed since they were read."""
         names: dict[str, str] = {}
         values: Item = {}
         conditions, sets = [], []

@@ -1,13 +1,12 @@
 """Batched counts in table `social`; see `chatserver.features.social.warm.rows`.
 
-Counts of likes, followers and followed users are not written with their edges. Otherwise all likes
-of a post, or all follows of a user, would write one item, and DynamoDB cancels transactions that
-overlap. The changes go into a queue (`chatserver.features.social.hot`), and `worker/counters.py`
-adds many at once.
+Counts of likes, followers and followed users are not written in the transaction that writes the
+edge, because concurrent transactions on one count item would conflict. The changes go into a queue
+(`chatserver.features.social.hot`), and `worker/counters.py` adds many at once.
 
-`batch` of an item is the newest queue entry included in its counts. An update is conditional on
-`batch` being older than all entries that it adds. If a worker crashes after the write and another
-one repeats it, the entries count once. Entries have a fixed width and therefore sort as text.
+The attribute `batch` is the newest queue entry included in an item's counts. An update is
+conditional on `batch` being older than all entries that it adds. If a worker crashes after the
+write and another worker repeats it, the entries count once.
 """
 
 from __future__ import annotations
@@ -23,7 +22,10 @@ from chatserver.warm.schema.tables import SocialField as Field
 
 
 class CountResult(NamedTuple):
-    """Result of an update: counted, already counted at least partly (`upto`), or no such item."""
+    """Result of an update.
+
+    `known`: the entries up to `upto` were counted before. `gone`: the item does not exist.
+    """
 
     outcome: Literal["counted", "known", "gone"]
     upto: str = ""
@@ -32,7 +34,7 @@ class CountResult(NamedTuple):
 async def add_changes(
     table: SocialTable, key: Item, changes: Mapping[str, int], first: str, last: str
 ) -> CountResult:
-    """Add the net changes of the queue entries `first` to `last` to an item's counts, by attribute.
+    """Add to an item's counts the sum of the queue entries `first` to `last`, by attribute.
 
     Guarantees:
         Idempotent: entries that are already counted are not added.
@@ -52,7 +54,7 @@ async def add_changes(
 
 
 def batch_of(item: Item) -> str:
-    """Return the newest queue entry in an item's counts; empty if there is none."""
+    """Return the newest queue entry that an item's counts include; empty if there is none."""
     return str(item.get(Field.BATCH, {"S": ""})["S"])
 
 
@@ -65,13 +67,12 @@ class SocialCounts:
     async def add_follows(
         self, user: str, *, followers: int, following: int, first: str, last: str
     ) -> CountResult:
-        """Add the net changes of the queue entries `first` to `last` to a user's counts.
+        """Add the sum of the queue entries `first` to `last` to a user's counts.
 
         Guarantees:
             Idempotent, as `add_changes`.
-            An erased user gets no counts: the item is created only if the user has a profile, and
-            an erasure deletes the profile before the counts.
-            Cost: one write of one item; the first time a transaction.
+            The item is created only if the user has a profile, so an erased user gets no counts.
+            Cost: one write of one item; for a user's first counts, a transaction.
         """
         key = social.row_key(social.user_key(user), social.COUNT)
         changes = {Field.FOLLOWERS: followers, Field.FOLLOWING: following}

@@ -3,15 +3,14 @@
     PK "fanout#<shard>"  SK "<ulid>#<kind>#<author>"  created N (ms)  place? S
     PK "merged"          SK "merged#<author>"         first S  last S
 
-Items of the first kind are jobs: `post` adds a post to the timelines of its author's followers,
-`gone` removes the likes of a deleted post. A job is written in the transaction that creates or
-deletes the post, and deleted when it is done. `place` is its checkpoint: the last follower
-processed, after which another worker resumes if this one crashes.
+A `fanout` item is a job. A `post` job adds a post to the timelines of its author's followers, and a
+`gone` job removes the likes of a deleted post. A job is written in the transaction that creates or
+deletes the post, and deleted when it is done. `place` is its checkpoint: the last follower that was
+processed.
 
-Items of the second kind are authors with too many followers for fan-out on write. Their posts from
-`first` on are merged into timelines at read time; `last` is the newest one. An author stays merged
-until `last` is older than timelines reach, so all posts from `first` on are merged and no older
-ones: a post that some followers lack never appears in their timelines later.
+A `merged` item is an author with too many followers for fan-out on write. The author's posts from
+`first` on are merged into timelines at read time; `last` is the newest of them. The item is used
+until post `last` is too old for timelines.
 """
 
 from __future__ import annotations
@@ -88,13 +87,13 @@ class Fanouts:
         self._table = DIRECTORY.name_in(settings)
 
     async def list_jobs(self, shard: int, limit: int) -> list[Job]:
-        """Return jobs of a shard, oldest posts first. Consistent."""
+        """Return jobs of a shard, the oldest post first. Strongly consistent."""
         span = Span(DIRECTORY, f"fanout#{shard}")
         request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit}
         return [decode_job(item) for item in (await self._client.call("query", request))["Items"]]
 
     async def save_checkpoint(self, job: Job, place: str) -> None:
-        """Advance a job's checkpoint. It never moves backward; a finished job is not recreated."""
+        """Advance a job's checkpoint, never backward. A finished job is not recreated."""
         await self._update(
             {
                 "Key": job_key(job.kind, job.post_ref),
@@ -113,7 +112,7 @@ class Fanouts:
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
     async def find_merged(self, author: str) -> Merged | None:
-        """Return an author's merged posts. Consistent."""
+        """Return the first and newest merged post of an author. Strongly consistent."""
         key = row_key(MERGED, f"{MERGED}#{author}")
         request = {"TableName": self._table, "Key": key, "ConsistentRead": True}
         item = (await self._client.call("get_item", request)).get("Item")
@@ -122,8 +121,8 @@ class Fanouts:
     async def put_merged(self, post_ref: PostRef, oldest: PostId) -> None:
         """Record a post for merging at read time. Idempotent.
 
-        `oldest` is the lower bound of posts in timelines. If all recorded posts are older, the
-        merged posts begin with this one.
+        `oldest` is the oldest post id in timelines. If the author's last recorded post is older,
+        the merged posts begin with this one.
         """
         key = row_key(MERGED, f"{MERGED}#{post_ref.author}")
         values = {":post": {"S": post_ref.post}}
@@ -155,9 +154,9 @@ class Fanouts:
         await self._update(first)
 
     async def list_merged(self, since: PostId) -> dict[str, PostId]:
-        """Return authors with merged posts from `since` on, at most `MERGED_MAX`.
+        """Return `{author: first merged post}` for authors with merged posts from `since` on.
 
-        Each has its first merged post.
+        Returns at most `MERGED_MAX` authors.
         """
         span = Span(DIRECTORY, MERGED)
         request: dict[str, Any] = {**span.query(self._settings), "Limit": MERGED_MAX}
@@ -179,7 +178,6 @@ class Fanouts:
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
     async def _update(self, request: dict[str, Any]) -> bool:
-        """Update an item; False if its condition failed."""
         try:
             await self._client.call("update_item", {"TableName": self._table, **request})
         except ConditionFailed:

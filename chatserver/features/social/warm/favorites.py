@@ -1,11 +1,11 @@
 """Favorites in table `social`; see `chatserver.features.social.warm.rows`.
 
-A favorite is two rows in the user's own partition, written and deleted in one transaction. The
-first one sorts by the time of saving and refers to the post or message. The second one finds the
-first one by this reference, so that a favorite is saved once. Contents are not copied.
+A favorite is two items in the user's own partition, written and deleted in one transaction. The
+`favorite` item sorts by the time of saving and refers to the post or message. The `reference` item
+maps the post or message to the favorite, so that it is saved only once. Contents are not copied.
 
-The number of favorites is counted with each save, which costs a read unit for about 40 of them.
-Concurrent saves of one user may exceed the maximum slightly.
+Each save counts the user's favorites, which costs a read unit for about 40 of them. Concurrent
+saves by one user may exceed the maximum slightly.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class SocialFavorites:
         self._table = SocialTable(client, settings)
 
     async def save(self, user: str, ref: PostRef | MessageRef, place: PostId) -> bool:
-        """Add a favorite; False if it exists already. `place` is a new id, which sorts by time.
+        """Add a favorite; return False if it exists already.
+
+        `place` is a new ULID, which becomes part of the sort key.
 
         Guarantees:
             Atomic; a retry changes nothing.
@@ -80,7 +82,7 @@ class SocialFavorites:
         return True
 
     async def remove(self, user: str, ref: PostRef | MessageRef) -> bool:
-        """Remove a favorite; False if there was none. Atomic; a retry changes nothing."""
+        """Remove a favorite; return False if there was none. Atomic; a retry changes nothing."""
         partition, sort = social.favorites_key(user), _encode_ref(ref)
         link = await self._table.find(partition, sort)
         if link is None:
@@ -94,7 +96,7 @@ class SocialFavorites:
         return True
 
     async def find_saved(self, user: str, refs: Collection[PostRef]) -> set[PostRef]:
-        """Return those of `refs` that are favorites. Consistent; one call for up to 100."""
+        """Return which of `refs` are favorites. Strongly consistent; one call per 100."""
         partition = social.favorites_key(user)
         keys = [social.row_key(partition, sort) for sort in sorted(set(map(_encode_ref, refs)))]
         items = await get_items(self._table.client, self._table.name, keys)
@@ -104,9 +106,9 @@ class SocialFavorites:
     async def list_page(
         self, user: str, kind: Kind, start: Token | None, limit: int, load: Load[T]
     ) -> Page[T]:
-        """Return a page of favorites of one kind as loaded by `load`, last saved first.
+        """Return a page of what `load` returns for favorites of one kind, last saved first.
 
-        Favorites for which `load` returns None are omitted. Guarantees as `read_page`.
+        Favorites for which `load` returns None are omitted. Guarantees as for `read_page`.
         """
         span = Span(SOCIAL, social.favorites_key(user), prefix=_prefix_of(kind))
         query = {**span.query(self._table.settings), "ScanIndexForward": False}
@@ -119,7 +121,7 @@ class SocialFavorites:
         return await read_page(client, span, query, load_rows, limit=limit, start=start)
 
     async def iter_all(self, user: str) -> AsyncIterator[list[Favorite]]:
-        """Yield all favorites, page by page. Consistent."""
+        """Yield all favorites, page by page. Strongly consistent."""
         for kind in ("post", "message"):
             span = Span(SOCIAL, social.favorites_key(user), prefix=_prefix_of(kind))
             request: dict[str, Any] = {**span.query(self._table.settings), "ConsistentRead": True}

@@ -1,11 +1,11 @@
 """Follow edges in table `social`; see `chatserver.features.social.warm.rows`.
 
-A follow is one transaction that writes both edges. Its conditions are that no edge exists and that
-neither user blocks the other (items of `directory`, checked but not written). A retry therefore
-changes nothing. After a block has removed the existing edges, no new edge can appear.
+A follow is one transaction that writes both edges. It requires that no edge exists and that neither
+user blocks the other (items of `directory`). A retry therefore changes nothing. After a block has
+removed the existing edges, no new edge can appear.
 
-No two pairs of users share an item, so follows of one user do not conflict. The counts follow
-through a queue; see `chatserver.features.social.warm.counts`.
+No two pairs of users share an item, so concurrent follows of one user do not conflict. The counts
+are updated later, through a queue; see `chatserver.features.social.warm.counts`.
 
 Cost: 8 write units to follow (two items and two checks, doubled as in all transactions), 4 to
 unfollow.
@@ -41,7 +41,7 @@ class SocialGraph:
         self._table = SocialTable(client, settings)
 
     async def follow(self, user: str, other: str, now_ms: int) -> bool:
-        """Make `user` follow `other`; False if the edge exists already.
+        """Make `user` follow `other`; return False if the edge exists already.
 
         Guarantees:
             Atomic, even under concurrency. A retry changes nothing.
@@ -70,7 +70,7 @@ class SocialGraph:
         return True
 
     async def unfollow(self, user: str, other: str) -> bool:
-        """Make `user` unfollow `other`; False if there was no edge. Atomic; 4 write units."""
+        """Make `user` unfollow `other`; return False if there was no edge. Atomic."""
         actions = [self._table.delete(key) for key in _edge_keys(user, other)]
         try:
             await self._table.transact(actions)
@@ -79,12 +79,12 @@ class SocialGraph:
         return True
 
     async def find_edge(self, user: str, other: str) -> GraphEdge | None:
-        """Return the edge of `user` following `other`. Consistent."""
+        """Return the edge of `user` following `other`. Strongly consistent."""
         item = await self._table.find(social.following_key(user), social.user_key(other))
         return None if item is None else social.decode_edge(item)
 
     async def find_followed(self, user: str, others: Collection[str]) -> set[str]:
-        """Return those of `others` whom `user` follows. Consistent; one call for up to 100."""
+        """Return which of `others` the user follows. Strongly consistent; one call per 100."""
         rows = [
             social.row_key(social.following_key(user), social.user_key(other))
             for other in sorted(set(others))
@@ -93,7 +93,7 @@ class SocialGraph:
         return {social.decode_edge(item).user for item in found}
 
     async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
-        """Return those of `others` who follow `user`. Consistent; one call for up to 100."""
+        """Return which of `others` follow the user. Strongly consistent; one call per 100."""
         rows = [
             social.row_key(social.follower_key(user), social.user_key(other))
             for other in sorted(set(others))
@@ -144,7 +144,7 @@ class SocialGraph:
         return found
 
     async def iter_edges(self, user: str, *, is_follower: bool) -> AsyncIterator[list[GraphEdge]]:
-        """Yield all followers, or all followed users, page by page. Consistent."""
+        """Yield all followers, or all followed users, page by page. Strongly consistent."""
         key = social.follower_key(user) if is_follower else social.following_key(user)
         after: str | None = None
         while True:
@@ -167,7 +167,6 @@ class SocialGraph:
 
 
 def _edge_keys(user: str, other: str) -> tuple[Item, Item]:
-    """Return the keys of both edges when `user` follows `other`."""
     return (
         social.row_key(social.follower_key(other), social.user_key(user)),
         social.row_key(social.following_key(user), social.user_key(other)),

@@ -1,9 +1,8 @@
 """Likes and their counts in table `social`; see `chatserver.features.social.warm.rows`.
 
-A like is an edge, written in one transaction with a link in the user's own partition of
-`directory`, ``u#<user>`` / ``liked#<ulid>#<author>``. An erasure of the user finds the likes, which
-are stored with other users' posts, through these links. The count is added later, with others
-(`chatserver.features.social.warm.counts`).
+A like is an edge, stored with the post. The same transaction writes a link in the user's own
+partition of `directory`, ``u#<user>`` / ``liked#<ulid>#<author>``, through which an erasure of the
+user finds the like. The count is updated later (`chatserver.features.social.warm.counts`).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ REMOVALS_IN_FLIGHT_MAX: Final = 8
 
 
 class Tally(NamedTuple):
-    """A stored count."""
+    """A stored like count."""
 
     n: int
     batch: str
@@ -42,7 +41,7 @@ class SocialLikes:
         self._table = SocialTable(client, settings)
 
     async def like(self, user: str, post_ref: PostRef, now_ms: int) -> bool:
-        """Add a user's like to a post; False if it exists already.
+        """Add a user's like to a post; return False if it exists already.
 
         Guarantees:
             Atomic; a retry changes nothing. Cost: a transaction of two items that no other user
@@ -57,7 +56,7 @@ class SocialLikes:
         return True
 
     async def unlike(self, user: str, post_ref: PostRef) -> bool:
-        """Remove a user's like from a post; False if there was none. Guarantees as `like`."""
+        """Remove a user's like from a post; return False if there was none. Atomic."""
         link = {"TableName": self._table.directory, "Key": _link(user, post_ref)}
         actions = [self._table.delete(self._edge(user, post_ref.post)), {"Delete": link}]
         try:
@@ -67,7 +66,7 @@ class SocialLikes:
         return True
 
     async def find_liked(self, user: str, posts: Collection[PostId]) -> set[PostId]:
-        """Return those of `posts` that a user likes. One call for up to 100 posts."""
+        """Return which of `posts` a user likes. Cost: one call per 100 posts."""
         keys = [self._edge(user, post) for post in sorted(set(posts))]
         items = await get_items(self._table.client, self._table.name, keys)
         return {PostId(item[Field.PK]["S"].split("#")[1]) for item in items}
@@ -83,7 +82,7 @@ class SocialLikes:
         return await read_page(self._table.client, span, query, load, limit=limit, start=start)
 
     async def get_counts(self, posts: Collection[PostId]) -> dict[PostId, int]:
-        """Return the counted likes of posts."""
+        """Return the like counts of posts."""
         keys = [_count_key(post) for post in sorted(set(posts))]
         items = await get_items(self._table.client, self._table.name, keys)
         found = {PostId(item[Field.PK]["S"].split("#")[1]): _tally_of(item).n for item in items}
@@ -93,24 +92,24 @@ class SocialLikes:
     # Counting
 
     async def add_likes(self, post: PostId, change: int, first: str, last: str) -> CountResult:
-        """Add the net change of the queue entries `first` to `last`.
+        """Add the sum of the queue entries `first` to `last` to a post's like count.
 
-        Guarantees as `add_changes`.
+        Guarantees as for `add_changes`.
         """
         changes = {Field.N: change}
         return await add_changes(self._table, _count_key(post), changes, first, last)
 
     async def find_tally(self, post: PostId) -> Tally | None:
-        """Return the stored count of a post. Consistent."""
+        """Return the stored like count of a post. Strongly consistent."""
         item = await self._table.find(social.likecount_key(post), social.COUNT)
         return None if item is None else _tally_of(item)
 
     async def count_likes(self, post: PostId) -> int:
-        """Return the number of like edges of a post. Consistent; reads all of them."""
+        """Return the number of like edges of a post. Strongly consistent; reads all of them."""
         return await self._table.count_rows(social.likelist_key(post))
 
     async def set_count(self, post: PostId, n: int, seen: Tally) -> bool:
-        """Repair a count if it is unchanged since it was read as `seen`; False otherwise."""
+        """Set a post's like count to `n`; return False if it is no longer `seen`."""
         values = {":n": {"N": str(n)}, ":seen": {"N": str(seen.n)}}
         if seen.batch:
             values[":batch"] = {"S": seen.batch}
@@ -159,7 +158,7 @@ class SocialLikes:
 
 
 def parse_link(name: str) -> PostRef:
-    """Parse the post from the end of a link's sort key."""
+    """Return the post that a link's sort key names."""
     post, _, author = name.partition("#")
     return PostRef(PostId(post), author)
 

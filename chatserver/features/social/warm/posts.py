@@ -37,7 +37,7 @@ class SocialPosts:
 
         Guarantees:
             Atomic; a retry with the same post changes nothing.
-            Cost: one transaction of four rows.
+            Cost: one transaction of four items.
 
         Raises:
             Conflict: the id belongs to another post.
@@ -96,10 +96,10 @@ class SocialPosts:
         return before, dataclasses.replace(before, edited_ms=now_ms, **changes)  # type: ignore[arg-type]
 
     async def delete_post(self, author: str, id_: PostId, now_ms: int) -> bool:
-        """Delete a post, decrement the count and create the like removal job; False if not found.
+        """Delete a post, and create a job that removes its likes; return False if not found.
 
         Guarantees:
-            Atomic; a retry changes nothing. Cost: one transaction of four rows.
+            Atomic; a retry changes nothing. Cost: one transaction of four items.
         """
         table = self._table
         likes = social.row_key(social.likecount_key(id_), social.COUNT)
@@ -116,14 +116,14 @@ class SocialPosts:
         return True
 
     async def get_post(self, author: str, id_: PostId) -> Post:
-        """Return a post. Consistent. Raises NotFound."""
+        """Return a post. Strongly consistent. Raises NotFound."""
         item = await self._table.find(social.posts_key(author), social.post_key(id_))
         if item is None:
             raise NotFound(NO_POST)
         return social.decode_post(item)
 
     async def find_posts(self, lines: Collection[PostRef]) -> dict[PostRef, Post]:
-        """Return the posts that exist, in their current version. One call for up to 100."""
+        """Return the posts that exist, in their current version. Cost: one call per 100."""
         keys = [
             social.row_key(social.posts_key(post_ref.author), social.post_key(post_ref.post))
             for post_ref in sorted(set(lines))
@@ -132,7 +132,7 @@ class SocialPosts:
         return {PostRef(post.id, post.author): post for post in map(social.decode_post, items)}
 
     async def list_posts(self, author: str, start: Token | None, limit: int) -> Page[Post]:
-        """Return a page of a user's posts, newest first. Consistent, one Query."""
+        """Return a page of a user's posts, newest first. Strongly consistent, one Query."""
         span = Span(SOCIAL, social.posts_key(author))
         query = span.query(self._table.settings)
         query |= {"ScanIndexForward": False, "ConsistentRead": True}
@@ -145,14 +145,14 @@ class SocialPosts:
     async def list_before(
         self, author: str, before: PostId | None, first: PostId, limit: int
     ) -> list[PostId]:
-        """Return the ids of a user's newest posts from `first` on and below `before`."""
+        """Return the ids of a user's newest posts in ``[first, before)``, newest first."""
         if before is not None and before <= first:
             return []
         found = await self._list_ids(author, before, first, limit + (before is not None))
         return [id_ for id_ in found if id_ != before][:limit]
 
     async def list_newest(self, author: str, first: PostId, limit: int) -> list[PostId]:
-        """Return the ids of a user's newest posts from `first` on. Consistent."""
+        """Return the ids of a user's newest posts from `first` on. Strongly consistent."""
         return await self._list_ids(author, None, first, limit, is_consistent=True)
 
     async def _list_ids(

@@ -33,7 +33,7 @@ class SocialProfiles:
         self._table = SocialTable(client, settings)
 
     async def find_profile(self, user: str) -> tuple[Info | None, Counts]:
-        """Return a user's profile and counts. Consistent, one Query of two items."""
+        """Return a user's profile and counts. Strongly consistent, one Query of two items."""
         span = Span(SOCIAL, social.user_key(user))
         query = {**span.query(self._table.settings), "ConsistentRead": True}
         rows = (await self._table.client.call("query", query))["Items"]
@@ -47,7 +47,7 @@ class SocialProfiles:
     async def find_follow(self, user: str, other: str) -> tuple[Info | None, Info | None, Counts]:
         """Return the profiles of two users, and the counts of the first one.
 
-        Consistent, one BatchGetItem.
+        Strongly consistent, one BatchGetItem.
         """
         places = ((user, social.INFO), (user, social.COUNT), (other, social.INFO))
         keys = [social.row_key(social.user_key(one), sort) for one, sort in places]
@@ -63,7 +63,7 @@ class SocialProfiles:
         return infos[0], infos[1], counts
 
     async def list_infos(self, users: Collection[str]) -> dict[str, Info]:
-        """Return the profiles of those users who have one. One call for up to 100."""
+        """Return the profiles of those users who have one. Cost: one call per 100."""
         keys = [social.row_key(social.user_key(user), social.INFO) for user in sorted(set(users))]
         items = await get_items(self._table.client, self._table.name, keys)
         return {info.user: info for info in map(social.decode_info, items)}
@@ -131,7 +131,7 @@ class SocialProfiles:
         return {"ConditionCheck": check | ({"ExpressionAttributeValues": values} if values else {})}
 
     async def put_avatar(self, user: str, avatar: str | None) -> str | None:
-        """Set or remove the avatar of a user who has a profile; return the previous one."""
+        """Set or remove the avatar of a user who has a profile; return the previous avatar."""
         change = "REMOVE #avatar" if avatar is None else "SET #avatar = :avatar"
         request: dict[str, Any] = {
             "TableName": self._table.name,
@@ -150,7 +150,7 @@ class SocialProfiles:
         return social.decode_info(answer["Attributes"]).avatar
 
     async def remove(self, user: str) -> int:
-        """Delete a user's profile and counts; return how many rows there were. Idempotent."""
+        """Delete a user's profile and counts; return how many items there were. Idempotent."""
         removed = 0
         for sort in (social.INFO, social.COUNT):
             key = social.row_key(social.user_key(user), sort)

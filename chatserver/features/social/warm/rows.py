@@ -1,6 +1,6 @@
-"""Rows of table `social`: keys, encoding and shared writes.
+"""Items of table `social`: keys, encoding and shared writes.
 
-| row       | `PK`                 | `SK`                   | attributes                         |
+| item      | `PK`                 | `SK`                   | attributes                         |
 |-----------|----------------------|------------------------|------------------------------------|
 | info      | `u#<user>`           | `info`                 | `name? about? avatar?`             |
 | count     | `u#<user>`           | `count`                | `follower# following# post# batch?`|
@@ -15,13 +15,11 @@
 | reference | `u#<user>#favorite`  | `post#<ulid>#<author>`,| `place`: sort key of the favorite  |
 |           |                      | `message#<chat>#<seq>` |                                    |
 
-`count` is a separate item, because it changes often and should not rewrite the bytes of `info`. Ids
-contain no ``#``, so no two rows share a key. The writers are `profiles`, `graph`, `posts`, `likes`
-`counts`, `timelines` and `favorites`, all in this package.
+Only the modules of this package write the table.
 
-Invariants: an edge exists in both directions or in none. `post#` always equals the number of posts,
-because both change in the same transactions. `follower#`, `following#` and `n` of a likecount are
-updated with a delay; see `counts`. A likecount exists as long as its post.
+Invariants: an edge exists in both directions or in none. `post#` always equals the number of posts.
+The counts `follower#`, `following#` and `n` are updated with a delay; see `counts`. A `likecount`
+item exists as long as its post.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ LIKED_PREFIX: Final = "liked#"
 
 
 def user_key(user: str) -> str:
-    """Return the partition key of a user's info and count; also the sort key in edges."""
+    """Return the key of a user: a partition key for `info` and `count`, a sort key for edges."""
     return f"{_USER}{user}"
 
 
@@ -157,7 +155,7 @@ def parse_entry(text: str) -> PostRef:
     """Parse a timeline entry from its sort key. Raises CorruptData."""
     parts = text.split("#")
     if len(parts) != 4:
-        raise CorruptData(f"table social: {text} is not a timeline row")
+        raise CorruptData(f"table social: {text} is not a timeline entry")
     return PostRef(PostId(parts[1]), parts[3])
 
 
@@ -192,8 +190,8 @@ class SocialTable:
     async def transact(self, actions: list[dict[str, Any]]) -> None:
         """Write several items atomically.
 
-        A request token makes retries after a lost response idempotent. The client retries
-        transactions that conflict with others.
+        Retries after a lost response are idempotent. If a transaction conflicts with another, it is
+        retried.
 
         Raises:
             ConditionFailed: a condition failed; nothing was written.
@@ -228,7 +226,7 @@ class SocialTable:
         }
 
     async def count_rows(self, partition: str, prefix: str | None = None) -> int:
-        """Return the number of rows in a partition. Consistent; reads all of them."""
+        """Return the number of items in a partition. Strongly consistent; reads all of them."""
         span = Span(SOCIAL, partition, prefix=prefix)
         request: dict[str, Any] = {**span.query(self.settings), "ConsistentRead": True}
         request["Select"] = "COUNT"
@@ -241,7 +239,7 @@ class SocialTable:
             request["ExclusiveStartKey"] = last
 
     async def find(self, partition: str, sort: str) -> Item | None:
-        """Return an item. Consistent."""
+        """Return an item. Strongly consistent."""
         key = row_key(partition, sort)
         request = {"TableName": self.name, "Key": key, "ConsistentRead": True}
         item: Item | None = (await self.client.call("get_item", request)).get("Item")

@@ -1,7 +1,7 @@
 """Timelines in table `social`; see `chatserver.features.social.warm.rows`.
 
-An entry refers to a post and its author; the content is read from the post, so an entry is never
-stale. Entries expire (`ttl`). DynamoDB deletes expired items with a delay, so reads filter them.
+An entry refers to a post and its author, and does not contain the post's content. Entries expire
+(`ttl`). DynamoDB deletes expired items with a delay, so reads filter them.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class SocialTimelines:
     async def list_entries(
         self, user: str, before: PostRef | None, now_s: float, limit: int
     ) -> tuple[list[PostRef], bool]:
-        """Return up to `limit` timeline entries below `before`, newest first.
+        """Return `(entries, is_more)`: up to `limit` entries older than `before`, newest first.
 
-        The second value is whether there may be more. Eventually consistent, one Query.
+        `is_more`: older entries may follow. Eventually consistent, one Query.
         """
         # '~' sorts after every character of a key.
         high = "p#~" if before is None else social.entry_key(before)

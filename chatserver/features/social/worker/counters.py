@@ -6,10 +6,10 @@
                                         │ partly counted: a worker crashed here
                                         └─► add the rest
 
-One worker, the lease holder, counts a partition. It may crash at any point, and two workers may
-overlap for a moment. The count stores the last queue entry it includes, so no entry counts twice.
-The queue is trimmed only after counting, so no entry is missed. An entry waits for at most half of
-`FLUSH_S`, plus the time of the writes.
+One worker, the lease holder, counts the changes of a partition. Each count item stores the last
+queue entry that it includes, so no entry counts twice, even if a worker crashes or two workers
+overlap for a moment. The queue is trimmed only after counting, so no entry is missed.
+A queued change waits for at most half of `FLUSH_S`, plus the time of the writes.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class CountersWorker:
         """Count until cancelled.
 
         Raises:
-            Unavailable: a store became unavailable; start the worker again.
+            Unavailable: a data store became unavailable; start the worker again.
         """
         async with self._lease.given_back():
             try:
@@ -110,7 +110,7 @@ class CountersWorker:
         return len(waiting) == BATCH_MAX
 
     async def _count_item(self, entries: list[CountEntry]) -> None:
-        """Add entries of one item to its counts."""
+        """Add queue entries to the count item that they all concern."""
         while entries:
             failpoint("counters.before_write")
             metrics.COUNTERS_WRITES.inc()

@@ -2,17 +2,17 @@
 
 ::
 
-    job ─► a page of followers ─► their rows ─► signals to those online ─► checkpoint ─┐
+    job ─► page of followers ─► timelines ─► signals to those online ─► checkpoint ────┐
                  ▲                                                                     │
                  └────────────── until there are no more ── then delete the job ◄──────┘
 
 A job is written in the same transaction as its post, so none is lost. One worker, the lease holder,
-processes the jobs of a shard. It may crash at any point; the next one resumes after the checkpoint.
-A repeated page writes the same rows, so every follower gets each post exactly once.
+processes the jobs of a shard. If it crashes, the next worker resumes after the checkpoint. A
+repeated page writes the same timeline entries, so every follower gets each post exactly once.
 
-Authors with more than `fanout_followers_max` followers use fan-out on read: their posts are only
-recorded for merging at read time, as long as timelines have such posts of theirs. The first
-`fanout_followers_max` followers still get a signal if they are online.
+Authors with more than `fanout_followers_max` followers use fan-out on read: their posts are merged
+into timelines at read time. The first `fanout_followers_max` followers still get a signal (a frame
+that is not stored) if they are online.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class TimelineWorker:
         """Process jobs until cancelled.
 
         Raises:
-            Unavailable: a store became unavailable; start the worker again.
+            Unavailable: a data store became unavailable; start the worker again.
         """
         async with self._lease.given_back():
             while True:
@@ -91,7 +91,7 @@ class TimelineWorker:
                     await self._wake_up.wait(self._seen, until_aligned(LEASE_S / 3))
 
     def _is_due(self) -> bool:
-        """Return whether there may be jobs: after a wake-up or when a poll is due."""
+        """Return whether there may be jobs: after a wake-up, or after the poll interval."""
         version, now = self._wake_up.version, self._clock.monotonic()
         if version == self._seen and now < self._poll_at:
             return False
@@ -99,7 +99,7 @@ class TimelineWorker:
         return True
 
     async def step(self) -> bool:
-        """Process the pending jobs; False if there were none."""
+        """Process the pending jobs; return False if there were none."""
         jobs = await self._social.fanouts.list_jobs(self._shard, JOBS_MAX)
         for job in jobs:
             await self._lease.hold()
@@ -146,7 +146,7 @@ class TimelineWorker:
         metrics.TIMELINE_LAG.observe(max(0.0, self._clock.time() - job.created_ms / 1000))
 
     async def _is_merged(self, author: str) -> bool:
-        """Return whether the author has merged posts in timelines, or now too many followers."""
+        """Return whether the author has merged posts or too many followers for fan-out on write."""
         merged = await self._social.fanouts.find_merged(author)
         if merged is not None and merged.last >= self._get_oldest():
             return True
@@ -163,7 +163,6 @@ class TimelineWorker:
         metrics.TIMELINE_ROWS.inc(len(users))
 
     async def _signal_online(self, job: Job, users: Sequence[str]) -> None:
-        """Signal followers who are online; best effort."""
         if self._clock.time() - job.created_ms / 1000 > SIGNALS_S_MAX:
             return
         frame = codec.encode(frames.PostSignal("post", job.post_ref.author, job.post_ref.post))
@@ -179,7 +178,7 @@ async def run_timeline(container: StorageContainer, owner: str) -> None:
     """Process the jobs of all shards until cancelled.
 
     Raises:
-        Unavailable: a store became unavailable; start the worker again.
+        Unavailable: a data store became unavailable; start the worker again.
     """
     wake_up = PostWakeUp(container.hot)
     try:
