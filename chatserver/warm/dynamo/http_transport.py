@@ -2,8 +2,8 @@
 
 The SDK builds and parses every request by its service model. That costs two to three times as much
 CPU as a request here (`docs/performance.md`). Our requests already have the structure of DynamoDB's
-JSON, so they are encoded as they are, with the SDK's credentials. Binary attributes are base64 text
-on the wire; responses leave them so.
+JSON, so they are encoded as they are, and signed with the SDK's credentials. Binary attributes in
+responses are base64 text.
 
 Operations on tables, and DynamoDB Streams, use the SDK.
 """
