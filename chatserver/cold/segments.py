@@ -89,7 +89,7 @@ def decode_segment(segment: Segment, data: bytes) -> list[Message]:
     if len(data) != segment.stored_bytes or hashlib.sha256(data).hexdigest() != segment.sha256:
         raise CorruptData(f"{segment.key}: does not match the manifest")
     if segment.raw_bytes > RAW_BYTES_MAX:
-        raise CorruptData(f"{segment.key}: larger than the maximum of a segment")
+        raise CorruptData(f"{segment.key}: larger than the maximum segment size")
     try:
         raw = zstandard.ZstdDecompressor().decompress(
             data, max_output_size=segment.raw_bytes, allow_extra_data=False

@@ -73,7 +73,7 @@ def parse_url(url: str) -> URL:
     except ValueError as exc:
         raise BadRequest("not a URL") from exc
     if parsed.scheme not in ("http", "https") or not parsed.host or port is None:
-        raise BadRequest("a URL must begin with http:// or https:// and a host")
+        raise BadRequest("a URL must begin with http:// or https://, followed by a host")
     if parsed.user is not None or parsed.password is not None:
         raise BadRequest("a URL must not contain a user name or password")
     return parsed

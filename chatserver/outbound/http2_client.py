@@ -146,7 +146,7 @@ def parse_origin(url: str) -> URL:
     """
     parsed = parse_url(url)
     if parsed.scheme != "https" or parsed.path not in ("", "/") or parsed.query_string:
-        raise BadRequest("must be https:// and a host, nothing else")
+        raise BadRequest("must be https://host or https://host:port")
     return parsed
 
 

@@ -226,7 +226,7 @@ class Writer:
         tombstone = None if work.why else tombstone_in_place_of(work.committed)
         try:
             if tombstone is None:
-                raise CorruptData("no part of the entry can be stored")
+                raise CorruptData("neither the entry nor its tombstone can be stored")
             await self._put([PersistItem(tombstone, None)])
         except CorruptData as exc:
             place = work.committed

@@ -285,7 +285,7 @@ class PersistWorker:
         entries = await self._backlog.list_between(batch.first, batch.last)
         works = {piece.chat: piece.works for piece in sort_entries(entries)[0]}
         if chat not in works:
-            raise LeaseLost("the entries read are no longer in the backlog")
+            raise LeaseLost("the entries that this worker read are no longer in the backlog")
         found = works.pop(chat)
         self._cache.put(batch.first, works)
         return found

@@ -396,7 +396,7 @@ def _decode(item: Item) -> Segment:
     except (KeyError, ValueError) as exc:
         key = {name: item.get(name) for name in DIRECTORY.key.names}
         raise CorruptData(
-            f"table directory: the item at {key} is not an archive row: {exc!r}"
+            f"table directory: the item at {key} is not an archive record: {exc!r}"
         ) from exc
 
 
@@ -405,5 +405,5 @@ def _number(item: Item, name: str) -> int:
         return int(item[name]["N"])
     except (KeyError, ValueError) as exc:
         raise CorruptData(
-            f"table directory: an archive row: attribute {name} is missing or not an integer"
+            f"table directory: archive record: attribute {name} is missing or not an integer"
         ) from exc

@@ -313,7 +313,7 @@ class Directory:
         key = records.chat_key(chat)
         row = stored or await self._find_row(key, key)
         if row is None:
-            raise Unavailable(f"chat {chat}: changed while it was created")
+            raise Unavailable(f"chat {chat}: changed while being created; try again")
         if records.origin_of(row) != origin:
             raise Conflict(f"chat {chat}: exists with another kind, name or membership")
         return Chat.decode(row)
@@ -477,7 +477,7 @@ class Directory:
             else:
                 return
         raise Unavailable(
-            f"marks of {mark.user} in {mark.chat}: too many concurrent changes; try again"
+            f"read marker of {mark.user} in {mark.chat}: too many concurrent changes; try again"
         )
 
     def _move(self, mark: Mark) -> dict[str, Any]:

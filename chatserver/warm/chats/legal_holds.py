@@ -82,7 +82,9 @@ def _decode_copy(item: Item) -> Message:
         copy = codec.decode_message(item[MessageField.COPY]["S"].encode())
     except (KeyError, ValueError) as exc:
         key = {name: item.get(name) for name in MESSAGES.key.names}
-        raise CorruptData(f"table messages: the item at {key} is not a copy: {exc!r}") from exc
+        raise CorruptData(
+            f"table messages: the item at {key} is not a message copy: {exc!r}"
+        ) from exc
     if MessageField.BODY in item:
         return msgspec.structs.replace(copy, body=item[MessageField.BODY]["S"])
     return copy
@@ -156,7 +158,7 @@ class Holds:
         """Return the hold of a chat. Strongly consistent. Raises NotFound."""
         hold = await self.find(chat)
         if hold is None:
-            raise NotFound("chat: not under a legal hold")
+            raise NotFound("chat: is not under a legal hold")
         return hold
 
     async def is_held(self, chat: str) -> bool:

@@ -171,7 +171,7 @@ class DynamoClient:
             raise error from exc
         if "RequestId" not in answer["ResponseMetadata"]:
             # A proxy or another server may return 200: do not treat that as a completed write.
-            raise Unavailable(f"DynamoDB at {self.endpoint}: the server there is not DynamoDB")
+            raise Unavailable(f"DynamoDB at {self.endpoint}: this server is not DynamoDB")
         if self._tenancy is not None:
             answer = self._tenancy.incoming(operation, request, answer)
         self.meter.record(self.feature, operation, request, answer)

@@ -84,10 +84,12 @@ class HttpTransport:
         checksum = metadata.get("x-amz-crc32")
         try:
             if checksum is not None and int(checksum) != zlib.crc32(payload):
-                raise Unavailable(f"DynamoDB at {self._text_url}: a response has a wrong checksum")
+                raise Unavailable(
+                    f"DynamoDB at {self._text_url}: the response has a wrong checksum"
+                )
             answer: dict[str, Any] = _decode(payload)
         except ValueError as exc:  # of `int` or the decoder
-            raise Unavailable(f"DynamoDB at {self._text_url}: a response is malformed") from exc
+            raise Unavailable(f"DynamoDB at {self._text_url}: the response is malformed") from exc
         found = metadata.get("x-amzn-requestid")
         answer["ResponseMetadata"] = {} if found is None else {"RequestId": found}
         return answer

@@ -267,7 +267,7 @@ class NoBodies:
         self, items: Sequence[Item], messages: list[Message], decode: Decode
     ) -> list[Message | None]:
         """Raise Unavailable, because an empty text must not be returned as the body."""
-        raise Unavailable("long bodies: this process has no bucket to read them from")
+        raise Unavailable("long bodies: this process has no S3 bucket to read them from")
 
 
 Bodies = LongBodies | NoBodies

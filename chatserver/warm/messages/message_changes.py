@@ -195,7 +195,7 @@ class MessageChanges:
             except ConditionFailed:
                 continue
             return
-        raise Unavailable(f"message at {ts} of {chat}: too many concurrent changes; try again")
+        raise Unavailable(f"message at {ts} in {chat}: too many concurrent changes; try again")
 
     async def _update(
         self,

@@ -225,7 +225,7 @@ async def show(
 
 def _range(from_ts: int, to_ts: int) -> tuple[int, int]:
     if not 0 <= from_ts <= to_ts <= TS_MAX:
-        raise BadRequest("from, to: must be timestamps in microseconds, from before to")
+        raise BadRequest("from, to: must be timestamps in microseconds; from must not be after to")
     return from_ts, to_ts
 
 

@@ -133,8 +133,8 @@ class SeqSearch:
             high is not None and is_before_high and place.seq >= high.seq
         ):
             raise CorruptData(
-                f"message {place.seq} at ts {place.ts} is out of order: seq and ts do not both "
-                f"rise from {low} to {high}"
+                f"message {place.seq} at ts {place.ts} is out of order: ts must increase with seq "
+                f"from {low} to {high}"
             )
         if place.seq == self.target:
             self.found = place
