@@ -211,7 +211,7 @@ class ObjectStore:
     async def sign_upload(
         self, key: str, fields: dict[str, str], size: int, lifetime_s: int
     ) -> tuple[str, dict[str, str]]:
-        """Return `(url, fields)`: the target and form fields with which a client can upload.
+        """Return `(url, fields)`: the URL and the form fields with which a client can upload.
 
         S3 rejects an upload with another key, another size or other `fields`.
         """

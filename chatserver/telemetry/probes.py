@@ -1,7 +1,7 @@
 """Probe endpoints ``/metrics``, ``/healthz`` and ``/readyz``.
 
-They have their own port, which clients cannot reach. A separate thread serves them, so ``/healthz``
-responds even when the event loop is blocked.
+They are served on a separate address, never on a client-facing port. A separate thread serves them,
+so ``/healthz`` responds even when the event loop is blocked.
 """
 
 from __future__ import annotations

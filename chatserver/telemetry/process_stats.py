@@ -34,7 +34,7 @@ Buckets = Mapping[float, int]
 
 
 class SlowClose(msgspec.Struct, frozen=True):
-    """A connection that was closed because the client did not read, at `at_ms` (since 1970)."""
+    """A connection that was closed at `at_ms` (since 1970) because the client did not read."""
 
     user: str
     device: str

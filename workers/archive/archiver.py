@@ -15,7 +15,8 @@ concurrent change therefore stays in the warm tier, and `fold` merges it into th
 
 With TTL removal (`archive.removal`), the archiver only copies items that have a `ttl`; DynamoDB
 removes them. Items of archived entries that have no `ttl` contain changes: they are merged and
-removed. The archiver searches for them only in chats with a *late* record, which is written first.
+removed. The archiver searches for them only in chats with a *late* record, which is written before
+the change.
 
 An expiring entry is archived as its tombstone: its text stays in the warm tier until it expires,
 and never reaches S3.
@@ -72,7 +73,7 @@ class ArchiveResult(NamedTuple):
 
 
 def archived_form(entry: Message) -> Message:
-    """Return the archived form of an entry: a tombstone if it expires."""
+    """Return the archived form of an entry: a tombstone if the entry expires."""
     if entry.expires_at is None or entry.deleted:
         return entry
     return tombstone_of(entry, entry.rev)
@@ -127,7 +128,7 @@ class Archiver:
         return ArchiveResult(moved, due, stuck)
 
     async def fold(self, chat: ChatId) -> None:
-        """Merge changes of archived entries into their segments, and remove the replaced items.
+        """Merge changes to archived entries into their segments, and remove the changed items.
 
         For guarantees and errors, see `visit`. When this returns, no segment contains a text that
         was deleted in the warm tier before the call.

@@ -1,7 +1,8 @@
 """Deletes body objects of long messages that no item references.
 
-They result from crashes, and from items that TTL removed. A pass lists all objects and checks those
-that are older than the oldest backlog entry. The items of newer objects may not be written yet.
+Such objects result from crashes, and from items that TTL removed. A pass lists all objects and
+checks those that are older than the oldest backlog entry. The items of newer objects may not be
+written yet.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class BodySweeper:
         return await self._container.manifests.find_at(chat, ts) is not None
 
     async def _find_horizon(self) -> float:
-        """Return a time (s). If an object was written before it, its item has been written, too."""
+        """Return a time (s): the items of all objects that are older have been written."""
         oldest = self._container.clock.time()
         for partition in range(self._container.hot.keys.partitions):
             entry = await Backlog(self._container.hot, partition).find_oldest_ms()

@@ -178,7 +178,7 @@ class RemovalHandler:
         metrics.STREAM_REMOVALS.labels("returned").inc(count)
 
     async def _catch_up(self, chat: str, returned: Sequence[Message]) -> None:
-        """Apply the changes that restored entries missed, and those that they make to others."""
+        """Apply the changes that restored messages missed, and changes that were restored."""
         since: dict[int, list[Message]] = {}
         for entry in await self.archivable.list_amending(chat, min(each.ts for each in returned)):
             since.setdefault(entry.target or 0, []).append(entry)
@@ -191,7 +191,7 @@ class RemovalHandler:
 
 
 def changed_by(message: Message, entries: Sequence[Message]) -> Message:
-    """Return the message with the changes to it that `entries`, sorted by seq, contain."""
+    """Return `message` with the changes in `entries` (sorted by seq) applied."""
     for entry in entries:
         if entry.target == message.seq:
             message = apply_entry(message, entry)

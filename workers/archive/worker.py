@@ -144,7 +144,7 @@ class ArchiveWorker:
 
 
 async def run_archive(container: StorageContainer, owner: str) -> None:
-    """Archive the chats of every free partition and handle TTL removals, until cancelled.
+    """Archive all partitions that no other worker holds, and handle TTL removals, until cancelled.
 
     Raises:
         Unavailable: a store is unavailable; restart the worker.

@@ -52,7 +52,7 @@ class NotWritten(Unavailable):
 
 @dataclasses.dataclass(slots=True)
 class Piece:
-    """Writes for one chat: entries in order, read marks, and hidden messages."""
+    """Writes for one chat: entries in order, read markers, and hidden messages."""
 
     chat: ChatId
     works: list[Work] = dataclasses.field(default_factory=list)
@@ -85,7 +85,7 @@ class Writer:
         """Write pieces; return the stored entries: all except dead letters.
 
         Guarantees:
-            Idempotent. Everything is written when this returns; a part may be when it raises.
+            Idempotent. Everything is written when this returns; a part may be written if it raises.
 
         Raises:
             NotWritten: a write failed; impatient writers only.

@@ -3,7 +3,7 @@
 Theory of operation:
 
 - The persist worker reads the backlog in batches and adds the entries of each chat to the chat's
-  queue. Writers take chunks: at most `CHUNK_MAX` entries of a chat, small chats together.
+  queue. Writers take chunks of at most `CHUNK_MAX` entries of a chat, or of several small chats.
 - At most one writer has a chat, so its entries are written in order. After a chunk, a chat with
   more entries goes to the end of the line.
 - Chats with a sender that waits until a message is stored are in a separate line with priority.

@@ -1,4 +1,4 @@
-"""Write sharding of busy chats: increases the number of shards with the load, and decreases it.
+"""Write sharding of busy chats: adapts the number of shards of each chat to its load.
 
 The load is measured as write units per second of the entries' ts, not of the time of the writes. So
 neither throttling nor a backlog distorts it.
@@ -55,7 +55,7 @@ class _Open:
 
 
 class LoadMeter:
-    """Sums the load of chats by window. No I/O."""
+    """Sums the write units of each chat by time window. No I/O."""
 
     def __init__(self, window_s: float) -> None:
         self._window_us = int(window_s * US)

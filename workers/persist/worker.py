@@ -293,7 +293,7 @@ class PersistWorker:
     async def _write_alone(
         self, group: asyncio.TaskGroup, queues: ChatQueues, chunk: Chunk, *, is_known: bool
     ) -> None:
-        """Write one chunk; `is_known`: its last write failed. If it fails, start `_write_slow`."""
+        """Write one chunk; if that fails, or has failed (`is_known`), start `_write_slow`."""
         if not is_known:
             try:
                 works = await self._writer.write([chunk.piece])
@@ -408,7 +408,7 @@ class PersistWorker:
 
 
 async def run_persist(container: StorageContainer, owner: str) -> None:
-    """Persist every free partition until cancelled.
+    """Persist all partitions that no other worker holds, until cancelled.
 
     Raises:
         Unavailable: all of Redis is unavailable; restart the worker.

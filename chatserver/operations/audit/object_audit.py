@@ -74,8 +74,8 @@ class ObjectAuditor:
         places = [(int(named[1]), int(named[2])) for key in keys if (named := _NAME.search(key))]
         if not places:
             return set()
-        # An intent record becomes a row, and a replaced row becomes a record: the second read
-        # covers both.
+        # An orphan record becomes a segment, and a replaced segment becomes an orphan: the second
+        # read covers both.
         orphans = {segment.key for segment, _ in await self._manifests.list_orphans(chat)}
         first, last = min(low for low, _ in places), max(high for _, high in places)
         rows = await self._manifests.list_covering(chat, first, last)

@@ -240,7 +240,7 @@ async def open_audit(
 
 
 async def run_audit(container: StorageContainer, owner: str) -> None:
-    """Audit the chats of every free partition until cancelled.
+    """Audit all partitions that no other worker holds, until cancelled.
 
     Raises:
         Unavailable: all of Redis is unavailable; restart the worker.

@@ -234,7 +234,7 @@ def _cheaper(known: Mapping[str, float]) -> list[str]:
 
 
 def names_without_source(constants: Mapping[str, Constant], prices: Prices) -> list[str]:
-    """Return the names in formulas that are no input, constant, price or row."""
+    """Return the names in formulas that are undefined: no input, constant, price or row."""
     rows = {row.name for row in ROWS}
     known = (
         rows | set(constants) | set(_prices_of(prices)) | {each.name for each in capacity.INPUTS}

@@ -186,7 +186,7 @@ class ArchivableMessages:
         """Delete the items of `entries`; return how many were kept.
 
         An item is kept if it has changed since it was read, or if it is restored. A message that
-        has yet to expire is kept too, because its body has no other copy.
+        will expire later is kept too, because its body has no other copy.
         """
         slots = asyncio.Semaphore(in_flight_max)
         now_s = self._clock.time()

@@ -316,9 +316,10 @@ class Manifests:
     async def list_due_chats(
         self, part: int, parts: int, before_ts: int, start: Item | None
     ) -> tuple[list[ChatId], Item | None]:
-        """Return `(chats, start)`: chats due for archiving at `before_ts`, and the next start key.
+        """Return `(chats, start)`: chats that may have messages sent before `before_ts`.
 
-        Scans a page of part `part` of `parts`: about 8,000 items for 128 read units.
+        Scans a page of part `part` of `parts`: about 8,000 items for 128 read units. Returns the
+        `start` of the next page; None at the end.
         """
         request: dict[str, Any] = {
             "TableName": self._table,

@@ -6,9 +6,9 @@
 |          |            |                  | `received_ts`: of the newest one that they        |
 |          |            |                  | received in a direct chat                         |
 
-The indexes of table `messages` do not contain archived messages. Queries over all chats of a user
-therefore report how far the result is incomplete (`archived_before`), from these records. A record
-is written before the messages leave the table, and its timestamps never decrease.
+The indexes of table `messages` do not contain archived messages. Queries over all of a user's chats
+therefore lack them, and report the archive position as `archived_before`. A record is written
+before the messages leave the table, and its timestamps never decrease.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class UserPositions:
         """Return the ts of the user's newest archived message; None if there is none.
 
         Guarantees:
-            If called after a Query of an index, covers every message that the index lacked.
+            If called after an index Query, covers every message that the index no longer had.
             Cost: a GetItem of one read unit.
         """
         request = {"TableName": self._table, "Key": _key_of(user), "ConsistentRead": True}

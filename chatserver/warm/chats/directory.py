@@ -160,7 +160,7 @@ class Directory:
         return stored
 
     async def find_direct(self, chat: str, user: str) -> tuple[bool, bool]:
-        """Return `(exists, is_listed)`; `is_listed` is whether it is in the user's chat list.
+        """Return `(exists, is_listed)`; `is_listed`: the chat is in the user's chat list.
 
         Strongly consistent.
         """

@@ -6,7 +6,8 @@
 | `Trust`      | `u#<user>` | `trust#<inviter>`     | `created`                                    |
 
 A declined invitation is kept until it expires, so that it cannot be sent again immediately. If a
-user accepts an invitation, its author may add the user to other groups without one (`Trust`).
+user accepts an invitation, its author may add the user to other groups without an invitation
+(`Trust`).
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class LoginRows:
     async def put_standing(
         self, user: str, *, before: int | None = None, banned_ms: int | None = None
     ) -> None:
-        """Ban a user at `banned_ms`, or revoke the tokens without a login issued before `before`.
+        """Ban a user at `banned_ms`, or revoke tokens without a login that are older than `before`.
 
         Raises:
             NotFound: the user does not exist.

@@ -137,7 +137,7 @@ class Memberships:
     async def find_spans(self, user: str, chats: Collection[str]) -> dict[str, tuple[int, Periods]]:
         """Return `(seq, periods)` for each of `chats` of which the user is a member.
 
-        `seq` is the first one that the user may read; `periods` are earlier membership periods.
+        `seq` is the first seq that the user may read; `periods` are earlier membership periods.
 
         Guarantees:
             Strongly consistent.
@@ -178,7 +178,7 @@ class Memberships:
         former: Mapping[str, FormerMember] | None = None,
         unstored: str = "",
     ) -> Chat | None:
-        """Write a change of `chat`; return None if it has changed since it was read.
+        """Write a change to `chat`; return None if the chat has changed since it was read.
 
         `added` maps new members to their role and the lowest chat seq at which they join. `roles`
         maps members to new roles. `settings` may have name, joining, history, slow_s and
@@ -346,7 +346,7 @@ class Memberships:
         """Set the seqs at which members joined, after the join entries have been written.
 
         Guarantees:
-            Idempotent. A value never decreases. Users who are no longer members are skipped.
+            Idempotent. A seq never decreases. Users who are no longer members are skipped.
         """
         for at in range(0, len(joined), _FIXES_IN_FLIGHT_MAX):
             batch = joined[at : at + _FIXES_IN_FLIGHT_MAX]

@@ -43,7 +43,7 @@ BLOCKED_BY_MAX: Final = 5_000  # blockers of a user that are loaded into Redis
 
 
 def block_key(other: str) -> str:
-    """Return the sort key of a block of `other`."""
+    """Return the sort key of a user's block of `other`."""
     return f"{BLOCK_PREFIX}{other}"
 
 

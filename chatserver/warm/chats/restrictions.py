@@ -39,7 +39,7 @@ class RestrictionRows:
         self._moderation = moderation
 
     async def read(self, user: str) -> Restrictions:
-        """Return the restrictions of a user: all ended logins, and blocks up to their limits.
+        """Return a user's restrictions: all ended logins, and a limited number of blocks.
 
         Guarantees:
             Consistency: strong, except for blocks by others.

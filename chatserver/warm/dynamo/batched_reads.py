@@ -62,7 +62,7 @@ class BatchedReads:
 
         Guarantees:
             Isolation: throttled or invalid keys of one caller do not fail or delay other callers.
-            Order: the items are read after this was called.
+            Order: the items are not read before this is called.
             Cancellation: safe; other callers are not affected.
 
         Raises:

@@ -45,7 +45,7 @@ def find_comparisons(
     """Return all uses of `attributes` in the expressions of a request or transaction action.
 
     Raises:
-        UnknownForm: a form is not supported, or two attributes share a value (``:name``).
+        UnknownForm: a form is not supported, or a key's value (``:name``) has another use.
     """
     texts = tuple(request.get(name, "") for name in EXPRESSIONS)
     if texts == ("", "", "", ""):

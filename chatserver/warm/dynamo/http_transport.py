@@ -76,7 +76,7 @@ class HttpTransport:
             ClientError: DynamoDB responded with an error.
             NoCredentialsError: there are no credentials.
             aiohttp.ClientError, OSError: there was no response.
-            Unavailable: the response is not DynamoDB's, or was damaged on the way.
+            Unavailable: the response is damaged or not from DynamoDB.
         """
         status, metadata, payload = await self._exchange(operation, _encode(request))
         if status != 200:
@@ -125,7 +125,7 @@ def _to_client_error(name: str, status: int, payload: bytes) -> ClientError:
 
 
 def find_proxy(endpoint: str) -> str | None:
-    """Return the proxy that the environment sets for an endpoint, as the SDK finds it."""
+    """Return the proxy that the environment variables set for an endpoint, as in the SDK."""
     url = URL(endpoint)
     if url.host is None or urllib.request.proxy_bypass(url.host):
         return None

@@ -50,7 +50,7 @@ class Rows(Protocol):
     """A Query in progress."""
 
     async def read(self, limit: int) -> Chunk:
-        """Evaluate about `limit` rows and return those that match. Do not call after the end."""
+        """Evaluate about `limit` rows; return those that match. Do not call it after the end."""
 
     def token_of(self, row: Item) -> Token:
         """Return the token of the page that begins after `row`."""
@@ -58,7 +58,7 @@ class Rows(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-    """Key range of one partition of a table or index, by bounds or prefix of its sort key.
+    """Key range in one partition of a table or index: bounds or a prefix of the sort key.
 
     Without bounds or a prefix, the range is the whole partition. Bounds are inclusive.
     """

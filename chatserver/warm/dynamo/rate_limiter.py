@@ -33,6 +33,6 @@ class RateLimiter:
             await self._sleep(start - now)
 
     def settle(self, units: float) -> None:
-        """Correct a reservation: `units` more were consumed than reserved, or fewer if negative."""
+        """Correct a reservation by `units`: negative if fewer were consumed than reserved."""
         if self._rate is not None:
             self._free_at += units / self._rate

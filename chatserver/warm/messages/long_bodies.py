@@ -86,7 +86,7 @@ def pointer_to(data: bytes) -> Item:
 
 
 def place_of_object(key: str) -> tuple[str, int] | None:
-    """Return `(chat, ts)` of the message of an object; None if `key` is not a body object's."""
+    """Return `(chat, ts)` of the message whose body is the object; None for other keys."""
     chat, _, name = key.removeprefix(PREFIX).partition("/")
     ts = name.partition("-")[0]
     return (chat, int(ts)) if chat and len(ts) == 20 and ts.isdigit() else None
@@ -237,7 +237,7 @@ class LongBodies:
     # Orphaned objects.
 
     async def find_orphans(self, keys: Sequence[str]) -> list[str]:
-        """Return those of `keys` to whose objects no item points. Strongly consistent.
+        """Return those of `keys` that no item points to. Strongly consistent.
 
         Raises:
             Unavailable: DynamoDB does not respond.
@@ -258,10 +258,10 @@ class NoBodies:
         return list(items)
 
     async def drop(self, key: str) -> None:
-        """Do nothing; the sweep removes the object."""
+        """Do nothing; `body_sweep` removes the object."""
 
     async def drop_all(self, chat: str, ts: int) -> None:
-        """Do nothing; the sweep removes the objects."""
+        """Do nothing; `body_sweep` removes the objects."""
 
     async def load(
         self, items: Sequence[Item], messages: list[Message], decode: Decode

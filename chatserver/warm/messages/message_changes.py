@@ -73,7 +73,7 @@ class MessageChanges:
     ) -> None:
         """Create the writer.
 
-        `release` is called with the ts of a message and the attachments that it loses, perhaps
+        `release` is called with the seq of a message and the attachments that it loses, perhaps
         repeatedly. `release_pin` is called with chat, seq and ts of a deleted pinned message.
         """
         self._release_pin = release_pin

@@ -13,9 +13,9 @@ shards. All processes must compute the same partition for an entry, without coor
 - A copy of the layouts is therefore final for all ts up to the horizon that was read before it.
 - A process writes an entry only if its copy is final for the entry's ts. If the ts is beyond the
   horizon, the process first moves the horizon to `EXTENSION_US` after the ts.
-- Each write of the horizon increments `rev`, and is conditional on the `rev` that was read. Adding
-  a period writes the horizon in the same transaction. So it fails if another process has moved the
-  horizon in the meantime.
+- Each write of the horizon increments `rev`, and is conditional on the `rev` that was read. The
+  transaction that adds a period contains such a write. So it fails if another process has moved
+  the horizon in the meantime.
 
 So the partition of an entry does not depend on any process's clock. Reads beyond the horizon use a
 copy for `SHARD_REFRESH_S`. A new period starts `READ_LEAD_US` after the chat's newest entry, so
@@ -122,7 +122,7 @@ class ShardList:
         """Return the layouts for the keys of entries with a ts up to `upto_ts`.
 
         The keys are correct for all entries that were written before the call. The horizon is not
-        moved, so clients may choose `upto_ts`. For cost and errors, see `get_for_reading`.
+        moved, so `upto_ts` may come from a client. For cost and errors, see `get_for_reading`.
         """
         arrived = self._begun
         if upto_ts <= self._copy.upto:

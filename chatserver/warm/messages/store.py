@@ -26,7 +26,7 @@ writer to the shard's partition.
 
 There are two ways to read. `chatserver.warm.messages.message_queries` reads by time, page by page.
 `find_head`, `list_before` and `list_after` read by seq, with strong consistency, and return
-consecutive entries; `chatserver.service.history` adds those in Redis.
+consecutive entries; `chatserver.service.history` adds the entries in Redis.
 
 Once a message has expired, even before TTL deletes its item, queries by time skip it, and reads by
 seq return a tombstone. So readers can distinguish expired messages from missing ones. After the
@@ -327,7 +327,7 @@ class MessageRepository:
     # Reads by seq.
 
     async def find_head(self, chat: str) -> Message | None:
-        """Return the newest stored message of a chat: the lower bound of new seq and ts.
+        """Return the newest stored message of a chat; new ones must have a higher seq and ts.
 
         An expired message is returned as a tombstone, even after its item was removed. A long body
         is left empty, so callers do not wait for S3.
@@ -347,7 +347,7 @@ class MessageRepository:
     async def list_before(
         self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
     ) -> list[Message]:
-        """Return `limit` consecutive messages up to seq ``before - 1``, sorted by seq.
+        """Return at most `limit` consecutive messages up to seq ``before - 1``, sorted by seq.
 
         Without `before`, the last one is the newest message. `ts_hint` is the probable ts of the
         message with seq `before`; a correct hint saves a search.
@@ -379,7 +379,7 @@ class MessageRepository:
     async def list_after(
         self, chat: str, after: int, limit: int, ts_hint: int | None = None
     ) -> list[Message]:
-        """Return `limit` consecutive messages from seq ``after + 1`` on, sorted by seq.
+        """Return at most `limit` consecutive messages from seq ``after + 1`` on, sorted by seq.
 
         The result is empty if message ``after + 1`` is not stored. For other guarantees and cost,
         see `list_before`.

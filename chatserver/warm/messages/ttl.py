@@ -42,7 +42,7 @@ class ItemRetention:
         return cls(settings.retention_s, settings.ttl_margin_s, is_by_ttl)
 
     def removed_at(self, ts: int, now_s: float) -> int | None:
-        """Return the `ttl` by age (s) of an item that is written now; None if it gets none.
+        """Return the `ttl` by age (s) for an item that is written now; None if it gets none.
 
         An item that is written long after its message was sent gets no `ttl`, because there might
         not be enough time to archive it. The archive worker deletes it.
@@ -68,7 +68,7 @@ class ItemRetention:
         return int(now_s) + self.margin_s + SLACK_S
 
     def is_soon(self, ttl: int | None, now_s: float) -> bool:
-        """Return whether TTL deletes an item within twice the margin."""
+        """Return whether TTL deletes an item within twice `margin_s`."""
         return ttl is not None and ttl <= now_s + 2 * self.margin_s
 
 

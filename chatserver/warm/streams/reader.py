@@ -1,8 +1,8 @@
 """Reader of the Stream of table `messages`: shards and records.
 
-DynamoDB keeps a record for 24 hours. It replaces each shard by child shards at any time, at least
-every few hours; a shard contains the id of its parent. If a table's stream was disabled and enabled
-again, the table has two streams for a day.
+DynamoDB keeps a record for 24 hours. It may replace a shard by child shards at any time, and does
+so at least every few hours. If a table's stream was disabled and enabled again, the table has two
+streams for a day.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Record(NamedTuple):
 
 
 class RecordPage(NamedTuple):
-    """Records in order, and the iterator after them, None at the end of the shard."""
+    """Records in order, and the next iterator, which is None at the end of the shard."""
 
     records: list[Record]
     next: str | None

@@ -45,8 +45,8 @@ async def estimate(
     """Estimate the costs of migrations.
 
     Guarantees:
-        Cost: one DescribeTable per migration. For a migration that scans a table, also 32 small
-        reads: at most 0.5 read units per 4 KB of 1,024 items.
+        Cost: one DescribeTable per migration. For a migration that scans a table, also 32 reads of
+        32 items.
     """
     found: list[Estimate] = []
     repairs = set()

@@ -22,8 +22,8 @@ class Repair:
 class Migration:
     """One step of the schema change `change`.
 
-    `repair` takes an item with the attributes `reads` and returns the changes that it needs. Only
-    fills and contracts have a `repair`; a contract's is the second pass. `expiry` is the new TTL
+    `repair` takes an item with the attributes `reads` and returns the changes that it needs. Fills
+    have a `repair`, and so do contracts, which make a second pass. `expiry` is the new TTL
     attribute, if it changes. `oldest` is the minimum schema version of processes afterwards.
     """
 

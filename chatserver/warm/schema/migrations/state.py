@@ -146,7 +146,7 @@ class MigrationRows:
     async def begin(self, number: int, segments: int, now: float) -> Progress:
         """Record the start of a migration if it has not started; return its progress.
 
-        A migration that has started keeps its number of segments, because its checkpoints need it.
+        A started migration keeps its number of segments, because its checkpoints depend on it.
         """
         item = key_of(_migration_key(number)) | {
             Field.STATE: {"S": RUNNING},
@@ -182,7 +182,7 @@ class MigrationRows:
     # Segments.
 
     async def get_segment(self, migration: int, number: int) -> Segment:
-        """Return the progress of a segment, or of an unstarted one. Strongly consistent."""
+        """Return the progress of a segment, zero if it has not started. Strongly consistent."""
         item = await self._find(_segment_key(migration, number))
         if item is None:
             return Segment(number)
