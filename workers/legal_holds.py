@@ -1,8 +1,8 @@
 """Legal hold worker: puts new holds in force, and deletes their copies when they end.
 
-A hold protects messages from the moment it is written (`chatserver.warm.chats.legal_holds`). When
-all writers respect the hold, this worker copies older messages that will expire. Crash safety: an
-unfinished hold is still `starting` or `ending`, so the next pass processes it again.
+New messages are protected as soon as the hold is written (`chatserver.warm.chats.legal_holds`). For
+a hold in state `starting`, this worker copies the older messages that will expire. For a hold in
+state `ending`, it deletes the copies. After a crash, the next pass starts again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INTERVAL_S: Final = 5.0
 
 
 class HoldKeeper:
-    """Makes passes over the holds; one process at a time has the lease."""
+    """Processes holds, pass by pass; one process at a time has the lease."""
 
     def __init__(self, container: StorageContainer, owner: str) -> None:
         self._container = container
@@ -87,7 +87,7 @@ class HoldKeeper:
             log.info("hold.activated", chat=hold.chat, copies=count)
 
     async def _end(self, chat: str) -> None:
-        """Delete the copies, and release files that only they reference."""
+        """Delete the copies, and release the files that only the copies reference."""
         count = 0
         while copies := (await self._holds.list_copies(chat, PAGE)).items:
             for copy in copies:

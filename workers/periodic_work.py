@@ -11,13 +11,13 @@ from chatserver.hot.leases import Lease
 async def make_rounds(
     lease: Lease, interval_s: float, run_round: Callable[[], Awaitable[object]]
 ) -> None:
-    """Run a pass about every `interval_s` while this process holds the lease, until cancelled.
+    """Call `run_round` every `interval_s` while this process holds the lease, until cancelled.
 
     The lease is released on exit.
 
     Raises:
         Unavailable: Redis does not respond.
-        Exception: any error of a pass; the caller restarts the loop.
+        Exception: any error of `run_round`; the caller restarts the loop.
     """
     async with lease.given_back():
         while True:

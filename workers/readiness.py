@@ -1,4 +1,4 @@
-"""Readiness of workers for ``/readyz``: periodic checks of the stores that they need."""
+"""Readiness of workers for ``/readyz``: periodic checks of Redis and DynamoDB."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ TIMEOUT_S: Final = 2.0
 
 
 class Readiness:
-    """Current readiness problem as text; empty if the stores respond."""
+    """Readiness of this process."""
 
     def __init__(self) -> None:
         self._trouble = "starting"
 
     def find_trouble(self) -> str:
-        """Return the result of the last check. Thread-safe."""
+        """Return the problem found by the last check, or "". Thread-safe."""
         return self._trouble
 
     async def watch(self, container: StorageContainer) -> None:
-        """Check periodically until cancelled; one read unit per check."""
+        """Check periodically until cancelled. Cost: one read unit per check."""
         while True:
             self._trouble = await self._look(container)
             await sleep_aligned(INTERVAL_S)

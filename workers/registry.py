@@ -1,4 +1,4 @@
-"""Registry of the background workers by name: of the core, and of features."""
+"""Registry of the background workers, including those of features."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Repair worker: completes fan-outs whose gateway died or could not reach a partition.
+"""Repair worker: completes message deliveries that a gateway did not complete.
 
-The commit lists a chat in ``{pN}:undelivered`` until every inbox has the entries and every gateway
-is notified; the process that completes the delivery removes the chat. If a chat stays listed for
-longer than `REPAIR_AFTER_MS`, this worker appends the entries to every inbox and notifies every
-gateway with a member. Both steps have no effect where they were already done.
+A commit adds the chat to ``{pN}:undelivered``. The process that completes the delivery, to every
+inbox and every gateway, removes the chat. If a chat stays listed for longer than `REPAIR_AFTER_MS`,
+this worker appends the entries to every inbox and notifies every gateway with a member. Repeating
+these steps does no harm.
 
 The worker also completes membership changes of dead processes
 (`chatserver.service.membership.service`) and evicts idle chats from the hot tier, a few per pass
@@ -139,7 +139,7 @@ class RepairWorker:
         return False
 
     async def finish_changes(self) -> int:
-        """Complete membership changes of dead processes; return the number of removed records.
+        """Complete membership changes of dead processes; return the number of changes.
 
         Guarantees:
             Idempotent, and safe while another process works on the change.

@@ -2,16 +2,15 @@
 
 At most `CALLS_IN_FLIGHT_MAX` calls run at once, and at most `CALLS_OF_USER_MAX` for one user. Other
 calls wait in this process. Users are served round-robin, and a call whose caller has timed out is
-skipped. At most `WAITING_OF_USER_MAX` calls of a user wait; further ones are `rate_limited`. Beyond
-`TAKEN_MAX` calls, the rest stays in the stream.
+skipped. At most `WAITING_OF_USER_MAX` calls of a user wait; further ones are `rate_limited`. This
+process takes at most `TAKEN_MAX` calls from the stream at a time.
 
-Bulk calls (more than `FEW_USERS` users) run one at a time. Each is followed by a pause of the same
-length, so they use at most half of this process and of the stores. At most `BULK_WAITING_MAX` of
-them wait; further ones are `rate_limited`, because they would miss their deadlines in the middle of
-the work.
+Bulk calls (more than `FEW_USERS` users) run one at a time, with a pause of the same duration after
+each, so they use at most half of the capacity. At most `BULK_WAITING_MAX` of them wait; further
+ones are `rate_limited`.
 
-Every operation is idempotent, so a call that is lost with this process is retried. On shutdown,
-calls that were read but not started are rejected immediately.
+Operations are idempotent, so a call that is lost with this process can be retried. On shutdown,
+calls that have not started are rejected.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def _is_bulk(operation: rpc.AnyOperation) -> bool:
 
 
 class RpcWorker:
-    """One consumer of the calls."""
+    """One consumer of the call stream."""
 
     def __init__(
         self,
@@ -85,7 +84,7 @@ class RpcWorker:
         self._queued: set[asyncio.Task[None]] = set()  # tasks without a slot
 
     async def run(self) -> None:
-        """Serve calls until cancelled; then complete the calls that are running.
+        """Serve calls until cancelled; then wait up to 2 s for the calls that are running.
 
         Raises:
             Unavailable: Redis is unavailable.

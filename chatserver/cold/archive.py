@@ -1,8 +1,7 @@
 """Archive segments in S3, with a bounded in-memory cache.
 
-Objects are immutable (`chatserver.domain.archive_segments`), so cached content never becomes stale;
-the manifest decides whether a segment is still valid. Memory: `archive.cache_bytes_max` for the
-cache, plus up to `LOADS_MAX` segments being decompressed.
+Objects are immutable (`chatserver.domain.archive_segments`), so cached content is never outdated.
+Memory: `archive.cache_bytes_max` for the cache, plus `LOADS_MAX` segments during decompression.
 """
 
 from __future__ import annotations
@@ -38,17 +37,17 @@ class SegmentObjects:
         self._loading: dict[str, asyncio.Lock] = {}
 
     async def encode(self, entries: Sequence[Message], tag: str) -> tuple[Segment, bytes]:
-        """Return the segment of the entries and its encoded object. Raises CorruptData."""
+        """Return a segment for `entries`, and its object. Raises CorruptData."""
         return await asyncio.to_thread(encode_segment, entries, tag)
 
     async def put(self, segment: Segment, data: bytes) -> None:
-        """Write the object. Idempotent."""
+        """Write a segment's object. Idempotent."""
         await self._store.call(
             "put_object", Key=segment.key, Body=data, ContentType="application/zstd"
         )
 
     async def remove(self, segment: Segment) -> None:
-        """Remove the object. Idempotent."""
+        """Remove a segment's object. Idempotent."""
         self._forget(segment.key)
         await self._store.call("delete_object", Key=segment.key)
 

@@ -1,8 +1,8 @@
 """S3 bucket configuration: CORS rules for web clients and lifecycle rules.
 
 Rules of other applications are kept. The ids of our rules begin with ``chatserver-`` and end with
-the tenant's name, if there is one. Objects below ``uploads/`` are temporary: an upload is copied
-from there after inspection.
+the tenant's name, if there is one. Objects below ``uploads/`` are temporary: they are copied to
+another key after inspection.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _NO_RULES = ("NoSuchCORSConfiguration", "NoSuchLifecycleConfiguration")
 
 
 class BucketChange(NamedTuple):
-    """A result of `apply_bucket`."""
+    """A change made by `apply_bucket`."""
 
     action: Literal["created", "changed", "kept"]
     what: str
 
 
 async def apply_bucket(store: ObjectStore, settings: Cold) -> list[BucketChange]:
-    """Create the bucket and our rules, and report the changes.
+    """Create the bucket and our rules; return the changes.
 
     Guarantees:
         Idempotent: a second call changes nothing.
@@ -87,7 +87,7 @@ async def _find_rules(store: ObjectStore, operation: str, name: str) -> list[dic
 def _merge(
     found: list[dict[str, Any]], wanted: list[dict[str, Any]]
 ) -> list[dict[str, Any]] | None:
-    """Return the rules with ours updated; None if no change is needed."""
+    """Return the rules in `found`, with ours updated; None if no change is needed."""
     names = {rule["ID"] for rule in wanted}
     ours = [rule for rule in found if rule.get("ID") in names]
     if not wanted or _comparable(ours) == _comparable(wanted):

@@ -4,8 +4,8 @@ The SDK's own retries are off. `translate` maps every botocore exception to `cha
 no SDK exception leaves the package. Any call may run twice; all our calls are idempotent. With a
 tenant, object keys are prefixed with ``<tenant>/`` in requests; responses have no prefix.
 
-Signing needs no connection: `sign_upload` and `sign_link` create URLs for clients, at
-`cold.public_endpoint` if it is set.
+`sign_upload` and `sign_link` create URLs for clients, at `cold.public_endpoint` if it is set.
+Signing needs no connection.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class ObjectStore:
         self.endpoint = settings.endpoint or "AWS"
 
     async def _open(self) -> _Clients:
-        """Return the SDK clients, created on first use because creation is slow."""
+        """Return the SDK clients; create them on first use."""
         async with self._opening:
             if self._clients is None:
                 try:
@@ -144,7 +144,7 @@ class ObjectStore:
         return own
 
     async def read(self, key: str, *, size_max: int, part: str | None = None) -> bytes:
-        """Return an object, or the byte range `part` in HTTP syntax (``bytes=0-9``).
+        """Return an object, or only the byte range `part` (``bytes=0-9``) of it.
 
         Raises:
             TooLarge: the object has more than `size_max` bytes. Also raises the errors of `call`.
@@ -163,7 +163,7 @@ class ObjectStore:
         return await self._retry(attempt)
 
     async def iter_content(self, key: str, *, chunk_bytes: int = 65_536) -> AsyncGenerator[bytes]:
-        """Yield an object in chunks, with `call_timeout_s` for each chunk."""
+        """Yield an object in chunks. Each chunk has the timeout `call_timeout_s`."""
         timeout_s = self._settings.call_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
@@ -211,9 +211,9 @@ class ObjectStore:
     async def sign_upload(
         self, key: str, fields: dict[str, str], size: int, lifetime_s: int
     ) -> tuple[str, dict[str, str]]:
-        """Return the URL and form fields for uploading exactly this object.
+        """Return `(url, fields)`: the URL and the form fields with which a client can upload.
 
-        The policy fixes the key, the size and each of `fields`: S3 rejects any other form.
+        S3 rejects an upload with another key, another size or other `fields`.
         """
         conditions: list[Any] = [{name: value} for name, value in fields.items()]
         conditions.append(["content-length-range", size, size])
@@ -231,7 +231,7 @@ class ObjectStore:
         return form["url"], form["fields"]
 
     async def sign_link(self, key: str, answer: dict[str, str], lifetime_s: int) -> str:
-        """Return a signed URL of an object; `answer` sets headers of the response."""
+        """Return a signed URL for reading an object; `answer` sets response headers."""
         names = {
             "content-type": "ResponseContentType",
             "content-disposition": "ResponseContentDisposition",

@@ -1,6 +1,6 @@
-"""S3 objects of long message bodies.
+"""Storage of long message bodies in S3.
 
-`chatserver.warm.messages.long_bodies` defines their keys and lifecycle.
+`chatserver.warm.messages.long_bodies` defines the object keys.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PAGE_MAX = 1000  # the AWS limit per response
 
 
 class Listed(NamedTuple):
-    """An object and its last modification (seconds since 1970, by the bucket's clock)."""
+    """An object's key, and when it was last modified (seconds since 1970, by S3's clock)."""
 
     key: str
     written: float
@@ -42,12 +42,12 @@ class BodyFiles:
         await self._store.call("delete_object", Key=key)
 
     async def list_keys(self, prefix: str) -> list[str]:
-        """Return the first `PAGE_MAX` objects whose key begins with `prefix`."""
+        """Return the first `PAGE_MAX` keys that begin with `prefix`."""
         answer = await self._store.call("list_objects_v2", Prefix=prefix, MaxKeys=PAGE_MAX)
         return [each["Key"] for each in answer.get("Contents") or ()]
 
     async def iter_pages(self, prefix: str) -> AsyncIterator[list[Listed]]:
-        """Yield all objects whose key begins with `prefix`, page by page."""
+        """Yield all objects with a key that begins with `prefix`, page by page."""
         more: dict[str, str] = {}
         while True:
             answer = await self._store.call(

@@ -6,9 +6,9 @@ sort by seq) is one zstd frame with a checksum. It contains JSON lines:
     {"v":1,"chat":"…","first":1,"last":800,"first_ts":…,"last_ts":…}
     {"seq":1,"ts":…,"chat":"…", …}          one entry per line, in order of seq, each seq once
 
-Invariants: an entry's line is its JSON in the wire format, so encoding is lossless. A segment has
-no gaps; a removed message is a tombstone, which is an entry. Encoding is deterministic, so an
-object left by a crash can be compared with the expected one.
+Invariants: an entry's line is its JSON in the wire format. A segment has no gaps: a deleted message
+is a tombstone, which is an entry too. Encoding is deterministic, so an object left by a crash can
+be compared with the expected one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def encode_segment(entries: Sequence[Message], tag: str = "") -> tuple[Segment, bytes]:
-    """Return the segment of the entries and its object. CPU-bound: do not call on an event loop.
+    """Return a segment for `entries`, and its object. CPU-bound: do not call on an event loop.
 
     Guarantees:
         Deterministic: the same entries make the same bytes.
@@ -83,13 +83,13 @@ def decode_segment(segment: Segment, data: bytes) -> list[Message]:
     Takes a few milliseconds per megabyte: do not call on an event loop.
 
     Raises:
-        CorruptData: the object does not match or is invalid. Nothing larger than the manifest's
-            size is ever decompressed.
+        CorruptData: the object is invalid or does not match the manifest. At most the size in the
+            manifest is decompressed.
     """
     if len(data) != segment.stored_bytes or hashlib.sha256(data).hexdigest() != segment.sha256:
         raise CorruptData(f"{segment.key}: does not match the manifest")
     if segment.raw_bytes > RAW_BYTES_MAX:
-        raise CorruptData(f"{segment.key}: larger than the maximum of a segment")
+        raise CorruptData(f"{segment.key}: larger than the maximum segment size")
     try:
         raw = zstandard.ZstdDecompressor().decompress(
             data, max_output_size=segment.raw_bytes, allow_extra_data=False

@@ -1,12 +1,12 @@
 """Addresses and ports that the server may connect to. No I/O.
 
-A URL may come from a user (the endpoint of a push subscription), so it could name any host near the
-server: the metadata service of the cloud, Redis, its own API. The server connects only to public
-addresses at the ports in `outbound.ports`, and to the addresses in `outbound.allow_private` at any
-port. In an IPv6 address that contains an IPv4 address, the latter is checked.
+A URL may come from a user (the endpoint of a push subscription), so it could lead to an internal
+server: the cloud's metadata service, Redis or the server's own API. The server connects only to
+public addresses at the ports in `outbound.ports`, and to the addresses in `outbound.allow_private`
+at any port. If an IPv6 address contains an IPv4 address, the IPv4 address is checked.
 
-Metadata services provide credentials. An allowed range therefore does not include the metadata
-service in it, whose address must be listed individually.
+Metadata services provide credentials. So a range in `outbound.allow_private` never includes them;
+their addresses must be listed individually.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ METADATA = frozenset(
 
 
 def parse_networks(texts: Iterable[str]) -> list[Network]:
-    """Return networks from addresses and ranges. Raises ValueError."""
+    """Parse addresses and CIDR ranges. Raises ValueError."""
     return [ipaddress.ip_network(text.strip(), strict=False) for text in texts]
 
 
 def parse_url(url: str) -> URL:
-    """Parse a URL; its address is checked separately.
+    """Parse a URL. This does not check whether its address is allowed.
 
     Raises:
-        BadRequest: it is no http(s) URL, contains a user name or password, or is too long.
+        BadRequest: the URL is not http(s), contains a user name or password, or is too long.
     """
     if len(url) > URL_CHARS_MAX:
         raise BadRequest(f"a URL must have at most {URL_CHARS_MAX} characters")
@@ -73,7 +73,7 @@ def parse_url(url: str) -> URL:
     except ValueError as exc:
         raise BadRequest("not a URL") from exc
     if parsed.scheme not in ("http", "https") or not parsed.host or port is None:
-        raise BadRequest("a URL must begin with http:// or https:// and a host")
+        raise BadRequest("a URL must begin with http:// or https://, followed by a host")
     if parsed.user is not None or parsed.password is not None:
         raise BadRequest("a URL must not contain a user name or password")
     return parsed
@@ -90,7 +90,7 @@ def carried_address(address: Address) -> Address:
 
 
 def is_public(address: Address) -> bool:
-    """Return whether an address belongs to the public internet, and to one host."""
+    """Return whether an address is a unicast address on the public internet."""
     address = carried_address(address)
     if address in METADATA or any(address in network for network in _NEVER):
         return False
@@ -102,14 +102,14 @@ def is_public(address: Address) -> bool:
 
 
 class Destinations:
-    """Allowed destinations: `private` networks at any port, public addresses at `ports`."""
+    """Allowed destinations: `private` networks at any port, and public addresses at `ports`."""
 
     def __init__(self, private: Iterable[str] = (), ports: Iterable[int] = (443,)) -> None:
         self._private = parse_networks(private)
         self._ports = frozenset(ports)
 
     def is_private(self, address: Address) -> bool:
-        """Return whether the operator has allowed an address that is not public."""
+        """Return whether an address is in the `private` networks."""
         address = carried_address(address)
         return any(
             address in network and (address not in METADATA or network.num_addresses == 1)
@@ -117,10 +117,9 @@ class Destinations:
         )
 
     def is_allowed(self, text: str, port: int) -> bool:
-        """Return whether an address, in the syntax of sockets, may be called at a port.
+        """Return whether the server may connect to address `text` at `port`.
 
-        Only the canonical spelling is accepted: sockets also accept ``127.1``, ``0x7f.1`` and
-        ``2130706433`` for 127.0.0.1.
+        Other spellings of an address, such as ``127.1`` or ``2130706433``, are not allowed.
         """
         try:
             address = ipaddress.ip_address(text)

@@ -1,4 +1,4 @@
-"""Fetching of small documents. A partial response is an error."""
+"""Fetches small documents. A partial response is an error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ async def fetch_document(outbound: Outbound, url: str) -> bytes:
     """Return the document at `url`, at most 64 KB.
 
     Raises:
-        Unavailable: it cannot be fetched now, or its address is not allowed.
+        Unavailable: the document cannot be fetched now, or the address is not allowed.
     """
     try:
         answer = await outbound.get(url, timeout_s=TIMEOUT_S, answer_bytes_max=BYTES_MAX)

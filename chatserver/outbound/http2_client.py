@@ -4,8 +4,8 @@ The rules of `chatserver.outbound.http_client` for addresses, redirects and prox
 always used, and the server's certificate must be valid for its name; SSL_CERT_FILE replaces the
 system's certificate authorities.
 
-One connection carries all requests. It is opened when needed, kept until the server closes it, and
-checked with a ping after `PING_AFTER_S` of silence.
+All requests use one connection, which is opened when needed and kept until the server closes it.
+If nothing was received for `PING_AFTER_S`, the connection is checked with a ping before a request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ADDRESSES_MAX: Final = 4  # per name, tried in order
 
 
 class Http2:
-    """HTTP/2 client of one server; see `open_http2`."""
+    """HTTP/2 client for one server; see `open_http2`."""
 
     def __init__(
         self, url: URL, allowed: Destinations, lookup: Lookup, ping_after_s: float
@@ -57,14 +57,14 @@ class Http2:
         """Send a body and return the response, whatever its status.
 
         Guarantees:
-            Bounded: ends within `timeout_s`, and holds at most `answer_bytes_max` of a response.
-            Delivery: once or not at all, without a retry; after `Unavailable` it may have arrived.
+            Bounded: ends within `timeout_s`, and buffers at most `answer_bytes_max` of a response.
+            At most once: there are no retries. After `Unavailable`, the request may have arrived.
             Cancellation: safe; the connection stays open for other requests.
 
         Raises:
             BadRequest: the address is not allowed.
             NotReached: the server has certainly not processed the request.
-            Unavailable: no response in time, or an unusable one.
+            Unavailable: there was no response in time, or it was too long or invalid.
         """
         deadline = self._loop.time() + timeout_s
         try:
@@ -142,11 +142,11 @@ def parse_origin(url: str) -> URL:
     """Parse the https URL of a server, without a path.
 
     Raises:
-        BadRequest: it is not such a URL.
+        BadRequest: `url` is not such a URL.
     """
     parsed = parse_url(url)
     if parsed.scheme != "https" or parsed.path not in ("", "/") or parsed.query_string:
-        raise BadRequest("must be https:// and a host, nothing else")
+        raise BadRequest("must be https://host or https://host:port")
     return parsed
 
 
@@ -157,7 +157,7 @@ async def open_http2(
     lookup: Lookup = system_lookup,
     ping_after_s: float = PING_AFTER_S,
 ) -> AsyncIterator[Http2]:
-    """Open a client of the server at `url`; the connection is made later.
+    """Create a client for the server at `url`, which connects on the first request.
 
     Raises:
         BadRequest: the URL is not the https URL of a server.

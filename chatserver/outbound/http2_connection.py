@@ -1,13 +1,13 @@
 """HTTP/2 client connection (RFC 9113) with concurrent requests.
 
-It wraps the Sans-I/O library `h2` and adds one distinction for failed requests: the server has
-certainly not processed the request (`NotReached`) if
+It wraps the Sans-I/O library `h2`. If a request fails, the error is `NotReached` if the server has
+certainly not processed the request, that is, if
 
 - the request was not sent completely;
-- its stream was refused (8.7);
+- the server refused the stream (8.7);
 - the server closes the connection (GOAWAY) and reports that it did not process the stream (6.8).
 
-A closing connection accepts no more requests, and ends after the last response.
+After GOAWAY, a connection accepts no more requests, and closes after the last response.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Exchange:
 
 
 class Http2Connection(asyncio.Protocol):
-    """A connection; created by the event loop, usable after `wait_until_open`."""
+    """An HTTP/2 connection. It is usable after `wait_until_open`."""
 
     def __init__(self, host: str, ping_after_s: float) -> None:
         self._host = host
@@ -103,10 +103,7 @@ class Http2Connection(asyncio.Protocol):
         self._require_usable()
 
     async def is_alive(self) -> bool:
-        """Return whether the server responds; ping it if nothing was received for a while.
-
-        A connection that was lost silently would otherwise swallow the next request.
-        """
+        """Return whether the server responds; ping it if nothing was received for a while."""
         asked_at = self._loop.time()
         if not self.is_usable:
             return False
@@ -129,17 +126,17 @@ class Http2Connection(asyncio.Protocol):
         deadline: float,
         answer_bytes_max: int,
     ) -> Answer:
-        """Send a request and return its response; `deadline` is a time of the event loop.
+        """Send a request and return the response; `deadline` is in the event loop's time.
 
         Guarantees:
-            Delivery: once or not at all; after `Unavailable` it may have arrived.
-            Bounded: at most `answer_bytes_max` of a response, and `STREAMS_MAX` concurrent
-            requests.
+            At most once: there are no retries. After `Unavailable`, the request may have arrived.
+            Bounded: buffers at most `answer_bytes_max` of a response; at most `STREAMS_MAX`
+            requests run concurrently.
             Cancellation: safe; the stream is reset.
 
         Raises:
             NotReached: the server has certainly not processed the request.
-            Unavailable: no response in time, or an unusable one.
+            Unavailable: there was no response in time, or it was too long or invalid.
         """
         exchange = _Exchange(self._loop.create_future(), answer_bytes_max)
         try:
@@ -155,7 +152,7 @@ class Http2Connection(asyncio.Protocol):
         return Answer(exchange.status, exchange.headers, bytes(exchange.body))
 
     def close(self) -> None:
-        """Send GOAWAY and close; pending requests fail."""
+        """Send GOAWAY and close the connection; pending requests fail."""
         if not self._is_lost and self._transport is not None:
             self._core.close_connection()
             self._flush()
@@ -200,7 +197,7 @@ class Http2Connection(asyncio.Protocol):
                 await self._changed.wait()  # until the window grows, or an early response arrives
 
     def _forget(self, stream: int, exchange: _Exchange) -> None:
-        """Close the stream if the server has not, and wake waiting requests."""
+        """Reset the stream unless it is closed, and let waiting requests continue."""
         if not exchange.is_closed and not self._is_lost:
             with contextlib.suppress(H2Error):  # already closed in `h2`
                 self._core.reset_stream(stream, ErrorCodes.CANCEL)

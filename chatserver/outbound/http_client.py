@@ -1,10 +1,9 @@
 """HTTP client for all outbound requests of the server.
 
-The client connects only to addresses that `chatserver.outbound.destinations` allows, whatever the
-source of a URL. It resolves the name, checks all addresses and connects to one of them, so a second
-lookup cannot return another address. The address is checked again when the socket is created, in
-case the library parses the host differently. Redirects are returned like other responses, never
-followed. Proxy environment variables and cookies are ignored.
+The client connects only to addresses that `chatserver.outbound.destinations` allows. It resolves
+the host name once, checks all addresses and connects to one of them. The address is checked again
+when the socket is created. Redirects are returned like other responses, and never followed. Proxy
+environment variables and cookies are ignored.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _NAMES_S = 30  # how long a checked DNS response is cached
 
 
 class NotReached(Unavailable):
-    """There was no connection: the server did not receive the request."""
+    """The server has certainly not processed the request."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,14 +82,14 @@ class Outbound:
         """Send a body and return the response, whatever its status.
 
         Guarantees:
-            Bounded: ends within `timeout_s`, and holds at most `answer_bytes_max` of a response.
-            Delivery: once or not at all, without a retry; after `Unavailable` it may have arrived.
-            Cancellation: safe; the connection is closed, not reused.
+            Bounded: ends within `timeout_s`, and buffers at most `answer_bytes_max` of a response.
+            At most once: there are no retries. After `Unavailable`, the request may have arrived.
+            Cancellation: safe; the connection is closed.
 
         Raises:
             BadRequest: the URL or a header is malformed, or the address is not allowed.
-            NotReached: no connection could be made; nothing arrived.
-            Unavailable: no response in time, or an unusable one.
+            NotReached: no connection could be made, so the request did not arrive.
+            Unavailable: there was no response in time, or it was too long or invalid.
         """
         return await self._ask("POST", url, body, headers, timeout_s, answer_bytes_max)
 
@@ -147,7 +146,7 @@ async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> Answer:
 
 
 class _JudgedNames(AbstractResolver):
-    """Resolves names; fails if a name has an address that is not allowed."""
+    """Resolves host names; fails if one of a name's addresses is not allowed."""
 
     def __init__(self, lookup: Lookup, allowed: Destinations) -> None:
         self._lookup = lookup
@@ -173,7 +172,7 @@ class _JudgedNames(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Do nothing: lookups keep nothing open."""
+        """Do nothing."""
 
 
 async def system_lookup(host: str, port: int) -> Sequence[str]:
@@ -186,7 +185,7 @@ async def system_lookup(host: str, port: int) -> Sequence[str]:
 async def open_outbound(
     settings: OutboundSettings, lookup: Lookup = system_lookup
 ) -> AsyncIterator[Outbound]:
-    """Open the client; `lookup` resolves names."""
+    """Open the client; `lookup` resolves host names."""
     allowed = Destinations(settings.allow_private, settings.ports)
 
     def make_socket(found: Any) -> socket.socket:

@@ -1,4 +1,4 @@
-"""Telemetry: structured logs, metrics, traces and probes. Never contains message text.
+"""Telemetry: structured logs, metrics, traces and probes. None of them contains message text.
 
 Start with `logs`, `metrics` and `tracing`; `process_stats` feeds the admin page.
 """

@@ -41,9 +41,10 @@ Units = Mapping[tuple[str, str, str], float]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Spending:
-    """Units by feature, table and kind, units by kind and chat, and the number of stored messages.
+    """DynamoDB units consumed, and the number of stored messages.
 
-    `chat_totals` has the units of all chats by kind; `chats` has only the most expensive chats.
+    `chat_totals` contains the units of all chats by kind (read or write); `chats` contains those of
+    the most expensive chats.
     """
 
     units: Units
@@ -53,7 +54,7 @@ class Spending:
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing was spent."""
+        """Whether there was no usage."""
         return not self.units and not self.messages
 
 
@@ -79,12 +80,12 @@ class UsageAccumulator:
         self._messages = 0
 
     def record_units(self, feature: str, table: str, kind: Kind, units: float) -> None:
-        """Record units. The number of entries is bounded by features and tables."""
+        """Add units to the total of a feature, table and kind."""
         key = feature, table, kind
         self._units[key] = self._units.get(key, 0.0) + units
 
     def record_chat_units(self, kind: Kind, shares: Mapping[str, float], units: float) -> None:
-        """Divide units among chats in proportion to `shares`; ``""`` is everything but chats."""
+        """Divide units among chats in proportion to `shares`; key "" is for other items."""
         whole = sum(shares.values())
         for chat, share in shares.items():
             if chat:

@@ -1,8 +1,8 @@
 """Failpoints: named code locations where a test can kill or stop a process.
 
-They cover windows that random kills rarely hit. ``CHAT_FAILPOINT="persist.before_write:kill"``
-kills the process (SIGKILL) the first time it reaches the location, ``…:kill:3`` the third time;
-``…:stop`` sends SIGSTOP. Without the variable, a failpoint costs one comparison.
+``CHAT_FAILPOINT="persist.before_write:kill"`` kills the process (SIGKILL) the first time that it
+reaches the location; ``…:kill:3`` kills it the third time; ``…:stop`` sends SIGSTOP instead.
+Without the variable, a failpoint costs one comparison.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _armed: _Armed | None = None
 
 
 def arm_failpoint() -> None:
-    """Read ``CHAT_FAILPOINT``; called once by processes that have failpoints.
+    """Activate the failpoint in ``CHAT_FAILPOINT``, if it is set.
 
     Raises:
         ConfigError: the variable is set to an invalid value.
@@ -41,7 +41,7 @@ def arm_failpoint() -> None:
 
 
 def failpoint(name: str) -> None:
-    """Kill or stop the process here if a test armed this failpoint."""
+    """Kill or stop the process here if this failpoint is active."""
     if _armed is not None and _armed.name == name:
         _armed.left -= 1
         if _armed.left == 0:

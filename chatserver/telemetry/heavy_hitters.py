@@ -1,10 +1,10 @@
 """Heavy hitters: the names with the largest sums, in bounded memory (Misra and Gries, 1982).
 
-At most ``2 * size`` names are kept. Beyond that, the largest sum after the first `size` is
-subtracted from all sums, and names without a remainder are dropped. A reported sum is therefore
-never too large, and too small by at most ``missing / (size + 1)``, where `missing` is the amount
-added but not reported for any name. Merged lists keep this property (Agarwal et al., 2012), so
-every process can have its own list.
+At most ``2 * size`` names are kept. When there are more, the ``size + 1``-th largest sum is
+subtracted from all sums, and names whose sum is no longer positive are dropped. A reported sum is
+therefore never too large, and is too small by at most ``missing / (size + 1)``: `missing` is the
+total of all names minus the reported sums. Merged results have the same property (Agarwal et al.,
+2012).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 
 class HeavyHitters:
-    """Sums of the names with the largest sums."""
+    """The names with the largest sums."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -22,7 +22,7 @@ class HeavyHitters:
         self.total = 0.0  # of all names, including dropped ones
 
     def add(self, name: str, amount: float) -> None:
-        """Add an amount to a name's sum."""
+        """Add `amount` to the sum of `name`."""
         self.total += amount
         self._sums[name] = self._sums.get(name, 0.0) + amount
         if len(self._sums) > 2 * self._size:
@@ -35,10 +35,10 @@ class HeavyHitters:
 
     @property
     def sums(self) -> Mapping[str, float]:
-        """The sum of each kept name; at most twice `size` names."""
+        """The sums of the kept names, at most ``2 * size``."""
         return self._sums
 
     @property
     def missing(self) -> float:
-        """The amount that is not reported for any name."""
+        """The total of all names minus the reported sums."""
         return max(0.0, self.total - sum(self._sums.values()))

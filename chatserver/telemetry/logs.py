@@ -5,9 +5,9 @@ The event name is constant; variable data goes into fields.
 
 Guarantees, for lines of this project and of libraries:
 - No message text, token or password is logged: fields with such names are replaced, and so is any
-  text that looks like a token. Libraries log warnings only, because their debug lines contain
-  frames and request bodies.
-- No line can be forged: control and direction characters are escaped in both formats.
+  text that looks like a token. Libraries only log warnings and errors.
+- No line can be forged: control characters, and characters that change the text direction, are
+  escaped in both formats.
 - Writing never raises: a line that cannot be written is counted and dropped.
 """
 
@@ -43,7 +43,7 @@ def configure_logs(
     process: str,
     stream: TextIO | None = None,
 ) -> None:
-    """Configure logging to `stream` (default stderr); each line names `process`."""
+    """Configure logging to `stream` (default: stderr); each line contains `process`."""
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,

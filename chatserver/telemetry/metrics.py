@@ -1,7 +1,8 @@
 """Prometheus metrics of all processes.
 
-Labels are bounded: values come from the server (an error code, a partition number), never ids or
-client input. A hot path binds its child once: ``ok = SENDS.labels("ok")``.
+The number of label values is bounded: they come from the server (an error code, a partition
+number), and are never ids or client input. Code that runs often should call ``SENDS.labels("ok")``
+only once.
 """
 
 from __future__ import annotations
@@ -276,6 +277,6 @@ for _counter, _words in (
 
 
 def close_label(code: int) -> str:
-    """Return the close code as a label if RFC 6455 or this server defines it, else ``other``."""
+    """Return the label for a close code: ``other`` unless RFC 6455 or this server defines it."""
     is_known = 1000 <= code <= 1015 or 3000 <= code < 3050 or 3500 <= code < 3550
     return str(code) if is_known else "other"

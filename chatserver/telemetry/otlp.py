@@ -27,7 +27,7 @@ logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
 
 
 def make_export(endpoint: str, timeout_s: float) -> Callable[[Sequence[ReadableSpan]], bool]:
-    """Return a function that exports a batch within the timeout and returns True on success."""
+    """Return a function that exports spans within `timeout_s` and returns whether it succeeded."""
     exporter = OTLPSpanExporter(endpoint=endpoint, timeout=timeout_s)
 
     def export(spans: Sequence[ReadableSpan]) -> bool:
@@ -37,7 +37,7 @@ def make_export(endpoint: str, timeout_s: float) -> Callable[[Sequence[ReadableS
 
 
 def make_span_maker(process: str, pid: int) -> Callable[..., ReadableSpan]:
-    """Return a span factory for one process. An attribute `error` sets the error status."""
+    """Return a span factory for this process. A span with attribute `error` is marked as failed."""
     resource = Resource.create(
         {"service.name": SERVICE, "chatserver.process": process, "process.pid": pid}
     )

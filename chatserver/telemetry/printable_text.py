@@ -1,4 +1,4 @@
-"""Escaping of untrusted text for terminals: no cursor control, no change of text direction."""
+"""Escaping of untrusted text for terminals: control codes and changes of text direction."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Probe endpoints ``/metrics``, ``/healthz`` and ``/readyz``.
 
-Served on a separate address, never on a client-facing port. A separate thread serves them, so
-``/healthz`` responds even when the event loop is stuck.
+They are served on a separate address, never on a client-facing port. A separate thread serves them,
+so ``/healthz`` responds even when the event loop is blocked.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Pulse:
         self._beat_at = time.monotonic()
 
     def beat(self) -> None:
-        """Record a heartbeat. Called from the event loop; any thread may read it."""
+        """Record a heartbeat. Called from the event loop."""
         self._beat_at = time.monotonic()
 
     def still_s(self) -> float:
-        """Return the seconds since the last heartbeat."""
+        """Return the seconds since the last heartbeat. Thread-safe."""
         return time.monotonic() - self._beat_at
 
 
@@ -63,8 +63,8 @@ class _Handler(WSGIRequestHandler):
 def make_app(find_trouble: FindTrouble, pulse: Pulse = PULSE) -> Callable[..., Iterable[bytes]]:
     """Return the WSGI application.
 
-    `find_trouble` is called from a thread for each request to ``/readyz`` or ``/metrics``. It
-    returns the reason why the process is not ready, or an empty string.
+    `find_trouble` returns why the process is not ready, or an empty string. It is called in another
+    thread, for each request to ``/readyz`` or ``/metrics``.
     """
     metrics = make_wsgi_app()
 
@@ -96,7 +96,7 @@ def serve_probes(host: str, port: int | None, find_trouble: FindTrouble = str) -
     """Start serving the probe endpoints until the process ends; do nothing if `port` is None.
 
     Raises:
-        ConfigError: the port is in use, or the address is not one of this machine.
+        ConfigError: the port is in use, or `host` is not an address of this machine.
     """
     if port is None:
         return

@@ -1,7 +1,7 @@
 """Process statistics published every two seconds for the admin page. No I/O.
 
-A snapshot has the current gauges, and the increments of counters and histograms since the previous
-snapshot. Snapshots of many processes can therefore be summed, and readers need no earlier state.
+A snapshot contains the current gauges, and the increments of counters and histograms since the
+previous snapshot. So snapshots of several processes can be summed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Buckets = Mapping[float, int]
 
 
 class SlowClose(msgspec.Struct, frozen=True):
-    """A client closed because it did not read. `at_ms` is in Unix milliseconds."""
+    """A connection that was closed at `at_ms` (since 1970) because the client did not read."""
 
     user: str
     device: str
@@ -59,7 +59,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """The backlogs of all partitions; `worst` has the longest ones."""
+    """The backlogs of all partitions; `worst` contains the longest ones."""
 
     entries: int
     age_s: float
@@ -96,7 +96,7 @@ class BusyChats:
             self._sums.add(chat, count)
 
     def take(self) -> dict[str, int]:
-        """Return the busiest chats since the last call."""
+        """Return the message counts of the busiest chats since the last call."""
         sums, self._sums = self._sums.sums, HeavyHitters(HELD_MAX)
         busiest = heapq.nlargest(CHATS_MAX, sums.items(), key=operator.itemgetter(1))
         return {chat: round(count) for chat, count in busiest}
@@ -109,7 +109,7 @@ def add_buckets(into: dict[float, int], more: Buckets) -> None:
 
 
 def quantile(buckets: Buckets, share: float) -> float | None:
-    """Return the quantile for `share`; None without values.
+    """Return the quantile for `share` (0 to 1); None if there are no values.
 
     Values are assumed to be distributed evenly within a bucket, as in Prometheus. Values above the
     last finite bound count as that bound.
@@ -130,7 +130,7 @@ def quantile(buckets: Buckets, share: float) -> float | None:
 
 
 def top_chats(counts: Iterable[Mapping[str, int]], limit: int) -> list[tuple[str, int]]:
-    """Return the chats with the largest sums, in descending order."""
+    """Return the `limit` chats with the largest total counts, in descending order."""
     sums: dict[str, int] = {}
     for each in counts:
         for chat, count in each.items():

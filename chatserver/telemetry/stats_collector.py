@@ -1,7 +1,4 @@
-"""Collector of this process's metrics for the admin page: gauges, and increments of counters.
-
-It reads the Prometheus metrics without changing them, and adds no cost to hot paths.
-"""
+"""Collector of this process's Prometheus metrics for the admin page."""
 
 from __future__ import annotations
 
@@ -57,7 +54,7 @@ class StatsCollector:
         self._times: dict[str, dict[float, int]] = {}
 
     def collect(self) -> StatsDelta:
-        """Return gauges, and counts and histograms since the last call; zeros are omitted."""
+        """Return the gauges, and what counters and histograms gained since the last call."""
         gauges = {name: _sum_of(metric) for name, metric in GAUGES.items()}
         counts = {"cpu_s": time.process_time()}
         for name, (metric, label) in COUNTS.items():

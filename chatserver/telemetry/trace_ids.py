@@ -1,8 +1,7 @@
 """Trace ids derived from message ids, so that nothing is stored with the message.
 
-The trace id, the root span id and the sampling decision all follow from the message's mid. The
-gateway, a worker an hour later and an operator with `chatserver trace` derive the same values. See
-decision 0039.
+The trace id, the root span id and the sampling decision are computed from the message's mid. So all
+processes, and `chatserver trace`, compute the same values. See decision 0039.
 """
 
 from __future__ import annotations
@@ -26,5 +25,5 @@ def trace_ids_of(mid: str) -> TraceIds:
 
 
 def is_sampled(ids: TraceIds, ratio: float) -> bool:
-    """Return whether a trace is sampled; the same result in every process."""
+    """Return whether a trace is sampled. The result is the same in every process."""
     return (ids.trace & 0xFFFF_FFFF_FFFF_FFFF) < ratio * 2**64

@@ -1,9 +1,8 @@
 """Tracing of messages through gateway, Redis, worker, DynamoDB and S3. Off by default.
 
-No trace context is stored with a message: trace id, root span and sampling decision follow from its
-mid (`chatserver.telemetry.trace_ids`), so spans from separate processes belong to one trace. The
-gateway's `send` is the parent of all other spans. A span is recorded when it ends, from its start
-and end times.
+The trace id, the root span and the sampling decision are computed from a message's mid
+(`chatserver.telemetry.trace_ids`), so spans from all processes belong to one trace. The gateway's
+`send` is the parent of all other spans. A span is recorded when it ends.
 
 Guarantees:
 - Cost when off: one comparison per span; `tracer()` returns None.
@@ -65,7 +64,7 @@ class Tracer:
         return ids if is_sampled(ids, self._ratio) else None
 
     def begin(self, mid: str, at_ns: int) -> None:
-        """Record the start of a send; its span is recorded by `end`."""
+        """Record the start of a send; `end` records its span."""
         if self.find(mid) is not None:
             self._begun[mid] = at_ns
             if len(self._begun) > BEGUN_MAX:  # rejected sends never `end`
@@ -91,7 +90,7 @@ _tracer: Tracer | None = None
 
 
 def tracer() -> Tracer | None:
-    """Return the process's tracer; None if tracing is off. Objects read it once, on creation."""
+    """Return the process's tracer; None if tracing is off."""
     return _tracer
 
 
@@ -99,7 +98,7 @@ def tracer() -> Tracer | None:
 def open_tracing(settings: Settings, process: str) -> Iterator[None]:
     """Enable tracing as configured while the context is open.
 
-    Open it before creating objects that call `tracer`, because they call it only once.
+    Objects call `tracer` when they are created, so create them in the context.
 
     Raises:
         ConfigError: the extra `otel` is not installed.
@@ -133,7 +132,7 @@ class SpanSender:
         self._thread.start()
 
     def put(self, span: Any) -> None:
-        """Queue a span without blocking; it is dropped if the queue is full."""
+        """Queue a span without blocking; drop it if the queue is full."""
         if len(self._queue) >= QUEUE_MAX:
             SPANS.labels("dropped").inc()
         else:

@@ -28,7 +28,7 @@ KEYS_MAX: Final = 200
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyRow:
-    """An API key and its secret's digest. The previous secret is valid until `old_until` (s)."""
+    """An API key with the digest of its secret. The old secret is valid until `old_until` (s)."""
 
     key: str
     name: str
@@ -40,7 +40,7 @@ class KeyRow:
     ended_ms: int | None = None
 
     def encode(self) -> Item:
-        """Return the item of a new key."""
+        """Encode a new API key as an item."""
         item = records.row_key(PARTITION, PREFIX + self.key)
         item[Field.NAME] = {"S": self.name}
         item[Field.CREATED] = {"N": str(self.created_ms)}
@@ -50,7 +50,7 @@ class KeyRow:
 
     @classmethod
     def decode(cls, item: Item) -> KeyRow:
-        """Return the key of an item. Raises CorruptData."""
+        """Decode an API key. Raises CorruptData."""
         return cls(
             key=get_text(item, Field.SK).removeprefix(PREFIX),
             name=get_text(item, Field.NAME),
@@ -71,7 +71,7 @@ class KeyRows:
         self._table = DIRECTORY.name_in(settings)
 
     async def create(self, row: KeyRow) -> None:
-        """Create a key. Raises Conflict if the id exists with another secret."""
+        """Create an API key. Raises Conflict if its id exists with another secret."""
         request = {
             "TableName": self._table,
             "Item": row.encode(),
@@ -85,7 +85,7 @@ class KeyRows:
             raise Conflict("API key: already exists") from None
 
     async def find(self, key: str) -> KeyRow | None:
-        """Return a key, even if it is revoked. Strongly consistent."""
+        """Return the API key with id `key`, even if revoked. Strongly consistent."""
         request = {
             "TableName": self._table,
             "Key": records.row_key(PARTITION, PREFIX + key),
@@ -95,7 +95,7 @@ class KeyRows:
         return None if item is None else KeyRow.decode(item)
 
     async def list_all(self) -> list[KeyRow]:
-        """Return all keys including revoked ones, at most `KEYS_MAX`, oldest first."""
+        """Return the first `KEYS_MAX` API keys, including revoked ones, oldest first."""
         request: dict[str, Any] = {
             "TableName": self._table,
             "KeyConditionExpression": "#pk = :pk",

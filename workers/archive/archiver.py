@@ -2,25 +2,27 @@
 
 ::
 
-    read ─► intent ─► object ─► trails ─► segment row and top, one transaction ─► remove items
+    read ─► orphan ─► object ─► trails ─► segment row and top, one transaction ─► remove items
               │                              │ conditional: nothing was archived meanwhile
-              └── left after a crash: the next run adopts the object, or removes it
+              └── left after a crash: the next run uses the object, or removes it
 
-Crash safety: before the transaction, nothing is archived, and an orphaned object has an intent
-record. After it, readers find the entries in the archive. Items that are still in the warm tier,
-equal or newer, take precedence until they are removed. An item is removed only if it is unchanged
-since it was read, so a concurrent change stays, and `fold` merges it into the segment.
+`chatserver.warm.archive.manifests` explains these records.
 
-With TTL removal (`archive.removal`), items that have a `ttl` are copied, and DynamoDB removes them.
-Their archived copy is identical (`chatserver.warm.messages.ttl`). Archived entries without a `ttl`
-are merged and removed. They are searched only in chats that are recorded as having such entries. A
-process that creates such an item, or is about to remove one, writes that record first.
+Crash safety: before the transaction, nothing is archived, and an orphan record lists the object.
+After it, readers find the entries in the archive. Items that are still in the warm tier take
+precedence until they are removed. An item is removed only if it is unchanged since it was read. A
+concurrent change therefore stays in the warm tier, and `fold` merges it into the segment.
+
+With TTL removal (`archive.removal`), the archiver only copies items that have a `ttl`; DynamoDB
+removes them. Items of archived entries that have no `ttl` contain changes: they are merged and
+removed. The archiver searches for them only in chats with a *late* record, which is written before
+the change.
 
 An expiring entry is archived as its tombstone: its text stays in the warm tier until it expires,
 and never reaches S3.
 
 Restored entries (`workers.archive.restorer`) temporarily have items in the warm tier in addition
-to their segments. When the time is over, changes to these items are merged, and they are removed.
+to their segments. Afterwards, changes to these items are merged, and the items are removed.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ US: Final = 1_000_000
 
 
 class ArchiveResult(NamedTuple):
-    """Result of archiving a chat."""
+    """Result of `Archiver.visit`."""
 
     moved: int  # entries
     due_ts: int  # the next visit is due when messages of this time are old enough
@@ -71,7 +73,7 @@ class ArchiveResult(NamedTuple):
 
 
 def archived_form(entry: Message) -> Message:
-    """Return the archived form of an entry: a tombstone if it expires."""
+    """Return the archived form of an entry: a tombstone if the entry expires."""
     if entry.expires_at is None or entry.deleted:
         return entry
     return tombstone_of(entry, entry.rev)
@@ -126,19 +128,19 @@ class Archiver:
         return ArchiveResult(moved, due, stuck)
 
     async def fold(self, chat: ChatId) -> None:
-        """Merge changes of archived entries into their segments, and remove the replaced items.
+        """Merge changes to archived entries into their segments, and remove the changed items.
 
-        Guarantees and errors are those of `visit`. After it returns, no object has a text that was
-        deleted in the warm tier before the call.
+        For guarantees and errors, see `visit`. When this returns, no segment contains a text that
+        was deleted in the warm tier before the call.
         """
         top = await self._manifests.get_top(chat)
         await self._fold_late(chat, 0, top.ts, is_by_ttl=self._keeping.is_by_ttl)
         await self._delete_orphans(chat)
 
     async def end_restored(self, chat: ChatId) -> bool:
-        """Remove restored items whose time is over; return whether the chat has no others.
+        """Remove the items of restored ranges that are over; return whether no range is left.
 
-        Guarantees and errors are those of `visit`. Changes are merged before items are removed.
+        Changes to the items are merged first. For guarantees and errors, see `visit`.
         """
         for held in (await self._manifests.get_top(chat)).restored:
             if held.is_kept(self._clock.time()):
@@ -186,7 +188,7 @@ class Archiver:
         return len(run)
 
     async def _record_positions(self, run: Sequence[Message], receivers: Mapping[int, str]) -> None:
-        """Record for the senders and receivers of messages that these are about to move."""
+        """Record the new archive positions of the senders and receivers of `run`."""
         moving = [each for each in map(archived_form, run) if is_message(each) and not each.deleted]
         # In order of ts: the last value of a key is the newest.
         await self._users.record("sent", {each.sender: each.ts for each in moving})
@@ -194,7 +196,7 @@ class Archiver:
         await self._users.record("received", received)
 
     def _is_ours(self, entry: Message, ttls: Mapping[int, int | None]) -> bool:
-        """Return whether an entry's item has no TTL, or only the TTL of its own expiry."""
+        """Return whether the archiver removes an entry's item, because TTL will not do so soon."""
         if entry.seq not in ttls:
             return False
         ttl = ttls[entry.seq]
@@ -202,7 +204,7 @@ class Archiver:
         return not ends and not self._keeping.is_soon(ttl, self._clock.time())
 
     async def _find_small(self, chat: ChatId, top: ArchiveTop) -> Segment | None:
-        """Return the newest segment if it is small enough to be filled."""
+        """Return the newest segment if it is small enough to get more entries."""
         found = await self._manifests.list_covering(chat, top.seq, top.seq)
         last = found[0] if found else None
         if last is None or last.count >= self._settings.segment_entries_min:
@@ -222,7 +224,7 @@ class Archiver:
     async def _look_ahead(
         self, chat: ChatId, cutoff: int, now_us: int, *, is_by_ttl: bool
     ) -> tuple[int, int | None]:
-        """Return the due time of the next visit, and the ts of the oldest stuck entry."""
+        """Return `(due_ts, stuck_ts)`; see `ArchiveResult`."""
         top = await self._manifests.get_top(chat)
         due, stuck = now_us, None
         retention_us = self._settings.retention_s * US
@@ -245,7 +247,7 @@ class Archiver:
     # changes of archived entries
 
     def _spans(self, top: ArchiveTop) -> list[tuple[int, int]]:
-        """Return the time ranges of the archive, without those that are currently restored."""
+        """Return the ts ranges of the archive that are not currently restored."""
         spans, start, now_s = list[tuple[int, int]](), 0, self._clock.time()
         kept = [held for held in top.restored if held.is_kept(now_s)]
         for held in sorted(kept, key=lambda held: held.first_ts):
@@ -255,7 +257,7 @@ class Archiver:
         return [*spans, (start, top.ts)]
 
     async def _fold_late(self, chat: ChatId, from_ts: int, to_ts: int, *, is_by_ttl: bool) -> None:
-        """Merge changes into the segments in ``[from_ts, to_ts]``, and remove their items."""
+        """Merge changes into the segments in ``[from_ts, to_ts]``, and remove the changed items."""
         top = await self._manifests.get_top(chat)
         read = self._archivable.list_untimed if is_by_ttl else self._archivable.list_between
         while late := await read(chat, from_ts, to_ts, LATE_PAGE):
@@ -300,7 +302,7 @@ class Archiver:
         metrics.SEGMENT_BYTES.inc(segment.stored_bytes)
 
     async def _find_orphan(self, segment: Segment) -> Segment | None:
-        """Return an object left after a crash that is identical to the segment to be written."""
+        """Return an orphan, left by a crash, whose object is the same as that of `segment`."""
         for orphan, is_dead in await self._manifests.list_orphans(segment.chat):
             if not is_dead and dataclasses.replace(segment, tag=orphan.tag) == orphan:
                 log.info("archive.adopted", key=orphan.key)

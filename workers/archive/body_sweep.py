@@ -1,9 +1,8 @@
 """Deletes body objects of long messages that no item references.
 
-Orphans result from crashes between writing the object and the item, or between changing the item
-and removing the object, and from items that TTL removed. A pass lists all objects and checks those
-that are older than the oldest unpersisted backlog entry: the items of newer objects may not have
-been written yet.
+Such objects result from crashes, and from items that TTL removed. A pass lists all objects and
+checks those that are older than the oldest backlog entry. The items of newer objects may not be
+written yet.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ SETTLE_S = 900.0
 
 
 class BodySweeper:
-    """Makes passes over the objects; one process at a time has the lease."""
+    """Deletes orphaned objects, pass by pass; one process at a time has the lease."""
 
     def __init__(self, container: StorageContainer, owner: str, settle_s: float = SETTLE_S) -> None:
         self._container = container
@@ -63,8 +62,8 @@ class BodySweeper:
         """Delete orphaned objects; return the number deleted.
 
         Guarantees:
-            Idempotent, and safe to run concurrently. Objects that an item references, or that a
-            writer still has to reference, stay.
+            Idempotent, and safe to run concurrently. An object stays if an item references it, or
+            if that item may not be written yet.
         """
         before, count = await self._find_horizon(), 0
         async for page in self._files.iter_pages(prefix):
@@ -81,10 +80,10 @@ class BodySweeper:
         return count
 
     async def _may_go(self, key: str) -> bool:
-        """Return whether no item can reference the object again.
+        """Return whether an orphaned object may be deleted.
 
-        If TTL removed the item before it was archived, the Stream reader restores the item
-        (`workers.archive.ttl_removals`), which then references the object again.
+        If TTL removed an item before it was archived, the Stream reader restores the item
+        (`workers.archive.ttl_removals`). The restored item needs the object.
         """
         archive, place = self._container.settings.archive, place_of_object(key)
         if place is None or archive.removal != "ttl" or not archive.retention_s:
@@ -95,7 +94,7 @@ class BodySweeper:
         return await self._container.manifests.find_at(chat, ts) is not None
 
     async def _find_horizon(self) -> float:
-        """Return a time such that the items of all objects written before it are written, too."""
+        """Return a time (s): the items of all objects that are older have been written."""
         oldest = self._container.clock.time()
         for partition in range(self._container.hot.keys.partitions):
             entry = await Backlog(self._container.hot, partition).find_oldest_ms()

@@ -6,10 +6,10 @@
          │                  ▲                                        │ no               │
          │                  └────────────────────────────────────────┴──────────────────┘ next
          └── from here on the archiver keeps the items of the range; the archive worker removes
-             them when its time is over
+             them after `until`
 
-Resumable: items are written only if there is no newer item, and the row stores the progress.
-Readers use the row: they read the restored part from the warm tier, and the rest from the archive.
+Resumable: items are written only if there is no newer item, and the row stores the progress. From
+the row, readers know which part to read from the warm tier; they read the rest from the archive.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ UNITS_GUESS: Final = 4.0  # write units of an entry's item and index rows, until
 
 
 class Bound(NamedTuple):
-    """Start or end of a range: a seq, or a time in microseconds."""
+    """Start or end of a range: a seq, or a ts if `is_time`."""
 
     value: int
     is_time: bool
@@ -65,7 +65,7 @@ class Estimate(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Completed part of a range."""
+    """Work completed by `Restorer.restore`."""
 
     entries: int
     write_units: float
@@ -95,7 +95,7 @@ class Restorer:
     async def find_range(
         self, chat: ChatId, start: Bound | None, end: Bound | None, until: int
     ) -> Restored:
-        """Return the archived range between two inclusive bounds.
+        """Return the archived range between two inclusive bounds, to be restored until `until` (s).
 
         Raises:
             NotFound: the range is empty.
@@ -120,7 +120,7 @@ class Restorer:
         return Restored(Seq(first), Seq(last), first_ts, last_ts, until, done=first - 1)
 
     async def _find_at_or_after(self, chat: ChatId, bound: Bound) -> int:
-        """Return the first archived seq at or after a time, or the end of the archive plus 1."""
+        """Return the first archived seq at or after a ts, or the last archived seq plus 1."""
         after = 0
         async for row in self._iter_rows(chat, 1):
             if row.last_ts >= bound.value:
@@ -150,7 +150,7 @@ class Restorer:
         return Estimate(held.last - held.done, round(size), round(units))
 
     async def begin(self, chat: ChatId, wanted: Restored) -> Restored:
-        """Create the range's row, or return the existing one.
+        """Create the range's row, or extend the existing one; return the resulting range.
 
         Raises:
             Conflict: the range is being removed.
@@ -160,11 +160,10 @@ class Restorer:
     async def restore(
         self, chat: ChatId, held: Restored, told: Callable[[Progress], None]
     ) -> Progress:
-        """Restore the rest of a range.
+        """Restore the rest of a range; `told` receives the progress after each page.
 
         Guarantees:
-            Idempotent and resumable at any point; newer items are never overwritten, and concurrent
-            changes are kept.
+            Idempotent and resumable at any point. Newer items are never overwritten.
 
         Raises:
             Conflict: the range was removed in the meantime.
@@ -221,7 +220,7 @@ class Restorer:
 
 
 def _receiver_of(entry: Message, users: Collection[str]) -> str | None:
-    """Return the receiver of a direct message, as recorded by the commit."""
+    """Return the receiver of a direct message; None for other entries."""
     if not is_message(entry) or entry.sender not in users:
         return None
     return next((user for user in users if user != entry.sender), None)

@@ -6,9 +6,9 @@
          ─► claim some: each is read by a task, page by page
                 page ─► TTL removals handled ─► checkpoint written, lease renewed
 
-This is a safety net: the archive worker usually copies entries before TTL removes them. Crash
-safety: removals that were handled but not checkpointed are handled again by the next holder of the
-shard. A shard that cannot be read does not stop the others.
+Usually there is nothing to restore: the archive worker copies entries before TTL removes them.
+After a crash, the next holder of a shard handles the removals after the last checkpoint again. A
+shard that cannot be read does not stop the others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ READ_S: Final = 0.2  # AWS limit: five reads per second and shard
 
 
 class StreamReader:
-    """One process's share of the Stream."""
+    """Reads this process's share of the shards."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class StreamReader:
                 await self._rows.remove_reader(self._name)
 
     async def look(self) -> None:
-        """Claim the shards assigned to this reader, and release those of others.
+        """Claim the shards that this reader should read, and release those that others should.
 
         Raises:
             Unavailable: DynamoDB does not respond.
@@ -215,7 +215,7 @@ class _Reading:
             raise ConfigError([f"{exc.message}: the shard has expired"]) from exc
 
     async def _open_after_trim(self) -> str:
-        """Return an iterator at the oldest record, and report possibly expired records."""
+        """Return an iterator at the oldest record; report records that may have expired unread."""
         self._check_age()
         return await self._reader._streams.open_iterator(self._shard, None)
 

@@ -1,9 +1,8 @@
 """Replacement for DynamoDB's TTL on table `messages`, for local servers without TTL.
 
-An item whose `ttl` has passed is removed if its text has expired, or if the archive has its current
-revision. Any other item stays until it is archived. Each pass reads the whole table, so this is for
-small tables. Removals are conditional on the item that was read, so several processes may run at
-the same time.
+An item whose `ttl` has passed is removed if its message has expired, or if the archive contains its
+current revision. Any other item stays until it is archived. Each pass reads the whole table, so
+this is for small tables. An item is removed only if it is unchanged.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class ExpirySweeper:
         )
 
     async def sweep(self) -> int:
-        """Remove expired items; return the number removed.
+        """Remove items as TTL would; return the number removed.
 
         Guarantees:
             Idempotent. An item that changed since it was read stays.

@@ -1,4 +1,4 @@
-"""Validation of TTL removals from table `messages`; wrongly removed items are restored.
+"""Check of TTL removals from table `messages`; wrongly removed items are restored.
 
 ::
 
@@ -6,12 +6,12 @@
                  ─► the archive has it, at its `rev` or newer ─► correct: the common case
                  ─► anything else                             ─► restored, and the chat recorded
 
-The common case is free: the archive top of a chat only rises and is cached, and an object is read
-only for an entry that had changed.
+The common case needs no read: the archive top of a chat is cached, and an object is read only if
+the entry had changed.
 
-A restored item has no `ttl`: the archive worker archives and removes it. It is restored with all
-later changes applied, because changes to a missing item have no effect. Changes are therefore read
-before the restore, and again after all writes that found the item missing have completed.
+A restored item has no `ttl`: the archive worker archives and removes it. While the item is missing,
+changes to it have no effect. Changes are therefore read and applied before the restore, and again
+`settle_s` later, when all writes that found the item missing have completed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Found = Literal["expired", "archived", "missing"]
 
 
 class RemovalCheck:
-    """Checks whether items may be absent from the warm tier."""
+    """Checks whether removed items may be absent from the warm tier."""
 
     def __init__(self, manifests: Manifests, objects: SegmentObjects, clock: Clock) -> None:
         self._manifests = manifests
@@ -57,7 +57,7 @@ class RemovalCheck:
         self._tops: collections.OrderedDict[str, int] = collections.OrderedDict()
 
     async def judge(self, message: Message) -> Found:
-        """Classify a message: expired, archived in its current revision, or missing.
+        """Return whether a removed message has expired, is archived at its `rev`, or is missing.
 
         Raises:
             Unavailable: a store does not respond.
@@ -94,7 +94,7 @@ class RemovalCheck:
 
 
 class Entries(Protocol):
-    """Entries of all tiers, by seq."""
+    """Reader of entries by seq, from all tiers."""
 
     async def list_after(
         self, chat: str, after: int, limit: int, ts_hint: int | None = None
@@ -102,14 +102,14 @@ class Entries(Protocol):
 
 
 class Gone(Protocol):
-    """Handler of the Stream reader for items that TTL removed."""
+    """Handler for items that TTL removed, called by the Stream reader."""
 
     async def handle(self, removed: Sequence[Item]) -> None: ...
 
 
 @dataclasses.dataclass
 class RemovalHandler:
-    """Handles TTL removals. After `settle_s`, earlier writes have completed."""
+    """Handles TTL removals. `settle_s` is the longest duration of a concurrent write."""
 
     judge: RemovalCheck
     manifests: Manifests
@@ -121,10 +121,10 @@ class RemovalHandler:
     settle_s: float
 
     async def handle(self, removed: Sequence[Item]) -> None:
-        """Restore removed items that are missing.
+        """Restore those of the removed items that must still exist.
 
         Guarantees:
-            Idempotent: existing items, equal or newer, are kept.
+            Idempotent: an equal or newer item is kept.
             Cancellation: safe; call again with all items.
 
         Raises:
@@ -178,7 +178,7 @@ class RemovalHandler:
         metrics.STREAM_REMOVALS.labels("returned").inc(count)
 
     async def _catch_up(self, chat: str, returned: Sequence[Message]) -> None:
-        """Apply missed changes of the restored messages, and the changes that these make."""
+        """Apply the changes that restored messages missed, and changes that were restored."""
         since: dict[int, list[Message]] = {}
         for entry in await self.archivable.list_amending(chat, min(each.ts for each in returned)):
             since.setdefault(entry.target or 0, []).append(entry)
@@ -191,7 +191,7 @@ class RemovalHandler:
 
 
 def changed_by(message: Message, entries: Sequence[Message]) -> Message:
-    """Return the message after the changes to it in `entries`, which are in seq order."""
+    """Return `message` with the changes in `entries` (sorted by seq) applied."""
     for entry in entries:
         if entry.target == message.seq:
             message = apply_entry(message, entry)

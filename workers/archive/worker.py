@@ -1,10 +1,9 @@
 """Archive worker: moves entries older than `archive.retention_s` to S3, chat by chat.
 
-One worker runs per partition, under a lease, over its segment of the `directory` table, so several
-processes share the work. The lease only prevents duplicate work; conditional writes prevent loss
-and duplicates (`workers.archive.archiver`). The same process handles TTL removals, with the Stream
-reader, or with a sweeper where TTL does not exist. Each pass also visits chats with a changed
-archived entry, even if they have nothing else to archive.
+For each partition, one process holds the lease and scans its part of table `directory` for chats
+that are due. The lease only prevents duplicate work; conditional writes prevent loss and duplicates
+(`workers.archive.archiver`). Each pass also processes chats whose archived entries changed. The
+same processes check TTL removals, with the Stream reader, or replace TTL where it does not exist.
 """
 
 from __future__ import annotations
@@ -145,7 +144,7 @@ class ArchiveWorker:
 
 
 async def run_archive(container: StorageContainer, owner: str) -> None:
-    """Archive the chats of every free partition and handle TTL removals, until cancelled.
+    """Archive all partitions that no other worker holds, and handle TTL removals, until cancelled.
 
     Raises:
         Unavailable: a store is unavailable; restart the worker.

@@ -1,6 +1,6 @@
 """Persist worker: moves committed messages from the Redis backlog to DynamoDB.
 
 `worker` reads the backlog of a partition, `chat_queues` schedules the chats, `batch_effects`
-applies changes to a batch, `batch_writer` writes it, and `shard_scaling` shards busy chats. Start
-with the diagram in `worker`.
+applies edits and deletes in memory, `batch_writer` writes to DynamoDB, and `shard_scaling` shards
+busy chats. Start with the diagram in `worker`.
 """

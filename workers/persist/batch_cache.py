@@ -1,7 +1,7 @@
-"""Cache of decoded batches whose entries did not fit into the queues.
+"""Cache of decoded batches whose entries did not fit into the queues. No I/O.
 
-Chats advance through the backlog at about the same pace, so the entries that a writer reads again
-for one chat contain the next entries of the others. No I/O.
+A writer that needs the entries of one chat must read the whole batch again. The entries of the
+other chats in the batch are cached, because they are probably needed soon.
 
 Bound: `bytes_max`, or one batch if that is larger. The oldest batch is dropped first.
 """
@@ -18,7 +18,7 @@ WorksByChat = dict[ChatId, list[Work]]
 
 
 class BatchCache:
-    """Decoded entries of batches by chat. Each chat's entries are returned once."""
+    """Decoded entries, by batch and chat. Reading a chat's entries removes them."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -26,7 +26,7 @@ class BatchCache:
         self._batches: OrderedDict[str, tuple[WorksByChat, int]] = OrderedDict()
 
     def put(self, first: str, works: WorksByChat) -> None:
-        """Cache entries of the batch that starts with the entry `first`."""
+        """Cache entries of the batch whose first entry has id `first`."""
         self._drop(first)
         size = sum(map(size_of, works.values()))
         self._batches[first] = works, size
@@ -35,7 +35,7 @@ class BatchCache:
             self._drop(next(iter(self._batches)))
 
     def pop(self, first: str, chat: ChatId) -> list[Work] | None:
-        """Remove and return a chat's entries of a batch; None if they are not cached."""
+        """Remove and return the entries of a chat in a batch; None if they are not cached."""
         works, _ = self._batches.get(first, ({}, 0))
         found = works.pop(chat, None)
         if not works:

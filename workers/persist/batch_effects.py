@@ -1,9 +1,9 @@
-"""Changes within a batch of the backlog, applied to its messages before writing. No I/O.
+"""Changes (edits, deletes, reactions) in a batch of the backlog, applied in memory. No I/O.
 
-A change whose message is written in the same call is applied to the message in memory, so the
-message is written once, in its newest state. Other changes are grouped by message and applied after
-all entries are stored, because until then Redis may lose a change and assign its seq to another
-entry. Exception: a text that was deleted or replaced before it was stored is never written.
+If a change and its message are written in the same call, the change is applied to the message in
+memory, so the message is written once. Other changes are grouped by message and applied after all
+entries are stored, because until then Redis may lose a change and assign its seq to another entry.
+Exception: a text that was deleted or replaced before it was stored is never written.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from chatserver.warm.messages.store import PersistItem
 class Work(NamedTuple):
     """An entry to write, and the gateway that received it.
 
-    If `why` is set, the entry cannot be read for that reason, and `item` is the tombstone in its
-    place.
+    If the entry cannot be decoded, `why` is the reason and `item` is a tombstone.
     """
 
     gateway: GatewayId
@@ -39,7 +38,7 @@ class Work(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Position of a message in the warm tier."""
+    """Key of a message in the warm tier."""
 
     chat: str
     ts: int
@@ -47,7 +46,7 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchEffects:
-    """Writes of a batch: entries, then changes of entries that are stored by then."""
+    """Writes of a batch: first the entries, then changes to entries that are stored."""
 
     works: list[Work]
     changes: dict[Place, list[Message]]
@@ -56,7 +55,7 @@ class BatchEffects:
 
 
 def fold(works: Sequence[Work], together: int) -> BatchEffects:
-    """Apply the changes among `works`, which are in commit order; up to `together` form one write.
+    """Apply the changes in `works`, which are in commit order and written `together` at a time.
 
     Guarantees:
         The stored messages do not depend on how the backlog is divided into batches.
@@ -104,9 +103,9 @@ _NAMES = {
 
 
 def tombstone_in_place_of(raw: CommittedMessage) -> Message | None:
-    """Return the tombstone for an entry that cannot be persisted, so that no seq is missing.
+    """Return the tombstone to store for an entry that cannot be persisted.
 
-    None if even its chat is not readable.
+    None if not even the chat id can be decoded.
     """
     head = raw.tail.partition(b'"body":')[0]
     found = {

@@ -1,15 +1,14 @@
 """Writes the entries, marks and changes of a batch to the warm tier, grouped by chat.
 
-A `Piece` is the unit of writing for one chat. The entries of all pieces of one call come first, 25
-per call, in sequence. If this process and Redis die together, the missing entries of a chat are
-among its last `WRITE_MAX`. Changes to earlier messages follow, so no message has the effect of an
-entry that is not stored. A missing effect is applied when the chat is loaded
-(`chatserver.service.messaging.message_change_recovery`).
+A `Piece` contains the writes for one chat. The entries of all pieces are written first, 25 per
+call, one call after the other. So if this process and Redis die together, a chat lacks at most its
+last `WRITE_MAX` entries. Then changes (edits, deletes, reactions) are applied to earlier messages,
+so no message has the effect of an entry that is not stored. If the process dies before that, they
+are applied when the chat is loaded (`chatserver.service.messaging.message_change_recovery`).
 
-A writer is impatient or patient. An impatient writer fails on the first failed write; the caller
-then writes the pieces one by one to find the slow chat. A patient writer retries with growing,
-jittered pauses while the lease is held. Writing a piece again has no further effect: its dead
-letters are remembered.
+An impatient writer fails on the first failed write; the caller then writes the pieces one by one to
+find the slow chat. A patient writer retries with growing, jittered pauses while the lease is held.
+Writing a piece again is idempotent: entries that became dead letters are skipped.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ class LeaseLost(Unavailable):
 
 
 class NotWritten(Unavailable):
-    """A write failed, and its writer does not retry."""
+    """A write failed, and the writer is impatient."""
 
 
 @dataclasses.dataclass(slots=True)
 class Piece:
-    """Writes for one chat: entries in order, read marks, and hidden messages."""
+    """Writes for one chat: entries in order, read markers, and hidden messages."""
 
     chat: ChatId
     works: list[Work] = dataclasses.field(default_factory=list)
@@ -83,15 +82,15 @@ class Writer:
         self._timeout_s = container.settings.persist.write_timeout_s
 
     async def write(self, pieces: Sequence[Piece]) -> list[Work]:
-        """Write pieces, and return the stored entries: all except dead letters.
+        """Write pieces; return the stored entries: all except dead letters.
 
         Guarantees:
-            Idempotent. All is written when it returns; some of it may be when it raises.
+            Idempotent. Everything is written when this returns; a part may be written if it raises.
 
         Raises:
             NotWritten: a write failed; impatient writers only.
             LeaseLost: the lease was lost before everything was written.
-            ConfigError: a table is missing, or permission to use it.
+            ConfigError: a table does not exist or access is denied.
         """
         said = [work for piece in pieces for work in piece.works]
         await self._write_one("copies", lambda: self._keep_held(said))
@@ -110,10 +109,7 @@ class Writer:
         return written.result()
 
     async def _keep_held(self, said: Sequence[Work]) -> None:
-        """For chats under a legal hold, copy the messages that this batch might otherwise lose.
-
-        A text that the same batch changes is never written; an expiring one is deleted by TTL.
-        """
+        """Copy messages of chats under a legal hold that expire or that this batch changes."""
         entries = [work.item.message for work in said]
         risky = {
             each.chat
@@ -128,9 +124,9 @@ class Writer:
             await self._container.holds.keep(kept)
 
     async def _write_changes(self, folded: BatchEffects) -> None:
-        """Apply changes to earlier messages, after the tombstones of the edits they replace.
+        """Remove the bodies of replaced edits, then apply changes to earlier messages.
 
-        Loading a chat detects a change that is not applied, and then also writes these tombstones.
+        If the process dies in between, loading the chat completes both.
         """
         changes = self._container.message_changes
         blanks = [functools.partial(changes.blank, *at, rev) for at, rev in folded.blanks.items()]
@@ -143,11 +139,7 @@ class Writer:
                     group.create_task(self._write_one("change", write))
 
     async def _list_directs(self, works: Sequence[Work], buried: Set[tuple[ChatId, int]]) -> None:
-        """List direct chats for both users when their first message is stored.
-
-        A sender can know the chat's id without ever having opened the chat. Redis already lists the
-        chat, unless it lost that entry.
-        """
+        """Add direct chats to the chat lists of both users when the first message is stored."""
         directory, poster = self._container.directory, self._container.device_notifier
         for work in works:
             message, receiver = work.item.message, work.item.receiver
@@ -162,13 +154,13 @@ class Writer:
                 await list_for_users(self._container.inboxes, work.chat, both, both, poster)
 
     async def _list_direct_once(self, chat: str, user: str) -> None:
-        """List a direct chat for a user unless already listed: the read is cheaper than a write."""
+        """Add a direct chat to a user's chat list; read first, because that is cheaper."""
         _, is_listed = await self._container.directory.find_direct(chat, user)
         if not is_listed:
             await self._container.directory.list_direct(chat, user)
 
     def _write_references(self, group: asyncio.TaskGroup, folded: BatchEffects) -> None:
-        """Record the files that messages of the batch reference, or lost within it."""
+        """Record which files the batch's messages reference, and release those they lost."""
         for work in folded.works:
             if work.item.message.attachments:
                 keep = functools.partial(self._container.record_files, work.item.message)
@@ -201,7 +193,7 @@ class Writer:
         buried: Set[tuple[ChatId, int]],
         by_chat: dict[ChatId, Piece],
     ) -> list[Work]:
-        """Write one batch after the other; return the stored entries."""
+        """Write entries in batches of `WRITE_MAX`, in sequence; return the stored entries."""
         written: list[Work] = []
         for start in range(0, len(works), WRITE_MAX):
             batch = works[start : start + WRITE_MAX]
@@ -212,10 +204,7 @@ class Writer:
         return written
 
     async def _write_batch(self, batch: Sequence[Work], by_chat: dict[ChatId, Piece]) -> list[Work]:
-        """Write a batch; find and dead-letter any item that the store rejects.
-
-        Returns the written entries: a dead letter must not be acknowledged as stored.
-        """
+        """Write a batch; dead-letter each item that DynamoDB rejects; return the stored entries."""
         try:
             await self._put([work.item for work in batch])
         except CorruptData as exc:
@@ -233,11 +222,11 @@ class Writer:
         return [work for work in batch if not work.why] if unreadable else list(batch)
 
     async def _bury(self, work: Work, reason: str, by_chat: dict[ChatId, Piece]) -> None:
-        """Dead-letter an entry, and write a tombstone in its place: a chat has no holes (I4)."""
+        """Dead-letter an entry, and write a tombstone, so that the chat has no gap (I4)."""
         tombstone = None if work.why else tombstone_in_place_of(work.committed)
         try:
             if tombstone is None:
-                raise CorruptData("no part of the entry can be stored")
+                raise CorruptData("neither the entry nor its tombstone can be stored")
             await self._put([PersistItem(tombstone, None)])
         except CorruptData as exc:
             place = work.committed
@@ -263,7 +252,7 @@ class Writer:
     # retries
 
     async def _until_written(self, write: Callable[[], Awaitable[object]]) -> None:
-        """Write; on failure, raise or retry with growing pauses, depending on `is_patient`."""
+        """Call `write`; if it fails, retry with growing pauses if `is_patient`, else raise."""
         wait_s = BACKOFF_S
         while True:
             async with self._slots:
@@ -283,7 +272,7 @@ class Writer:
             wait_s = min(wait_s * 2, BACKOFF_S_MAX)
 
     async def _check_lease(self) -> None:
-        """Ensure that a write that starts now ends before the lease does."""
+        """Check that the lease lasts longer than a write that starts now. Raises LeaseLost."""
         if self._lease.left_s() > self._timeout_s:
             return
         if not await self._lease.claim() or self._lease.left_s() <= self._timeout_s:
@@ -291,7 +280,7 @@ class Writer:
 
 
 async def bury(backlog: Backlog, raw: CommittedMessage, why: str) -> None:
-    """Store a message that cannot be persisted as a dead letter."""
+    """Store an entry that cannot be persisted as a dead letter."""
     log.error("persist.dead_lettered", seq=raw.seq, ts=raw.ts, reason=why)
     metrics.DEAD_LETTERS.inc()
     await backlog.bury(raw, why)

@@ -3,17 +3,17 @@
 Theory of operation:
 
 - The persist worker reads the backlog in batches and adds the entries of each chat to the chat's
-  queue. Writers take chunks: at most `CHUNK_MAX` entries of a chat, small chats together.
-- At most one writer has a chat, so its entries are written in order. A chat with more entries goes
-  to the end of the line: a chat with 100,000 entries delays another by one chunk per round.
-- Chats with a send that waits to be stored form a separate line with priority. Every
-  `ORDINARY_EVERY`-th pick is from the ordinary line, so neither starves.
+  queue. Writers take chunks of at most `CHUNK_MAX` entries of a chat, or of several small chats.
+- At most one writer has a chat, so its entries are written in order. After a chunk, a chat with
+  more entries goes to the end of the line.
+- Chats with a sender that waits until a message is stored are in a separate line with priority.
+  Every `ORDINARY_EVERY`-th pick is from the ordinary line, so neither starves.
 - Bound: `bytes_max` of entries in memory, and one batch. The reader waits while the queues are
-  full (`is_full`). Of entries that it adds above the bound, a queue keeps only the position in the
-  backlog (`Queued.works` is None); the writer loads them.
+  full (`is_full`). Entries that are added beyond the bound stay in the backlog (`Queued.works` is
+  None), and the writer loads them.
 
-Invariant: a chunk is the longest prefix of a chat's queue that fits. A restarted worker that has
-read as far as its predecessor cuts a chunk that contains the predecessor's last one.
+Invariant: a chunk is the longest prefix of a chat's queue that fits. So if a restarted worker has
+read as far as its predecessor, its first chunk of a chat contains the predecessor's last one.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ WORK_BYTES = 1_000  # overhead of an entry, excluding its text
 
 @dataclasses.dataclass(slots=True)
 class Batch:
-    """Backlog entries that were read together: ids of the first and the last one.
+    """Backlog entries that were read together, from id `first` to id `last`.
 
-    `count`: messages and marks in them. `left`: queued parts that are not stored yet, plus one
-    while the batch is being read. `since_ms`: commit time of the first entry; `read_ns`: read time.
+    `count` is the number of messages and marks. `left` is the number of chats whose entries are not
+    stored yet, plus one while the batch is being queued. `since_ms` is the commit time of the first
+    entry, and `read_ns` is when the batch was read.
     """
 
     first: str
@@ -52,10 +53,10 @@ class Batch:
 
 @dataclasses.dataclass(slots=True)
 class Queued:
-    """A batch's entries for one chat.
+    """The entries of one chat in a batch.
 
-    `works`: the entries, or None if they are only in the backlog; `count` of them are left,
-    starting at `from_seq`. `bytes`: their approximate memory size.
+    `works` are the entries that are left, None if they are only in the backlog. `count` is their
+    number, `from_seq` the first seq, and `bytes` the approximate memory size.
     """
 
     batch: Batch
@@ -80,7 +81,8 @@ class ChatQueue:
 class Chunk(NamedTuple):
     """Entries of one chat to be written now.
 
-    `source`: the batch of the first entry; `batches`: those with no further entries of the chat.
+    `source` is the batch of the first entry. `batches` are those that have no more entries of the
+    chat after this chunk.
     """
 
     queue: ChatQueue
@@ -95,7 +97,7 @@ def size_of(works: Sequence[Work]) -> int:
 
 
 class ChatQueues:
-    """The queues of one partition. While `is_held`, nothing may be taken."""
+    """The queues of one partition. While `is_held`, `take` waits."""
 
     def __init__(self, writers: int, bytes_max: int) -> None:
         self._writers = writers
@@ -114,7 +116,7 @@ class ChatQueues:
 
     @property
     def is_full(self) -> bool:
-        """True if the queues have used up their memory and a chat waits for a writer."""
+        """Whether the queues have used up their memory and a chat waits for a writer."""
         return self.bytes >= self._bytes_max and not self.is_held and self._has_waiting
 
     @property
@@ -122,7 +124,7 @@ class ChatQueues:
         return bool(self._awaited or self._ordinary)
 
     def add(self, batch: Batch, piece: Piece) -> bool:
-        """Queue the entries of a batch for a chat; return False if they are not kept in memory."""
+        """Queue the entries of a chat in a batch; return False if they stay only in the backlog."""
         works: list[Work] | None = piece.works
         count, first = len(piece.works), piece.works[0].committed.seq if piece.works else 0
         is_awaited = any(work.committed.is_awaited for work in piece.works)
@@ -151,15 +153,15 @@ class ChatQueues:
         return works is not None
 
     def release(self) -> None:
-        """Allow writers to take chats."""
+        """Let `take` return chats."""
         self.is_held = False
         self._signal()
 
     async def take(self) -> list[ChatQueue]:
-        """Wait for the next queued chats; together they form one write.
+        """Wait for the next queued chats, to be written together.
 
         Guarantees:
-            The caller has them exclusively until it calls `put_back` for each.
+            No other caller gets these chats until `put_back` is called for each of them.
             Cancellation: safe; nothing is taken.
         """
         while not (picked := self._pick()):
@@ -188,7 +190,7 @@ class ChatQueues:
         return picked
 
     def list_parked(self, queue: ChatQueue) -> list[Queued]:
-        """Return the items that must be read again before `cut`."""
+        """Return the items of the next chunk that must be passed to `load` before `cut`."""
         parked, count = [], 0
         for item in queue.items:
             if count >= CHUNK_MAX:
@@ -199,13 +201,13 @@ class ChatQueues:
         return parked
 
     def load(self, item: Queued, works: Sequence[Work]) -> None:
-        """Restore the entries of an item, as read from the backlog."""
+        """Set the entries of an item, as read from the backlog."""
         item.works = [work for work in works if work.committed.seq >= item.from_seq]
         item.bytes = size_of(item.works)
         self.bytes += item.bytes
 
     def cut(self, queue: ChatQueue) -> Chunk:
-        """Remove the next entries of a chat from its queue."""
+        """Remove and return the next chunk of a chat."""
         piece, source, batches = Piece(queue.chat), queue.items[0].batch, list[Batch]()
         while queue.items and len(piece.works) < CHUNK_MAX and len(piece.marks) < MARKS_MAX:
             item = queue.items[0]
@@ -232,7 +234,7 @@ class ChatQueues:
         return Chunk(queue, piece, source, batches)
 
     def put_back(self, queue: ChatQueue) -> None:
-        """Return a chat after writing: requeue it at the end, or remove it if nothing is left."""
+        """Queue a taken chat again, at the end of the line; remove it if nothing is left."""
         if not queue.items:
             del self._queues[queue.chat]
             return

@@ -1,7 +1,7 @@
-"""Write sharding of busy chats: splits them over shards, and merges them when load drops.
+"""Write sharding of busy chats: adapts the number of shards of each chat to its load.
 
-The load of a chat is measured at commit, not at write: write units per window of the entries' ts.
-Neither a throttled store nor a backlog that is catching up distorts it.
+The load is measured as write units per second of the entries' ts, not of the time of the writes. So
+neither throttling nor a backlog distorts it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ US: Final = 1_000_000
 
 
 class Window(NamedTuple):
-    """Load of a chat: write units between two ts."""
+    """Write units of a chat between two ts."""
 
     chat: ChatId
     from_ts: int
@@ -44,7 +44,7 @@ class Window(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Units per second."""
+        """Write units per second."""
         return self.units * US / (self.to_ts - self.from_ts)
 
 
@@ -55,14 +55,14 @@ class _Open:
 
 
 class LoadMeter:
-    """Sums the load of chats by window. No I/O."""
+    """Sums the write units of each chat by time window. No I/O."""
 
     def __init__(self, window_s: float) -> None:
         self._window_us = int(window_s * US)
         self._open: collections.OrderedDict[str, _Open] = collections.OrderedDict()
 
     def note(self, works: Iterable[Work]) -> list[Window]:
-        """Add a batch, in order; return the windows that have ended."""
+        """Add a batch in commit order; return the windows that have ended."""
         units: dict[str, int] = {}
         firsts: dict[str, int] = {}
         lasts: dict[str, int] = {}
@@ -91,7 +91,7 @@ class LoadMeter:
 def units_of(work: Work) -> int:
     """Return the approximate write units that an entry consumes in its chat's partition.
 
-    A change writes its own item and the one that it changes.
+    A change writes two items: its own and that of the changed message.
     """
     units = 1 + (len(work.committed.tail) + ITEM_BYTES - 1) // UNIT_BYTES
     return units + 1 if work.committed.target_ts else units
@@ -100,8 +100,8 @@ def units_of(work: Work) -> int:
 def wanted_shards(rate: float, shards: int, writes_max: int, shards_max: int) -> int:
     """Return the target number of shards for a chat with `shards` and `rate` units per second.
 
-    Up if a shard exceeds `writes_max`; down if half as many shards would be at most half loaded.
-    Otherwise the number is unchanged, so that a varying rate does not cause repeated changes.
+    It increases if a shard has more than `writes_max`, and decreases if each has less than a
+    quarter of that. In between it is unchanged, so that a varying rate causes no repeated changes.
     """
     if rate > shards * writes_max:
         return _enough(rate / writes_max, shards_max)
@@ -119,7 +119,7 @@ def _enough(number: float, shards_max: int) -> int:
 
 
 class WriteSharding:
-    """Makes sharding decisions for the chats of one partition, in the worker with its lease."""
+    """Decides on the sharding of a partition's chats, in the worker that holds the lease."""
 
     def __init__(self, shards: ShardList, chat_log: ChatLog, settings: Warm) -> None:
         self._shards = shards
@@ -130,11 +130,7 @@ class WriteSharding:
         self._calm_from: dict[ChatId, int] = {}  # sharded chats only: start (ts) of the low load
 
     def note(self, works: Iterable[Work]) -> None:
-        """Add the requested writes of a batch. Then call `move`; otherwise ended windows are lost.
-
-        Requested rather than completed writes: a throttled chat is written late, and must be
-        sharded.
-        """
+        """Add the entries of a batch when they are queued. Call `move` before the next batch."""
         if self._settings.shard_writes_per_s:
             self._windows = self._meter.note(works)
 
@@ -144,7 +140,7 @@ class WriteSharding:
         Guarantees:
             At most one change per chat and window, and none while the previous one is not in
             effect. A failed change is reconsidered after the next window.
-            Cost: nothing for chats that need no change; otherwise two calls to each store.
+            Cost: nothing for chats that need no change.
         """
         windows, self._windows = self._windows, []
         if not windows:

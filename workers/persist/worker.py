@@ -6,17 +6,17 @@
          ▲             │         (chat_queues)       │                              └─► ack
          └─────────────┘                             └─► a slow chat: in its own task
 
-The checkpoint moves only when DynamoDB has all entries before it, and only for the holder of the
-lease. A holder that was suspended checks its lease before each write, and a write has a deadline
-shorter than the lease. Writes past the checkpoint are recorded first: `ahead` is the newest entry
-that may be partly stored, `progress` the stored seq of each chat.
+Only the holder of the lease can move the checkpoint, and only when DynamoDB has all entries before
+it. The holder checks its lease before each write, and the deadline of a write is shorter than the
+lease. Two values in Redis describe writes past the checkpoint: `ahead` is the newest entry that may
+be stored already, and `progress` contains the last stored seq of each chat.
 
 Crash recovery: a new worker reads up to `ahead` before it writes, skips the entries in `progress`,
-and writes the rest in chunks that contain the last chunks of its predecessor. A text that was
-changed or deleted by then is therefore never stored again in its old form.
+and writes the rest in chunks that contain the last chunks of its predecessor. So a text that was
+changed or deleted by then is never stored again in its old form.
 
 Memory: a batch, `AHEAD_BYTES_MAX` and `CACHE_BYTES_MAX`. Reading waits while the queues are full
-and a chat waits for a writer. If none waits, delayed chats have filled the queues, and reading
+and a chat waits for a writer. If no chat waits, slow chats have filled the queues, and reading
 continues for the other chats. It stops `AHEAD_MAX` messages past the checkpoint.
 """
 
@@ -134,7 +134,7 @@ class PersistWorker:
                     await self._client.aclose()
 
     async def _work(self) -> None:
-        """Persist batch after batch while the lease is held."""
+        """Persist the backlog while the lease is held."""
         self._open.clear()
         self._slow.clear()
         self._open_count = 0
@@ -162,7 +162,7 @@ class PersistWorker:
             metrics.SLOW_CHATS.remove(label)
 
     def _waiting_s(self) -> float:
-        """Return the age of the oldest entry. Called by the metrics exporter."""
+        """Return the age of the oldest backlog entry (s). Called by the metrics exporter."""
         with contextlib.suppress(IndexError):  # the exporter runs in another thread
             return max(0.0, self._container.clock.time() - self._open[0].since_ms / 1000)
         return 0.0
@@ -170,7 +170,7 @@ class PersistWorker:
     # reading
 
     async def _read(self, queues: ChatQueues) -> None:
-        """Queue the entries of the backlog until the lease is lost."""
+        """Read and queue backlog entries until the lease is lost."""
         epoch = self._container.hot.epoch_of(self._partition)
         at = await self._backlog.get_checkpoint()
         ahead = await self._backlog.get_ahead()
@@ -202,7 +202,7 @@ class PersistWorker:
     async def _queue(
         self, queues: ChatQueues, entries: Sequence[BacklogEntry], progress: Mapping[ChatId, int]
     ) -> None:
-        """Queue a batch, without the entries that are stored according to `progress`."""
+        """Queue a batch, except the entries that are stored according to `progress`."""
         count = sum(entry.size for entry in entries)
         since_ms = place_of(entries[0].id)[0]
         batch = Batch(
@@ -271,7 +271,7 @@ class PersistWorker:
                 await self._finish(queues, chunks, works)
 
     async def _load(self, queues: ChatQueues, picked: Sequence[ChatQueue]) -> None:
-        """Load entries that are not in the queues, from the cache or from the backlog."""
+        """Load the entries that the queues lack, from the cache or the backlog."""
         for queue in picked:
             for item in queues.list_parked(queue):
                 async with self._loading:  # of two chats in a batch, the second finds it cached
@@ -281,11 +281,11 @@ class PersistWorker:
                 queues.load(item, works)
 
     async def _read_again(self, batch: Batch, chat: ChatId) -> list[Work]:
-        """Read a batch again; return the entries of a chat and cache the others."""
+        """Read a batch again; return the entries of `chat`, and cache those of other chats."""
         entries = await self._backlog.list_between(batch.first, batch.last)
         works = {piece.chat: piece.works for piece in sort_entries(entries)[0]}
         if chat not in works:
-            raise LeaseLost("the entries read are no longer in the backlog")
+            raise LeaseLost("the entries that this worker read are no longer in the backlog")
         found = works.pop(chat)
         self._cache.put(batch.first, works)
         return found
@@ -293,7 +293,7 @@ class PersistWorker:
     async def _write_alone(
         self, group: asyncio.TaskGroup, queues: ChatQueues, chunk: Chunk, *, is_known: bool
     ) -> None:
-        """Write the chunk of one chat. `is_known`: its writes are known to fail."""
+        """Write one chunk; if that fails, or has failed (`is_known`), start `_write_slow`."""
         if not is_known:
             try:
                 works = await self._writer.write([chunk.piece])
@@ -312,7 +312,7 @@ class PersistWorker:
         group.create_task(self._write_slow(queues, chunk), name=f"slow-{chunk.piece.chat}")
 
     async def _write_slow(self, queues: ChatQueues, chunk: Chunk) -> None:
-        """Write the chunk of a chat whose writes fail; then it is scheduled normally again."""
+        """Write a chunk with retries; then schedule the chat normally again."""
         works = await self._slow_writer.write([chunk.piece])
         self._slow.discard(chunk.piece.chat)
         self._count_slow()
@@ -324,7 +324,7 @@ class PersistWorker:
     async def _finish(
         self, queues: ChatQueues, chunks: Sequence[Chunk], works: Sequence[Work]
     ) -> None:
-        """Publish the stored entries, and allow their chats to be scheduled again."""
+        """Publish the stored entries, and queue their chats again."""
         failpoint("persist.after_write")
         await self._settle(chunks, works, [batch for chunk in chunks for batch in chunk.batches])
         for chunk in chunks:
@@ -337,7 +337,7 @@ class PersistWorker:
     ) -> None:
         """Publish that chunks are stored, and move the checkpoint past complete batches.
 
-        `works`: the stored entries of the chunks; `batches`: the batches that they are part of.
+        `works` are the stored entries. Each of `batches` now has one chat less to store.
         """
         stored = [work.item.message for work in works]
         metrics.PERSISTED.inc(len(stored))
@@ -381,7 +381,7 @@ class PersistWorker:
             tracer.record_span(message.mid, "persist", batch.read_ns, now_ns, **place)
 
     async def _note(self, stored: Sequence[frames.Message]) -> None:
-        """Record in Redis how far the chats are stored, and trim their logs."""
+        """Record in Redis the last stored seq of each chat, and trim the chat logs."""
         if stored:
             seqs = {message.chat: message.seq for message in stored}
             tops = {ChatId(chat): Seq(seq) for chat, seq in seqs.items()}
@@ -389,7 +389,7 @@ class PersistWorker:
             await self._backlog.record_persisted(tops)
 
     async def _announce(self, works: Sequence[Work]) -> None:
-        """Notify each gateway how far its senders' messages are stored."""
+        """Notify the gateways which messages from their senders are stored."""
         if not works:
             return
         epoch = self._container.hot.epoch_of(self._partition)
@@ -408,7 +408,7 @@ class PersistWorker:
 
 
 async def run_persist(container: StorageContainer, owner: str) -> None:
-    """Persist every free partition until cancelled.
+    """Persist all partitions that no other worker holds, until cancelled.
 
     Raises:
         Unavailable: all of Redis is unavailable; restart the worker.
@@ -421,7 +421,7 @@ async def run_persist(container: StorageContainer, owner: str) -> None:
 
 
 def sort_entries(entries: Sequence[BacklogEntry]) -> tuple[list[Piece], list[CommittedMessage]]:
-    """Group entries by chat; also return messages whose chat cannot be read."""
+    """Return `(pieces, unreadable)`: one piece per chat, and entries without a readable chat."""
     pieces: dict[str, Piece] = {}
     unreadable: list[CommittedMessage] = []
     for entry in entries:

@@ -5,9 +5,9 @@
     head ─► segments, by their rows ─► items beyond them, by time ─► entries only in Redis so far
               each range: read ─► inconsistent? ─► wait, read again ─► still? ─► a finding
 
-Workers may move entries during an audit, always from Redis to DynamoDB to S3, and an entry is in
-the next tier before it leaves the previous one. The tiers are read in this order, so a moving entry
-is found at least once. An inconsistency is reported only if `READS` reads agree.
+Workers may move entries during an audit, from Redis to DynamoDB to S3. An entry is in the next tier
+before it leaves the previous one. The tiers are read in this order, so a moving entry is found at
+least once. An inconsistency is reported only if all of `READS` reads find it.
 
 Memory: one range, which is a segment, three overlapping segments or `PAGE` items.
 """
@@ -61,7 +61,7 @@ class Tally:
 
 @dataclasses.dataclass(slots=True)
 class _Walk:
-    """Position of an audit in a chat: seq of the next entry, and ts of the previous one."""
+    """Progress of an audit in a chat: the next seq, and the ts of the previous entry."""
 
     chat: ChatId
     log_first: int  # Redis has no older entries
@@ -99,8 +99,7 @@ class Auditor:
 
         Guarantees:
             Nothing is written. Entries that move during the audit are not reported.
-            Cost: the chat's items once, and an object for each segment; three times for ranges that
-            appear inconsistent.
+            Cost: reads the chat's items and segments once, and inconsistent ranges three times.
 
         Raises:
             Unavailable: a tier does not respond; the chat was not checked completely.
@@ -170,7 +169,7 @@ class Auditor:
     ) -> RangeEntries:
         """Return each tier's entries of a range, read from the hot tier to the cold tier.
 
-        `items`: the warm items, if they were just read.
+        `items` are the range's items in DynamoDB, if they were just read.
         """
         chat = walk.chat
         head = await self._log.get_head(chat)
@@ -227,7 +226,7 @@ class Auditor:
 
 
 def _archived_window(rows: Sequence[Segment], walk: _Walk) -> Window:
-    """Return the range up to the end of the next segment and of segments that overlap it."""
+    """Return the range up to the end of the next segment and of all that overlap it."""
     last = rows[0]
     for row in rows[1:]:
         if row.first > last.last:
@@ -241,9 +240,9 @@ def _first_seq(page: Sequence[CheckedItem]) -> int:
 
 
 def _window_of(page: Sequence[CheckedItem], walk: _Walk) -> tuple[Window, Sequence[CheckedItem]]:
-    """Return the range that a page covers, and its items.
+    """Return the range that a page of items covers, and the page's items.
 
-    The range ends with the last item in order; the extra item after the page confirms this order.
+    The range ends with the last item that is in seq order. The extra item in `page` confirms this.
     """
     body = page[:PAGE]
     seqs = [0 if item.message is None else item.message.seq for item in page]

@@ -1,8 +1,8 @@
-"""Consistency rules for a range of a chat, applied to each tier's entries. Pure.
+"""Consistency rules for a range of a chat, applied to each tier's entries. No I/O.
 
-Each seq up to the `stored` seq of the hot tier must exist exactly once in the lower tiers; each seq
-beyond it must exist in some tier. Copies of the same revision must be equal, and checksums must
-match. A marker or a tombstone counts as an entry.
+Each seq up to the `stored` seq in Redis must exist in DynamoDB or S3, at one ts only; each later
+seq must exist in some tier. Copies of the same revision must be equal, and checksums must match. A
+marker or a tombstone counts as an entry.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chatserver.warm.archive.archivable_entries import CheckedItem
 
 
 class Window(NamedTuple):
-    """A range of a chat: seqs and times, both ends inclusive. No entry may lie before `first`."""
+    """A range of a chat, by seq and by ts; both ends are inclusive."""
 
     first: int
     last: int
@@ -38,9 +38,9 @@ class UnreadableSegment(NamedTuple):
 
 
 class RangeEntries(NamedTuple):
-    """The tiers' entries of a range. The warm or cold tier must have all seqs up to `stored`.
+    """Each tier's entries in a range. All seqs up to `stored` must be in the warm or cold tier.
 
-    `top`: newest archived seq of the chat when `rows` were read.
+    `top` is the newest archived seq of the chat when `rows` were read.
     """
 
     chat: str
@@ -67,7 +67,7 @@ def find_inconsistencies(entries: RangeEntries) -> list[Finding]:
 
 
 def _check_items(entries: RangeEntries) -> Iterable[Finding]:
-    """Check each item, its position among the others, and that no seq has several items."""
+    """Check that items are valid, that their seqs are in order, and that no seq has two items."""
     chat, window = entries.chat, entries.window
     places: dict[int, set[int]] = collections.defaultdict(set)
     for seq, entry in entries.cold.items():
@@ -103,7 +103,7 @@ def _check_items(entries: RangeEntries) -> Iterable[Finding]:
 
 
 def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
-    """Check that copies of an entry match, and are equal if they have the same revision."""
+    """Check that copies of an entry are of the same message, and equal if `rev` is the same."""
     items = {
         item.message.seq: item.message
         for item in entries.items
@@ -131,12 +131,12 @@ def _agree(one: Message, other: Message) -> bool:
 
 
 def _comparable(entry: Message) -> Message:
-    """Return the part of an entry that all tiers keep: only a tombstone if it expires."""
+    """Return the part of an entry that all tiers store: a tombstone if the entry expires."""
     return entry if entry.expires_at is None else tombstone_of(entry, entry.rev)
 
 
 def _check_rows(entries: RangeEntries) -> Iterable[Finding]:
-    """Check that segments do not overlap, can be read, and do not exceed the top."""
+    """Check that segments do not overlap, are readable, and do not end after the archive top."""
     chat = entries.chat
     doubled = [pair for pair in pairwise(entries.rows) if pair[1].first <= pair[0].last]
     if doubled:
@@ -173,7 +173,7 @@ def _check_holes(entries: RangeEntries) -> Iterable[Finding]:
 
 
 def _split(entries: RangeEntries, low: int, high: int) -> Iterable[Finding]:
-    """Separate lost entries from those that Redis still has."""
+    """Report missing items, separately for lost entries and for those that Redis still has."""
     in_log = [(seq, seq) for seq in entries.hot]
     lost = list(missing_ranges(low, high, in_log))
     for start, end in lost:

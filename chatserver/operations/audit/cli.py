@@ -48,7 +48,7 @@ def audit(
     max_read_units: int | None,
     is_json: bool,
 ) -> None:
-    """Compare the tiers' data of chats. This changes nothing and may run at any time."""
+    """Compare chats in Redis, DynamoDB and S3. This changes nothing and may run at any time."""
     if context.invoked_subcommand is not None:
         return
     if sum((bool(chats), is_all, continuous)) != 1:

@@ -1,4 +1,4 @@
-"""Latest results of the continuous audit, in Redis for the admin page. Logs have all results.
+"""Latest results of the continuous audit, in Redis for the admin page. All results are logged.
 
 Data, without expiry because it is small:
 
@@ -19,7 +19,7 @@ FINDINGS_MAX: Final = 200
 
 
 class Round(msgspec.Struct, frozen=True):
-    """One pass over the chats of a partition. `failed`: chats that could not be checked."""
+    """One pass over a partition's chats. `failed` is how many chats could not be checked."""
 
     partition: int
     began_ms: int
@@ -32,7 +32,7 @@ class Round(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A `chatserver.operations.audit.model.Finding` with the time at which it was found."""
+    """A `chatserver.operations.audit.model.Finding`, and when it was found."""
 
     at_ms: int
     kind: str

@@ -111,7 +111,7 @@ KINDS: Final[dict[str, tuple[Category, str, str]]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """An inconsistency of the entries ``[first, last]`` of a chat; seq 0 if unknown."""
+    """An inconsistency in a chat, at seqs ``[first, last]``; 0 if the seq is unknown."""
 
     kind: str
     chat: str
@@ -140,7 +140,7 @@ class Finding:
         return KINDS[self.kind][2]
 
     def is_like(self, other: Finding) -> bool:
-        """Return whether another check found the same kind in an overlapping range."""
+        """Return whether two findings are of the same kind and overlap."""
         return (
             self.kind == other.kind
             and self.chat == other.chat

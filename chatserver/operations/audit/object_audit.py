@@ -1,8 +1,7 @@
-"""Detection of orphaned archive objects, to which no row refers. It removes nothing.
+"""Detection of archive objects without a record in table `directory`. It removes nothing.
 
-Every object gets an intent record in the `directory` table before it is written, and its row is
-removed only after the object. An object that is older than `age_s` and has neither a segment row
-nor an intent record is therefore an orphan.
+An object's record (`chatserver.warm.archive.manifests`) is written before the object and removed
+after it. So an object that is older than `age_s` must have one.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _NAME: Final = re.compile(r"/(\d{20})-(\d{20})(?:\.[^/]*)?\.jsonl\.zst$")
 
 
 class ObjectAuditor:
-    """Compares the bucket with the archive rows."""
+    """Compares the bucket with the records of archive objects."""
 
     def __init__(
         self,
@@ -44,17 +43,17 @@ class ObjectAuditor:
         self._sleep = sleep
 
     async def iter_chats(self) -> AsyncIterator[list[ChatId]]:
-        """Yield the chats with objects in the bucket, page by page, even chats without rows."""
+        """Yield the chats that have objects in the bucket, page by page, even without records."""
         async for page in self._iter_pages(Prefix=f"{PREFIX}/", Delimiter="/"):
             found = [each["Prefix"] for each in page.get("CommonPrefixes", ())]
             yield [ChatId(name.removeprefix(f"{PREFIX}/").rstrip("/")) for name in found]
 
     async def find_orphans(self, chat: ChatId) -> list[Finding]:
-        """Return the objects of a chat to which no row refers.
+        """Return the objects of a chat that have no record.
 
         Guarantees:
-            Objects that are being written or about to be removed are not reported.
-            Cost: a listing for 1,000 objects, and their rows.
+            Objects that are just being written or removed are not reported.
+            Cost: one LIST per 1,000 objects, and a read of their records.
 
         Raises:
             Unavailable: a store does not respond.
@@ -75,8 +74,8 @@ class ObjectAuditor:
         places = [(int(named[1]), int(named[2])) for key in keys if (named := _NAME.search(key))]
         if not places:
             return set()
-        # An intent record becomes a row, and a replaced row becomes a record: the second read
-        # covers both.
+        # An orphan record becomes a segment, and a replaced segment becomes an orphan: the second
+        # read covers both.
         orphans = {segment.key for segment, _ in await self._manifests.list_orphans(chat)}
         first, last = min(low for low, _ in places), max(high for _, high in places)
         rows = await self._manifests.list_covering(chat, first, last)

@@ -19,10 +19,10 @@ SETTLE_S = 10.0  # longer than the time between writing an edge and queueing the
 @click.command("social")
 @click.option("--repair", "is_repairing", is_flag=True, help="Repair inconsistencies.")
 def audit_social(is_repairing: bool) -> None:
-    """Check that each edge of the social graph has two sides and that counts match the rows.
+    """Check that each edge of the social graph is stored on both sides, and check the counts.
 
-    This may run at any time: a suspected mismatch is checked again until it has stopped changing.
-    If a repair removes an edge, the next run repairs the counts.
+    This may run at any time: a mismatch is checked again until it has stopped changing. If a repair
+    removes an edge, the next run repairs the counts.
     """
     settings = prepare("audit")
     require_redis(settings.redis)

@@ -1,8 +1,8 @@
 """Continuous audit worker: compares the tiers of all chats at a limited rate.
 
-Results are written to metrics, the log and Redis. One worker runs per partition. Its lease only
-prevents duplicate work, because the audit is read-only. Each worker scans its segment of the
-`directory` table, then the objects in the bucket whose chats belong to its partition.
+Results are written to metrics, the log and Redis. One worker runs per partition, under a lease that
+prevents duplicate work. It scans its part of table `directory`, then the objects in the bucket
+whose chats belong to its partition.
 """
 
 from __future__ import annotations
@@ -58,21 +58,21 @@ class Audit:
     objects: ObjectAuditor
 
     async def audit_chat(self, chat: ChatId, tally: Tally, on_progress: OnProgress) -> None:
-        """Check the tiers of a chat. Failures are recorded."""
+        """Audit a chat; record errors in `tally.failed`."""
         try:
             await self.chats.audit(chat, tally, on_progress)
         except (Unavailable, ConfigError) as exc:
             tally.failed[chat] = exc.message
 
     async def audit_objects(self, chat: ChatId, tally: Tally) -> None:
-        """Check the objects of a chat."""
+        """Audit the archive objects of a chat; record errors in `tally.failed`."""
         try:
             tally.findings += await self.objects.find_orphans(chat)
         except (Unavailable, ConfigError) as exc:
             tally.failed[f"objects of {chat}"] = exc.message
 
     async def iter_chats(self, part: int = 0, parts: int = 1) -> AsyncIterator[ChatId]:
-        """Yield the chats of one segment of the `directory` table."""
+        """Yield the chats in part `part` of `parts` of table `directory`."""
         async for page in iter_chats(self.client, self.settings.warm, part, parts):
             for chat in page:
                 yield chat
@@ -83,7 +83,7 @@ class Audit:
         on_progress: OnProgress,
         is_mine: Callable[[ChatId], bool] = lambda _: True,
     ) -> None:
-        """Check the objects of all chats in the bucket, even of chats without a row."""
+        """Audit the archive objects of all chats for which `is_mine` is true."""
         try:
             async for page in self.objects.iter_chats():
                 for chat in filter(is_mine, page):
@@ -158,7 +158,7 @@ class AuditWorker:
         await make_rounds(self._lease, self._settings.interval_s, self.run_round)
 
     async def run_round(self) -> Tally:
-        """Check all chats of the partition once, and report the findings.
+        """Audit all chats of the partition once, and report the findings.
 
         Raises:
             Unavailable: DynamoDB does not respond, or the lease is lost.
@@ -240,7 +240,7 @@ async def open_audit(
 
 
 async def run_audit(container: StorageContainer, owner: str) -> None:
-    """Audit the chats of every free partition until cancelled.
+    """Audit all partitions that no other worker holds, until cancelled.
 
     Raises:
         Unavailable: all of Redis is unavailable; restart the worker.

@@ -1,7 +1,6 @@
 """Evaluation of named formulas, from the same text that is displayed.
 
-The printed formulas are therefore the ones that were computed. The language is arithmetic: numbers,
-names, ``+ - * /``, and the functions of `FUNCTIONS`.
+A formula consists of numbers, names, ``+ - * /``, and the functions in `FUNCTIONS`.
 """
 
 from __future__ import annotations
@@ -61,10 +60,10 @@ class Value:
 
 
 def compute(rows: Iterable[Row], known: dict[str, float]) -> list[Value]:
-    """Evaluate rows in order. A formula may use known values and earlier rows.
+    """Evaluate rows in order. A formula may use the values in `known` and earlier rows.
 
-    The rows' values are added to `known`. Raises KeyError for an unknown name, and ValueError for a
-    formula that is not arithmetic or a result that is not finite.
+    The results are added to `known`. Raises KeyError for an unknown name, and ValueError for an
+    invalid formula or an infinite result.
     """
     found = []
     for row in rows:

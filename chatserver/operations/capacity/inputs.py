@@ -1,4 +1,4 @@
-"""Inputs of `chatserver plan`, and the evaluation of its capacity model. Pure."""
+"""Inputs of `chatserver plan`, and the evaluation of its capacity model. No I/O."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class Node:
 def compute_plan(known: dict[str, float], nodes: Sequence[Node]) -> tuple[list[Value], Node]:
     """Evaluate the capacity model; return its rows and the Redis node type.
 
-    `known` has all inputs, constants and prices; the rows are added to it. The node is the smallest
-    one with which a single cluster is sufficient, or else the largest.
+    `known` contains all inputs, constants and prices; results are added to it. The node type is the
+    smallest with which one cluster is enough, or else the largest.
     """
     found = compute((*model.LOAD, *model.GATEWAYS, *model.REDIS), known)
     for node in sorted(nodes, key=lambda each: each.memory_bytes):

@@ -1,7 +1,7 @@
 """Report of `chatserver plan`: the evaluated model with constants and prices.
 
-It is pure, except for the two files that it reads. The packaged constants (`constants.json`) and
-the results of `chatserver load` (docs/load.md) have the same format:
+The packaged constants (`constants.json`) and the results of `chatserver load` (docs/load.md) have
+the same format:
 
     {"schema": 1, "constants": {name: {"value", "unit", "how"}}}
 """
@@ -57,7 +57,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The complete plan, in the order of the tiers. `usd_per_month` is by tier, and in total."""
+    """The complete plan, tier by tier. `usd_per_month` contains each tier's cost, and the total."""
 
     schema: int
     inputs: dict[str, float]
@@ -73,10 +73,9 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def load_constants(path: Path | None = None) -> tuple[dict[str, Constant], list[str]]:
-    """Return the packaged constants, overridden by a results file, and the overridden names.
+    """Return `(constants, overridden)`: the packaged constants, overridden by a results file.
 
-    Constants in the file are ignored if they have no value, a negative one (memory that shrank
-    during the measurement), or a name that the model does not use.
+    Ignores constants in the file that have a negative value, no value or an unknown name.
 
     Raises:
         ConfigError: the file cannot be read or has the wrong format.
@@ -165,7 +164,7 @@ def _money(known: Mapping[str, float]) -> dict[str, float]:
 
 
 def warnings_of(known: Mapping[str, float], node: Node) -> list[str]:
-    """Return exceeded limits and cheaper options, one sentence each."""
+    """Return warnings about exceeded limits and cheaper options, one sentence each."""
     found = []
     if known["deployments"] > 1:
         found.append(
@@ -235,7 +234,7 @@ def _cheaper(known: Mapping[str, float]) -> list[str]:
 
 
 def names_without_source(constants: Mapping[str, Constant], prices: Prices) -> list[str]:
-    """Return names in formulas that are not an input, constant, price or row."""
+    """Return the names in formulas that are undefined: no input, constant, price or row."""
     rows = {row.name for row in ROWS}
     known = (
         rows | set(constants) | set(_prices_of(prices)) | {each.name for each in capacity.INPUTS}

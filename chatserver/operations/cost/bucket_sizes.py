@@ -1,4 +1,4 @@
-"""Sizes of the bucket, by the first component of the object keys."""
+"""Storage used in the S3 bucket, by the first component of the object keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE: Final = 1000  # AWS: page size of a listing
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Held:
-    """Number and total bytes of the objects below a prefix."""
+    """Number and total size of the objects below a prefix."""
 
     prefix: str
     objects: int
@@ -20,14 +20,14 @@ class Held:
 
 
 async def list_held(store: ObjectStore, objects_max: int) -> tuple[list[Held], bool]:
-    """Return sizes by prefix, and whether the listing is complete (at most `objects_max`).
+    """Return `(sizes, is_complete)`: sizes by prefix. Stops after about `objects_max` objects.
 
     Guarantees:
-        Cost: a LIST for each 1,000 objects; with a tenant, only of its own objects.
+        Cost: one LIST per 1,000 objects. With a tenant, only the tenant's objects are listed.
 
-        Raises:
-            Unavailable: S3 does not respond.
-        ConfigError: the bucket is missing, or permission to list it.
+    Raises:
+        Unavailable: S3 does not respond.
+        ConfigError: the bucket does not exist or access is denied.
     """
     found: dict[str, tuple[int, int]] = {}
     request: dict[str, Any] = {"MaxKeys": PAGE}

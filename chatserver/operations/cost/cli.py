@@ -54,8 +54,8 @@ CHATS_SHOWN_MAX = 500
 def cost(days: int, is_json: bool, prices_file: Path | None, chats: int, objects_max: int) -> None:
     """Report DynamoDB usage in units and dollars, and the storage of each tier.
 
-    The command reads the usage that workers and API processes record in Redis, and queries each
-    tier for its size. A store that does not respond is listed and omitted; the exit code is then 1.
+    The command reads the usage that workers and API processes record in Redis, and asks each tier
+    for its size. If a tier does not respond, the report omits it and the exit code is 1.
     """
     settings = prepare("cost")
     from chatserver.operations.cost.prices import load_prices

@@ -4,9 +4,9 @@ Data of each day, kept for `KEPT_S` after the last write to it:
 
     {cost}:units:<day>    hash  ``<feature>:<table>:<kind>`` → units; ``messages``: number of stored
                                 messages; ``chats:<kind>``: units of all chats
-    {cost}:reads:<day>    zset  chat → read units, of the chats with the most
-    {cost}:writes:<day>   zset  chat → write units, likewise
-    {cost}:flushes:<day>  hash  process → number of its newest part that was added
+    {cost}:reads:<day>    zset  chat → read units, for the chats with the most
+    {cost}:writes:<day>   zset  chat → write units, for the chats with the most
+    {cost}:flushes:<day>  hash  process → `number` of the last `Part` that was added
 
     Bound: one field per feature and table, and at most ``2 * CHATS_MAX`` chats in each zset.
 """
@@ -27,17 +27,17 @@ _CHATS: Final = "chats"
 
 
 class UsageTotals:
-    """Adds and reads daily usage."""
+    """Repository of daily usage."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
     async def add(self, part: Part) -> None:
-        """Add a part to its day.
+        """Add a process's usage to the totals of the day.
 
         Guarantees:
-            Idempotent: a part is added once; parts of a process must arrive in order.
-            Cost: one call, with at most ``2 * CHATS_MAX`` chats of each kind, and the other fields.
+            Idempotent. The parts of a process must be added in order.
+            Cost: one call, with at most ``2 * CHATS_MAX`` chats for reads and for writes.
 
         Raises:
             Unavailable: the part may or may not have been added; retry it.
@@ -61,7 +61,7 @@ class UsageTotals:
         )
 
     async def get_day(self, day: str) -> Spending:
-        """Return the usage of a day; empty if there is none. Raises Unavailable."""
+        """Return the usage on a day; empty if there is none. Raises Unavailable."""
         keys = self._hot.keys
         fields = await self._hot.call("HGETALL", keys.cost_units(day))
         flat = dict(zip(fields[::2], fields[1::2], strict=True))

@@ -1,4 +1,4 @@
-"""Prices: the packaged ones, overridden in whole or in part by a file."""
+"""Prices: the packaged ones, some or all of which a file may override."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load_prices(path: Path | None = None) -> Prices:
-    """Return the packaged prices, overridden by those of a file.
+    """Return the packaged prices, overridden by those in the file `path`.
 
     Raises:
         ConfigError: the file cannot be read, is not TOML, or contains an invalid price.

@@ -23,7 +23,7 @@ LAST_TIMEOUT_S: Final = 2.0
 
 
 class UsageRecorder:
-    """Adds the usage of a process to the shared totals, part by part."""
+    """Adds this process's usage to the shared totals."""
 
     def __init__(self, usage: UsageAccumulator, totals: UsageTotals, clock: Clock) -> None:
         self._usage = usage
@@ -37,12 +37,12 @@ class UsageRecorder:
         """Add the usage since the last flush.
 
         Guarantees:
-            Nothing is counted twice: a part whose reply was lost is sent again, unchanged, before
-            the next one. Later usage stays in the accumulator, which is bounded.
-            Cancellation: safe, for the same reason.
+            Nothing is counted twice: if the response is lost, the next call sends the same part
+            again. Later usage stays in the accumulator, which is bounded.
+            Cancellation: safe.
 
-            Raises:
-                Unavailable: Redis does not respond; retry later.
+        Raises:
+            Unavailable: Redis does not respond; retry later.
         """
         while True:
             if self._waiting is None:
@@ -71,7 +71,7 @@ class UsageRecorder:
 async def record_usage(
     usage: UsageAccumulator, totals: UsageTotals, clock: Clock
 ) -> AsyncIterator[None]:
-    """Record usage while the block runs, and flush the remaining usage at its end."""
+    """Record usage while the block runs, and flush the remaining usage at the end."""
     accounting = UsageRecorder(usage, totals, clock)
     task = asyncio.create_task(accounting.run(), name="cost")
     try:

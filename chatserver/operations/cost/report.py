@@ -1,6 +1,6 @@
-"""Cost report of `chatserver cost`: usage, storage and their price. Pure.
+"""Cost report of `chatserver cost`: usage, storage and their price. No I/O.
 
-Every cost is a `Line` or `Stored`: dollars, and the formula that produced them.
+Each cost is a `Line` or `Stored`: an amount in dollars, and its formula.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Billing = Literal["on_demand", "provisioned"]
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A cost: units, dollars, and the formula."""
+    """Cost of DynamoDB units, with the formula."""
 
     name: str
     table: str
@@ -30,7 +30,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """Stored data. `items`: objects, keys or rows. `usd` is per month."""
+    """Cost of stored data. `items` is the number of objects, keys or items; `usd` is per month."""
 
     tier: str
     name: str
@@ -41,7 +41,7 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """Size and capacity of a table or index; units per second, 0 if on demand."""
+    """Size and provisioned capacity (units per second, 0: on demand) of a table or index."""
 
     name: str
     items: int
@@ -51,7 +51,7 @@ class Capacity(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The complete report. Unavailable stores are listed in `problems` and omitted elsewhere."""
+    """The complete report. A tier that did not respond is only in `problems`."""
 
     tenant: str
     days: list[str]
@@ -70,7 +70,7 @@ class Report(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rates:
-    """Dollars per unit, and the text of that price in formulas."""
+    """Price per unit in dollars, and its text in formulas."""
 
     write_usd: float
     read_usd: float
@@ -102,7 +102,7 @@ def sum_days(days: Iterable[Spending]) -> Spending:
 
 
 def on_demand_rates(prices: Prices) -> Rates:
-    """Return the price of a unit with on-demand billing."""
+    """Return the prices of units with on-demand billing."""
     write = prices.dynamodb.write_units_per_million_usd
     read = prices.dynamodb.read_units_per_million_usd
     return Rates(write / 1e6, read / 1e6, f"{write:g}/1,000,000", f"{read:g}/1,000,000")
@@ -111,7 +111,7 @@ def on_demand_rates(prices: Prices) -> Rates:
 def provisioned_rates(
     prices: Prices, capacities: Sequence[Capacity], spending: Spending, days: int
 ) -> Rates:
-    """Return the price of a used unit with provisioned billing; includes unused capacity."""
+    """Return the effective prices of used units with provisioned billing."""
     hours = days * HOURS_PER_DAY
     rates: dict[Kind, tuple[float, str]] = {}
     hourly: dict[Kind, float] = {
@@ -156,7 +156,7 @@ def chat_lines(spending: Spending, rates: Rates, count: int = TOP_CHATS) -> list
 
 
 def chats_error(spending: Spending) -> dict[str, float]:
-    """Return the maximum by which a chat's units are understated; see `heavy_hitters`."""
+    """Return how many units of a chat may be missing from the report; see `heavy_hitters`."""
     found: dict[str, float] = {}
     for kind in KINDS:
         listed = sum(spending.chats[kind].values())
@@ -166,13 +166,13 @@ def chats_error(spending: Spending) -> dict[str, float]:
 
 
 def stored_line(tier: str, name: str, items: int, size: int, price: float) -> Stored:
-    """Return the monthly storage cost, at a price per GB and month."""
+    """Return the storage cost per month, given the price per GB and month."""
     usd = size / GB * price
     return Stored(tier, name, items, size, usd, f"{size:,} / 2^30 * {price:g} a month")
 
 
 def redis_line(name: str, items: int, size: int, prices: Prices) -> Stored:
-    """Return the monthly cost of a Redis server's used memory."""
+    """Return the cost per month of a Redis server's used memory."""
     price = prices.redis.memory_per_gb_hour_usd
     usd = size / GB * price * HOURS_PER_MONTH
     return Stored(

@@ -12,9 +12,9 @@ from chatserver.warm.schema.tables import TABLES
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Size:
-    """Size of a table (``messages``) or an index (``messages/sender``).
+    """Size of a table (``messages``) or an index (``messages/sender``), for all tenants together.
 
-    Units are per second, 0 if on demand. A table shared by tenants is counted for all of them.
+    Units are the provisioned capacity per second, 0 if on demand.
     """
 
     name: str
@@ -29,7 +29,7 @@ async def list_sizes(client: DynamoClient, settings: Warm) -> list[Size]:
 
     Raises:
         Unavailable: DynamoDB does not respond.
-        ConfigError: a table is missing, or permission to describe it.
+        ConfigError: a table does not exist or access is denied.
     """
     found: list[Size] = []
     for table in TABLES:

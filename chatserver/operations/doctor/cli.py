@@ -1,4 +1,4 @@
-"""`chatserver doctor`: find problems with settings and stores, and suggest fixes."""
+"""`chatserver doctor`: find problems with settings, Redis, DynamoDB and S3; suggest fixes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def _check_stores(settings: Settings) -> list[Finding]:
 
 
 def _check_all(settings: Settings) -> list[Finding]:
-    """Return the findings about valid settings; invalid settings are rejected earlier."""
+    """Return all findings, given settings that are valid."""
     from chatserver.operations.doctor.model import Finding
 
     try:

@@ -17,7 +17,7 @@ APPLY: Final = "run `chatserver tables apply`"
 
 
 async def require_tables(client: DynamoClient, settings: Warm) -> None:
-    """Check that every table exists and may be read. Cost: one eventually consistent read each.
+    """Check that every table exists and may be read. Cost: half a read unit per table.
 
     Raises:
         ConfigError: credentials, a table or the permission to read it are missing.
@@ -40,7 +40,7 @@ async def check_dynamodb(settings: Warm) -> list[Finding]:
 
     Guarantees:
         DynamoDB problems are returned, never raised.
-        Cost: three free calls for each table, and one read.
+        Cost: one read and three free calls per table.
     """
     try:
         async with open_dynamodb(settings) as dynamodb:

@@ -12,7 +12,7 @@ Level = Literal["ok", "note", "problem"]
 class Finding:
     """The result of one check.
 
-    A `problem` breaks a function or loses messages; a `note` is only a recommendation.
+    A `problem` prevents something from working or may lose messages; a `note` is a recommendation.
     """
 
     store: str  # settings, redis, dynamodb or s3
@@ -24,7 +24,7 @@ class Finding:
 def found(
     store: str, what: str, *, is_so: bool, fix: str = "", level: Level = "problem"
 ) -> Finding:
-    """Return a finding. `what` is the expected condition; `is_so` is true if it is met."""
+    """Return a finding. `what` is the expected condition; `is_so` is whether it is met."""
     return (
         Finding(store, "ok", what) if is_so else Finding(store, level, f"check failed: {what}", fix)
     )

@@ -1,7 +1,6 @@
 """Redis checks for `chatserver doctor`.
 
-They change nothing, except that a new Redis gets its epochs, as from any connecting process. Each
-server of a cluster is queried over its own connection.
+They change nothing, except that an empty Redis gets its data epochs, as on any connection.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ async def check_redis(settings: config.Redis, clock: Clock) -> list[Finding]:
 
     Guarantees:
         Redis problems are returned, never raised.
-        Cost: about ten small commands for each server, and four for each partition.
+        Cost: about ten small commands per server, and four per partition.
     """
     hot = make_hot(settings)
     try:
@@ -95,7 +94,7 @@ def _check_version(name: str, info: dict[str, Any]) -> list[Finding]:
 
 
 def _check_persistence(name: str, info: dict[str, Any]) -> list[Finding]:
-    """Check the durability of a server after a crash of its process or machine."""
+    """Check whether a Redis server loses data if its process or machine crashes."""
     is_logged = bool(int(info.get("aof_enabled", 0)))
     replicas = int(info.get("connected_slaves", 0))
     findings = [
@@ -140,7 +139,7 @@ def _check_memory(name: str, info: dict[str, Any]) -> Finding:
 
 
 async def _check_work(hot: HotClient) -> list[Finding]:
-    """Check that workers hold the leases of all partitions, and that backlogs are short."""
+    """Check that workers hold the leases for all partitions, and that backlogs are short."""
     keys, most = hot.keys, hot.settings.backlog_max
     idle: dict[str, list[int]] = {work: [] for work in WORKERS}
     full: list[int] = []

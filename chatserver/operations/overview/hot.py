@@ -2,8 +2,8 @@
 
 Data: ``{figures}:log`` (stream). Fields: ``p``, the process, and ``s``, its snapshot (msgpack of
 `chatserver.telemetry.process_stats.Snapshot`). Each process appends every two seconds. The key
-expires `KEPT_S` after the last append. Bound: entries of the last `KEPT_S` seconds by the Redis
-clock, and about `ENTRIES_MAX`; with more than 66 processes, the retained history is shorter.
+expires `KEPT_S` after the last append. Bound: the entries of the last `KEPT_S` seconds by the Redis
+clock, and about `ENTRIES_MAX` entries. With more than 66 processes, the history is shorter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FIRST: Final = "0-0"
 
 
 class ReceivedSnapshot(NamedTuple):
-    """A snapshot, its process, and the Redis time at which it was appended."""
+    """A snapshot, its process, and when it was appended (ms, by the Redis clock)."""
 
     at_ms: int
     process: str
@@ -33,7 +33,7 @@ class ReceivedSnapshot(NamedTuple):
 
 
 class Page(NamedTuple):
-    """One page of snapshots, oldest first. `entry`: read cursor; `now_ms`: Redis time."""
+    """Snapshots, oldest first. `entry` is the cursor for the next page; `now_ms` is Redis time."""
 
     snapshots: list[ReceivedSnapshot]
     entry: str
@@ -55,10 +55,10 @@ class ProcessStatsLog:
 
         Guarantees:
             Cost: one call of three commands, about 1 KB. A repeated call appends the snapshot
-            again, which distorts a single point of a chart.
+            again.
 
-            Raises:
-                Unavailable: Redis does not respond; the snapshot may have been appended.
+        Raises:
+            Unavailable: Redis does not respond; the snapshot may have been appended.
         """
         key, kept_ms = self._hot.keys.figures(), int(KEPT_S * 1000)
         oldest = max(0, self._newest_ms - kept_ms)
@@ -70,9 +70,9 @@ class ProcessStatsLog:
         self._newest_ms = int(entry.partition(b"-")[0])
 
     async def list_after(self, entry: str, limit: int) -> Page:
-        """Return the snapshots after an entry.
+        """Return the snapshots after the cursor `entry`.
 
-        Snapshots of another release that cannot be decoded are skipped.
+        Snapshots from other releases that cannot be decoded are skipped.
 
         Raises:
             Unavailable: Redis does not respond.
@@ -94,7 +94,7 @@ class ProcessStatsLog:
 
 
 class BacklogStats:
-    """Measures backlog lengths, some partitions per call, and caches the results."""
+    """Measures the backlogs, some partitions per call, and caches the results."""
 
     def __init__(self, hot: HotClient, clock: Clock) -> None:
         self._hot = hot
@@ -103,11 +103,10 @@ class BacklogStats:
         self._known: dict[int, Waiting] = {}
 
     async def measure(self) -> Backlog:
-        """Return the cached state of all partitions.
+        """Measure up to `MEASURED_MAX` partitions; return the latest results for all partitions.
 
         Guarantees:
-            Cost: a small call for each of at most `MEASURED_MAX` partitions, and for each partition
-            that is not empty, one call that returns an entry of its backlog.
+            Cost: one small call per measured partition, and a second one if it has a backlog.
 
         Raises:
             Unavailable: Redis does not respond.

@@ -27,7 +27,7 @@ HOST_CHARS_MAX: Final = 64
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """Identity of this process. `does`: names of its workers."""
+    """Kind of this process, and the names of its workers (`does`)."""
 
     kind: Kind
     does: str = ""
@@ -39,7 +39,7 @@ FindMore = Callable[[], Awaitable[dict[str, Any]]]
 class Publisher:
     """Publishes process snapshots.
 
-    `find_more()` returns `Snapshot` fields that are not metrics; it may fail.
+    `find_more()` returns the `Snapshot` fields that are not metrics; it may raise Unavailable.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Publisher:
         """Return a snapshot that covers the time since the last call.
 
         Raises:
-            Unavailable: the fields that are not metrics could not be read.
+            Unavailable: `find_more` failed.
         """
         more = {} if self._find_more is None else await self._find_more()
         now = self._clock.monotonic()
@@ -87,7 +87,7 @@ class Publisher:
         """Publish one snapshot.
 
         Raises:
-            Unavailable, TimeoutError: Redis does not respond; the counts of this interval are lost.
+            Unavailable, TimeoutError: Redis does not respond; the snapshot is lost.
         """
         async with asyncio.timeout(PUBLISH_TIMEOUT_S):
             await self._stats_log.append(self._process, await self.collect())

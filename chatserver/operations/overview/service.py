@@ -4,12 +4,12 @@
 
     processes ──► {figures}:log ──► StatsHistory: latest snapshot per process ──► a Point every 2 s
 
-A point sums the latest snapshot of each process that published within the last `STALE_S` seconds.
-Processes therefore need no common schedule, and dead processes disappear from the sums. Percentiles
-are computed from the merged histograms of all processes, never averaged.
+A point sums the latest snapshots of the processes that published one within the last `STALE_S`
+seconds. So dead processes disappear from the sums. Percentiles are computed from the merged
+histograms of all processes.
 
-Memory of a process that serves this page: `POINTS_MAX` points and `PROCESSES_MAX` processes. The
-stream is read only when the page is requested.
+Memory: `POINTS_MAX` points and `PROCESSES_MAX` processes. The stream is read only when the page is
+requested.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 class StatsHistory:
-    """Aggregates snapshots, which must arrive in time order."""
+    """Aggregates snapshots, which must be added in time order."""
 
     def __init__(self) -> None:
         self._latest: dict[str, ReceivedSnapshot] = {}
@@ -156,7 +156,7 @@ class StatsHistory:
         self._slow += snapshot.slow
 
     def advance(self, now_ms: int) -> None:
-        """Create the points that are due by now, and expire old entries."""
+        """Create the points up to `now_ms`, and drop old data."""
         if not self._next_ms:
             self._next_ms = (now_ms // EVERY_MS + 1) * EVERY_MS
         # If the page was not requested for longer than the history, skip points before it.
@@ -217,7 +217,7 @@ class StatsHistory:
         )
 
     def build_overview(self, now_ms: int, after_ms: int) -> Overview:
-        """Return the overview for a client that has the points up to `after_ms`."""
+        """Return the current state, and the points after `after_ms`."""
         live = [each for each in self._latest.values() if now_ms - each.at_ms <= STALE_S * 1000]
         queues = [queue for each in live for queue in each.snapshot.queues]
         backlogs = [received for received in live if received.snapshot.backlog is not None]
@@ -273,7 +273,7 @@ class StatsHistory:
 
 
 def rate_of(snapshots: Iterable[Snapshot], name: str) -> float:
-    """Return events per second; a name such as ``sends:`` sums every counter with that prefix."""
+    """Return events per second; name ``sends:`` sums all counters with that prefix."""
     total = 0.0
     for each in snapshots:
         if name.endswith(":"):
@@ -318,11 +318,10 @@ class Overviews:
         self._reading = asyncio.Lock()
 
     async def get(self, after_ms: int) -> Overview:
-        """Return the current state, and the points after a time.
+        """Return the current state, and the points after `after_ms`.
 
         Guarantees:
-            Cost: one Redis call if the page was requested a moment ago; otherwise the last ten
-            minutes, in pages of 500.
+            Cost: one Redis call per 500 snapshots that were published since the last call.
 
         Raises:
             Unavailable: Redis does not respond.

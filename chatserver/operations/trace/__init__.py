@@ -1,5 +1,5 @@
-"""`chatserver trace`: location and state of one message in Redis, DynamoDB and S3.
+"""`chatserver trace`: where one message is in Redis, DynamoDB and S3, and its state.
 
-`cli` is the command, `service` searches the message, `hot` and `warm` read the tiers, and `model`
+`cli` is the command, `service` finds the message, `hot` and `warm` read the tiers, and `model`
 defines the result. Start with `service`.
 """

@@ -1,6 +1,6 @@
 """`chatserver trace`: locate a message by its mid, without printing its text. Read-only.
 
-Exit codes: 0 found, 1 not found or a tier that may have it did not respond, 2 invalid option.
+Exit codes: 0 found, 1 not found (perhaps because a tier did not respond), 2 invalid option.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ async def _trace(
     chats_max: int,
     members_max: int,
 ) -> tuple[Trace | None, str, list[str]]:
-    """Return the trace, or None with the reason, and the problems of unavailable tiers."""
+    """Return `(trace, reason, problems)`: `reason` says why the trace is None."""
     from chatserver.cold.archive import SegmentObjects
     from chatserver.cold.client import open_s3
     from chatserver.cold.long_bodies import BodyFiles
@@ -151,7 +151,7 @@ def _print(found: Trace) -> None:
 
 
 def trace_lines(found: Trace) -> list[Line]:
-    """Return the printed lines, without the table of members."""
+    """Return the printed lines, except the table of members."""
     place = found.found
     lines = [
         ("message", f"{found.mid}, created {_time(found.made_ms * 1000)}"),

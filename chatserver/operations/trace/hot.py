@@ -1,7 +1,6 @@
 """Redis lookups for `chatserver trace`. Read-only; chats are not loaded.
 
-A message that is not persisted is in the backlog, whose entries are searched by time. A recent
-message is in the log of its chat, and that chat is among the recently active ones.
+A message that is not persisted is in a backlog. A recent message is in the log of its chat.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ class HotTrace:
     # search
 
     async def find_waiting(self, mid: Mid, from_ms: int) -> tuple[Found, Waiting] | None:
-        """Return the message if it is waiting to be persisted or is a dead letter.
+        """Return the message if it is in a backlog or is a dead letter.
 
-        `from_ms`: lower bound of the entries to search.
+        Only entries from `from_ms` on are searched.
 
         Raises:
             Unavailable: Redis does not respond.
@@ -88,7 +87,7 @@ class HotTrace:
         return None
 
     async def list_active(self, since_s: int, limit: int) -> list[ChatId]:
-        """Return chats with an entry persisted since a time, least recently active first."""
+        """Return chats that were active since `since_s`, least recently active first."""
         found: list[tuple[float, ChatId]] = []
         for partition in range(self._keys.partitions):
             reply = await self._hot.call(
@@ -100,7 +99,7 @@ class HotTrace:
         return [chat for _, chat in sorted(found)[:limit]]
 
     async def find_in_log(self, chat: ChatId, mid: Mid, from_ts: int) -> Found | None:
-        """Return the message if the chat's log has it. `from_ts`: lower bound of the search."""
+        """Return the message if it is in the chat's log. Searches entries from `from_ts` on."""
         before: Seq | None = None
         while True:
             entries = await self._log.list_before(chat, before, LOG_PAGE)
@@ -115,7 +114,7 @@ class HotTrace:
     # state
 
     async def get_state(self, chat: ChatId, seq: Seq) -> InHot:
-        """Return the Redis state of a chat and one of its entries."""
+        """Return the state of a chat and of its entry `seq` in Redis."""
         keys = self._keys
         (head, fields, since, entries, watchers) = await asyncio.gather(
             self._log.get_head(chat),
@@ -137,7 +136,7 @@ class HotTrace:
         )
 
     async def list_members(self, chat: ChatId, limit: int) -> tuple[int, dict[UserId, int]]:
-        """Return the member count of a chat in Redis, and the join seqs of some members."""
+        """Return `(count, joined)` from Redis: the member count, and some members' join seqs."""
         key = self._keys.members(chat)
         count = int(await self._hot.call("HLEN", key))
         members: dict[UserId, int] = {}
@@ -153,9 +152,9 @@ class HotTrace:
     async def list_recipients(
         self, chat: ChatId, seq: Seq, sender: str, members: Sequence[tuple[UserId, int]]
     ) -> list[Recipient]:
-        """Return the delivery state of an entry for members, given with their join seqs.
+        """Return the delivery state of an entry for each of `members`, pairs `(user, joined)`.
 
-        Cost: four calls for each member, and up to `inbox_max` entries of their inbox.
+        Cost: four calls per member, one of which reads up to `inbox_max` inbox entries.
         """
         slots = asyncio.Semaphore(MEMBERS_AT_ONCE)
 
@@ -181,7 +180,7 @@ class HotTrace:
 
 
 def _as_found(mid: Mid, seq: int, ts: int, tail: bytes, source: Source) -> Found | None:
-    """Return the position of an entry if it is the message; fast for all other entries."""
+    """Return the entry as `Found` if it is message `mid`; fast for all other entries."""
     if f'"mid":"{mid}"'.encode() not in tail:
         return None
     try:

@@ -1,6 +1,6 @@
 """Trace result of `chatserver trace`: the state of one message in each tier, without its text.
 
-None means unknown, because a tier did not respond or has no record; `problems` has the reason.
+None means unknown: a tier did not respond (see `problems`), or does not have the message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Source = Literal["backlog", "hot", "warm", "marker", "cold"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Found:
-    """Position of a message, and the source it was read from."""
+    """A message that was found, and the source that it was read from."""
 
     chat: ChatId
     seq: Seq
@@ -41,7 +41,7 @@ class InHot:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Waiting:
-    """A backlog entry or a dead letter: a message that is not in the warm tier."""
+    """Backlog entry or dead letter of a message that is not in the warm tier."""
 
     place: str  # partition:entry
     since_ms: int
@@ -50,7 +50,7 @@ class Waiting:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Recipient:
-    """A member, and the delivery state of the message for them."""
+    """Delivery state of the message for one member."""
 
     user: UserId
     joined: int
@@ -63,7 +63,7 @@ class Recipient:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InWarm:
-    """The item of a message, or the marker that remains after expiry."""
+    """The item of a message, or the marker of an expired one."""
 
     partition: str
     is_marker: bool
@@ -113,7 +113,7 @@ class Trace:
 
     @property
     def is_persisted(self) -> bool | None:
-        """True if the warm or the cold tier has the message; None: unknown."""
+        """Whether the message is in the warm or cold tier; None if unknown."""
         if self.warm is not None or self.cold is not None:
             return True
         if self.hot is not None and self.hot.is_open:

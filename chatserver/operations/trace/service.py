@@ -3,12 +3,12 @@
 ::
 
     backlog of every partition ─► logs of chats that were active since ─► all other chats
-       by time, a call each          newest entries back to that time        warm rows and segments
+       by time, a call each          newest entries back to that time        items and segments
                                                                              of that time
 
-A mid contains its creation time. The message's ts is shortly after it, unless a clock is off or the
-commit had to wait, so a few minutes are searched. If the chat or one of its members is given, only
-those chats are searched, but up to the present.
+A mid contains its creation time. The message's ts is usually shortly after it, so a few minutes are
+searched. If the chat or one of its members is given, only that chat or the member's chats are
+searched, but up to the present.
 
 A tier that does not respond is listed in `problems`, and the others are still read (promise P9).
 """
@@ -42,9 +42,9 @@ CHATS_AT_ONCE: Final = 16
 
 
 class MessageTrace:
-    """Traces one message. `hot` is None if Redis is unreachable.
+    """Traces one message. `hot` is None if Redis does not respond.
 
-    Bounds: at most `chats_max` chats are searched and `members_max` members read.
+    Bounds: searches at most `chats_max` chats and reads at most `members_max` members.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class MessageTrace:
         self.problems: list[str] = []
 
     async def trace(self, text: str, chat: ChatId | None, user: UserId | None) -> Trace:
-        """Return the trace of a message. `chat`, or else a member `user`, narrows the search.
+        """Return the trace of a message. `chat`, or a member `user`, narrows the search.
 
         Raises:
             BadRequest: `text` is not a mid.
-            NotFound: no tier that responded has it; the error lists the searched places.
+            NotFound: no tier that responded has the message; the error lists what was searched.
         """
         mid, made_ms = parse_mid(text)
         found = await self._find(mid, made_ms, chat, user)
@@ -88,7 +88,7 @@ class MessageTrace:
         return trace
 
     async def _record_errors(self, call: Awaitable[T]) -> T | None:
-        """Return the result of a tier call, or None after recording its error as a problem."""
+        """Return the result of `call`; if it fails, add the error to `problems` and return None."""
         try:
             return await call
         except ChatError as exc:
@@ -197,7 +197,7 @@ class MessageTrace:
         )
 
     async def _load_members(self, trace: Trace) -> None:
-        """Set the members and their read marks, from Redis if available, otherwise as stored."""
+        """Set the members and their delivery states, from Redis and DynamoDB."""
         found, limit = trace.found, self._members_max
         stored = await self._record_errors(self._older.list_members(found.chat, limit))
         if stored is not None:
@@ -233,7 +233,7 @@ class _Search:
 
 
 def _newest(now: Recipient, stored: Recipient | None) -> Recipient:
-    """Merge the Redis and the stored state of a member; a mark never moves back."""
+    """Merge a member's delivery state in Redis with the stored one."""
     if stored is None:
         return now
     return Recipient(

@@ -1,8 +1,7 @@
 """DynamoDB and archive lookups for `chatserver trace`. Read-only.
 
-No index contains the mid, because it would cost a write unit per message. The mid contains its
-creation time, so a message is found among the rows of a chat near that time. The caller has to
-provide the chat, or try several.
+No index contains the mid, because that would cost a write unit per message. A message is found
+among the items of a chat near the creation time that the mid contains.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class WarmTrace:
             yield page
 
     async def list_chats_of(self, user: UserId, limit: int) -> list[ChatId]:
-        """Return chats of a user."""
+        """Return up to `limit` chats of a user."""
         found: list[ChatId] = []
         start: Any = None
         while len(found) < limit:
@@ -134,7 +133,7 @@ class WarmTrace:
     # state
 
     async def find_state(self, chat: ChatId, ts: Ts) -> InWarm | None:
-        """Return the state of the item or marker at a ts, or None."""
+        """Return the state of the item or marker at `ts`, or None."""
         for partition in (chat, markers.partition_of(chat)):
             span = Span(MESSAGES, partition, between=(ts, ts))
             request = {**span.query(self._settings), "ConsistentRead": True}
@@ -178,14 +177,14 @@ class WarmTrace:
         return "unverified" if whole is None else verify(item, whole)
 
     async def find_segment(self, chat: ChatId, seq: Seq) -> tuple[int, Segment | None]:
-        """Return the newest archived seq of a chat, and the segment that contains an entry."""
+        """Return `(top, segment)`: the last archived seq, and the segment that contains `seq`."""
         top, segments = await asyncio.gather(
             self._manifests.get_top(chat), self._manifests.list_covering(chat, seq, seq)
         )
         return top.seq, segments[0] if segments else None
 
     async def is_whole(self, segment: Segment) -> bool:
-        """Check the object of a segment against its checksum.
+        """Return whether a segment's object matches its checksum.
 
         Raises:
             Unavailable: S3 does not respond.
@@ -197,14 +196,14 @@ class WarmTrace:
         return True
 
     async def find_hold(self, chat: ChatId) -> int | None:
-        """Return the start of the chat's legal hold in ms, or None."""
+        """Return when the chat's legal hold started (ms), or None."""
         hold = await self._holds.find(chat)
         return None if hold is None else hold.since_ms
 
     async def list_members(
         self, chat: ChatId, limit: int
     ) -> tuple[int, list[tuple[UserId, int, int, int]]]:
-        """Return the member count, and (user, joined, read, received) of the first members.
+        """Return the member count, and `(user, joined, read, received)` for the first members.
 
         Raises:
             NotFound: the chat does not exist.

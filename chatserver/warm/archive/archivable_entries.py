@@ -1,9 +1,9 @@
-"""Archivable entries of table `messages`: reads by time, removal and restoring of items.
+"""Archivable entries in table `messages`: reads by time, deletion and restoring of their items.
 
-Owns attribute `restored` N (seconds since 1970) of items that were restored from the archive for a
-limited time; the items are those of `chatserver.warm.messages.store`. The archive moves a chat's
-oldest entries first, in seq order. It deletes an item only if the item has not changed since it was
-read and `restored` is past. TTL deletes an item at its `ttl` (`chatserver.warm.messages.ttl`).
+Owns attribute `restored` N: until when a restored item stays in the table, in seconds since 1970.
+`chatserver.warm.messages.store` defines the other attributes. The archive moves a chat's oldest
+entries first, in seq order. It deletes an item only if the item has not changed since it was read
+and is not restored. TTL deletes an item at its `ttl` (`chatserver.warm.messages.ttl`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RUN_BYTES_MAX = 16_777_216  # bytes of S3 bodies loaded at once
 
 
 class ArchivableRun(NamedTuple):
-    """Entries in rising seq, and by seq of their items: `ttl` (None: no `ttl`), and receivers."""
+    """Entries by increasing seq; `ttls` and `receivers` map seqs to attributes of their items."""
 
     entries: list[Message]
     ttls: dict[int, int | None]
@@ -48,7 +48,7 @@ class ArchivableRun(NamedTuple):
 
 
 class CheckedItem(NamedTuple):
-    """Decoded item or marker at `ts`, with the result of its checksum."""
+    """A decoded item or marker at `ts`, and the result of its checksum verification."""
 
     ts: int
     message: Message | None  # None: the item is invalid
@@ -95,9 +95,9 @@ class ArchivableMessages:
         return await decode_items(items, self._bodies)
 
     async def list_amending(self, chat: str, after_ts: int) -> list[Message]:
-        """Return the entries after a time that change other entries, oldest first.
+        """Return the entries after `after_ts` that change other entries, oldest first.
 
-        Cost: the same as for reading all entries after that time.
+        Cost: the same as for reading all entries after `after_ts`.
         """
         items = await self._read(chat, after_ts + 1, TS_MAX, None, "attribute_exists(#of)")
         return await decode_items(items, self._bodies)
@@ -114,7 +114,7 @@ class ArchivableMessages:
         return [each for each in checked if each is not None]
 
     async def _check_whole(self, item: Item) -> CheckedItem | None:
-        """Check an item and its body; None if it was archived in the meantime."""
+        """Verify an item and its body; return None if it was archived in the meantime."""
         if object_of(item) is None:
             return _check(item, decode_item)
         try:
@@ -128,18 +128,18 @@ class ArchivableMessages:
     async def list_markers(
         self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
     ) -> list[CheckedItem]:
-        """Return the markers in ``[from_ts, to_ts]`` as tombstones, like `list_checked`."""
+        """Return the markers in ``[from_ts, to_ts]`` as tombstones; see `list_checked`."""
         items = await self._read(markers.partition_of(chat), from_ts, to_ts, limit)
         return [_check(item, markers.decode_marker) for item in items]
 
     async def list_run(
         self, chat: str, after_seq: int, after_ts: int, to_ts: int, limit: int
     ) -> ArchivableRun:
-        """Return the entries after a given entry, up to `to_ts`, in rising seq.
+        """Return consecutive entries from seq ``after_seq + 1`` on, up to `to_ts`.
 
-        They are contiguous from ``after_seq + 1``; the run ends before a gap without a marker. If
-        TTL has deleted an item, its marker is returned as a tombstone. Expired entries are returned
-        as stored. The run ends at about `RUN_BYTES_MAX` of long bodies.
+        `after_ts` is the ts of entry `after_seq`. An item that TTL has deleted is returned as a
+        tombstone, if it has a marker; otherwise the run ends before it. Expired entries are
+        returned as stored. The run also ends at about `RUN_BYTES_MAX` of long bodies.
         """
         items = await self._read(chat, after_ts + 1, to_ts, limit)
         fitting = _within_bytes(items)
@@ -160,7 +160,7 @@ class ArchivableMessages:
         return ArchivableRun(run, ttls, receivers)
 
     async def find_oldest(self, chat: str) -> Message | None:
-        """Return the oldest entry that has an item."""
+        """Return the chat's oldest entry that is still in the table."""
         found = await self.list_between(chat, 0, TS_MAX, 1)
         return found[0] if found else None
 
@@ -183,10 +183,10 @@ class ArchivableMessages:
         return await self._rows.list(span, request, limit)
 
     async def remove(self, entries: Sequence[Message], in_flight_max: int) -> int:
-        """Delete the items of unchanged entries; return the number of items kept.
+        """Delete the items of `entries`; return how many were kept.
 
-        An item is kept if it has changed since it was read or is restored. An entry that will
-        expire is kept too, because its body has no other copy.
+        An item is kept if it has changed since it was read, or if it is restored. A message that
+        will expire later is kept too, because its body has no other copy.
         """
         slots = asyncio.Semaphore(in_flight_max)
         now_s = self._clock.time()
@@ -226,10 +226,10 @@ class ArchivableMessages:
         return True
 
     async def put_back(self, item: PersistItem, until: int) -> float:
-        """Restore the item of an archived entry until `until`; return the write units.
+        """Restore the item of an archived entry until `until` (s); return the write units consumed.
 
         Guarantees:
-            Idempotent. An item that is newer than the entry is kept unchanged.
+            Idempotent. A newer version of the item is not overwritten.
         """
         (short,) = await self._bodies.offload([encode_item(item)])
         encoded = await self._rows.place(short)
@@ -258,7 +258,7 @@ def _check(item: Item, decode: Callable[[Item], Message]) -> CheckedItem:
 
 
 def _within_bytes(items: list[Item]) -> list[Item]:
-    """Return the first items with at most `RUN_BYTES_MAX` of S3 bodies; at least one, if any."""
+    """Return the first items, with at most `RUN_BYTES_MAX` of S3 bodies; at least one item."""
     left = RUN_BYTES_MAX
     for index, item in enumerate(items):
         left -= int(item[Field.BODY_BYTES]["N"]) if Field.BODY_BYTES in item else 0

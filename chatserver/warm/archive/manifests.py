@@ -6,19 +6,19 @@
 | segment | `a#<chat>`  | `s#<last, 20 digits>#<chat>`  | `first last first_ts last_ts raw_bytes   |
 |         |             |                               | stored_bytes sha256 tag`                 |
 | orphan  | `a#<chat>`  | `x#<first>#<last>#<tag>`      | as segment; `dead` (optional)            |
-| late    | `a#late`    | `a#late#<chat>`               | `at`: time of the last late change       |
+| late    | `a#late`    | `a#late#<chat>`               | `at`: time of the chat's last change     |
 | trail   | `u#<user>`  | `archived#<chat>#<seq>`       | none: the segment with this seq has      |
 |         |             |                               | messages of the user                     |
 
-An *orphan* is the record of an object that is not a segment: not committed yet, or replaced. A
-*late* record is a chat whose archived entries changed. Restored ranges are in partition `a#<chat>`
-too (`chatserver.warm.archive.restored_ranges`).
+An *orphan* records an S3 object that is not a segment: it is not committed yet, or was replaced. A
+*late* record marks a chat whose archived entries changed. Restored ranges are in partition
+`a#<chat>` too (`chatserver.warm.archive.restored_ranges`).
 
-The orphan is written before the object. One transaction then commits the segment: it deletes the
-orphan, puts the segment, updates the top and adds a dead orphan for the replaced object. Every
-object in the bucket therefore has a record, even after a crash. Cleanup deletes only objects of
-dead orphans, and a dead orphan never becomes a segment. It can therefore not delete an object that
-another process, even a paused one, is about to commit. Tags are never reused.
+The orphan is written before the S3 object. One transaction then commits the segment: it deletes the
+orphan, puts the segment, updates the top, and adds an orphan marked `dead` for the replaced object.
+So every object in the bucket has a record, even after a crash. Cleanup deletes only objects of dead
+orphans, and a dead orphan cannot be committed. So cleanup never deletes an object that another
+process is about to commit. Tags are never reused.
 
 Invariants: the segments of a chat cover ``1..top`` without overlap or gap, because each new segment
 must begin at the top or replace an unchanged segment.
@@ -56,7 +56,7 @@ _PAGE: Final = 16  # segments per Query: a page of history seldom needs more tha
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LateChat:
-    """A chat with a changed archived entry; the last change was at `at_ms`."""
+    """A chat whose archived entries changed, the last time at `at_ms`."""
 
     chat: ChatId
     at_ms: int
@@ -85,7 +85,7 @@ class Manifests:
     # Reads; all strongly consistent.
 
     async def get_top(self, chat: str) -> ArchiveTop:
-        """Return the last archived position of a chat, and its restored ranges. One Query."""
+        """Return the last archived seq and ts of a chat, and its restored ranges. One Query."""
         between = (_partition(chat), restored_ranges.RANGES_END)
         request = Span(DIRECTORY, _partition(chat), between=between).query(self._settings)
         top: Item | None = None
@@ -115,7 +115,7 @@ class Manifests:
         ]
 
     async def list_covering(self, chat: str, first: int, last: int) -> list[Segment]:
-        """Return the segments that contain any of the seqs ``[first, last]``, in rising seq."""
+        """Return the segments that overlap seqs ``[first, last]``, by increasing seq."""
         found: list[Segment] = []
         start = max(1, first)
         while start <= last:
@@ -149,7 +149,7 @@ class Manifests:
         return self._iter_pages(request)
 
     async def list_orphans(self, chat: str) -> list[tuple[Segment, bool]]:
-        """Return the orphans of a chat, and for each whether it is dead."""
+        """Return `(orphan, is_dead)` for each orphan of a chat."""
         span = Span(DIRECTORY, _partition(chat), prefix=_ORPHAN_PREFIX)
         request = {**span.query(self._settings), "ConsistentRead": True}
         return [
@@ -169,17 +169,17 @@ class Manifests:
     # Writes.
 
     async def add_orphan(self, segment: Segment) -> None:
-        """Record that the object of a segment will be written."""
+        """Add the orphan of a segment. Call this before writing its object."""
         row = row_key(_partition(segment.chat), _orphan_sort(segment)) | _encode(segment)
         await self._client.call("put_item", {"TableName": self._table, "Item": row})
 
     async def commit(self, segment: Segment, replaced: Segment | None, top: ArchiveTop) -> None:
-        """Commit a segment whose object is an orphan; it replaces `replaced` if given.
+        """Commit a segment whose object is an orphan, and replace segment `replaced`, if given.
 
-        `top` and `replaced` must be unchanged since they were read.
+        `top` and `replaced` must be as last read.
 
         Guarantees:
-            Atomic; a repeated call has no effect. The object of `replaced` becomes a dead orphan.
+            Atomic and idempotent. The object of `replaced` becomes a dead orphan.
 
         Raises:
             Conflict: the archive of the chat was changed concurrently.
@@ -249,7 +249,7 @@ class Manifests:
         return {"Put": put}
 
     async def mark_dead(self, segment: Segment) -> bool:
-        """Mark an orphan as dead; return False if its object was committed or removed."""
+        """Mark an orphan as dead; return False if it was committed or deleted."""
         request = {
             "TableName": self._table,
             "Key": row_key(_partition(segment.chat), _orphan_sort(segment)),
@@ -265,19 +265,19 @@ class Manifests:
         return True
 
     async def delete_orphan(self, segment: Segment) -> None:
-        """Delete the orphan of a deleted object. Idempotent."""
+        """Delete an orphan after its object was deleted. Idempotent."""
         key = row_key(_partition(segment.chat), _orphan_sort(segment))
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
     # Chats with late changes.
 
     async def record_late(self, chat: str, at_ms: int) -> None:
-        """Record a change of an archived entry. Call this before the change."""
+        """Write the chat's late record. Call this before changing an archived entry."""
         item = row_key(_LATE, f"{_LATE}#{chat}") | {Field.AT: {"N": str(at_ms)}}
         await self._client.call("put_item", {"TableName": self._table, "Item": item})
 
     async def list_late(self) -> list[LateChat]:
-        """Return the chats whose archived entries changed."""
+        """Return all late records."""
         request = {**Span(DIRECTORY, _LATE).query(self._settings), "ConsistentRead": True}
         return [
             LateChat(
@@ -289,7 +289,7 @@ class Manifests:
         ]
 
     async def drop_late(self, late: LateChat) -> None:
-        """Delete the record of a late chat, unless another entry has changed in the meantime."""
+        """Delete a late record, unless the chat has changed again in the meantime."""
         request = {
             "TableName": self._table,
             "Key": row_key(_LATE, f"{_LATE}#{late.chat}"),
@@ -305,7 +305,7 @@ class Manifests:
     # Segments with messages of a user.
 
     async def record_trails(self, users: Iterable[str], chat: str, seq: int) -> None:
-        """Record that the segment with `seq` has messages of these users."""
+        """Record that the segment that contains `seq` has messages from these users."""
         sort = f"{TRAIL_PREFIX}{chat}#{seq:020d}"
         rows = [row_key(user_key(user), sort) for user in sorted(set(users))]
         for at in range(0, len(rows), WRITES_MAX):
@@ -316,9 +316,10 @@ class Manifests:
     async def list_due_chats(
         self, part: int, parts: int, before_ts: int, start: Item | None
     ) -> tuple[list[ChatId], Item | None]:
-        """Return chats that may have messages older than `before_ts`, and the next start key.
+        """Return `(chats, start)`: chats that may have messages sent before `before_ts`.
 
-        Scans one part of the table: about 8,000 items for 128 read units.
+        Scans a page of part `part` of `parts`: about 8,000 items for 128 read units. Returns the
+        `start` of the next page; None at the end.
         """
         request: dict[str, Any] = {
             "TableName": self._table,
@@ -349,7 +350,7 @@ class Manifests:
         return chats, answer.get("LastEvaluatedKey")
 
     async def record_due(self, chat: str, ts: int) -> None:
-        """Record that the chat is not due until messages sent at `ts` are old enough."""
+        """Exclude the chat from `list_due_chats` until its `before_ts` is later than `ts`."""
         request = {
             "TableName": self._table,
             "Key": row_key(chat_key(chat), chat_key(chat)),
@@ -396,7 +397,7 @@ def _decode(item: Item) -> Segment:
     except (KeyError, ValueError) as exc:
         key = {name: item.get(name) for name in DIRECTORY.key.names}
         raise CorruptData(
-            f"table directory: the item at {key} is not an archive row: {exc!r}"
+            f"table directory: the item at {key} is not an archive record: {exc!r}"
         ) from exc
 
 
@@ -405,5 +406,5 @@ def _number(item: Item, name: str) -> int:
         return int(item[name]["N"])
     except (KeyError, ValueError) as exc:
         raise CorruptData(
-            f"table directory: an archive row: attribute {name} is missing or not an integer"
+            f"table directory: archive record: attribute {name} is missing or not an integer"
         ) from exc

@@ -1,16 +1,16 @@
 """Markers: items in place of expired and lost messages.
 
 Owns the partitions ``<chat>#gone`` of table `messages`; ids contain no ``#``, so no chat has such
-an id. A message that expires gets its marker when it is stored. An entry that was lost with Redis
-before it was stored gets its marker when the loss is detected:
+an id. An expiring message gets its marker when it is stored. An entry that Redis lost before it was
+stored gets its marker when the loss is detected:
 
     chatid S "<chat>#gone"  ts N  seq N  mid S  ref S  kind S  author S  ends N (if it expires)
-    sum S (of the tombstone that it represents)
+    sum S (checksum of the decoded tombstone)
 
-A marker contains no message content. It has no `expires_at`, so it is kept, and neither `sender_id`
-nor `status_ts`, so no index contains it. It distinguishes a removed message from one that is not
-stored yet (promise P6). If the newest messages of a chat have expired, their markers are the lower
-bound of new seqs and timestamps (promise P3).
+A marker contains no message content. It has no `expires_at`, so it is not deleted, and no
+`sender_id` or `status_ts`, so it is in no index. It distinguishes a removed message from one that
+is not stored yet (promise P6). If a chat's newest messages have expired, new seqs and timestamps
+continue from their markers (promise P3).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _SUFFIX = "#gone"
 
 
 def partition_of(chat: str) -> str:
-    """Return the partition of a chat's markers."""
+    """Return the partition key of a chat's markers."""
     return chat + _SUFFIX
 
 
 def encode_marker(message: Message) -> Item:
-    """Return the marker of an expiring or lost message."""
+    """Return the marker item for an expiring or lost message."""
     marker: Item = {
         Field.CHAT: {"S": partition_of(message.chat)},
         Field.TS: {"N": str(message.ts)},
@@ -49,13 +49,13 @@ def encode_marker(message: Message) -> Item:
 
 
 def lost_message(chat: str, seq: int, ts: int) -> Message:
-    """Return a placeholder for a lost message, of which only the position remains."""
+    """Return the tombstone of a lost message, of which only seq and ts are known."""
     name = f"lost-{seq}"
     return Message(seq, ts, chat, name, "-", name, LOST_KIND, "", deleted=True)
 
 
 def decode_marker(item: Item) -> Message:
-    """Return the tombstone of a marker.
+    """Decode a marker into a tombstone.
 
     Raises:
         CorruptData: the item is not a valid marker.

@@ -6,11 +6,12 @@
 |        |              |                       | `ending` (optional)                           |
 | due    | `a#restored` | `a#restored#<chat>`   | `at`: when the chat's last range was added    |
 
-A range is created, `done` rises to `last`, after `until` it is marked as *ending*, then it is
-deleted. The process that deletes its items first marks it as ending, if `until` has not changed. An
-ending range cannot be extended, so no item is deleted from a range that was just extended. The
-transaction that adds a range also writes the due record. The due record is deleted only if no range
-was added in the meantime, so no range is forgotten.
+While entries are restored, `done` increases to `last`. After `until`, the range is marked as
+*ending*, unless it was extended. Then its restored items are deleted, and finally the range. An
+ending range cannot be extended, so no item of an extended range is deleted.
+
+The transaction that adds a range also writes the chat's due record, from which cleanup finds the
+chat. The due record is deleted only if no range was added in the meantime.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ RANGES_END: Final = "r$"  # '$' follows '#'
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DueChat:
-    """A chat with restored ranges; the last one was added at `at_ms`."""
+    """A chat with restored ranges, the last of which was added at `at_ms`."""
 
     chat: ChatId
     at_ms: int
 
 
 def is_range(row: Item) -> bool:
-    """Return whether an item below ``a#<chat>`` is a restored range."""
+    """Return whether an item of partition ``a#<chat>`` is a restored range."""
     return bool(row[DirectoryField.SK]["S"].startswith(_PREFIX))
 
 
 def decode_range(row: Item) -> Restored:
-    """Return the restored range of an item. Raises CorruptData."""
+    """Decode a restored range. Raises CorruptData."""
     try:
         return Restored(
             first=Seq(int(row[Field.FIRST]["N"])),
@@ -146,7 +147,7 @@ class RestoredRows:
         return True
 
     async def drop(self, chat: str, held: Restored) -> None:
-        """Delete a range whose items were deleted. Idempotent. A range created since is kept."""
+        """Delete an ending range whose items were deleted. Idempotent."""
         request = {
             "TableName": self._table,
             "Key": _key_of(chat, held),
@@ -203,7 +204,7 @@ def _encode(held: Restored) -> Item:
 
 
 def _as_read(held: Restored, *, is_whole: bool = False) -> dict[str, Any]:
-    """Return the condition that a range has the same `until`; if `is_whole`, also `done`."""
+    """Return the condition that `until` is unchanged; with `is_whole`, that the whole range is."""
     names = {"#until": Field.UNTIL}
     values: Item = {":until": {"N": str(held.until)}}
     condition = "#until = :until"

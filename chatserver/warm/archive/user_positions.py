@@ -1,14 +1,14 @@
-"""Archive positions of users: how recent their newest archived messages are, in table `directory`.
+"""Archive positions of users: the ts of their newest archived messages, in table `directory`.
 
 | record   | `PK`       | `SK`             | attributes                                        |
 |----------|------------|------------------|---------------------------------------------------|
-| position | `u#<user>` | `archive#<user>` | `sent_ts`: of their newest archived message;      |
+| position | `u#<user>` | `archive#<user>` | `sent_ts`: of the newest one that they sent;      |
 |          |            |                  | `received_ts`: of the newest one that they        |
 |          |            |                  | received in a direct chat                         |
 
-The indexes of table `messages` do not contain archived messages. Queries over all chats of a user
-use these records to report that (`archived_before`). A record is written before the messages leave
-the table, and a position never moves back.
+The indexes of table `messages` do not contain archived messages. Queries over all of a user's chats
+therefore lack them, and report the archive position as `archived_before`. A record is written
+before the messages leave the table, and its timestamps never decrease.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class UserPositions:
         self._table = DIRECTORY.name_in(settings)
 
     async def record(self, direction: Direction, newest: Mapping[str, int]) -> None:
-        """Record the ts of the newest archived message of each user.
+        """Record the ts of each user's newest archived message.
 
         Guarantees:
             Idempotent; a position never moves back.
@@ -73,7 +73,7 @@ class UserPositions:
         """Return the ts of the user's newest archived message; None if there is none.
 
         Guarantees:
-            Consistent. Read after an index, it covers every message that the index no longer had.
+            If called after an index Query, covers every message that the index no longer had.
             Cost: a GetItem of one read unit.
         """
         request = {"TableName": self._table, "Key": _key_of(user), "ConsistentRead": True}

@@ -15,10 +15,10 @@ from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
 async def iter_chats(
     client: DynamoClient, settings: Warm, part: int = 0, parts: int = 1
 ) -> AsyncIterator[list[ChatId]]:
-    """Yield the chats of one of `parts` equal parts of the table, by page.
+    """Yield the chats in part `part` of `parts` of the table, page by page.
 
-    A page has the chats in 1 MB of the table, at most a few thousand. Chats created during the scan
-    may be missing. The scan costs half a read unit per 4 KB of the table.
+    A page covers 1 MB of the table: at most a few thousand chats. Chats created during the scan may
+    be missing. The scan costs half a read unit per 4 KB of the table.
     """
     request: dict[str, Any] = {
         "TableName": DIRECTORY.name_in(settings),

@@ -77,11 +77,11 @@ class Directory:
     # Users.
 
     async def get_or_create_user(self, user: str, now: float) -> tuple[User, bool]:
-        """Return the stored record of a user, and whether this call created it.
+        """Return `(user, is_new)`: the stored record, and whether this call created it.
 
         Guarantees:
-            Idempotent. A new user has no chats, logins or blocks: all of them need the record.
-            Cost: a share of a BatchGetItem, and a write for a new user.
+            Idempotent. If `is_new`, the user has no chats, logins or blocks.
+            Cost: one key in a shared BatchGetItem, and one write for a new user.
         """
         key = records.user_key(user)
         if found := await self._reads.get([records.row_key(key, key)]):
@@ -100,7 +100,7 @@ class Directory:
         return await self._put_if_absent(User(user, name, int(now * 1000)))
 
     async def _put_if_absent(self, wanted: User) -> User:
-        """Store a user, and return it; if there is one already, return the stored record."""
+        """Store and return `wanted`; if the user exists, return the stored record instead."""
         request = {
             "TableName": self._table,
             "Item": wanted.encode(),
@@ -128,7 +128,7 @@ class Directory:
         return found
 
     async def find_known(self, users: Collection[str]) -> set[str]:
-        """Return the users that have an account. Strongly consistent; one call for 100 users."""
+        """Return those of `users` who have an account. Strongly consistent; 100 users per call."""
         names = map(records.user_key, set(users))
         keys = [records.row_key(name, name) for name in names]
         items = await get_items(self._client, self._table, keys)
@@ -149,7 +149,7 @@ class Directory:
     async def create_direct(self, chat: str, user: str, other: str, now: float) -> Chat:
         """Create the direct chat of two users, or return the existing one; see `create_group`.
 
-        The chat is in the list of `user`; `list_direct` adds it to the list of `other`.
+        Adds the chat only to the chat list of `user`; `list_direct` adds it to that of `other`.
         """
         roles: dict[str, Role] = {user: "member", other: "member"}
         users = tuple(sorted(roles))
@@ -160,7 +160,7 @@ class Directory:
         return stored
 
     async def find_direct(self, chat: str, user: str) -> tuple[bool, bool]:
-        """Return whether a direct chat exists, and whether it is in the user's list.
+        """Return `(exists, is_listed)`; `is_listed`: the chat is in the user's chat list.
 
         Strongly consistent.
         """
@@ -170,14 +170,14 @@ class Directory:
         return key in found, len(found) == len(keys)
 
     async def find_existing(self, chats: Collection[ChatId]) -> list[ChatId]:
-        """Return the chats that exist. Strongly consistent; one call for 100 chats."""
+        """Return those of `chats` that exist. Strongly consistent; 100 chats per call."""
         keys = [records.chat_key(chat) for chat in chats]
         rows = [records.row_key(key, key) for key in keys]
         found = {item[Field.PK]["S"] for item in await get_items(self._client, self._table, rows)}
         return [chat for chat, key in zip(chats, keys, strict=True) if key in found]
 
     async def list_direct(self, chat: str, user: str) -> bool:
-        """Add a direct chat to a user's list; return False if it is not a chat of that user.
+        """Add a direct chat to a user's chat list; return False if the user is not in the chat.
 
         Idempotent.
 
@@ -223,22 +223,21 @@ class Directory:
         first_change: str | None = None,
         invited: Iterable[str] = (),
     ) -> Chat:
-        """Create a group of `creator`, its owner, and `members`; return the stored record.
+        """Create a group with owner `creator` and `members`; return the stored record.
 
-        `invited` users are part of the request digest, so a retry after they have accepted is still
-        the same request. With `first_change`, the group is a large chat from the start, and
-        `first_change` is the change to propagate.
+        The request digest includes `invited`, so a retry is recognized after some of them have
+        accepted. `first_change` makes the group a large chat, and is the change to propagate.
 
         Guarantees:
             Idempotent: a retry returns the record of the first request, including its time.
             Atomic: the group exists with all its members or not at all. After a crash, a retry
             completes it.
             Cancellation: safe, like a crash.
-            Cost: one transaction for each 49 members, with a pause of the same duration, at most
-            20 ms, between two of them.
+            Cost: one transaction per 49 members. Between two transactions, the call pauses as long
+            as the first one took, at most 20 ms.
 
         Raises:
-            Conflict: the id belongs to another request with another kind, name or membership.
+            Conflict: the chat exists with another kind, name or membership.
             BadRequest: the group would have more than `MEMBERS_MAX` members.
         """
         roles: dict[str, Role] = dict.fromkeys(members, "member")
@@ -265,7 +264,7 @@ class Directory:
         invited: Iterable[str] = (),
         listed: Collection[str] | None = None,
     ) -> Chat:
-        """Create a chat and the items of `listed` (None: all); return `chat` if it is new."""
+        """Create a chat with `Member` items of `listed` (None: all); return `chat` if it is new."""
         asked: dict[str, Role] = dict.fromkeys(invited, "member")
         asked |= roles
         origin = records.describe_origin(chat.kind, chat.name, asked)
@@ -314,7 +313,7 @@ class Directory:
         key = records.chat_key(chat)
         row = stored or await self._find_row(key, key)
         if row is None:
-            raise Unavailable(f"chat {chat}: changed while it was created")
+            raise Unavailable(f"chat {chat}: changed while being created; try again")
         if records.origin_of(row) != origin:
             raise Conflict(f"chat {chat}: exists with another kind, name or membership")
         return Chat.decode(row)
@@ -331,14 +330,14 @@ class Directory:
         return Chat.decode(row)
 
     async def list_members(self, chat: str) -> list[Member]:
-        """Return all members of a chat, by id; see `get_chat_with_members`."""
+        """Return all members of a chat, sorted by user id; see `get_chat_with_members`."""
         return (await self.get_chat_with_members(chat))[1]
 
     async def get_chat_with_members(self, chat: str) -> tuple[Chat, list[Member]]:
-        """Return a chat and all its members, by id. Strongly consistent.
+        """Return a chat and all its members, sorted by user id. Strongly consistent.
 
         Guarantees:
-            Cost: one read unit for about 40 members, one Query for each MB.
+            Cost: one read unit per 40 members or so, and one Query per MB.
 
         Raises:
             NotFound: the chat does not exist.
@@ -367,12 +366,12 @@ class Directory:
     async def list_memberships(
         self, user: str, *, limit: int, start: Token | None = None
     ) -> Page[Membership]:
-        """Return a page of a user's chats by chat id, companion sessions included.
+        """Return a page of a user's chats, including companion sessions, sorted by chat id.
 
         Guarantees:
             Chats and markers are strongly consistent. The list of chats is eventually consistent: a
             chat created a moment ago may be missing.
-            Cost: one Query of the index, and one BatchGetItem for each 50 chats.
+            Cost: one Query of the index, and one BatchGetItem per 50 chats.
         """
         span = Span(DIRECTORY, records.member_key(user), MEMBER_INDEX)
         query = span.query(self._settings)
@@ -385,8 +384,8 @@ class Directory:
 
         Guarantees:
             Consistency: as `list_memberships`.
-            Cost: one Query of the index for each `_ROWS_IN_PAGE` chats, and a share of a
-            BatchGetItem for each 50 chats.
+            Cost: one Query of the index per `_ROWS_IN_PAGE` chats, and one BatchGetItem per 50
+            chats, which may be shared with other callers.
         """
         # In descending order the companion sessions come last, and the newest of them first.
         span = Span(DIRECTORY, records.member_key(user), MEMBER_INDEX, _CHATS)
@@ -433,15 +432,14 @@ class Directory:
     # Read markers.
 
     async def put_marks(self, marks: Sequence[Mark | tuple[str, str, int, int]]) -> None:
-        """Advance members' read and received markers independently.
+        """Advance the read and received markers of members.
 
         Guarantees:
             A marker never moves back, even with concurrent writers; repeats have no effect.
-            Markers of non-members are dropped. In a direct chat, the user's item is created if it
-            does not exist yet, because the membership never ends.
+            Markers of non-members are dropped. In a direct chat, a missing `Member` item is created
+            for either user.
             Cancellation: safe; some markers may have moved.
-            Cost: one UpdateItem per `Mark`, two if another writer has advanced one of its values
-            further.
+            Cost: one UpdateItem per `Mark`, or two if another writer has moved a marker further.
 
         Raises:
             Unavailable: some markers may not have moved.
@@ -479,7 +477,7 @@ class Directory:
             else:
                 return
         raise Unavailable(
-            f"marks of {mark.user} in {mark.chat}: too many concurrent changes; try again"
+            f"read marker of {mark.user} in {mark.chat}: too many concurrent changes; try again"
         )
 
     def _move(self, mark: Mark) -> dict[str, Any]:
@@ -498,15 +496,15 @@ class Directory:
         }
 
     async def add_hidden(self, chat: str, user: str, seqs: Collection[int]) -> None:
-        """Add messages that a current or former member deleted for themselves.
+        """Hide messages that a current or former member deleted for themselves.
 
         The call has no effect for a user who was never a member.
 
         Guarantees:
-            Idempotent, and independent of order.
+            Idempotent; calls may run in any order.
 
         Raises:
-            Unavailable: the messages may or may not be added.
+            Unavailable: the messages may or may not be hidden.
         """
         member = records.row_key(records.chat_key(chat), records.member_key(user))
         if await self._add_hidden(member, seqs):
@@ -519,7 +517,7 @@ class Directory:
             await self._add_hidden(member, seqs)
 
     async def _add_hidden(self, row: Item, seqs: Collection[int]) -> bool:
-        """Add seqs to an item; return False if the item does not exist."""
+        """Add `seqs` to attribute `hidden` of an item; return False if the item does not exist."""
         request = {
             "TableName": self._table,
             "Key": row,

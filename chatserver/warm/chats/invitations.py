@@ -6,7 +6,8 @@
 | `Trust`      | `u#<user>` | `trust#<inviter>`     | `created`                                    |
 
 A declined invitation is kept until it expires, so that it cannot be sent again immediately. If a
-user accepts an invitation, its author becomes trusted and may add the user to other groups.
+user accepts an invitation, its author may add the user to other groups without an invitation
+(`Trust`).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def encode_invitation(invitation: Invitation) -> Item:
 
 
 def decode_invitation(item: Item) -> Invitation:
-    """Return the invitation of an item. Raises CorruptData."""
+    """Decode an invitation. Raises CorruptData."""
     try:
         return Invitation(
             item[Field.PK]["S"].removeprefix("u#"),
@@ -78,7 +79,7 @@ class InvitationRows:
     async def list_for(
         self, user: str, after: str | None, limit: int, now_s: float
     ) -> list[Invitation]:
-        """Return a user's invitations, also declined ones, by chat id, starting after `after`.
+        """Return a user's pending and declined invitations to chats after `after`, by chat id.
 
         Strongly consistent.
         """
@@ -99,7 +100,7 @@ class InvitationRows:
         return None
 
     async def put(self, invitation: Invitation, now_s: float) -> bool:
-        """Store an invitation; return False if one to this chat is pending or declined."""
+        """Store an invitation; return False if the user has one to this chat, even if declined."""
         request = {
             "TableName": self._table,
             "Item": encode_invitation(invitation),
@@ -140,16 +141,16 @@ class InvitationRows:
         await self._client.call("put_item", {"TableName": self._table, "Item": item})
 
     async def find_trusting(self, inviter: str, users: Collection[str]) -> set[str]:
-        """Return the users that trust `inviter`. Strongly consistent; one call for up to 100."""
+        """Return those of `users` who trust `inviter`. Strongly consistent; 100 users per call."""
         keys = [row_key(user_key(user), TRUST_PREFIX + inviter) for user in users]
         items = await get_items(self._client, self._table, keys)
         return {item[Field.PK]["S"].removeprefix("u#") for item in items}
 
     async def count_chats(self, user: str, kind: ListedKind, limit: int) -> int:
-        """Count the chats in a user's list, up to `limit`. Eventually consistent.
+        """Count a user's chats of one kind, up to `limit`. Eventually consistent.
 
         Guarantees:
-            Cost: one read unit for about 80 chats.
+            Cost: one read unit per 80 chats or so.
         """
         span = Span(DIRECTORY, member_key(user), MEMBER_INDEX, _BETWEEN[kind])
         count, start = 0, None

@@ -9,11 +9,10 @@
 
 Members see no effect of a hold. A message version that is about to lose its body (deleted, edited,
 erased or expiring) is copied first. The copy has the ts of the message, or of the edit that created
-the version. It has no attributes of indexes or TTL, so it does not expire, and only this module
-reads it.
+the version. It has no index or TTL attributes, so no index contains it and it does not expire.
 
-Invariants: a chat is under a hold from the return of `put` until `end`. The copy of a version is
-written before the version is removed.
+Invariants: a chat is under a hold from when `put` returns until `end` is called. The copy of a
+version is written before the version is removed.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def _key(chat: str) -> Item:
 
 
 def encode_copy(version: Message) -> Item:
-    """Return the copy of a message version.
+    """Return the item of a copy.
 
     A long body is a separate attribute, because JSON could double its size and exceed the item size
     limit.
@@ -83,7 +82,9 @@ def _decode_copy(item: Item) -> Message:
         copy = codec.decode_message(item[MessageField.COPY]["S"].encode())
     except (KeyError, ValueError) as exc:
         key = {name: item.get(name) for name in MESSAGES.key.names}
-        raise CorruptData(f"table messages: the item at {key} is not a copy: {exc!r}") from exc
+        raise CorruptData(
+            f"table messages: the item at {key} is not a message copy: {exc!r}"
+        ) from exc
     if MessageField.BODY in item:
         return msgspec.structs.replace(copy, body=item[MessageField.BODY]["S"])
     return copy
@@ -102,9 +103,9 @@ class Holds:
         """Put a chat under a legal hold; return the new or existing hold.
 
         Guarantees:
-            From the return on, every message version is copied before it is lost, except by a
-            change that was being written at that moment.
-            Idempotent. A hold that was ending starts again.
+            Once this returns, every message version is copied before it is lost, unless the change
+            that removes it is already being written.
+            Idempotent. A hold in state `ending` is started again.
         """
         hold = Hold(chat, reason, by, int(now * 1000))
         row: Item = _key(chat) | {
@@ -129,7 +130,7 @@ class Holds:
         return hold
 
     async def end(self, chat: str) -> None:
-        """End a hold: make no further copies, and have the existing ones removed. Idempotent.
+        """End a hold: nothing more is copied, and a worker deletes the copies. Idempotent.
 
         Raises:
             NotFound: there is no hold.
@@ -157,16 +158,16 @@ class Holds:
         """Return the hold of a chat. Strongly consistent. Raises NotFound."""
         hold = await self.find(chat)
         if hold is None:
-            raise NotFound("chat: not under a legal hold")
+            raise NotFound("chat: is not under a legal hold")
         return hold
 
     async def is_held(self, chat: str) -> bool:
-        """Return whether a chat's message versions must be copied. Costs half a read unit."""
+        """Return whether a chat's message versions must be copied. Cost: half a read unit."""
         hold = await self.find(chat)
         return hold is not None and hold.state != "ending"
 
     async def set_state(self, chat: str, before: State, after: State) -> bool:
-        """Change the state of a hold; return False if it is in another state or deleted."""
+        """Change a hold's state from `before` to `after`; return False if it is not in `before`."""
         request = {
             "TableName": self._table,
             "Key": _key(chat),
@@ -213,7 +214,7 @@ class Holds:
         """Copy message versions that are about to lose their body.
 
         Guarantees:
-            All versions are copied on return. Idempotent: each version has its own key.
+            All versions are copied when this returns. Idempotent: each version has its own key.
         """
         copies = {(each.chat, each.edited_ts or each.ts): encode_copy(each) for each in versions}
         unique = list(copies.values())

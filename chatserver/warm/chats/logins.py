@@ -6,8 +6,8 @@
 |         |            |                  | expires_at`                                           |
 
 A login is a device that logged in, with its chain of refresh tokens, which are not stored
-(`chatserver.auth.refresh_tokens`). The row of an ended login is kept, without its seed, until the
-last of its tokens expires: if Redis loses its revocation marks, they are restored from the rows.
+(`chatserver.auth.refresh_tokens`). The item of an ended login is kept, without its seed, until the
+last of its tokens expires: if Redis loses its revocation marks, they are restored from these items.
 
 Invariant: a conditional write increments `generation` with each token issued.
 """
@@ -49,7 +49,7 @@ def encode_login(login: Login) -> Item:
 
 
 def decode_login(item: Item) -> Login:
-    """Return the login of a row. Raises CorruptData."""
+    """Decode a login. Raises CorruptData."""
     return Login(
         user=get_text(item, Field.PK).removeprefix("u#"),
         login=get_text(item, Field.SK).removeprefix(LOGIN_PREFIX),
@@ -81,7 +81,7 @@ class LoginRows:
     async def put_standing(
         self, user: str, *, before: int | None = None, banned_ms: int | None = None
     ) -> None:
-        """Record the time `before` which tokens without a login are revoked, or the time of a ban.
+        """Ban a user at `banned_ms`, or revoke tokens without a login that are older than `before`.
 
         Raises:
             NotFound: the user does not exist.
@@ -101,7 +101,7 @@ class LoginRows:
     # Logins.
 
     async def create_login(self, login: Login) -> bool:
-        """Store a new login; return False if its id exists. Idempotent by its seed."""
+        """Store a new login; return False if another login has its id. Idempotent."""
         request = {
             "TableName": self._table,
             "Item": encode_login(login),
@@ -149,7 +149,7 @@ class LoginRows:
                 request["ExclusiveStartKey"] = last
 
     async def rotate(self, login: Login, now_ms: int, expires_at: int) -> bool:
-        """Record that the next refresh token was issued; return False if another request did.
+        """Record that the next refresh token was issued; return False if another request issued it.
 
         A retry after a lost response also returns False; read the login again.
         """
@@ -181,7 +181,7 @@ class LoginRows:
         return True
 
     async def end_logins(self, user: str, logins: Collection[str], now_ms: int, until: int) -> None:
-        """End logins; their rows are kept until `until` (s). Idempotent; ignores unknown logins.
+        """End logins; their items are kept until `until` (s). Idempotent; ignores unknown logins.
 
         Raises:
             Unavailable: some logins may not be ended.
@@ -245,7 +245,7 @@ class LoginRows:
 def make_update(
     table: str, partition: str, sort: str, changes: Mapping[str, str | int | None]
 ) -> dict[str, Any]:
-    """Return the update of a row, with the condition that its user exists and is not erased."""
+    """Return an UpdateItem request, with the condition that the user exists and is not erased."""
     sets = {name: value for name, value in changes.items() if value is not None}
     gone = [name for name, value in changes.items() if value is None]
     parts = []

@@ -1,11 +1,10 @@
 """Changes to a chat's membership and settings, in table `directory`.
 
-The chat's item has a `version` that rises with each change. A change writes the chat's item and the
-member items in one transaction, on the condition that `version` is unchanged. So if the items were
-read after the chat's item, either they are still current when the change is written, or nothing is
-written.
+The chat's item has a `version` that increases with each change. A change writes the chat's item and
+the member items in one transaction, on the condition that `version` is unchanged. So if the member
+items were read after the chat's item, the change is written only if none of them has changed.
 
-Invariant: `members` is the number of members.
+Invariant: attribute `members` is the number of members.
 
 The chat's item stores the change (`change`) until it is applied in Redis, so that another process
 can complete it after a crash.
@@ -53,11 +52,11 @@ class Memberships:
         return await self._directory.get_chat(chat)
 
     async def read(self, chat: str, users: Collection[str]) -> tuple[Chat, dict[str, Member]]:
-        """Return a chat, and the members among `users`.
+        """Return a chat, and those of `users` who are members.
 
         Guarantees:
-            Order: the members are read after the chat, so they have its version or a later one. If
-            `commit` succeeds for the chat's version, they had that version.
+            The members are read after the chat. If `commit` then succeeds for the returned chat,
+            the members have not changed since.
 
         Raises:
             NotFound: the chat does not exist.
@@ -77,7 +76,7 @@ class Memberships:
         return [(member.user, member.role) for member in members]
 
     async def list_first(self, chat: str, limit: int) -> tuple[Chat, list[Member]]:
-        """Return a chat and its first `limit` members by id, with one Query.
+        """Return a chat and its first `limit` members by user id, with one Query.
 
         Strongly consistent.
 
@@ -95,7 +94,7 @@ class Memberships:
         return chat_row, records.with_unlisted(chat_row, listed)[:limit]
 
     async def list_after(self, chat: str, after: str | None, limit: int) -> list[Member]:
-        """Return members of a chat by id, starting after `after`. Strongly consistent."""
+        """Return a chat's first `limit` members after user id `after`. Strongly consistent."""
         if chat.startswith(DIRECT_PREFIX):
             _, both = await self.list_first(chat, 2)
             return [member for member in both if member.user > (after or "")][:limit]
@@ -109,24 +108,24 @@ class Memberships:
         return members[:limit]
 
     async def find_known(self, users: Collection[str]) -> set[str]:
-        """Return the users that have an account. Strongly consistent."""
+        """Return those of `users` who have an account. Strongly consistent."""
         return await self._directory.find_known(users)
 
     async def find_banned(self, chat: str, users: Collection[str]) -> set[str]:
-        """Return the users that are banned from a chat. Strongly consistent."""
+        """Return those of `users` who are banned from a chat. Strongly consistent."""
         key = records.chat_key(chat)
         keys = [records.row_key(key, moderation.ban_key(user)) for user in set(users)]
         items = await get_items(self._client, self._table, keys)
         return {moderation.Ban.decode(item).user for item in items}
 
     async def list_former(self, chat: str, users: Collection[str]) -> dict[str, FormerMember]:
-        """Return the former memberships of those users who left. Strongly consistent."""
+        """Return the former membership of each of `users` who left. Strongly consistent."""
         keys = [records.left_key(chat, user) for user in users]
         items = await get_items(self._client, self._table, keys)
         return dict(map(records.decode_former, items))
 
     async def find_periods(self, chat: str, user: str) -> Periods:
-        """Return a member's earlier periods; empty for a non-member. Strongly consistent."""
+        """Return the earlier membership periods of a member, or (). Strongly consistent."""
         request = {
             "TableName": self._table,
             "Key": self._member_row(chat, user),
@@ -136,13 +135,13 @@ class Memberships:
         return () if row is None else Member.decode(row).periods
 
     async def find_spans(self, user: str, chats: Collection[str]) -> dict[str, tuple[int, Periods]]:
-        """Return the readable range of each of `chats` of which the user is a member.
+        """Return `(seq, periods)` for each of `chats` of which the user is a member.
 
-        A range is the first readable seq and the earlier membership periods.
+        `seq` is the first seq that the user may read; `periods` are earlier membership periods.
 
         Guarantees:
             Strongly consistent.
-            Cost: one BatchGetItem for each 50 chats.
+            Cost: one BatchGetItem per 50 chats.
         """
         keys: list[Item] = []
         for key in map(records.chat_key, set(chats)):
@@ -179,7 +178,7 @@ class Memberships:
         former: Mapping[str, FormerMember] | None = None,
         unstored: str = "",
     ) -> Chat | None:
-        """Write a change of `chat`; return None if it has changed since it was read.
+        """Write a change to `chat`; return None if the chat has changed since it was read.
 
         `added` maps new members to their role and the lowest chat seq at which they join. `roles`
         maps members to new roles. `settings` may have name, joining, history, slow_s and
@@ -220,7 +219,7 @@ class Memberships:
     async def set_retention(self, chat: str, retention_s: int) -> bool:
         """Set the message lifetime of a direct chat.
 
-        Return False if it is unchanged or the direct chat does not exist.
+        Return False if the lifetime is unchanged or the direct chat does not exist.
         """
         key = records.chat_key(chat)
         request = {
@@ -347,7 +346,7 @@ class Memberships:
         """Set the seqs at which members joined, after the join entries have been written.
 
         Guarantees:
-            Idempotent. A value never decreases. Users who are no longer members are skipped.
+            Idempotent. A seq never decreases. Users who are no longer members are skipped.
         """
         for at in range(0, len(joined), _FIXES_IN_FLIGHT_MAX):
             batch = joined[at : at + _FIXES_IN_FLIGHT_MAX]
@@ -440,13 +439,13 @@ class Memberships:
         return [{"ConditionCheck": check}, {"Update": update}]
 
     async def put_unstored(self, chat: str, version: int, unstored: str) -> None:
-        """Replace the changes that are not stored as entries, unless the version has changed."""
+        """Replace `unstored` of a chat, unless the chat has a newer version."""
         await self._set_unless_changed(
             chat, version, "SET #name = :text", Field.UNSTORED, {":text": {"S": unstored}}
         )
 
     async def clear_change(self, chat: str, version: int) -> None:
-        """Record that the change to `version` is applied in Redis, unless the version changed."""
+        """Record that a change is applied in Redis, unless the chat has a newer version."""
         await self._set_unless_changed(chat, version, "REMOVE #name", Field.CHANGE, {})
 
     async def _set_unless_changed(
@@ -468,7 +467,7 @@ class Memberships:
 
 
 def _hides_still(hidden: Sequence[int]) -> dict[str, Any]:
-    """Return the condition that a member's hidden messages are unchanged, so none is lost."""
+    """Return the condition that a member's `hidden` is unchanged."""
     names = {"#hidden": Field.HIDDEN}
     if not hidden:
         return {

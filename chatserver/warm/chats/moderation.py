@@ -9,10 +9,10 @@
 | link     | `u#<user>`  | `reported#<chat>#<seq>`    | none: lists a user's reports            |
 | line     | `reports`   | `<created>#<chat>#<seq>#…` | none: lists an open report              |
 
-The item of a direct chat also lists which of its two users block the other one (`blocked`), and its
-`version` rises with each change of the list. So one item is enough to load the chat into Redis, and
-stale reads are detected. In keys, `seq` and `created` have a fixed width, so that they sort
-numerically. Index `by_member` inverts the keys and lists the users who block a user.
+The item of a direct chat also lists which of its two users block the other (`blocked`), and its
+`version` increases with each change to that list. So one item is enough to load the chat into
+Redis. In keys, `seq` and `created` have a fixed width, so that they sort numerically. Index
+`by_member` inverts the keys and lists the users who block a user.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BLOCKED_BY_MAX: Final = 5_000  # blockers of a user that are loaded into Redis
 
 
 def block_key(other: str) -> str:
-    """Return the sort key of a block, which is its partition key in `by_member`."""
+    """Return the sort key of a user's block of `other`."""
     return f"{BLOCK_PREFIX}{other}"
 
 
@@ -52,7 +52,7 @@ def ban_key(user: str) -> str:
 
 
 class Block(NamedTuple):
-    """A blocked user, and the time of the block in ms."""
+    """A blocked user, and when they were blocked (ms since 1970)."""
 
     user: str
     since: int
@@ -77,7 +77,7 @@ class Ban:
 
     @classmethod
     def decode(cls, item: Item) -> Ban:
-        """Return the ban of an item. Raises CorruptData."""
+        """Decode a ban. Raises CorruptData."""
         try:
             return cls(
                 item[Field.PK]["S"].removeprefix("c#"),
@@ -107,7 +107,7 @@ class Report:
 
     @property
     def line_key(self) -> Item:
-        """The key of the item in the list of open reports."""
+        """The key of the item that lists an open report."""
         sort = f"{self.created_ms:020d}#{self.chat}#{self.seq:020d}#{self.reporter}"
         return {Field.PK: {"S": OPEN_REPORTS}, Field.SK: {"S": sort}}
 
@@ -118,7 +118,7 @@ class Report:
         return {Field.PK: {"S": f"u#{self.reporter}"}, Field.SK: {"S": sort}}
 
     def encode(self) -> Item:
-        """Return the item of an open report."""
+        """Encode an open report as an item."""
         item: Item = {
             Field.PK: {"S": f"c#{self.chat}"},
             Field.SK: {"S": self.sort_key},
@@ -131,7 +131,7 @@ class Report:
 
     @classmethod
     def decode(cls, item: Item) -> Report:
-        """Return the report of an item. Raises CorruptData."""
+        """Decode a report. Raises CorruptData."""
         try:
             _, seq, reporter = item[Field.SK]["S"].split("#")
             by = item.get(Field.RESOLVED_BY)
@@ -182,7 +182,7 @@ class Moderation:
     async def mark_chat(self, chat: str, blocker: str, *, is_blocked: bool) -> bool:
         """Record in a direct chat's item whether `blocker` blocks the other user.
 
-        Return False if the chat does not exist or the state is already recorded.
+        Return False if the chat does not exist or this is already recorded.
         """
         condition = "contains(#blocked, :who)"
         request = {
@@ -210,7 +210,7 @@ class Moderation:
         return True
 
     async def find_blocked(self, user: str, others: list[str]) -> set[str]:
-        """Return the users of `others` that block `user` or are blocked by them.
+        """Return those of `others` who block `user` or are blocked by `user`.
 
         Strongly consistent.
         """
@@ -223,13 +223,13 @@ class Moderation:
         return found - {user}
 
     async def list_between(self, user: str, other: str) -> list[str]:
-        """Return which of two users block the other one. Strongly consistent."""
+        """Return which of two users block the other. Strongly consistent."""
         keys = [self._block_row(user, other), self._block_row(other, user)]
         items = await get_items(self._client, self._table, keys)
         return [item[Field.PK]["S"].removeprefix("u#") for item in items]
 
     async def list_blocks(self, user: str, after: str | None, limit: int) -> list[Block]:
-        """Return the users that a user blocks, by id, after `after`. Strongly consistent."""
+        """Return the users whom `user` blocks, by id, after id `after`. Strongly consistent."""
         span = Span(DIRECTORY, f"u#{user}", between=(_above(BLOCK_PREFIX, after), AFTER_BLOCKS))
         return [
             Block(
@@ -259,7 +259,7 @@ class Moderation:
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
     async def list_bans(self, chat: str, after: str | None, limit: int) -> list[Ban]:
-        """Return the bans of a chat, by user id, starting after `after`. Strongly consistent."""
+        """Return the bans of a chat, by user id, after id `after`. Strongly consistent."""
         span = Span(DIRECTORY, f"c#{chat}", between=(_above(BAN_PREFIX, after), AFTER_BANS))
         return [Ban.decode(row) for row in await self._query(span, limit)]
 
@@ -328,7 +328,7 @@ class Moderation:
     async def list_open_reports(
         self, after: str | None, limit: int, *, is_newest_first: bool = False
     ) -> tuple[list[Report], str | None]:
-        """Return open reports of all chats by time, and the cursor of the next page.
+        """Return `(reports, after)`: open reports from all chats, by time, and the next `after`.
 
         Guarantees:
             Strongly consistent. A page is short only if reports were resolved while it was read.
@@ -353,7 +353,7 @@ class Moderation:
         return found, places[-1] if len(places) == limit else None
 
     async def list_reports(self, chat: str, after: str | None, limit: int) -> list[Report]:
-        """Return reports of a chat, open or resolved, in message order."""
+        """Return open and resolved reports from a chat, in message order."""
         span = Span(DIRECTORY, f"c#{chat}", between=(_above(REPORT_PREFIX, after), AFTER_REPORTS))
         return [Report.decode(row) for row in await self._query(span, limit)]
 
@@ -368,5 +368,5 @@ class Moderation:
 
 
 def _above(prefix: str, after: str | None) -> str:
-    """Return a sort key right after `after`: '!' sorts before all characters of an id."""
+    """Return the lower bound of the sort keys after `after`."""
     return prefix if after is None else f"{prefix}{after}!"

@@ -12,9 +12,8 @@
 | `Former- | `u#<user>`  | `left#<chat>`| `joined left mid stored hidden? quiet?        |
 | Member`  |             |              | muted_until? periods?`                        |
 
-Ids contain no ``#``, so no two records share a key. The items of a user and of a chat repeat the
-`PK` as `SK`: index `by_member` inverts the keys, so a constant `SK` would put all of them into one
-partition of the index.
+Ids contain no ``#``, so no two records share a key. `User` and `Chat` repeat their `PK` as `SK`:
+index `by_member` inverts the keys, and a constant `SK` would put them all into one index partition.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ def user_key(user: str) -> str:
 
 
 def chat_key(chat: str) -> str:
-    """Return the key of a chat's item, and the partition of all its items."""
+    """Return the partition key of a chat, which is also the sort key of its `Chat` item."""
     return f"c#{chat}"
 
 
 def member_key(user: str) -> str:
-    """Return the sort key of a membership, and the partition of a user's chats in `by_member`."""
+    """Return the sort key of a membership, which is its partition key in `by_member`."""
     return f"{MEMBER_PREFIX}{user}"
 
 
@@ -76,7 +75,7 @@ class User:
     is_restricted: bool = False  # there may be ended logins or blocks; see `restricted_mark`
 
     def encode(self) -> Item:
-        """Return the item of a new user."""
+        """Encode a new user as an item."""
         item = row_key(user_key(self.user), user_key(self.user))
         item[Field.CREATED] = {"N": str(self.created_ms)}
         item[Field.RESTRICTED] = {"BOOL": self.is_restricted}
@@ -86,7 +85,7 @@ class User:
 
     @classmethod
     def decode(cls, item: Item) -> User:
-        """Return the user of an item. Raises CorruptData."""
+        """Decode a user. Raises CorruptData."""
         return cls(
             user=_id_of(item, Field.PK, "u#"),
             name=_find_text(item, Field.NAME),
@@ -106,8 +105,8 @@ class Chat:
     `change` is the last change, until it is applied in Redis; see
     `chatserver.service.membership.service`. `unstored` has the latest changes whose entries may not
     be stored yet. `count` is the number of members; items of the first releases lack it. `large` is
-    the version at which the chat became a large chat (without inboxes), or 0. `users` are both
-    users of a direct chat; a user who has not opened it has no `Member` item before the first
+    the version at which the chat became a large chat (without inboxes), or 0. `users` are the two
+    users of a direct chat. A user who has not opened it has no `Member` item until the first
     message.
     """
 
@@ -129,7 +128,7 @@ class Chat:
     users: tuple[str, ...] = ()
 
     def encode(self, state: str, origin: str) -> Item:
-        """Return the item of a chat in `state` with the creation digest `origin`."""
+        """Encode a chat as an item with `state` and the creation request digest `origin`."""
         item = row_key(chat_key(self.chat), chat_key(self.chat))
         item[Field.KIND] = {"S": self.kind}
         item[Field.VERSION] = {"N": str(self.version)}
@@ -150,7 +149,7 @@ class Chat:
 
     @classmethod
     def decode(cls, item: Item) -> Chat:
-        """Return the chat of an item. Raises CorruptData."""
+        """Decode a chat. Raises CorruptData."""
         kind = _text(item, Field.KIND)
         if kind not in {"direct", "group", "companion"}:
             raise CorruptData(f"table directory: {_where(item)} has the unknown kind {kind!r}")
@@ -185,7 +184,7 @@ def origin_of(item: Item) -> str:
 
 
 def describe_origin(kind: ChatKind, name: str | None, roles: Mapping[str, Role]) -> str:
-    """Return a digest of a creation request: equal for retries, different for other requests."""
+    """Return the digest of a creation request, by which retries of it are recognized."""
     parts = [kind, "-" if name is None else f"={name}"]
     parts += [f"{user}#{roles[user]}" for user in sorted(roles)]
     # A name may contain any character, so each part is preceded by its length.
@@ -195,7 +194,7 @@ def describe_origin(kind: ChatKind, name: str | None, roles: Mapping[str, Role])
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Member:
-    """A user in a chat. `joined`, `read` and `received` are seqs of the chat.
+    """A member of a chat. `joined`, `read` and `received` are chat seqs.
 
     `hidden` has the seqs of messages that the user deleted for themselves; `periods` has earlier
     memberships.
@@ -222,7 +221,7 @@ class Member:
 
     @classmethod
     def decode(cls, item: Item) -> Member:
-        """Return the member of an item. Raises CorruptData."""
+        """Decode a member. Raises CorruptData."""
         role = _text(item, Field.ROLE)
         if role not in {"owner", "admin", "member"}:
             raise CorruptData(f"table directory: {_where(item)} has the unknown role {role!r}")
@@ -241,7 +240,7 @@ class Member:
 
 
 def left_key(chat: str, user: str) -> Item:
-    """Return the key of the item for a chat that a user left."""
+    """Return the key of a `FormerMember` item."""
     return row_key(user_key(user), LEFT_PREFIX + chat)
 
 
@@ -255,7 +254,7 @@ def encode_former(chat: str, user: str, former: FormerMember) -> Item:
 
 
 def decode_former(item: Item) -> tuple[str, FormerMember]:
-    """Return the user and the former membership of an item. Raises CorruptData."""
+    """Decode a former membership; return `(user, former)`. Raises CorruptData."""
     former = FormerMember(
         last=Period(_find_number(item, Field.JOINED) or 1, _find_number(item, Field.LEFT) or 0),
         mid=_find_text(item, Field.MID) or "",
@@ -294,7 +293,7 @@ def _periods_of(item: Item) -> Periods:
 
 
 def with_unlisted(chat: Chat, members: list[Member]) -> list[Member]:
-    """Return `members` and the chat's users without a `Member` item, sorted by id."""
+    """Return `members` and those of `chat.users` who have no `Member` item, sorted by id."""
     listed = {member.user for member in members}
     unlisted = [Member(chat.chat, user, "member") for user in chat.users if user not in listed]
     return sorted([*members, *unlisted], key=lambda member: member.user) if unlisted else members

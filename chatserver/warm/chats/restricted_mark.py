@@ -1,8 +1,8 @@
 """Mark of users who may have restrictions: an ended login, or a block in either direction.
 
-`restricted` of a new user's item is false. Before the first restriction of the user is written, it
-becomes true and stays so. Loading a user needs the Queries for restrictions only then, or if the
-attribute is missing, as in items that are older than the mark.
+In a new user's item, `restricted` is false. It becomes true, forever, before the first restriction
+of the user is written. While it is false, loading the user needs no Queries for restrictions. Items
+of older releases lack the attribute, and need the Queries.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from chatserver.warm.schema.tables import DirectoryField as Field
 
 
 async def mark_restricted(client: DynamoClient, table: str, *users: str) -> None:
-    """Mark users, before their restrictions are written. Idempotent; ignores unknown users.
+    """Mark users. Call this before writing a restriction. Idempotent; ignores unknown users.
 
     Raises:
         Unavailable: some users may not be marked.

@@ -1,4 +1,4 @@
-"""Restrictions of a user that Redis needs before a session: ended logins, and blocks.
+"""Restrictions of a user, which Redis needs before a session starts: ended logins and blocks.
 
 Owns no rows; `chatserver.warm.chats.logins` and `chatserver.warm.chats.moderation` define them.
 """
@@ -24,14 +24,14 @@ _SPAN: Final = (BLOCK_PREFIX, AFTER_LOGINS)
 
 
 class Restrictions(NamedTuple):
-    """`blocks` are the users who block this user or are blocked by this user."""
+    """`blocks` are the users who block this user or whom this user blocks."""
 
     ended_logins: frozenset[str] = frozenset()
     blocks: frozenset[str] = frozenset()
 
 
 class RestrictionRows:
-    """Reads the rows."""
+    """Reader of restrictions."""
 
     def __init__(self, client: DynamoClient, settings: Warm, moderation: Moderation) -> None:
         self._client = client
@@ -39,7 +39,7 @@ class RestrictionRows:
         self._moderation = moderation
 
     async def read(self, user: str) -> Restrictions:
-        """Return the restrictions of a user: all ended logins, and blocks up to their limits.
+        """Return a user's restrictions: all ended logins, and a limited number of blocks.
 
         Guarantees:
             Consistency: strong, except for blocks by others.

@@ -1,8 +1,8 @@
 """Reads of items by key, where concurrent callers share BatchGetItem calls.
 
-A call costs as much CPU as twenty of its items. Keys that are requested in one tick of the event
-loop share calls. While a call is in flight, further keys wait for its response, at most
-`WAIT_S_MAX`, so a lone read waits for nothing and a burst needs few calls.
+Keys that are requested in the same event loop iteration share a call. While a call is in flight,
+new keys wait for its response, at most `WAIT_S_MAX`. So a single read starts at once, and a burst
+of reads needs few calls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Key = tuple[tuple[str, str], ...]
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Read:
-    """The keys of one caller; `left` of them are not answered yet."""
+    """The keys of one caller; `left` of them have no result yet."""
 
     keys: Sequence[Item]
     left: set[_Key]
@@ -30,7 +30,7 @@ class _Read:
     found: list[Item] = dataclasses.field(default_factory=list)
 
     def answer(self, key: _Key, item: Item | None) -> None:
-        """Add the item of one key; the last one ends the read."""
+        """Set the item of one key, None if it does not exist; the last key ends the read."""
         if item is not None:
             self.found.append(item)
         self.left.discard(key)
@@ -47,7 +47,7 @@ _Batch = dict[_Key, tuple[Item, list[_Read]]]
 
 
 class BatchedReads:
-    """Reads items of one table. Bound: `READS_MAX` keys in a call; callers bound their number."""
+    """Reads items of one table, at most `READS_MAX` per call. Callers must bound their reads."""
 
     def __init__(self, client: DynamoClient, table: str) -> None:
         self._client = client
@@ -62,7 +62,7 @@ class BatchedReads:
 
         Guarantees:
             Isolation: throttled or invalid keys of one caller do not fail or delay other callers.
-            Order: the read begins after this call.
+            Order: the items are not read before this is called.
             Cancellation: safe; other callers are not affected.
 
         Raises:
@@ -134,7 +134,7 @@ class BatchedReads:
                 read.done.set_result(items)
 
     async def _call(self, batch: _Batch) -> None:
-        """Read a batch once, answer the callers, and leave the unprocessed keys in `batch`."""
+        """Read a batch once, set the results, and leave the unprocessed keys in `batch`."""
         keys = [key for key, _ in batch.values()]
         request = {"RequestItems": {self._table: {"Keys": keys, "ConsistentRead": True}}}
         answer = await self._client.call_once("batch_get_item", request)

@@ -1,7 +1,6 @@
 """BatchWriteItem and BatchGetItem with retries of unprocessed items.
 
-DynamoDB may process a part of a batch and return the rest. Only the rest is retried, with the
-backoff of a failed call.
+DynamoDB may process a part of a batch and return the rest. Only the rest is retried, with backoff.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ class DynamoClient:
             raise error from exc
         if "RequestId" not in answer["ResponseMetadata"]:
             # A proxy or another server may return 200: do not treat that as a completed write.
-            raise Unavailable(f"DynamoDB at {self.endpoint}: the server there is not DynamoDB")
+            raise Unavailable(f"DynamoDB at {self.endpoint}: this server is not DynamoDB")
         if self._tenancy is not None:
             answer = self._tenancy.incoming(operation, request, answer)
         self.meter.record(self.feature, operation, request, answer)
@@ -248,7 +248,7 @@ async def open_dynamodb(settings: Warm) -> AsyncIterator[DynamoClient]:
 
 @contextlib.asynccontextmanager
 async def open_dynamodb_streams(settings: Warm) -> AsyncIterator[DynamoClient]:
-    """Create a client of DynamoDB Streams, which has its own endpoint on AWS.
+    """Create a client for DynamoDB Streams, which has its own endpoint on AWS.
 
     Raises:
         ConfigError: the endpoint is not a URL, or only one of the two keys is set.
@@ -329,7 +329,7 @@ def _translate_answer(exc: ClientError, where: str) -> ChatError:
 
 
 def _translate_reasons(reasons: list[dict[str, Any]], where: str) -> ChatError:
-    """Return the `ChatError` for a cancelled transaction, given the reason for each action."""
+    """Return the `ChatError` for a cancelled transaction from the reasons of its actions."""
     codes = {str(reason.get("Code")) for reason in reasons}
     text = f"{where}: transaction cancelled: {', '.join(sorted(codes - {'None'}))}"
     if "ConditionalCheckFailed" in codes:

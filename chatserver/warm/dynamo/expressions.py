@@ -28,7 +28,7 @@ _NO_MORE = ("",) * 5
 
 
 class Comparison(NamedTuple):
-    """Use of an attribute in an expression: the operator and the value (``:name``)."""
+    """Use of an attribute in an expression, with the operator and the value (``:name``)."""
 
     attribute: str
     operator: str
@@ -45,7 +45,7 @@ def find_comparisons(
     """Return all uses of `attributes` in the expressions of a request or transaction action.
 
     Raises:
-        UnknownForm: the form is not supported, or a key's value is also used for another attribute.
+        UnknownForm: a form is not supported, or a key's value (``:name``) has another use.
     """
     texts = tuple(request.get(name, "") for name in EXPRESSIONS)
     if texts == ("", "", "", ""):

@@ -2,8 +2,8 @@
 
 The SDK builds and parses every request by its service model. That costs two to three times as much
 CPU as a request here (`docs/performance.md`). Our requests already have the structure of DynamoDB's
-JSON, so they are encoded as they are, with the SDK's credentials. Binary attributes are base64 text
-on the wire; responses leave them so.
+JSON, so they are encoded as they are, and signed with the SDK's credentials. Binary attributes in
+responses are base64 text.
 
 Operations on tables, and DynamoDB Streams, use the SDK.
 """
@@ -76,7 +76,7 @@ class HttpTransport:
             ClientError: DynamoDB responded with an error.
             NoCredentialsError: there are no credentials.
             aiohttp.ClientError, OSError: there was no response.
-            Unavailable: the response is not DynamoDB's, or was damaged on the way.
+            Unavailable: the response is damaged or not from DynamoDB.
         """
         status, metadata, payload = await self._exchange(operation, _encode(request))
         if status != 200:
@@ -84,10 +84,12 @@ class HttpTransport:
         checksum = metadata.get("x-amz-crc32")
         try:
             if checksum is not None and int(checksum) != zlib.crc32(payload):
-                raise Unavailable(f"DynamoDB at {self._text_url}: a response has a wrong checksum")
+                raise Unavailable(
+                    f"DynamoDB at {self._text_url}: the response has a wrong checksum"
+                )
             answer: dict[str, Any] = _decode(payload)
         except ValueError as exc:  # of `int` or the decoder
-            raise Unavailable(f"DynamoDB at {self._text_url}: a response is malformed") from exc
+            raise Unavailable(f"DynamoDB at {self._text_url}: the response is malformed") from exc
         found = metadata.get("x-amzn-requestid")
         answer["ResponseMetadata"] = {} if found is None else {"RequestId": found}
         return answer
@@ -123,7 +125,7 @@ def _to_client_error(name: str, status: int, payload: bytes) -> ClientError:
 
 
 def find_proxy(endpoint: str) -> str | None:
-    """Return the proxy that the environment sets for an endpoint, as the SDK finds it."""
+    """Return the proxy that the environment variables set for an endpoint, as in the SDK."""
     url = URL(endpoint)
     if url.host is None or urllib.request.proxy_bypass(url.host):
         return None

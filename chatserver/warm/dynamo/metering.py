@@ -3,10 +3,10 @@
 Each call requests its consumed capacity. The units are counted in metrics by `Feature`, and in the
 process's `UsageAccumulator`, which `chatserver cost` reads.
 
-Units are DynamoDB's own exact values. Failed calls are the exception: a failed condition costs one
-or two write units, but the response does not contain them, so such calls are counted without units.
-A call is attributed to the chat of its items; a batch is divided by the number and size of its
-items.
+The units are the exact values that DynamoDB returns. A write whose condition fails costs one or two
+units, but DynamoDB does not return them, so such calls are counted without units. A call is
+attributed to the chat of its items. The units of a batch are divided among its chats by the number
+and size of their items.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Meter:
         request: Mapping[str, Any],
         answer: Mapping[str, Any],
     ) -> Mapping[str, float]:
-        """Return the share of each chat in a call's units; "" stands for other items."""
+        """Return the share of each chat in a call's units; key "" is for items without a chat."""
         if operation in ("query", "scan"):
             chat = _chat_of_query(table, request)
             return {chat: 1.0} if chat else {}
@@ -159,7 +159,7 @@ def _key_of(table: Table, index: str | None) -> Key:
 
 
 def _chat_of(table: Table, item: Mapping[str, Any]) -> str:
-    """Return the chat of an item by its partition key, or "" if it belongs to none."""
+    """Return the chat of an item, or "" if the item belongs to no chat."""
     if table is MESSAGES:
         key = item.get(MessageField.CHAT)
         return "" if key is None else key["S"].partition("#")[0]

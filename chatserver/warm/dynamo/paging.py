@@ -39,7 +39,7 @@ class Page(Generic[T]):
 
 
 class Chunk(NamedTuple):
-    """Result of one step of a Query: rows, the number evaluated, and the next token."""
+    """Result of one `Rows.read`: rows, the number evaluated, and the token of the next page."""
 
     rows: list[Item]
     looked_at: int
@@ -50,7 +50,7 @@ class Rows(Protocol):
     """A Query in progress."""
 
     async def read(self, limit: int) -> Chunk:
-        """Evaluate about `limit` rows and return those that match. Not callable after the end."""
+        """Evaluate about `limit` rows; return those that match. Do not call it after the end."""
 
     def token_of(self, row: Item) -> Token:
         """Return the token of the page that begins after `row`."""
@@ -58,7 +58,7 @@ class Rows(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-    """Key range of one partition of a table or index, by bounds or prefix of its sort key.
+    """Key range in one partition of a table or index: bounds or a prefix of the sort key.
 
     Without bounds or a prefix, the range is the whole partition. Bounds are inclusive.
     """

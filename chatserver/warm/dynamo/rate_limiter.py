@@ -23,7 +23,7 @@ class RateLimiter:
         self._free_at = clock.monotonic()
 
     async def take(self, units: float) -> None:
-        """Reserve `units`, then wait for the time that the earlier reservations take."""
+        """Reserve `units`, then wait until the rate has covered all earlier reservations."""
         if self._rate is None:
             return
         now = self._clock.monotonic()
@@ -33,6 +33,6 @@ class RateLimiter:
             await self._sleep(start - now)
 
     def settle(self, units: float) -> None:
-        """Add `units` consumed in addition to a reservation; negative if fewer were consumed."""
+        """Correct a reservation by `units`: negative if fewer were consumed than reserved."""
         if self._rate is not None:
             self._free_at += units / self._rate

@@ -44,7 +44,7 @@ class RequestSigner:
     def sign(
         self, credentials: ReadOnlyCredentials, target: str, body: bytes, now_s: float
     ) -> dict[str, str]:
-        """Return the headers of a request except Host, which is signed as HTTP clients send it."""
+        """Return the headers of a signed request, except Host, which the HTTP client adds."""
         at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_s))
         scope = f"{at[:8]}/{self._region}/dynamodb/aws4_request"
         headers = {

@@ -6,8 +6,8 @@ no repository can forget it. IAM's ``dynamodb:LeadingKeys`` can then limit a rol
 of one tenant. Ids and our own keys contain no ``/``, so no unprefixed key looks like a tenant's.
 
 `chatserver.warm.schema.tables` defines the key attributes. An unsupported operation or expression
-raises an error before the request is sent; so does another tenant's item in a response. A Scan
-reads the items of all tenants and is filtered by DynamoDB, so it costs the units of the whole
+raises an error before the request is sent. Another tenant's item in a response raises an error too.
+A Scan reads the items of all tenants, and DynamoDB filters them, so it costs the units of the whole
 table. Its `LastEvaluatedKey` may belong to another tenant and is therefore not changed.
 """
 
@@ -188,7 +188,7 @@ class Tenancy:
     def stored(
         self, operation: str, request: Mapping[str, Any], stored: list[Item | None]
     ) -> list[Item | None]:
-        """Return the existing items of a failed write, one for each action, without prefixes."""
+        """Return the existing items of a failed write, one per action, without prefixes."""
         if operation in _ONE_ITEM:
             tables = [request["TableName"]]
         elif operation not in _ACTIONS:
@@ -228,7 +228,7 @@ class Tenancy:
 
     @staticmethod
     def _map_writes(request: Mapping[str, Any], change: Any) -> dict[str, list[dict[str, Any]]]:
-        """Return the writes of a batch, with `change` applied to their items and keys."""
+        """Return the writes of a batch, with `change` applied to each item and key."""
         return {
             table: [
                 {

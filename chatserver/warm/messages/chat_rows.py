@@ -1,9 +1,9 @@
 """Reads of a chat's items across its partitions. All reads of a chat use this module.
 
-Owns no attributes: `chatserver.domain.write_sharding` maps entries to partitions. A chat that was
-never sharded is read with the given Query. A sharded chat is read by time ranges with a constant
-number of shards; the partitions of a range are read in parallel and merged by ts. A page ends at a
-ts, so page tokens have the same form for all chats, and remain valid after partitions are added.
+`chatserver.domain.write_sharding` maps entries to partitions. A chat that was never sharded is read
+with the given Query. A sharded chat is read by time ranges with a constant number of shards; the
+partitions of a range are read in parallel and merged by ts. A page token contains a ts, so it
+remains valid after partitions are added.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ChatRows:
         clock: Clock | None = None,
         shards: ShardList | None = None,
     ) -> None:
-        """`shards` is the process's list; the default is a new one."""
+        """`shards` is the process's `ShardList`; the default is a new one."""
         self._client = client
         self._settings = settings
         self._shards = shards or ShardList(client, settings, clock)
@@ -48,7 +48,7 @@ class ChatRows:
         return await self._shards.get_for_writing(upto_ts)
 
     async def key_of(self, chat: str, ts: int) -> Item:
-        """Return the key of a written entry."""
+        """Return the key of an entry that was written."""
         return key_of(await self._shards.get_for_keys(ts), chat, ts)
 
     async def place(self, item: Item) -> Item:
@@ -56,7 +56,7 @@ class ChatRows:
         return place_item(await self._shards.get_for_writing(int(item[Field.TS]["N"])), item)
 
     async def list_keys(self, places: Collection[tuple[str, int]]) -> list[Item]:
-        """Return the keys of written entries at ``(chat, ts)``."""
+        """Return the keys of entries that were written, given their ``(chat, ts)``."""
         if not places:
             return []
         layouts = await self._shards.get_for_keys(max(ts for _, ts in places))
@@ -78,7 +78,7 @@ class ChatRows:
         return _MergedRows(self._client, self._settings, span, query, layout, start)
 
     async def list(self, span: Span, query: Mapping[str, Any], count: int | None) -> list[Item]:
-        """Return the first `count` items of a range (None: all). May take several Queries.
+        """Return the first `count` items of a key range (None: all). May take several Queries.
 
         Raises Unavailable.
         """
@@ -108,7 +108,7 @@ def place_item(layouts: Layouts, item: Item) -> Item:
 
 
 def chat_in(row: Item) -> str:
-    """Return the chat of an item in any of its partitions."""
+    """Return the chat id of an item, even if the item is in a shard's partition."""
     return chat_of(row[Field.CHAT]["S"])
 
 
@@ -154,7 +154,7 @@ class _MergedRows:
         return {**sort, Field.CHAT: self._span.partition, Field.TS: ts}
 
     async def read(self, limit: int) -> Chunk:
-        """Return the next rows in order. Queries each partition that has no buffered rows."""
+        """Return the next rows by ts. Queries each partition that has no buffered rows."""
         if self._merge is None:
             if not self._pieces:
                 return Chunk([], 0, None)
@@ -214,7 +214,7 @@ def _ts_of(row: Item) -> int:
 
 
 def _bounded(span: Span) -> Span:
-    """Return the range with explicit bounds instead of a prefix before the ts."""
+    """Return `span` with its prefix replaced by bounds."""
     if span.prefix is None:
         return span
     ends = (f"{span.prefix}{ts:0{_DIGITS}d}" for ts in (0, TS_MAX))
@@ -222,19 +222,19 @@ def _bounded(span: Span) -> Span:
 
 
 def _range_of(span: Span) -> tuple[int, int]:
-    """Return the first and the last ts of a span of a chat."""
+    """Return the first and the last ts of a chat's key range."""
     assert span.table is MESSAGES and span.between is not None
     low, high = span.between
     return (int(str(low)[-_DIGITS:]), int(str(high)[-_DIGITS:]))
 
 
 def _last_of(span: Span) -> int:
-    """Return the last ts of a range of a chat."""
+    """Return the last ts of a chat's key range."""
     return TS_MAX if span.between is None else int(str(span.between[1])[-_DIGITS:])
 
 
 def _sort_at(span: Span, ts: int) -> int | str:
-    """Return the sort key of an entry with this ts in the span."""
+    """Return the sort key of an entry at `ts` in the table or index of `span`."""
     assert span.between is not None
     low = span.between[0]
     return ts if isinstance(low, int) else f"{low[:-_DIGITS]}{ts:0{_DIGITS}d}"

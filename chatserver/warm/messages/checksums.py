@@ -4,11 +4,11 @@ Owns attribute `sum` S, ``<form>.<rev>.<CRC-32, 8 hexadecimal digits>``. Equal m
 checksums in any item; the receiver, index keys and TTL are not included. Checksums detect
 accidental changes, not malicious ones: a writer of the item can also write its checksum.
 
-`rev` is the revision that was summed. A release without checksums changes an item but not its
-`sum`; such an item is unverified, not wrong.
+`rev` is the item's revision when the checksum was computed. A release without checksums changes an
+item but not its `sum`. Such an item counts as unverified, not as wrong.
 
 Invariant: `FORM` changes when messages get another field, so that a release without that field
-treats the checksum as unverified.
+treats the item as unverified.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def checksum_of(message: Message) -> str:
 
 
 def verify(item: Item, message: Message) -> Verdict:
-    """Check an item against its checksum; `message` is the decoded item."""
+    """Check an item against its checksum. `message` is the message decoded from the item."""
     held = item.get(Field.SUM, {}).get("S", "")
     if not held.startswith(f"{FORM}.{message.rev or 1}."):
         return "unverified"

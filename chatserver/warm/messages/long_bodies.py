@@ -9,12 +9,12 @@ The object key is ``bodies/<chat>/<ts, 20 digits>-<mid>-<edit>``. `edit` is the 
 set the body, 0 for the original. An object never changes and a key is never reused for another
 text, so writes are idempotent.
 
-The object is written before the item that points to it, and removed after the item no longer points
-to it. A crash in between leaves an orphaned object: `find_orphans` finds it and
-`workers.archive.body_sweep` removes it. A crash never leaves an item without its object.
+The object is written before the item that points to it, and removed when no item points to it any
+more. A crash in between leaves an orphaned object, which `workers.archive.body_sweep` removes. A
+crash never leaves an item without its object.
 
-Writes do not wait for S3: while it is unavailable, bodies stay in their items, which have room for
-the longest allowed body.
+While S3 is unavailable, bodies are stored in their items, which have room for the longest allowed
+body.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Decode = Callable[[Item], Message]
 
 
 class BodyObjects(Protocol):
-    """S3 objects of bodies. `read` raises NotFound."""
+    """Storage for body objects. `read` raises NotFound."""
 
     async def put(self, key: str, data: bytes) -> None: ...
 
@@ -67,7 +67,7 @@ class BodyObjects(Protocol):
 def object_of(item: Item) -> str | None:
     """Return the key of an item's body object, or None if the body is in the item.
 
-    A release without long bodies may have changed the item; then the body is in the item or absent.
+    If a release without long bodies has changed the item, its body is in the item or absent.
     """
     if Field.BODY_SHA256 not in item or item[Field.BODY]["S"] or Field.DELETED in item:
         return None
@@ -77,7 +77,7 @@ def object_of(item: Item) -> str | None:
 
 
 def pointer_to(data: bytes) -> Item:
-    """Return the attributes that replace a body stored as an object."""
+    """Return the item attributes that replace a body stored as an object."""
     return {
         Field.BODY: {"S": ""},
         Field.BODY_SHA256: {"S": hashlib.sha256(data).hexdigest()},
@@ -86,14 +86,14 @@ def pointer_to(data: bytes) -> Item:
 
 
 def place_of_object(key: str) -> tuple[str, int] | None:
-    """Return the chat and ts of the item for an object key, or None for a foreign key."""
+    """Return `(chat, ts)` of the message whose body is the object; None for other keys."""
     chat, _, name = key.removeprefix(PREFIX).partition("/")
     ts = name.partition("-")[0]
     return (chat, int(ts)) if chat and len(ts) == 20 and ts.isdigit() else None
 
 
 class LongBodies:
-    """Moves long bodies of items to objects, and loads them into messages."""
+    """Moves long bodies from items to S3 objects, and loads them into messages."""
 
     def __init__(
         self,
@@ -120,8 +120,8 @@ class LongBodies:
 
         Guarantees:
             Idempotent. The objects are stored when this returns.
-            Bounded: `BODY_PUT_TIMEOUT_S`. If S3 is unavailable, and for `AWAY_S` after that, bodies
-            stay in their items.
+            Bounded: `BODY_PUT_TIMEOUT_S`. If S3 does not respond, bodies stay in their items, also
+            in calls during the next `AWAY_S`.
         """
         is_down = self._clock.monotonic() < self._down_until
         if is_down or not any(self._is_long(item) for item in items):
@@ -158,7 +158,7 @@ class LongBodies:
         return item
 
     async def drop(self, key: str) -> None:
-        """Remove an object that no item points to. On failure, the sweep removes it later."""
+        """Remove an object that no item points to. If this fails, `body_sweep` removes it later."""
         failpoint("bodies.before_drop")
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -169,7 +169,7 @@ class LongBodies:
             metrics.LONG_BODIES.labels("removed").inc()
 
     async def drop_all(self, chat: str, ts: int) -> None:
-        """Remove all body objects of a deleted message. On failure the sweep removes them later."""
+        """Remove all body objects of a deleted message; see `drop`."""
         if self._clock.monotonic() < self._down_until:
             return
         try:
@@ -187,9 +187,9 @@ class LongBodies:
     async def load(
         self, items: Sequence[Item], messages: list[Message], decode: Decode
     ) -> list[Message | None]:
-        """Return the messages of items, including long bodies.
+        """Return the messages of `items` with their long bodies.
 
-        A message is None if its item was moved to the archive in the meantime.
+        A message is None if it was moved to the archive in the meantime.
 
         Guarantees:
             Each body matches the SHA-256 in its item; otherwise this raises.
@@ -237,7 +237,7 @@ class LongBodies:
     # Orphaned objects.
 
     async def find_orphans(self, keys: Sequence[str]) -> list[str]:
-        """Return the objects of `keys` that no item points to. Strongly consistent.
+        """Return those of `keys` that no item points to. Strongly consistent.
 
         Raises:
             Unavailable: DynamoDB does not respond.
@@ -258,16 +258,16 @@ class NoBodies:
         return list(items)
 
     async def drop(self, key: str) -> None:
-        """Do nothing; the sweep removes the object."""
+        """Do nothing; `body_sweep` removes the object."""
 
     async def drop_all(self, chat: str, ts: int) -> None:
-        """Do nothing; the sweep removes the objects."""
+        """Do nothing; `body_sweep` removes the objects."""
 
     async def load(
         self, items: Sequence[Item], messages: list[Message], decode: Decode
     ) -> list[Message | None]:
         """Raise Unavailable, because an empty text must not be returned as the body."""
-        raise Unavailable("long bodies: this process has no bucket to read them from")
+        raise Unavailable("long bodies: this process has no S3 bucket to read them from")
 
 
 Bodies = LongBodies | NoBodies

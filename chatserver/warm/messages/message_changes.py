@@ -1,13 +1,13 @@
 """Changes to stored messages: edits, deletes and reactions, applied by seq.
 
-Owns no attributes: the items are those of `chatserver.warm.messages.store`. An item is read,
-changed by `chatserver.protocol.entry_rules` and written if its `rev` is unchanged. Repeated and
-outdated changes have no effect, so every order of changes yields the same item.
+`chatserver.warm.messages.store` defines the items. An item is read, changed by
+`chatserver.protocol.entry_rules`, and written if its `rev` is unchanged. Repeated and outdated
+changes have no effect, so every order of changes yields the same item.
 
-If an archived entry changes, its item is created again. Readers overlay it on the archive segment,
-and the archive worker writes it into the segment. Such an item has no `ttl` (an existing one is
-removed), so that TTL does not delete it before the segment has the change. A restored entry, which
-has an item already, is treated in the same way.
+If an archived entry changes, its item is created again. For readers, the item takes precedence over
+the archive segment, until the archive worker writes the change into the segment. The item has no
+`ttl`, so that TTL does not delete it before that. The same applies to restored entries, which have
+items already.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KNOWN = {name for constant, name in vars(Field).items() if constant.isupper()} 
 
 
 class Archived(Protocol):
-    """Entries that were moved to the archive."""
+    """Access to archived entries."""
 
     async def find_at(self, chat: str, ts: int) -> Message | None: ...
 
@@ -44,7 +44,7 @@ class Archived(Protocol):
 
 
 class KeptVersions(Protocol):
-    """Copies of message versions of chats under a legal hold."""
+    """Storage for copies of message versions, for chats under a legal hold."""
 
     async def is_held(self, chat: str) -> bool: ...
 
@@ -73,8 +73,8 @@ class MessageChanges:
     ) -> None:
         """Create the writer.
 
-        `release` is called with the attachments that a message loses, once per attempt.
-        `release_pin` is called with chat, seq and ts of a pinned message that is deleted.
+        `release` is called with the seq of a message and the attachments that it loses, perhaps
+        repeatedly. `release_pin` is called with chat, seq and ts of a deleted pinned message.
         """
         self._release_pin = release_pin
         self._holds = holds
@@ -88,7 +88,7 @@ class MessageChanges:
         self._rows = ChatRows(client, settings, None, shards)
 
     async def apply(self, chat: str, ts: int, entries: Sequence[Message]) -> None:
-        """Apply entries, in rising seq, to the message at `ts`; no effect if it does not exist.
+        """Apply `entries`, sorted by seq, to the message at `ts`; no effect if there is none.
 
         Guarantees:
             Idempotent; an entry that is not newer than the item's `rev` has no effect.
@@ -108,9 +108,9 @@ class MessageChanges:
         await self._change(chat, ts, change)
 
     async def replay(self, item: PersistItem) -> bool:
-        """Replace a tombstone with its entry; return False if it has changed or may be archived.
+        """Store an entry that could not be persisted, in place of its tombstone.
 
-        The tombstone must be that of an entry that could not be persisted: its `rev` is its seq.
+        Return False if the tombstone has changed or may be archived.
 
         Guarantees:
             Idempotent: a repeated call also returns True. Later changes are never overwritten.
@@ -149,7 +149,7 @@ class MessageChanges:
         return True
 
     async def blank(self, chat: str, ts: int, rev: int) -> None:
-        """Remove the body of the edit at `ts`, which entry `rev` replaced. Guarantees: `apply`."""
+        """Remove the body of the edit at `ts`, because entry `rev` replaced it. See `apply`."""
 
         def change(entry: Message) -> Message:
             return tombstone_of(entry, rev) if entry.rev < rev else entry
@@ -195,7 +195,7 @@ class MessageChanges:
             except ConditionFailed:
                 continue
             return
-        raise Unavailable(f"message at {ts} of {chat}: too many concurrent changes; try again")
+        raise Unavailable(f"message at {ts} in {chat}: too many concurrent changes; try again")
 
     async def _update(
         self,
@@ -206,7 +206,7 @@ class MessageChanges:
         *,
         is_late: bool,
     ) -> None:
-        """Store a change. Raises ConditionFailed if the item has changed since it was read."""
+        """Store `changed`. Raises ConditionFailed if the item has changed since it was read."""
         receiver, old = item.get(Field.RECEIVER), object_of(item)
         user = None if receiver is None else str(receiver["S"])
         wanted = encode_item(PersistItem(changed, user))
@@ -225,10 +225,7 @@ class MessageChanges:
             await self._bodies.drop(old)
 
     async def _keep(self, version: Message, item: Item | None) -> bool:
-        """Copy a version if its chat is under a legal hold; return whether it was copied.
-
-        Unlike other changes, this loads a long body.
-        """
+        """Copy a version if its chat is under a legal hold; return whether it was copied."""
         if self._holds is None or not await self._holds.is_held(version.chat):
             return False
         whole = [version] if item is None else await decode_items([item], self._bodies)
@@ -253,7 +250,7 @@ class MessageChanges:
 
 
 def _difference(item: Item, wanted: Item, *, is_late: bool) -> dict[str, Any]:
-    """Return the update that changes `item` into `wanted` if its `rev` is unchanged.
+    """Return the update from `item` to `wanted`, on the condition that `rev` is unchanged.
 
     Attributes unknown to this release are kept, because a newer release added them. `ttl` is kept
     too, unless the entry may be archived (`is_late`).

@@ -8,10 +8,10 @@
 | active messages of a chat         | index `status`   | `chatid`, `status_ts` begins `active#`   |
 | messages by key                   | the table        | `chatid` and `ts`                        |
 
-Times are in microseconds; ranges are inclusive. Each query runs in either direction, page by page;
-a page token is a key (`chatserver.warm.dynamo.paging`). Pages are full while more messages exist;
-they skip expired items, stale index entries and messages that a `ReaderView` hides. Index entries
-are eventually consistent; the items are read with strong consistency.
+Times are in microseconds; ranges are inclusive. Each query runs in either direction, page by page.
+Pages are full while more messages exist (`chatserver.warm.dynamo.paging`). They skip expired items,
+outdated index rows and messages that a `ReaderView` hides. Index rows are eventually consistent;
+the items are then read with strong consistency.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class ReaderView(Protocol):
     """Visibility filter of one viewer. `choose` is called before `see`."""
 
     async def choose(self, chats: Collection[str]) -> Collection[str]:
-        """Return the visible chats of `chats`. Called before items are read."""
+        """Return those of `chats` that the viewer may see. Called before items are read."""
 
     async def see(self, messages: Sequence[Message]) -> Sequence[Message | None]:
-        """Return messages of visible chats as the viewer sees them; None if hidden."""
+        """Return messages as the viewer sees them, None for each hidden one."""
 
 
 class MessageIndexes:
@@ -127,10 +127,7 @@ class MessageIndexes:
         newest_first: bool = True,
         view: ReaderView | None = None,
     ) -> Page[Message]:
-        """Return a page of a chat's messages that are not deleted.
-
-        Deleted messages have another status prefix, so the Query does not read them.
-        """
+        """Return a page of a chat's messages that are not deleted."""
         if (from_ts, to_ts) == EVER:
             span = Span(MESSAGES, chat, STATUS_INDEX, prefix=f"{STATUS_ACTIVE}#")
         else:
@@ -139,11 +136,11 @@ class MessageIndexes:
         return await self._list(span, limit, start, newest_first, view)
 
     async def get_many(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], Message]:
-        """Return the current messages stored at ``(chat, ts)``.
+        """Return the current messages by their ``(chat, ts)``.
 
         Guarantees:
             Strongly consistent; expired messages are not returned.
-            Cost: one BatchGetItem for each 100 keys.
+            Cost: one BatchGetItem per 100 keys.
         """
         keys = await self._rows.list_keys(dict.fromkeys(places))
         now_s = int(self._clock.time())
@@ -160,7 +157,7 @@ class MessageIndexes:
         newest_first: bool,
         view: ReaderView | None,
     ) -> Page[Message]:
-        """Return a page of a span's unexpired messages; see `read_page` for its guarantees."""
+        """Return a page of the unexpired messages in a key range; see `read_page`."""
         now_s = int(self._clock.time())
         query = span.query(self._settings)
         query["ScanIndexForward"] = not newest_first
@@ -188,10 +185,10 @@ class MessageIndexes:
         )
 
     async def _load(self, rows: list[Item], index: Index, now_s: int) -> list[Message | None]:
-        """Return the current messages of index entries; None for a stale or expired entry.
+        """Return the current messages for index rows; None for an outdated or expired row.
 
-        Strongly consistent: with an eventually consistent read, an item that is already in the
-        index could seem absent. An entry is stale if its item has left the index partition.
+        A row is outdated if its item is no longer in that partition of the index. Strongly
+        consistent, because an eventually consistent read may miss an item that has an index row.
         """
         keys = [{name: row[name] for name in MESSAGES.key.names} for row in rows]
         items = await get_items(self._client, self._table, keys)
@@ -228,7 +225,7 @@ async def show(
 
 def _range(from_ts: int, to_ts: int) -> tuple[int, int]:
     if not 0 <= from_ts <= to_ts <= TS_MAX:
-        raise BadRequest("from, to: must be timestamps in microseconds, from before to")
+        raise BadRequest("from, to: must be timestamps in microseconds; from must not be after to")
     return from_ts, to_ts
 
 

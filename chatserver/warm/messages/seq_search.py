@@ -1,18 +1,20 @@
 """Search for a message by seq in a table sorted by timestamp. No I/O: the caller reads.
 
-`messages` has no index on seq: it would cost one write per message, and clients normally know the
-timestamp of the message that they scroll from. Within a chat, ts rises with seq (promise P3), so a
-search finds the position of a seq. Each probe is one short Query in one of two directions::
+An index on seq would cost one write per message, and clients normally know the ts of the message
+that they scroll from. Within a chat, ts increases with seq (promise P3), so a search finds the ts
+of a seq. Each probe is one short Query in one of two directions::
 
-    oldest first   the first items at or after a timestamp
-    newest first   the last items at or before it
+    oldest first   the first items at or after a ts
+    newest first   the last items at or before a ts
 
-Probes alternate between three kinds. The first is an oldest-first probe at the linear interpolation
-between the known positions. If it returns a later seq, a newest-first probe from there skips an
-idle period and detects whether the range is empty. Then a newest-first probe bisects the range.
-Interpolation suits a steady message rate; bisection bounds the cost of other rates. Once the target
-is within `WINDOW` seqs of a known position, one read from there finds the target or proves that it
-is not stored.
+There are three kinds of probes, used in turn:
+
+1. An oldest-first probe at the ts that linear interpolation yields. It suits a steady message rate.
+2. If that returns a later seq, a newest-first probe just before its ts. It skips an idle period.
+3. A newest-first probe in the middle of the remaining range. It bounds the cost for other rates.
+
+Once the target is within `WINDOW` seqs of a message whose ts is known, one read from there finds
+the target or proves that it is not stored.
 
 Invariant: if the target is stored, its ts is in ``[_left, _right]``, between `_low` and `_high`.
 """
@@ -35,7 +37,7 @@ Phase = Literal["ends", "line", "edge", "half"]
 
 
 class Place(NamedTuple):
-    """Position of a stored message."""
+    """Seq and ts of a stored message."""
 
     seq: int
     ts: int
@@ -43,7 +45,7 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Probe:
-    """Request for at most `count` positions, starting at `ts` inclusive."""
+    """Read of the seq and ts of at most `count` messages, from `ts` (inclusive) on."""
 
     ts: int
     is_newest_first: bool
@@ -51,10 +53,10 @@ class Probe:
 
 
 class SeqSearch:
-    """Search for one seq. Repeat `next_probe`, read and `feed` until there is no probe."""
+    """Search for one seq. Repeat `next_probe`, read and `feed` until `next_probe` returns None."""
 
     def __init__(self, target: int, known: Iterable[Place] = ()) -> None:
-        """`known` are positions of stored messages, in any order; they save probes."""
+        """`known` are messages whose ts is known, in any order; they save probes."""
         self.target = target
         self.found: Place | None = None
         self._low = Place(0, -1)  # seq 0 precedes every message
@@ -66,7 +68,7 @@ class SeqSearch:
             self._learn(place)
 
     def next_probe(self) -> Probe | None:
-        """Return the next read, or None when the search is finished."""
+        """Return the next probe, or None when the search is finished."""
         low, high = self._low, self._high
         if self._is_done():
             return None
@@ -89,10 +91,10 @@ class SeqSearch:
         return Probe((self._left + self._right) // 2, is_newest_first=True)
 
     def feed(self, probe: Probe, places: Sequence[Place]) -> None:
-        """Process the result of `probe`, in the order of its direction.
+        """Process the result of `probe`, sorted in its direction.
 
         Raises:
-            CorruptData: ts does not rise with seq.
+            CorruptData: ts does not increase with seq.
         """
         for place in places:
             self._learn(place)
@@ -131,8 +133,8 @@ class SeqSearch:
             high is not None and is_before_high and place.seq >= high.seq
         ):
             raise CorruptData(
-                f"message {place.seq} at ts {place.ts} is out of order: seq and ts do not both "
-                f"rise from {low} to {high}"
+                f"message {place.seq} at ts {place.ts} is out of order: ts must increase with seq "
+                f"from {low} to {high}"
             )
         if place.seq == self.target:
             self.found = place

@@ -6,26 +6,24 @@ Owns two items of `directory`:
                                changed N
     PK "shards"  SK "horizon"  upto N  rev N  changed N
 
-A layout consists of stretches: ranges of ts, each with a number of shards. All processes must
-compute the same partition for an entry, without coordination. The *horizon* ensures this: `upto` is
-a ts, and every new stretch starts after it.
+The layout of a chat is a list of periods (`ShardingPeriod`): from a ts on, the chat has a number of
+shards. All processes must compute the same partition for an entry, without coordination. The
+*horizon* ensures this: no period is ever added that starts at or before ts `upto`.
 
-- A copy of the layouts that was read at a horizon is final for all ts up to it, for any length of
-  time.
-- A process writes an entry only by a copy whose horizon includes its ts. If the stored horizon does
-  not, the process first moves it, `EXTENSION_US` beyond that ts, on condition of `rev`.
-- A stretch is written in one transaction, on condition of the `rev` that was read before its start
-  was computed. Moving the horizon changes `rev`. A late write of a stretch therefore fails if any
-  process has passed its start.
+- A copy of the layouts is therefore final for all ts up to the horizon that was read before it.
+- A process writes an entry only if its copy is final for the entry's ts. If the ts is beyond the
+  horizon, the process first moves the horizon to `EXTENSION_US` after the ts.
+- Each write of the horizon increments `rev`, and is conditional on the `rev` that was read. The
+  transaction that adds a period contains such a write. So it fails if another process has moved
+  the horizon in the meantime.
 
-So no clock takes part in where an entry is stored. A stretch starts as soon as the horizon is
-passed. Reads beyond the horizon use a copy for `SHARD_REFRESH_S`; a stretch starts `READ_LEAD_US`
-after all entries of its chat, so that readers know it before it has entries. If Redis's clock jumps
-forward at that moment, a reader may miss the newest entries for `SHARD_REFRESH_S`; they are stored
-where later reads find them.
+So the partition of an entry does not depend on any process's clock. Reads beyond the horizon use a
+copy for `SHARD_REFRESH_S`. A new period starts `READ_LEAD_US` after the chat's newest entry, so
+that readers know it before it has entries. If Redis's clock jumps forward at that moment, a reader
+may miss the newest entries for `SHARD_REFRESH_S`.
 
-`changed` is the `rev` of the last change of a layout: few chats are ever sharded, but the item of
-layouts may become large, so it is read again only if `changed` differs.
+`changed` is the `rev` of the last change to a layout. The layouts, which may be large, are read
+again only if `changed` differs.
 """
 
 from __future__ import annotations
@@ -79,7 +77,7 @@ class _Horizon(NamedTuple):
 
 
 class _Copy(NamedTuple):
-    """Layouts, final for all ts up to `upto`; read at `read_at_s` (monotonic, s)."""
+    """Copy of the layouts, final for all ts up to `upto`, read at `read_at_s` (monotonic, s)."""
 
     layouts: Layouts
     upto: int
@@ -104,11 +102,11 @@ class ShardList:
         self._begun = 0  # reads
 
     async def get_for_reading(self, upto_ts: int) -> Layouts:
-        """Return the layouts for a range of entries with a ts up to `upto_ts`.
+        """Return the layouts for reading a range of entries with a ts up to `upto_ts`.
 
         Guarantees:
-            Cost: none for entries up to the horizon. Otherwise a GetItem per `SHARD_REFRESH_S`, and
-            a second one if a layout has changed.
+            Cost: none up to the horizon. Beyond it, one GetItem per `SHARD_REFRESH_S`, and a second
+            one if a layout has changed.
 
         Raises:
             Unavailable: the items cannot be read.
@@ -121,10 +119,10 @@ class ShardList:
         return self._copy.layouts
 
     async def get_for_keys(self, upto_ts: int) -> Layouts:
-        """Return the layouts for the keys of written entries with a ts up to `upto_ts`.
+        """Return the layouts for the keys of entries with a ts up to `upto_ts`.
 
-        They are final for each of these entries that had been written before the call. Does not
-        move the horizon, so a ts may come from a client. Costs and raises as `get_for_reading`.
+        The keys are correct for all entries that were written before the call. The horizon is not
+        moved, so `upto_ts` may come from a client. For cost and errors, see `get_for_reading`.
         """
         arrived = self._begun
         if upto_ts <= self._copy.upto:
@@ -142,11 +140,11 @@ class ShardList:
     async def get_for_writing(self, upto_ts: int) -> Layouts:
         """Return the layouts for writing entries with a ts up to `upto_ts`.
 
-        They are final for these entries: the caller may use them for any length of time.
+        They are final for these entries, so the caller may keep them.
 
         Guarantees:
-            Cost: none for entries up to the horizon of the copy. Otherwise a GetItem, and an
-            UpdateItem about every `EXTENSION_US` of all processes together.
+            Cost: none up to the horizon. Beyond it, one GetItem; all processes together also make
+            one UpdateItem per `EXTENSION_US` or so.
 
         Raises:
             Unavailable: the items cannot be read or written.
@@ -180,7 +178,7 @@ class ShardList:
         self._copy = _Copy(layouts, horizon.upto, began_s, changed, horizon.rev, self._begun)
 
     async def _extend(self, upto: int) -> None:
-        """Move the horizon, unless another process has moved it or added a stretch."""
+        """Move the horizon, unless another process has changed it."""
         with contextlib.suppress(ConditionFailed):
             await self._client.call("update_item", self._horizon_update(self._copy.rev, upto))
             self._copy = self._copy._replace(upto=upto, rev=self._copy.rev + 1)
@@ -194,7 +192,7 @@ class ShardList:
         return _Horizon(*(get_number(item, name) for name in names))
 
     async def _get_layouts(self) -> tuple[Layouts, int]:
-        """Return the layouts, and the `rev` of their last change."""
+        """Return `(layouts, changed)`."""
         request = {"TableName": self._table, "Key": LAYOUTS_KEY, "ConsistentRead": True}
         item: Item = (await self._client.call("get_item", request)).get("Item", {})
         if Field.CHANGED not in item:
@@ -209,7 +207,7 @@ class ShardList:
     def _horizon_update(
         self, rev: int, upto: int, *, is_layout_change: bool = False
     ) -> dict[str, Any]:
-        """Return the update of the horizon at `rev`."""
+        """Return the update of the horizon, on the condition that its `rev` is unchanged."""
         changed = (
             "#changed = :next"
             if is_layout_change
@@ -240,20 +238,20 @@ class ShardList:
         find_newest_ts: Callable[[], Awaitable[int | None]],
         floor: ShardFloor | None = None,
     ) -> Outcome:
-        """Shard the future entries of a chat over `shards` partitions.
+        """Add a period: distribute the future entries of a chat over `shards` partitions.
 
-        `find_newest_ts` returns an upper bound of the ts of all current entries of the chat, or
-        None if it is unknown. `floor` is stored as the chat's minimum number of shards.
+        `find_newest_ts` returns an upper bound for the ts of the chat's current entries, or None if
+        it is unknown. `floor` is stored as the chat's minimum number of shards.
 
         Guarantees:
-            No other process's stretch is overwritten, and no stretch that has started is changed.
-            No entry of the stretch has been written, or can be written by an older copy.
-            Bounded: `STRETCHES_MAX` stretches per chat and `TEXT_MAX` in total, then the result is
-            "full"; the chat keeps its current sharding.
-            Cancellation: safe; the stretch is written, or not.
+            The periods that exist are not changed, even by concurrent calls.
+            No entry of the new period was or can be written with an older copy of the layouts.
+            Bounded: `STRETCHES_MAX` periods per chat and `TEXT_MAX` in total. Beyond these limits,
+            nothing is changed and the result is "full".
+            Cancellation: safe; the period is added, or not.
 
         Raises:
-            Unavailable: a store does not respond; the stretch may be written.
+            Unavailable: DynamoDB or `find_newest_ts` failed; the period may be added.
         """
         async with self._client.deadline():
             return await self._spread(chat, shards, find_newest_ts, floor)
@@ -296,7 +294,7 @@ class ShardList:
     async def _put(
         self, horizon: _Horizon, chat: str, layout: Layout, floor: ShardFloor | None
     ) -> None:
-        """Write a layout. Raises ConditionFailed: the horizon is no longer at its `rev`."""
+        """Write a layout. Raises ConditionFailed if the horizon has changed."""
         await self._prepare_layouts()
         changes, names = ["#changed = :next"], {"#changed": Field.CHANGED, "#chat": chat}
         values: Item = {":next": {"N": str(horizon.rev + 1)}}
@@ -320,7 +318,7 @@ class ShardList:
         await self._client.call("transact_write_items", {"TransactItems": actions})
 
     async def _prepare_layouts(self) -> None:
-        """Create the item of the layouts, if it does not exist."""
+        """Create the layouts item if it does not exist."""
         request = {
             "TableName": self._table,
             "Key": LAYOUTS_KEY,

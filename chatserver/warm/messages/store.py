@@ -15,22 +15,22 @@ Owns table `messages`, one item per message, key ``(chatid, ts)``:
 Entries that are not messages are items too, so seq has no gaps. `status` is `active` or `deleted`
 for messages and `event` for other entries.
 
-Invariants: an item depends on its message only, except for `ttl` (`chatserver.warm.messages.ttl`),
-so writes are idempotent. Within a chat, ts rises with seq. A body has at most 256 KB, so each item
-fits into DynamoDB's 400 KB; long bodies are normally stored in S3
+Invariants: an item depends only on its message, except for `ttl` (`chatserver.warm.messages.ttl`),
+so writes are idempotent. Within a chat, ts increases with seq. A body has at most 256 KB, so each
+item fits into DynamoDB's 400 KB; long bodies are normally stored in S3
 (`chatserver.warm.messages.long_bodies`).
 
-The partition is ``<chat>``, or ``<chat>#<n>`` if the chat had write sharding when the entry was
-sent (`chatserver.domain.write_sharding`). `encode_item` sets the chat; the writer sets the
-partition.
+`chatid` is the partition: ``<chat>``, or ``<chat>#<n>`` if the chat had write sharding when the
+entry was sent (`chatserver.domain.write_sharding`). `encode_item` sets it to ``<chat>``, and the
+writer to the shard's partition.
 
-There are two ways to read. `chatserver.warm.messages.message_queries` pages through the table by
-time. `find_head`, `list_before` and `list_after` read by seq with strong consistency and return a
-contiguous run or nothing; history joins them with the entries in Redis.
+There are two ways to read. `chatserver.warm.messages.message_queries` reads by time, page by page.
+`find_head`, `list_before` and `list_after` read by seq, with strong consistency, and return
+consecutive entries; `chatserver.service.history` adds the entries in Redis.
 
-As soon as a message has expired, even before TTL deletes its item, queries by time skip it, and
-reads by seq return a tombstone. So readers can distinguish expired messages from missing ones.
-After the item is deleted, a marker (`chatserver.warm.archive.markers`) has the same effect.
+Once a message has expired, even before TTL deletes its item, queries by time skip it, and reads by
+seq return a tombstone. So readers can distinguish expired messages from missing ones. After the
+item is deleted, its marker (`chatserver.warm.archive.markers`) has the same effect.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class PersistItem(msgspec.Struct, frozen=True, gc=False):
 def encode_item(item: PersistItem, removed_at: int | None = None) -> Item:
     """Return the item of a message. Deterministic: equal messages have equal items.
 
-    `removed_at` (seconds) is the TTL by age; it does not apply to a message that expires, because
-    its body has no other copy.
+    `removed_at` (s) is when TTL removes the item by age. It is ignored for an expiring message,
+    because the body has no other copy.
 
     Raises:
         CorruptData: the body is not valid Unicode, which some DynamoDB servers accept.
@@ -139,7 +139,7 @@ def _status_of(message: Message) -> str:
 
 
 def _encode_more(message: Message) -> Item:
-    """Return the attributes of changed messages and of other entries."""
+    """Return the attributes that only changed messages and other entries have."""
     more: Item = {}
     numbers = {
         Field.TARGET: message.target,
@@ -160,7 +160,7 @@ def _encode_more(message: Message) -> Item:
 
 
 def decode_item(item: Item) -> Message:
-    """Return the message of an item.
+    """Decode an item into a message. A long body is left empty.
 
     Raises:
         CorruptData: the item is not a valid message item.
@@ -191,7 +191,7 @@ def decode_item(item: Item) -> Message:
 
 
 async def decode_each(items: Sequence[Item], bodies: Bodies) -> Sequence[Message | None]:
-    """Return the messages of items in order, including long bodies.
+    """Return the messages of `items` in order, with their long bodies.
 
     A message is None if it was moved to the archive after its item was read.
 
@@ -206,7 +206,7 @@ async def decode_each(items: Sequence[Item], bodies: Bodies) -> Sequence[Message
 
 
 async def decode_items(items: Sequence[Item], bodies: Bodies) -> list[Message]:
-    """Return the messages of items, without archived ones; see `decode_each`."""
+    """Return the messages of `items`, except archived ones; see `decode_each`."""
     return [message for message in await decode_each(items, bodies) if message is not None]
 
 
@@ -219,7 +219,7 @@ def _decode_ai(item: Item) -> Ai:
 
 
 def _decode_more(message: Message, item: Item) -> Message:
-    """Return an entry with the attributes that only changed messages and other entries have."""
+    """Return `message` with the attributes that only changed messages and other entries have."""
 
     def number(name: str) -> int | None:
         return int(item[name]["N"]) if name in item else None
@@ -273,8 +273,8 @@ class MessageRepository:
         Guarantees:
             All messages are stored when this returns. Idempotent.
             Cancellation: safe; some may be stored.
-            Cost: one BatchWriteItem for each 25 messages. A direct message of 1 KB takes 4 write
-            units, 3 of them in indexes; a group message 3, 2 of them in indexes. Attachments and an
+            Cost: one BatchWriteItem per 25 messages. A direct message of 1 KB takes 4 write units,
+            a group message 3: one for the item and the others for indexes. Attachments and an
             expiry take one more unit each.
 
         Raises:
@@ -307,13 +307,13 @@ class MessageRepository:
             await put_items(self._client, self._table, unique[at : at + WRITES_MAX], left_s)
 
     async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
-        """Store a marker for a message that no tier has; return False at the chat's start.
+        """Store a marker for a lost message; return False if nothing older is stored.
 
         `ts` must be between those of the neighboring entries. If the message is stored later, it
-        takes precedence.
+        takes precedence over the marker.
 
         Guarantees:
-            Idempotent. No marker is stored below the oldest stored message.
+            Idempotent.
         """
         probe = Probe(ts - 1, is_newest_first=True)
         if not await self._read(chat, probe) and not await self._read(
@@ -327,10 +327,10 @@ class MessageRepository:
     # Reads by seq.
 
     async def find_head(self, chat: str) -> Message | None:
-        """Return the newest stored message of a chat: the lower bound of new seq and ts.
+        """Return the newest stored message of a chat; new ones must have a higher seq and ts.
 
-        An expired message counts, as a tombstone, even after its item was removed. A long body is
-        not loaded, so callers do not wait for S3.
+        An expired message is returned as a tombstone, even after its item was removed. A long body
+        is left empty, so callers do not wait for S3.
 
         Guarantees:
             Strongly consistent: includes every message stored before the call.
@@ -347,21 +347,20 @@ class MessageRepository:
     async def list_before(
         self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
     ) -> list[Message]:
-        """Return consecutive messages that end just before seq `before`, in ascending order.
+        """Return at most `limit` consecutive messages up to seq ``before - 1``, sorted by seq.
 
-        Without `before`, the run ends with the newest message. `ts_hint` is the probable ts of the
-        message at `before`; a correct hint saves a search.
+        Without `before`, the last one is the newest message. `ts_hint` is the probable ts of the
+        message with seq `before`; a correct hint saves a search.
 
         Guarantees:
-            Contiguous, and the last message has seq ``before - 1``. Empty if that message is not
-            stored.
+            The last message has seq ``before - 1``; if that is not stored, the result is empty.
             Shorter than `limit` only at the chat's start or where a message is not stored.
             Strongly consistent, even with a wrong hint.
-            Cost: one Query with a correct hint, else a search with 3 to 15 additional small
-            Queries; for a sharded chat, times the number of shards, in parallel.
+            Cost: one Query with a correct hint; otherwise 3 to 15 small Queries in addition. For a
+            sharded chat, that many per shard, in parallel.
 
         Raises:
-            CorruptData: ts does not rise with seq.
+            CorruptData: ts does not increase with seq.
         """
         check_limit(limit)
         if before is None:
@@ -380,10 +379,10 @@ class MessageRepository:
     async def list_after(
         self, chat: str, after: int, limit: int, ts_hint: int | None = None
     ) -> list[Message]:
-        """Return consecutive messages that begin just after seq `after`, in ascending order.
+        """Return at most `limit` consecutive messages from seq ``after + 1`` on, sorted by seq.
 
-        Guarantees and costs are those of `list_before`: the first message has seq ``after + 1``, or
-        the result is empty.
+        The result is empty if message ``after + 1`` is not stored. For other guarantees and cost,
+        see `list_before`.
         """
         check_limit(limit)
         target = after + 1
@@ -396,8 +395,7 @@ class MessageRepository:
     ) -> list[Message]:
         """Return consecutive messages from seq `target` on; empty if `target` is not stored.
 
-        A hint is correct if a read from there begins with `target`. The search uses the results of
-        a wrong hint as known positions.
+        `hint` is the probable ts of the first message.
         """
         known: list[Place] = []
         if hint is not None and 0 <= hint <= TS_MAX:
@@ -416,7 +414,7 @@ class MessageRepository:
     async def _join(
         self, chat: str, target: int, probe: Probe, items: Sequence[Item]
     ) -> list[Message]:
-        """Return consecutive messages of `items`, the result of `probe`; markers fill gaps."""
+        """Return consecutive messages from `items`, the result of `probe`; markers fill gaps."""
         now_s, step = self._clock.time(), -1 if probe.is_newest_first else 1
         found = await decode_items(items, self._bodies)
         held = {message.seq: message_expiry.as_of(message, now_s) for message in found}
@@ -458,7 +456,7 @@ def _place_of(item: Item) -> Place:
 
 
 def _run(held: Mapping[int, Message], first: int, step: int, count: int) -> list[Message]:
-    """Return the messages at `first`, `first` + `step` …, at most `count`, up to the first gap."""
+    """Return the messages with seq `first`, `first + step`, …: at most `count`, up to a gap."""
     run: list[Message] = []
     while len(run) < count and (message := held.get(first + step * len(run))) is not None:
         run.append(message)

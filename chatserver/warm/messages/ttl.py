@@ -1,16 +1,16 @@
 """TTL of items in table `messages`: attribute `ttl`, the time at which DynamoDB deletes an item.
 
     an item whose message expires (`expires_at`)  ttl = expires_at: the body has no other copy
-    any other item, if TTL removes by age         ttl = ts + retention + margin
-    an archived item that changes                 no ttl until the archive has the change
+    an archived item that changes                 no ttl until the archive contains the change
+    any other item, if `archive.removal` is ttl   ttl = ts + retention + margin
     any other item                                no ttl: the archive worker deletes it
 
 The archive worker copies old items within the margin, so TTL removes only archived items
 (`workers.archive.archiver`). If TTL removes an item too early, the reader of the table's Stream
 restores it (`workers.archive.ttl_removals`).
 
-Invariant: if an entry is archived and its item has `ttl`, the archive has it unchanged or its
-message expires. A change of an item that may be archived therefore removes its `ttl`.
+Invariant: if the item of an archived entry has a `ttl`, the archive contains the same entry, or the
+message expires. A change to an item that may be archived therefore removes its `ttl`.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class ItemRetention:
         return cls(settings.retention_s, settings.ttl_margin_s, is_by_ttl)
 
     def removed_at(self, ts: int, now_s: float) -> int | None:
-        """Return the TTL, by age, of an item that is written now; None if it has none.
+        """Return the `ttl` by age (s) for an item that is written now; None if it gets none.
 
-        If an item is written long after its message was sent, there is not enough time to archive
-        it before its TTL. So it gets no TTL, and the archive worker deletes it.
+        An item that is written long after its message was sent gets no `ttl`, because there might
+        not be enough time to archive it. The archive worker deletes it.
         """
         if not self.is_by_ttl:
             return None
@@ -53,9 +53,9 @@ class ItemRetention:
         return None if at < now_s + self.margin_s else at
 
     def may_be_archived(self, item: Item, now_s: float) -> bool:
-        """Return whether an item with a TTL by age is so old that the archive may contain it.
+        """Return whether the archive may contain an item that has a `ttl` by age.
 
-        Its `ttl` is checked too, because it may be from another retention setting.
+        Checks its age, and its `ttl`, which may result from another retention setting.
         """
         if Field.TTL not in item or Field.EXPIRES_AT in item:
             return False
@@ -64,11 +64,11 @@ class ItemRetention:
         return is_old or ttl <= self.latest_ttl_of_archived(now_s)
 
     def latest_ttl_of_archived(self, now_s: float) -> int:
-        """Return the latest `ttl` of items that are old enough to be archived."""
+        """Return the latest `ttl` by age that an archived item may have."""
         return int(now_s) + self.margin_s + SLACK_S
 
     def is_soon(self, ttl: int | None, now_s: float) -> bool:
-        """Return whether TTL deletes an item soon; False if its retention was much longer."""
+        """Return whether TTL deletes an item within twice `margin_s`."""
         return ttl is not None and ttl <= now_s + 2 * self.margin_s
 
 
@@ -76,5 +76,5 @@ FOR_EVER: Final = ItemRetention(0, 0, is_by_ttl=False)
 
 
 def find_ttl(item: Item) -> int | None:
-    """Return the time at which TTL may remove an item (seconds), or None if it has no TTL."""
+    """Return the time from which TTL may remove an item (s), or None."""
     return int(item[Field.TTL]["N"]) if Field.TTL in item else None

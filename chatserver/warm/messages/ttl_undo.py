@@ -1,7 +1,6 @@
 """Undo of TTL removals: restores items of table `messages` that were removed too early.
 
-Also removes expired items on servers without TTL. Owns no attributes: the items are those of
-`chatserver.warm.messages.store`.
+Also removes expired items on servers without TTL.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ class RemovedItems:
         self._table = MESSAGES.name_in(settings)
 
     async def put_back(self, item: Item, message: Message) -> bool:
-        """Restore an item as `message`, its current state; return False if a newer one exists.
+        """Restore a removed item with the content of `message`; return False if a newer one exists.
 
-        Unless its message expires, the item gets no `ttl`, so it remains until it is archived.
+        Unless the message expires, the item gets no `ttl`, so it remains until it is archived.
 
         Guarantees:
-            Idempotent. An existing item that is not newer is replaced: it was created from the
-            archive, without the removed changes.
+            Idempotent. An existing item that is not newer is replaced, because it was created from
+            the archive, without the changes in the removed item.
         """
         wanted = await self._item_of(item, message)
         put: dict[str, Any] = {"TableName": self._table, "Item": wanted}
@@ -69,7 +68,7 @@ class RemovedItems:
         return True
 
     async def load(self, item: Item) -> Message:
-        """Return the message of an item, including a long body. Raises Unavailable."""
+        """Return the message of an item with its long body. Raises Unavailable."""
         return (await decode_items([item], self._bodies))[0]
 
     async def _item_of(self, item: Item, message: Message) -> Item:
@@ -97,7 +96,7 @@ class RemovedItems:
     # Removal on servers without TTL.
 
     async def iter_over(self, now_s: float) -> AsyncIterator[list[Item]]:
-        """Yield the items that TTL may remove, page by page. Scans the whole table."""
+        """Yield the items whose `ttl` has passed, page by page. Scans the whole table."""
         request: dict[str, Any] = {
             "TableName": self._table,
             "Limit": PAGE_ITEMS,

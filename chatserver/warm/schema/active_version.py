@@ -9,8 +9,8 @@ Owns, in table `directory`:
     PK "schema"  SK "schema"            version N  oldest N
     PK "schema"  SK "process#<name>"    acts_by N  seen N (ms)  expires_at N
 
-A process writes its own item before it reads the schema item. So after `oldest` is raised, each
-older process either has an item that a check finds, or reads the new `oldest` and does not start.
+A process writes its own item before it reads the schema item. So after `oldest` is raised, a check
+finds the items of all older processes that are running; later ones do not start.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ RETRY_S: Final = 2.0  # while the schema is unknown
 
 
 class SchemaState(NamedTuple):
-    """The last completed migration, and the minimum schema version of processes."""
+    """Number of the last completed migration, and the minimum schema version of processes."""
 
     version: int = FIRST
     oldest: int = FIRST
@@ -128,7 +128,7 @@ class SchemaRows:
         return SchemaState(int(item[Field.VERSION]["N"]), int(item[Field.OLDEST]["N"]))
 
     async def raise_state(self, state: SchemaState) -> None:
-        """Raise version and oldest; neither is ever lowered. Idempotent."""
+        """Raise `version` and `oldest`; neither is ever lowered. Idempotent."""
         request = {
             "TableName": self._table,
             "Key": key_of(SCHEMA_KEY),
@@ -217,7 +217,7 @@ async def watch_schema(
 
     Guarantees:
         A process that may no longer use the tables receives SIGTERM within `SCHEMA_CHECK_S`.
-        While DynamoDB is unavailable or denies access, the process is allowed to run.
+        While DynamoDB is unavailable or denies access, the process may run.
 
     Raises:
         ConfigError: the tables require a newer schema version than this process has.

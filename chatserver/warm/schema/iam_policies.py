@@ -2,10 +2,10 @@
 
 One set of policies serves all tenants: the role tag ``tenant`` names the tenant, and
 ``dynamodb:LeadingKeys`` allows only partitions with that prefix, in tables and indexes. AWS checks
-the partition key of a Query, also on an index, and of each item of a batch or transaction. A Scan
-has no partition key and cannot be limited to a tenant; it is in separate policies.
+the partition key of a Query, and of each item of a batch or transaction. A Scan has no partition
+key and cannot be limited to a tenant, so separate policies allow it.
 
-``ForAllValues`` is also true for an empty set, hence the ``Null`` condition.
+The ``Null`` condition is needed because ``ForAllValues`` is also true for an empty set.
 
 ``python -m chatserver.cli.schema_documents iam-<name>`` prints the files in ``deploy/iam``.
 """

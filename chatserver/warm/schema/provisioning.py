@@ -1,7 +1,7 @@
 """Table provisioning: creates the tables and checks existing ones against the definitions.
 
 New tables get the newest schema version, which is recorded in `directory`. Missing indexes of older
-tables are added by `chatserver migrate` only.
+tables are only added by `chatserver migrate`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ APPLY_TIMEOUT_S = 300.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Change:
-    """A result of `apply_tables` for one table."""
+    """What `apply_tables` did with one table."""
 
     table: str
     action: Literal["created", "enabled", "kept"]
@@ -42,9 +42,8 @@ async def apply_tables(
 
     Guarantees:
         Idempotent: a second call changes nothing. Concurrent calls are safe.
-        Nothing is created while an existing table has other keys, indexes or TTL.
-        Nothing is removed, disabled or changed in price: the billing mode is only set on creation,
-        and a stream that the settings do not request is kept.
+        If an existing table has other keys, indexes or TTL, nothing is created.
+        Nothing is removed or disabled, and the billing mode of existing tables is kept.
 
     Raises:
         ConfigError: existing tables differ from the definitions; lists all differences.
@@ -78,7 +77,7 @@ async def apply_tables(
 async def find_problems(
     client: DynamoClient, table: Table, settings: Warm, description: dict[str, Any]
 ) -> list[str]:
-    """Return the differences of an existing table that `apply_tables` would not change."""
+    """Return how a table differs from the definition, except what `apply_tables` changes."""
     name = table.name_in(settings)
     return [
         *_differences(table, name, description),
@@ -96,7 +95,7 @@ async def _find_table(client: DynamoClient, name: str) -> dict[str, Any] | None:
 
 
 def _differences(table: Table, name: str, description: dict[str, Any]) -> list[str]:
-    """Return the differences of an existing table that cannot be changed in place."""
+    """Return the differences from the definition that cannot be changed in an existing table."""
     types = {a["AttributeName"]: a["AttributeType"] for a in description["AttributeDefinitions"]}
     problems: list[str] = []
 
@@ -138,7 +137,7 @@ def key_schema_of(key: Key) -> list[dict[str, str]]:
 
 
 async def expiry_of(client: DynamoClient, name: str) -> dict[str, str]:
-    """Return a table's TTL: `TimeToLiveStatus`, and `AttributeName` if it is set."""
+    """Return a table's `TimeToLiveStatus`, and its TTL attribute (`AttributeName`), if any."""
     answer = await client.call("describe_time_to_live", {"TableName": name})
     description: dict[str, str] = answer["TimeToLiveDescription"]
     return description
@@ -214,8 +213,8 @@ async def _wait_active(
 ) -> dict[str, Any]:
     """Wait until a table and its indexes are active; return its description.
 
-    The caller sets a deadline. Indexes of migrations are ignored: they may take hours, and the
-    migration waits for them.
+    The caller sets a deadline. Indexes that migrations create are ignored: the migration waits for
+    them.
     """
     late = {index.name for index in table.indexes if index.since}
     while True:
@@ -255,10 +254,7 @@ async def _apply_stream(
 
 
 async def record_newest(client: DynamoClient, directory: str) -> None:
-    """Record that the tables were created with the newest schema, so no migration is needed.
-
-    `directory` is the table's name. An existing record is kept.
-    """
+    """Record in table `directory` that the schema is the newest one. Keeps an existing record."""
     request = {
         "TableName": directory,
         "Item": newest_record(),

@@ -10,14 +10,13 @@ Attribute names are defined only here and in `chatserver.warm.schema.directory_a
 | `social`       | `PK`, `SK`     | none                                    | the social graph  |
 | `directory`    | `PK`, `SK`     | `by_member` (inverted keys)             | users, chats      |
 
-Projections: each message is written once to each index and seldom read through one, so indexes
-contain only keys and the expiry. A write costs one unit per index for any body size; a projected
-body would cost its size three more times. Readers get keys from the index and items from the table,
-so they never return a stale copy. With the expiry, expired entries are filtered in the index and
-not fetched. `by_member` contains only keys, so updating a read marker does not write to it.
+Indexes contain only keys, and `expires_at`, by which expired messages are filtered. A write then
+costs one unit per index, whatever the body size. Readers get keys from the index and items from the
+table, so they never return an outdated copy. `by_member` contains only keys, so updating a read
+marker does not write to it.
 
-`status` has the table's own partition key but is a global index: a local one would limit a chat to
-10 GB. `chatserver.warm.schema.provisioning` creates the tables.
+`status` has the same partition key as the table, but is a global index: a local one would limit a
+chat to 10 GB. `chatserver.warm.schema.provisioning` creates the tables.
 """
 
 from __future__ import annotations
@@ -259,7 +258,7 @@ class CompanionField:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Key:
-    """Key attributes. `sort` is None for a key with a partition key only."""
+    """Key attributes of a table or index. `sort` is None if there is no sort key."""
 
     partition: str
     sort: str | None
@@ -272,9 +271,9 @@ class Key:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Index:
-    """A global secondary index. Projects its key, the table's key and `includes`.
+    """A global secondary index. It projects its key, the table's key and `includes`.
 
-    `since` is the migration that adds it; 0 for an index of the first schema.
+    `since` is the number of the migration that adds the index; 0: it is in the first schema.
     """
 
     name: str
@@ -299,7 +298,7 @@ class Table:
         return "N" if attribute in self.numbers else "S"
 
     def name_in(self, settings: Warm) -> str:
-        """Return the table's name with this installation's prefix."""
+        """Return the table's name with the configured prefix."""
         return settings.table_prefix + self.name
 
 

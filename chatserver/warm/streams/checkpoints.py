@@ -7,11 +7,12 @@ Owns, in table `directory`:
     PK "stream"  SK "reader#<name>"           seen N (ms)  expires_at N
 
 A reader holds the lease of a shard while it reads the shard. Each holder gets a higher fencing
-token (`turn`), and checkpoints with a lower one are rejected, so a reader paused beyond its lease
-records nothing. The next holder repeats its work, which must be idempotent.
+token (`turn`). A checkpoint with a lower token is rejected, so a reader that was paused for longer
+than its lease cannot write one. The next holder handles the same records again, so handling must be
+idempotent.
 
 The item of a completed shard is kept for a week, longer than DynamoDB lists the shard. The item of
-an incomplete shard is kept forever, so that unread records are detected.
+an incomplete shard is kept forever, so that the loss of unread records is detected.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Hold(NamedTuple):
 
 
 class Known(NamedTuple):
-    """State of all shards, and the readers with a recent heartbeat."""
+    """Progress of all shards, and the readers with a recent heartbeat."""
 
     standings: dict[str, ShardProgress]
     readers: set[str]
@@ -63,7 +64,7 @@ class StreamRows:
         self._lease_s = lease_s
 
     async def list_known(self, now: float) -> Known:
-        """Return the state of all shards and readers. Strongly consistent."""
+        """Return the progress of all shards, and the live readers. Strongly consistent."""
         now_ms = int(now * 1000)
         known = Known({}, set())
         async for item in self._iter_rows():
@@ -114,10 +115,10 @@ class StreamRows:
     async def claim(
         self, shard: Shard, reader: str, now: float, read_to_ms: int | None = None
     ) -> Hold | None:
-        """Claim a shard; return None if another reader holds it or it is complete.
+        """Claim a shard; return None if another reader holds it, or if the shard is complete.
 
-        For a shard that was never read, `read_to_ms` is the time up to which its parent was read;
-        None (unknown) counts as `now`.
+        `read_to_ms` is the time up to which the parent was read (None: `now`). It becomes the
+        progress of a shard that has none.
         """
         now_ms = int(now * 1000)
         sets = "#holder = :holder, #until = :until, #read = if_not_exists(#read, :from)"
@@ -206,7 +207,7 @@ class StreamRows:
             raise LeaseLost(f"shard {hold.name}: claimed by another reader") from exc
 
     async def close(self, progress: ShardProgress, now: float) -> bool:
-        """Mark a shard that no longer exists as complete; return False if it already was."""
+        """Mark a shard that no longer exists as complete; return False if it was complete."""
         request = {
             "TableName": self._table,
             "Key": _key(_SHARD + progress.name),

@@ -1,10 +1,8 @@
 """Reader of the Stream of table `messages`: shards and records.
 
-Owns no attributes: `chatserver.warm.streams.checkpoints` stores positions. DynamoDB keeps a record
-for 24 hours. It splits shards at any time, at least every few hours; a shard names its parent. If a
-table's stream was disabled and enabled again, the table has two streams for a day.
-
-The record of a TTL removal names DynamoDB as the identity that removed the item.
+DynamoDB keeps a record for 24 hours. It may replace a shard by child shards at any time, and does
+so at least every few hours. If a table's stream was disabled and enabled again, the table has two
+streams for a day.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ class Record(NamedTuple):
 
 
 class RecordPage(NamedTuple):
-    """Records in order, and the next iterator; None at the end of the shard."""
+    """Records in order, and the next iterator, which is None at the end of the shard."""
 
     records: list[Record]
     next: str | None
@@ -86,10 +84,10 @@ class Streams:
             request["ExclusiveStartShardId"] = last
 
     async def open_iterator(self, shard: Shard, after: str | None) -> str:
-        """Return an iterator after a record, or at the start of the shard if `after` is None.
+        """Return an iterator after sequence number `after` (None: at the start of the shard).
 
         Raises:
-            StreamTrimmed: records after the given one were trimmed.
+            StreamTrimmed: records after `after` were trimmed.
             TableMissing: the shard no longer exists.
         """
         request = {
@@ -119,7 +117,7 @@ class Streams:
         return RecordPage(records, answer.get("NextShardIterator"))
 
     def _own(self, record: Record) -> Record:
-        """Remove another tenant's item from a record, because the Stream covers all tenants."""
+        """Return `record`, without the removed item if that belongs to another tenant."""
         if self._tenancy is None or record.removed is None:
             return record
         return record._replace(removed=self._tenancy.find_own(self._table, record.removed))

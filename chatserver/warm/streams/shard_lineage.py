@@ -1,8 +1,7 @@
-"""Shard lineage: reading order of the shards of a Stream, and their balance over readers. No I/O.
+"""Shard lineage: the reading order of a Stream's shards, and their balance over readers. No I/O.
 
-If a shard was split or has ended, its children continue it. Changes to an item in the parent
-precede those in a child, so a shard may be read as soon as its parent is completely read or no
-longer exists.
+If a shard ends, its child shards continue it. Changes to an item in the parent precede those in a
+child, so a shard may only be read when its parent is completely read or no longer exists.
 
 Only leases assign shards to readers (`chatserver.warm.streams.checkpoints`). `plan` returns the
 next actions of one reader, so that shards are balanced over the live readers.
@@ -43,9 +42,9 @@ def name_of(arn: str, id_: str) -> str:
 
 
 class ShardProgress(NamedTuple):
-    """Progress of a shard: the last processed sequence number `place`, and its time `read_to_ms`.
+    """Progress of a shard: `place` is the last processed sequence number, of time `read_to_ms`.
 
-    `holder` is the reader that holds its lease, or None.
+    `holder` is the reader that holds the shard's lease, or None.
     """
 
     name: str
@@ -56,7 +55,7 @@ class ShardProgress(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Next actions of a reader: shards to claim, shards to release, and shards that were lost.
+    """Next actions of a reader: shards to claim, to release, and to report as lost (unread).
 
     `late_ms` is the lag of the shard that is furthest behind.
     """
@@ -77,9 +76,8 @@ def plan(
     """Return the next actions of reader `me`. `readers` are the live readers.
 
     Guarantees:
-        A shard is claimed only if its parent is complete, or is neither listed nor has an
-        incomplete checkpoint.
-        If the set of readers is stable, all readable shards are soon claimed, evenly over readers.
+        A shard is claimed only if its parent is complete, is lost, or does not exist any more.
+        While the set of readers is stable, readable shards are distributed evenly among them.
     """
     names = {shard.name for shard in listed}
     missing = [each for name, each in standings.items() if name not in names and not each.is_done]

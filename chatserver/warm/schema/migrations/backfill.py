@@ -1,14 +1,13 @@
 """Backfill: scans a table in parallel segments and repairs items.
 
-A segment is read page by page; the items of a page are repaired concurrently, then the position is
-recorded. Resumable: after a crash, the next run continues from the last checkpoint and skips items
-that are already repaired. Reads are strongly consistent: an item that is not found was written
-after its segment was read.
+A segment is read page by page. The items of a page are repaired concurrently, then a checkpoint is
+written. Resumable: after a crash, the next run continues from the last checkpoint and skips items
+that are already repaired. Reads are strongly consistent, so only items that are written after their
+page was read are missed.
 
-A repair is written on the condition that the item exists and that its revision and the attributes
-to change are unchanged. If the condition fails, the current item is evaluated again: it may need
-the same repair, another one or none. So no newer write is overwritten, and an item is repaired
-once, even if the response of the write is lost.
+A repair is written on the condition that the item exists and that its `rev` and the attributes to
+change are unchanged. If the condition fails, the item is read and evaluated again. So no newer
+write is overwritten, and an item is repaired once, even if the response to the write is lost.
 """
 
 from __future__ import annotations
@@ -138,7 +137,7 @@ class Backfill:
         return request
 
     async def _repair_page(self, items: list[Item]) -> list[float]:
-        """Repair the items of a page; return the write units of each."""
+        """Repair the items of a page; return the write units consumed for each."""
         repair = self._migration.repair
         assert repair is not None  # only migrations with a repair are run here
 
@@ -165,7 +164,7 @@ async def repair_item(
     item: Item,
     repair: Callable[[Item], Repair | None],
 ) -> float:
-    """Repair an item; return the write units, 0 if it needs no repair.
+    """Repair an item; return the write units consumed, 0 if the item needs no repair.
 
     `item` may be outdated.
 
@@ -194,7 +193,7 @@ async def repair_item(
 
 
 def update_of(item: Item, repair: Repair) -> dict[str, Any]:
-    """Return the update for a repair if `rev` and the attributes to change are as in `item`."""
+    """Return the update for a repair, on the condition that `item` is still up to date."""
     names: dict[str, str] = {"#rev": MessageField.REV}
     values: Item = {":rev": item[MessageField.REV]}
     conditions, sets, removes = ["#rev = :rev"], [], []

@@ -1,8 +1,8 @@
 """Cost estimates of migrations, from table statistics and a sample of items.
 
-DynamoDB's statistics (items, bytes) are up to six hours old. The sample is spread over the table,
-at most `SAMPLE_SEGMENTS` times `SAMPLE_ITEMS` items. It yields the item size and the share of items
-to repair. For a table smaller than the sample, the estimate is exact.
+DynamoDB's statistics (items, bytes) are up to six hours old. The sample consists of `SAMPLE_ITEMS`
+items from each of `SAMPLE_SEGMENTS` parts of the table. It yields the item size and the fraction of
+items to repair. For a table smaller than the sample, the estimate is exact.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Estimate:
 async def estimate(
     client: DynamoClient, settings: Warm, migrations: Sequence[Migration]
 ) -> list[Estimate]:
-    """Return the estimated costs of migrations.
+    """Estimate the costs of migrations.
 
     Guarantees:
-        Cost: one DescribeTable per migration. A migration that scans a table also takes 32 small
-        reads: at most 0.5 read units per 4 KB of 1,024 items.
+        Cost: one DescribeTable per migration. For a migration that scans a table, also 32 reads of
+        32 items.
     """
     found: list[Estimate] = []
     repairs = set()
@@ -93,7 +93,7 @@ async def _estimate(client: DynamoClient, settings: Warm, migration: Migration) 
 
 
 async def _sample(client: DynamoClient, name: str, segment: int) -> tuple[list[Item], bool]:
-    """Return the first items of a segment, and whether these are all of its items."""
+    """Return `(items, is_complete)`: the first items of a segment, and whether these are all."""
     request = {
         "TableName": name,
         "Segment": segment,

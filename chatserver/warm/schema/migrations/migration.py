@@ -20,11 +20,11 @@ class Repair:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """One step of a schema change (`change`).
+    """One step of the schema change `change`.
 
-    `repair` returns the change that an item needs, given its attributes `reads`. It is set for a
-    fill, and for a contract, which makes a second pass. `expiry` is the new TTL attribute, if it
-    changes. `oldest` is the minimum schema version of processes from this migration on.
+    `repair` takes an item with the attributes `reads` and returns the changes that it needs. Fills
+    have a `repair`, and so do contracts, which make a second pass. `expiry` is the new TTL
+    attribute, if it changes. `oldest` is the minimum schema version of processes afterwards.
     """
 
     number: int

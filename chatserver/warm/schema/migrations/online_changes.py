@@ -1,11 +1,12 @@
 """Online changes of a table: creation of an index, and change of the TTL attribute.
 
-DynamoDB backfills an index from the items that have its key, while the table remains in use. AWS
-takes minutes at least, and hours for a large table, and creates one index per table at a time.
+DynamoDB backfills a new index while the table remains in use. On AWS, this takes minutes, or hours
+for a large table. A table can only get one index at a time.
 
-The TTL attribute cannot be changed in one call: TTL is disabled, then enabled with the new one. AWS
-takes up to an hour for each step and rejects the second until the first is done. Meanwhile no item
-expires. Both changes poll the current state and continue from it, so a restarted run is safe.
+The TTL attribute cannot be changed in one call: TTL is disabled, then enabled with the new
+attribute. AWS takes up to an hour for each step and rejects the second step until the first is
+done. No item expires in between. Both changes poll the table's state and continue from it, so a
+restarted run is safe.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ async def describe(client: DynamoClient, name: str) -> dict[str, Any]:
 
 
 def has_index(description: dict[str, Any], index: Index) -> bool:
-    """Return whether a table has the index, active or being created.
+    """Return whether a table has the index, even if the index is still being created.
 
     Raises:
         ConfigError: the table has an index of this name with other keys.
@@ -98,7 +99,7 @@ async def start_index(client: DynamoClient, table: Table, index: Index, settings
 async def wait_for_index(
     client: DynamoClient, table_name: str, index: Index, say: Callable[[str], None], what: str
 ) -> None:
-    """Return once the index is active. The caller sets a deadline."""
+    """Wait until the index is active. The caller sets a deadline."""
     poll = _Poll(say, INDEX_POLL_S_MAX)
     while True:
         found = _find_index(await describe(client, table_name), index) or {}
@@ -117,13 +118,15 @@ def _find_index(description: dict[str, Any], index: Index) -> dict[str, Any] | N
 async def switch_expiry(
     client: DynamoClient, table_name: str, attribute: str, say: Callable[[str], None], what: str
 ) -> None:
-    """Return once TTL reads `attribute`. The caller sets a deadline.
+    """Change the TTL attribute to `attribute`, and wait until it is active.
+
+    The caller sets a deadline.
 
     Guarantees:
         Idempotent and resumable. Cancellation: safe; TTL may be off until the next run.
 
     Raises:
-        CorruptData: DynamoDB rejects the change, but not because of a recent change.
+        CorruptData: DynamoDB rejects the change for another reason than a recent change.
     """
     poll = _Poll(say, EXPIRY_POLL_S_MAX)
     while True:

@@ -8,8 +8,8 @@
               ─► wait until none is left ─► scan the table
               ─► switch the TTL attribute, if it changes             ─► version = number
 
-A contract never follows another step in the same run, and only runs on request. Resumable after a
-crash at any point: each step checks the current state and continues from it.
+A contract only runs on request, and never together with other migrations. Runs are resumable after
+a crash at any point: each step continues from the current state.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OLDER_POLL_S = 0.5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a run. Rates are capacity units per second of the whole run; None: unlimited."""
+    """Options of a run. Rates are capacity units per second for the whole run; None: unlimited."""
 
     write_units_max: float | None = None
     read_units_max: float | None = None
@@ -86,8 +86,8 @@ class MigrationRunner:
         """Run the pending migrations and return the resulting schema.
 
         Guarantees:
-            Idempotent and resumable. If two runs are concurrent, one waits, and fails if the other
-            does not end in time.
+            Idempotent and resumable. A run waits for a concurrent one, and fails if that does not
+            end in time.
 
         Raises:
             Conflict: a contract was requested, but processes of older releases are running or
@@ -119,7 +119,7 @@ class MigrationRunner:
                 state = await self._run(migration, state, token)
 
     def _check_contract_done(self, version: int, pending: Migration) -> None:
-        """Report that the last run completed its contract before it crashed.
+        """Report that the requested contract is already done.
 
         Raises:
             Conflict: the last completed migration is not a contract.
@@ -187,7 +187,7 @@ class MigrationRunner:
         )
 
     async def _reject_older(self, migration: Migration) -> None:
-        """Check that no older process is running, reject new ones, and check again.
+        """Check that no older process is running, reject later ones, and wait until none is left.
 
         Raises:
             Conflict: older processes are running.

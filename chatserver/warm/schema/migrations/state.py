@@ -6,9 +6,9 @@ Owns, in table `directory`, in addition to `chatserver.warm.schema.active_versio
     PK "schema"  SK "migration#<number>"       state S  started N  finished N (ms)  segments N
     PK "schema"  SK "segment#<number>#<n>"     progress S (JSON of `Segment`)  turn N
 
-One process holds the lock at a time. A process that was paused beyond its lease detects the loss at
-the next renewal. Until then, its writes are rejected, because the next holder has a higher fencing
-token (`turn`). Even without the token no data would be lost, because repairs are idempotent.
+One process holds the lock at a time. A process that was paused for longer than its lease detects
+the loss at the next renewal. Until then, its checkpoints are rejected, because the next holder has
+a higher fencing token (`turn`). Its repairs do no harm, because they are idempotent.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Progress(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Segment:
-    """Progress of a scan segment: complete up to `place`, the key of its last item."""
+    """Progress of a scan segment. `place` is the key of the last item that was processed."""
 
     number: int
     place: Item | None = None
@@ -102,7 +102,7 @@ class MigrationRows:
             raise LockLost("another `chatserver migrate` has acquired the lock") from exc
 
     async def release(self, holder: str) -> None:
-        """Release the lock if we hold it."""
+        """Release the lock, if `holder` holds it."""
         request = self._hold(holder, 0)
         request["ExpressionAttributeValues"][":until"] = {"N": "0"}
         request["ConditionExpression"] = "#holder = :holder"
@@ -146,7 +146,7 @@ class MigrationRows:
     async def begin(self, number: int, segments: int, now: float) -> Progress:
         """Record the start of a migration if it has not started; return its progress.
 
-        The first start fixes the number of segments, because checkpoints apply only to that number.
+        A started migration keeps its number of segments, because its checkpoints depend on it.
         """
         item = key_of(_migration_key(number)) | {
             Field.STATE: {"S": RUNNING},
@@ -182,7 +182,7 @@ class MigrationRows:
     # Segments.
 
     async def get_segment(self, migration: int, number: int) -> Segment:
-        """Return the progress of a segment; zero if none is stored. Strongly consistent."""
+        """Return the progress of a segment, zero if it has not started. Strongly consistent."""
         item = await self._find(_segment_key(migration, number))
         if item is None:
             return Segment(number)
@@ -230,11 +230,11 @@ async def run_locked(
     clock: Clock,
     work: Callable[[int], Awaitable[None]],
 ) -> None:
-    """Acquire the lock, run `work` with its fencing token, and renew the lock meanwhile.
+    """Acquire the lock, and run `work` with the fencing token while renewing the lock.
 
     Raises:
-        Unavailable: another process holds the lock for longer than the lease of a dead one.
-        LockLost: another process acquired the lock; work in progress is cancelled.
+        Unavailable: another process kept the lock for longer than a dead process could.
+        LockLost: another process acquired the lock; `work` is cancelled.
     """
     token = await _wait_for_lock(rows, holder, clock)
 
