@@ -2,12 +2,12 @@
 
 Routes that create something declare ``opt={"creates": True}``. Routes that handle the key
 themselves, with `read_key`, declare ``opt={"takes_key": True}``. A client may send any key of up to
-255 characters. For 24 hours, the same key from the same caller returns the stored response::
+255 characters. For 24 hours, requests with the same key from the same caller are handled so::
 
-    key new                    ─► the handler runs; the response is stored if it succeeded
-    key known, same request    ─► the stored response, with `Idempotency-Replayed: true`
-    key known, other request   ─► conflict
-    key in progress            ─► waits for that response; after `WAIT_S`: unavailable, temporary
+    key is new                 ─► the handler runs; the response is stored if it succeeded
+    key used, same request     ─► the stored response, with `Idempotency-Replayed: true`
+    key used, other request    ─► error: conflict
+    key in progress            ─► waits for that response; after `WAIT_S`, error: unavailable
 
 Only successful responses are stored: a rejected request had no effect and may be corrected. If
 Redis is unavailable, the response is sent without being stored.
@@ -172,12 +172,12 @@ def name_of(principal: Principal, key: str) -> str:
 
 
 def digest(*parts: str | bytes) -> str:
-    """Return a digest of the parts; `("ab", "c")` and `("a", "bc")` have different ones."""
+    """Return a digest of the parts; `("ab", "c")` and `("a", "bc")` give different digests."""
     return _hash(20, parts).hex()
 
 
 def short_digest(*parts: str | bytes) -> str:
-    """Return a digest of 22 characters; it is short because Redis stores two per response."""
+    """Return a digest of 22 characters, to save memory: Redis stores two per response."""
     return base64.urlsafe_b64encode(_hash(16, parts)).rstrip(b"=").decode()
 
 

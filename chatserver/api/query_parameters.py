@@ -1,4 +1,4 @@
-"""Validation of query parameters: unknown ones are rejected, as in request bodies."""
+"""Validation of query parameters: unknown parameters are rejected, as in request bodies."""
 
 from __future__ import annotations
 

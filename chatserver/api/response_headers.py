@@ -22,8 +22,8 @@ def content_security_policy(gateway_url: str, files_urls: Sequence[str] = ()) ->
     `files_urls`: S3 URLs for file uploads and thumbnails.
 
     Inline code is blocked, so injected markup cannot run scripts. Framing, plugins and forms to
-    other sites are blocked, too. In browsers with Trusted Types, text cannot become markup either:
-    the only policy is for the URL of the service worker.
+    other sites are blocked, too. Browsers with Trusted Types also block code that turns text into
+    markup.
     """
     gateway, files = _origin_of(gateway_url), "".join(f" {_origin_of(url)}" for url in files_urls)
     rules = {
@@ -51,7 +51,7 @@ class CommonHeaders:
     """ASGI middleware that adds security headers and counts responses by route and status.
 
     Requests with conflicting framing headers do not reach the application. HSTS (RFC 6797) is sent
-    only if the client used HTTPS: it would lock browsers out of a site without TLS.
+    only if the client used HTTPS: browsers could no longer open a site without TLS.
     """
 
     def __init__(self, app: ASGIApp, settings: Api, files_urls: Sequence[str] = ()) -> None:

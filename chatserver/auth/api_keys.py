@@ -53,7 +53,7 @@ def new_secret() -> str:
 
 
 def format_key(key_id: str, secret: str) -> str:
-    """Return a key in the format that is shown once."""
+    """Return the key as it is shown to its owner, once, after creation."""
     return f"ck_{key_id}_{secret}"
 
 
@@ -70,7 +70,7 @@ def parse_key(text: str) -> ApiKey:
 
 
 def digest_of(secret: str) -> str:
-    """Return the digest of a secret, which is stored."""
+    """Return the digest that is stored instead of the secret."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 

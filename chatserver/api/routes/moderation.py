@@ -60,7 +60,7 @@ def _blocks(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_blocks(
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[frames.BlockedUser]:
-        """List the users whom the user blocks, sorted by id."""
+        """List the users that the caller has blocked, sorted by id."""
         place = f"blocks of {actor}"
         after = container.cursors.open(place, cursor, str)
         items, following = await container.moderation.list_blocks(actor, after, limit)
@@ -68,12 +68,12 @@ def _blocks(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @put("/v1/me/blocks/{user:str}", status_code=204, opt={"rule": user_or_key("users:write")})
     async def block(user: PathId, actor: Actor) -> None:
-        """Block another user: neither can send the other direct messages or invitations."""
+        """Block another user. Neither user can send the other direct messages or invitations."""
         await container.moderation.block(actor, UserId(user))
 
     @delete("/v1/me/blocks/{user:str}", status_code=204, opt={"rule": user_or_key("users:write")})
     async def unblock(user: PathId, actor: Actor) -> None:
-        """Remove the user's own block."""
+        """Unblock another user."""
         await container.moderation.unblock(actor, UserId(user))
 
     return [list_blocks, block, unblock]

@@ -95,9 +95,9 @@ def _holds(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_held(
         chat: PathId, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[frames.Message]:
-        """List the copies that a legal hold keeps of a chat, in the order of the messages.
+        """List the message copies that a chat's legal hold keeps, in the order of the messages.
 
-        Each copy is a message as it was before it was deleted, edited again or expired.
+        A copy is the message as it was before an edit, its deletion or its expiry.
         """
         place = f"held of {chat}"
         start = container.cursors.open(place, cursor, dict[str, str | int])
