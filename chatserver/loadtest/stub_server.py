@@ -48,9 +48,9 @@ class Asked(msgspec.Struct, gc=False):
 
 
 class StubState:
-    """The state of the stub. `spoil` may modify the frames sent to a user for a message.
+    """The state of the stub. `spoil` injects faults: it may modify the frames sent to a user.
 
-    `inbox_max` is the number of missed events above which a user receives `too_long`.
+    A user who missed more than `inbox_max` events receives `too_long`.
     """
 
     inbox_max = 1_000_000_000

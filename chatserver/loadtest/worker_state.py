@@ -43,7 +43,7 @@ class WorkerState:
         return head + "x" * (self.body_bytes - len(head))
 
     def read_body(self, sender: str, ref: str, body: str) -> tuple[int, int] | None:
-        """Return key and due time of a received message; None if it is not of this run.
+        """Return `(key, due time)` of a received message; None if it is from another run.
 
         A modified message is recorded as a violation.
         """

@@ -1,6 +1,6 @@
 """The result of a run as one JSON object: the input of the HTML report and the capacity planner.
 
-docs/load.md documents the fields; `SCHEMA` is incremented when the meaning of one changes.
+docs/load.md documents the fields; `SCHEMA` is incremented when the meaning of a field changes.
 """
 
 from __future__ import annotations
