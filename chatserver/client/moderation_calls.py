@@ -15,7 +15,7 @@ from chatserver.client.state import ANSWER_S
 
 
 class BlocksPage(NamedTuple):
-    """Users whom we block, by id. `next` is the next `after`, or None."""
+    """Users that we block, sorted by id. `next` is the `after` of the next page, or None."""
 
     users: list[str]
     next: str | None
@@ -46,7 +46,7 @@ class Moderating(abc.ABC):
         await self._ask({"type": "unblock", "user": user}, ANSWER_S)
 
     async def blocks(self, *, after: str | None = None, limit: int = 50) -> BlocksPage:
-        """Return a page of the users whom we block."""
+        """Return a page of the users that we block."""
         place = {} if after is None else {"after": after}
         page = await self._ask({"type": "blocks", "limit": limit, **place}, ANSWER_S)
         return BlocksPage([each["user"] for each in page["blocked"]], page.get("next"))

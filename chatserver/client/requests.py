@@ -1,6 +1,6 @@
 """Pending requests by number. No I/O.
 
-A kept request is a query or idempotent, so it is sent again on the next connection until its
+Queries and idempotent requests (`is_kept`) are sent again on the next connection, until their
 deadline. At most `IN_FLIGHT_MAX` requests are in flight (the server allows 32); the others are
 queued in order.
 """
@@ -68,7 +68,7 @@ def check_text(fields: Fields) -> None:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Request:
-    """One request. One of the two callbacks is called, once; neither if it is forgotten."""
+    """One request. Exactly one callback is called, once; none if the request is forgotten."""
 
     fields: Fields
     on_answer: Callable[[Fields, float], None]

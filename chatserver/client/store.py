@@ -1,7 +1,7 @@
-"""Stores of the client state, so that a restarted process continues where the last one stopped.
+"""Storage for the client state, so that a restarted process continues where the last one stopped.
 
-A store holds two opaque records (see `chatserver.client.saved_state`). One process uses it at a
-time.
+A store holds two opaque records (see `chatserver.client.saved_state`). Only one process may use a
+store at a time.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Mark(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """A message to show. Only our messages have `mark` and `note`; `ts` is None until committed."""
+    """A message to show. Only our messages have `mark` and `note`. `ts` is None before the ack."""
 
     sender: str
     body: str
@@ -81,7 +81,7 @@ class Conversation:
         return drafts
 
     def composed(self, ref: str, body: str) -> None:
-        """Record the ref under which a text is being sent."""
+        """Record the text that is being sent with `ref`."""
         self._bodies[ref] = body
 
     def take(self, event: events.Event) -> None:

@@ -136,7 +136,7 @@ class Link:
             self._on_change()
 
     async def _open(self) -> None:
-        """Open the chat and load its newest page; send the drafts composed meanwhile."""
+        """Open the chat, load its newest page, and send the drafts."""
         client = self._client
         while True:
             try:
