@@ -90,7 +90,7 @@ def dynoxide_launch(folder: Path, port: int) -> Launch:
 
 
 def ministack_launch(folder: Path, port: int, *, service: Literal["s3", "dynamodb"]) -> Launch:
-    """Return the launch of a ministack service. DynamoDB is persisted on a clean stop only."""
+    """Return the launch of a ministack service. Its DynamoDB saves data only on a clean stop."""
     env = {
         "SERVICES": service,
         "AUTH": "true",

@@ -121,7 +121,7 @@ class Supervisor:
             self._screen.log(f"{child.name} restarted, process {child.pid}")
 
     async def _end_all(self) -> None:
-        """Stop the processes in reverse start order: gateways and the API before the stores."""
+        """Stop the processes in reverse start order: gateways and API before Redis and DynamoDB."""
         for guard in self._guards:
             guard.cancel()
         await asyncio.gather(*self._guards, return_exceptions=True)
