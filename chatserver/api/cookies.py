@@ -73,7 +73,7 @@ def check_same_origin(request: Request[Any, Any, Any]) -> None:
     """Check that this server's own page made the request.
 
     Raises:
-        Forbidden: another origin may have made it.
+        Forbidden: another origin may have made the request.
     """
     if request.headers.get(CLIENT) is None:
         raise Forbidden(f"{CLIENT}: is required with the login cookie")

@@ -87,8 +87,8 @@ class HttpLimits:
     def add_expired(self, connection: HttpConnection) -> None:
         """Schedule the end of a connection whose deadline has passed.
 
-        Half-open requests that start together expire together. Ending thousands of them in one
-        event loop iteration would block the process for hundreds of milliseconds.
+        Ending thousands of connections in one event loop iteration would block the process for
+        hundreds of milliseconds.
         """
         if not self._expired:
             asyncio.get_running_loop().call_soon(self._end_expired)
@@ -164,7 +164,6 @@ class HttpConnection(H11Protocol):
         self._update_stage()
 
     def resume_writing(self) -> None:
-        """Resume writing."""
         super().resume_writing()
         self._update_stage()
 

@@ -2,7 +2,7 @@
 
 Routes that create something declare ``opt={"creates": True}``. Routes that handle the key
 themselves, with `read_key`, declare ``opt={"takes_key": True}``. A client may send any key of up to
-255 characters. For 24 hours, requests with the same key from the same caller are handled so::
+255 characters. For 24 hours, requests of a caller with the same key are handled as follows::
 
     key is new                 ─► the handler runs; the response is stored if it succeeded
     key used, same request     ─► the stored response, with `Idempotency-Replayed: true`
@@ -167,7 +167,7 @@ def read_key(request: Request[Any, Any, Any]) -> str | None:
 
 
 def name_of(principal: Principal, key: str) -> str:
-    """Return the storage name of a caller's key; it is unique per caller."""
+    """Return the name under which Redis stores the response to a caller's key."""
     return short_digest(principal.name, principal.user or "", key)
 
 

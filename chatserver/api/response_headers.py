@@ -51,7 +51,7 @@ class CommonHeaders:
     """ASGI middleware that adds security headers and counts responses by route and status.
 
     Requests with conflicting framing headers do not reach the application. HSTS (RFC 6797) is sent
-    only if the client used HTTPS: browsers could no longer open a site without TLS.
+    only over HTTPS: on a site without TLS, it would lock browsers out.
     """
 
     def __init__(self, app: ASGIApp, settings: Api, files_urls: Sequence[str] = ()) -> None:

@@ -87,7 +87,7 @@ class Authenticator(Protocol):
     """Authentication of tokens and API keys."""
 
     async def authenticate(self, token: str) -> Principal:
-        """Return the caller. Raises Unauthenticated, Banned, or Unavailable if a store is down."""
+        """Return the caller. Raises Unauthenticated, Banned, Unavailable."""
 
     async def check_acted_for(self, user: UserId) -> None:
         """Check that a key may act for a user. Raises NotFound, Banned or Unavailable."""
@@ -258,11 +258,11 @@ def dependencies(users: UserLoader, slots: FairSemaphore) -> dict[str, Provide]:
     """
 
     async def provide_actor(request: Request[Any, Any, Any]) -> AsyncGenerator[UserId]:
-        """Yield the user who makes the request, or for whom an API key makes it.
+        """Yield the user who makes the request; for an API key, the user in X-Chat-As.
 
         Raises:
-            BadRequest: an API key names no user.
-            NotFound: an API key names a user who does not exist.
+            BadRequest: a request with an API key has no X-Chat-As.
+            NotFound: the user in X-Chat-As does not exist.
             RateLimited: too many requests of the user are waiting.
         """
         principal: Principal = request.state.principal

@@ -41,14 +41,13 @@ _KEY = re.compile(r"ck_([0-9a-z]{26})_([A-Za-z0-9_-]{43})")
 
 
 class ApiKey(NamedTuple):
-    """The parts of a key; nothing is verified yet."""
+    """A parsed key, not verified yet."""
 
     id: str
     secret: str
 
 
 def new_secret() -> str:
-    """Return the secret of a new key."""
     return secrets.token_urlsafe(32)
 
 
@@ -58,7 +57,7 @@ def format_key(key_id: str, secret: str) -> str:
 
 
 def parse_key(text: str) -> ApiKey:
-    """Return the parts of a key.
+    """Parse a key without verifying it.
 
     Raises:
         Unauthenticated: the text is not an API key.

@@ -61,7 +61,7 @@ def read_claims(payload: bytes, wanted: Wanted, now: float) -> Claims:
     """Return the claims of a payload whose signature was checked, if they are valid now.
 
     Raises:
-        Unauthenticated: the claims are missing, malformed, expired or meant for others.
+        Unauthenticated: the claims are missing, malformed, expired or for another audience.
     """
     claims = parse_object(payload, "claims")
     missing = [name for name in wanted.required if name not in claims]

@@ -29,8 +29,6 @@ _TOKEN = re.compile(
 
 
 class DeviceTokens:
-    """Creates and checks device tokens."""
-
     def __init__(self, settings: Auth, clock: Clock) -> None:
         secret = settings.secret.get_secret_value().encode()
         self._key = hmac.digest(secret, b"chatserver device tokens v1", hashlib.sha256)

@@ -88,7 +88,7 @@ def read_static_keys(settings: Auth) -> HostKeys:
     """Return the keys contained in the settings.
 
     Raises:
-        ConfigError: there is no valid key for the algorithm, or it is too short.
+        ConfigError: there is no valid key for the algorithm, or the key is too short.
     """
     algorithm = settings.host_algorithm
     if algorithm is None:
@@ -113,7 +113,7 @@ def read_static_keys(settings: Auth) -> HostKeys:
 
 
 class _Jwk(msgspec.Struct):
-    """The fields of a key that determine whether it is usable."""
+    """The JWK fields that determine whether a key is usable."""
 
     kty: str
     kid: str | None = None
@@ -168,7 +168,7 @@ def _checked(algorithm: str, key: Any) -> Any:
     """Return a key if it is public, is of the algorithm's type and is long enough.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the key is not acceptable; the message says why.
     """
     match algorithm:
         case "RS256" if isinstance(key, rsa.RSAPublicKey):

@@ -24,7 +24,7 @@ Place = tuple[int, str]
 
 
 class Cursors:
-    """Creates and verifies cursors."""
+    """Signs and verifies cursors."""
 
     def __init__(self, secret: SecretStr) -> None:
         # A separate key, so that a cursor's signature is valid only for cursors.
@@ -38,7 +38,7 @@ class Cursors:
         return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
 
     def open(self, what: str, cursor: str | None, kind: type[T]) -> T | None:
-        """Return the position in a cursor; None means the beginning of the list.
+        """Return the position in a cursor; without a cursor, None (the beginning of the list).
 
         Raises:
             BadRequest: the cursor was not issued for this list.

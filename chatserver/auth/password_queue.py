@@ -54,7 +54,7 @@ class _Waiter:
 
     @property
     def fair_rank(self) -> tuple[bool, int, int]:
-        """The rank among all attempts: attempts for one account alternate with those for others."""
+        """The rank among all waiting attempts; accounts take turns."""
         is_stranger, tried, number = self.rank
         return (is_stranger, max(tried, self.place), number)
 
@@ -79,7 +79,6 @@ class PasswordQueue:
 
     @property
     def waiting_count(self) -> int:
-        """The number of attempts that wait for a slot."""
         return len(self._waiting)
 
     @contextlib.asynccontextmanager

@@ -65,7 +65,7 @@ KNOWN_DEVICE_SLOTS = 1
 
 
 class _Lane:
-    """A queue and its threads, separate for known and unknown devices."""
+    """A queue, and one thread pool each for known and unknown devices."""
 
     def __init__(self, slots: int, wait_s_max: float, nice: int, reserved: int = 0) -> None:
         self.queue = PasswordQueue(slots, wait_s_max, time.monotonic, reserved)
@@ -73,7 +73,6 @@ class _Lane:
         self._threads_of_known = _open_threads(slots + reserved, 0)
 
     def threads(self, attempt: LoginAttempt) -> ThreadPoolExecutor:
-        """Return the threads for an attempt."""
         return self._threads_of_known if attempt.is_known else self._threads
 
 
@@ -144,7 +143,7 @@ class Passwords:
         return await self._in_thread(attempt, self._hasher.hash, normalise(password))
 
     async def verify(self, stored: str | None, password: str, attempt: LoginAttempt) -> bool:
-        """Return whether a password matches a stored hash; None never matches, in the same time.
+        """Return whether a password matches a stored hash. None takes as long and never matches.
 
         Guarantees:
             Cancellation: see `hash`.
@@ -213,7 +212,6 @@ async def _run(threads: ThreadPoolExecutor, work: Callable[..., T], *args: str) 
 
 @functools.cache
 def common_passwords() -> frozenset[str]:
-    """Return the most common passwords, in lower case."""
     file = importlib.resources.files(__package__).joinpath("common_passwords.txt")
     lines = file.read_text("utf-8").splitlines()
     return frozenset(line.casefold() for line in lines if not line.startswith("# ") and line != "#")

@@ -1,4 +1,4 @@
-"""Refresh tokens: each use of a token replaces it by the next generation. Pure functions.
+"""Refresh tokens: each use of a token replaces it with the next generation. Pure functions.
 
     <user>.<login>.<generation>.<mac>
 
@@ -33,7 +33,7 @@ _TOKEN = re.compile(
 
 
 class RefreshToken(NamedTuple):
-    """The parts of a refresh token; nothing is verified yet."""
+    """A parsed refresh token, not verified yet."""
 
     user: UserId
     login: str
@@ -42,8 +42,6 @@ class RefreshToken(NamedTuple):
 
 
 class RefreshTokens:
-    """Creates and checks refresh tokens."""
-
     def __init__(self, settings: Auth) -> None:
         secret = settings.secret.get_secret_value().encode()
         self._key = hmac.digest(secret, b"chatserver refresh tokens v1", hashlib.sha256)
@@ -70,7 +68,7 @@ class RefreshTokens:
 
 
 def parse_refresh_token(text: str) -> RefreshToken:
-    """Return the parts of a refresh token.
+    """Parse a refresh token without verifying it.
 
     Raises:
         Unauthenticated: the text is not a refresh token.

@@ -90,7 +90,7 @@ def _chats(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def send_as_system(
         chat: PathId, data: JSONBody[SystemMessage], request: Request[Any, Any, Any]
     ) -> SystemPlace:
-        """Send a message as the system user, to any group or to its direct chat with a user."""
+        """Send a message as the system user, to any group or to one of its direct chats."""
         user, frame = await _system_user(container), frame_of(frames.Send, data, request, chat=chat)
         is_group = chat.startswith(GROUP_PREFIX)
         ack = await send_message(container, user, frame, is_system=is_group)

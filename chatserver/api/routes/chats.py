@@ -50,7 +50,6 @@ class Member(msgspec.Struct, frozen=True):
 
 
 def chats_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of chats and of their members."""
     return [
         *_chats(container),
         *_members(container),
@@ -77,7 +76,7 @@ def _chats(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def create_chat(
         data: JSONBody[NewChat], actor: Actor, principal: Asker, request: Request[Any, Any, Any]
     ) -> frames.ChatInfo:
-        """Create a group. `members` who do not know the user are invited rather than added."""
+        """Create a group; `members` whose consent is needed receive an invitation."""
         frame, is_host = frame_of(frames.CreateChat, data, request), principal.kind == "key"
         await container.limits.find("memory", actor).pay(TOO_MUCH, cost_of(frame, 0))
         await pay_for(container.limits, actor, frame)
@@ -147,7 +146,7 @@ def _members(container: StorageContainer) -> list[HTTPRouteHandler]:
         principal: Asker,
         request: Request[Any, Any, Any],
     ) -> frames.ChatInfo:
-        """Add users to a group. Users who do not know the caller are invited rather than added."""
+        """Add users to a group; users whose consent is needed receive an invitation."""
         frame, is_host = frame_of(frames.Invite, data, request, chat=chat), principal.kind == "key"
         await container.limits.find("memory", actor).pay(TOO_MUCH, cost_of(frame, 0))
         await pay_for(container.limits, actor, frame)

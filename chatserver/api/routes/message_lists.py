@@ -88,12 +88,11 @@ class MessageContextPage(msgspec.Struct, frozen=True):
 
 
 def message_lists_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of message queries."""
     return [*_single(container), *_of_chats(container), *_own(container), *_any(container)]
 
 
 def _raw(message: bytes) -> frames.Message:
-    """Return a message that is already JSON, without decoding and encoding it again."""
+    """Wrap a message that is already JSON, so that it is not encoded again."""
     return cast("frames.Message", msgspec.Raw(message))
 
 

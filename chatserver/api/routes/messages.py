@@ -62,7 +62,6 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 def messages_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of messages."""
     return [*_reading(container), *_writing(container), *_changing(container)]
 
 

@@ -51,7 +51,6 @@ class ReportInfo(msgspec.Struct, frozen=True):
 
 
 def moderation_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the moderation routes."""
     return [*_blocks(container), *_members(container), *_reports(container)]
 
 
@@ -168,7 +167,7 @@ def _reports(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_open_reports(
         order: Order = "oldest", limit: Limit = 50, cursor: Cursor = None
     ) -> Page[ReportInfo]:
-        """List the open reports of all chats by time."""
+        """List the open reports of all chats, sorted by time."""
         place = f"open reports, {order} first"
         after = container.cursors.open(place, cursor, str)
         reports, following = await container.moderation.list_open_reports(

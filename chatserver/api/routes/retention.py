@@ -54,7 +54,6 @@ class HeldChat(msgspec.Struct, frozen=True):
 
 
 def keeping_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of retention and legal holds."""
     return [_retention(container), *_holds(container)]
 
 
@@ -106,7 +105,7 @@ def _holds(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @get("/v1/admin/holds", opt={"rule": key("holds")})
     async def list_holds(limit: Limit = 50, cursor: Cursor = None) -> Page[HeldChat]:
-        """List the chats that are under a legal hold, by id."""
+        """List the chats that are under a legal hold, sorted by id."""
         start = container.cursors.open("holds", cursor, dict[str, str | int])
         page = await container.holds.list_chats(limit, start)
         return Page([HeldChat(chat) for chat in page.items], _seal(container, "holds", page.next))
