@@ -64,7 +64,7 @@ class Calls(Moderating, CompanionCalls, PinCalls):
 
     @abc.abstractmethod
     def _post(self, deed: OutboxEntry) -> None:
-        """Append an operation to the outbox."""
+        """Append an operation (send, edit, deletion, reaction) to the outbox."""
 
     @abc.abstractmethod
     async def _do(self, deed: OutboxEntry, deadline_s: float) -> Acked:

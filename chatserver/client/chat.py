@@ -44,7 +44,7 @@ class _Listed(NamedTuple):
 
 
 class Chat:
-    """A chat known to the client."""
+    """A chat that the client has loaded."""
 
     def __init__(self, chat: str, me: str, bounds: Bounds) -> None:
         self.id = chat

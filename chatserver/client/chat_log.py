@@ -129,15 +129,12 @@ class ChatLog:
             self.top = self.pushed = 0
 
     def pass_by(self, seq: int) -> None:
-        """Record that later pushed entries have a seq above `seq`."""
+        """Record that all entries pushed from now on have a seq above `seq`."""
         self.pushed = max(self.pushed, seq)
         self.top = max(self.top, seq)
 
     def joins(self, seq: int) -> bool:
-        """Return whether the entry `seq` may be stored without a gap below the delivered entries.
-
-        Entries before the first delivered entry may arrive later.
-        """
+        """Return whether storing entry `seq` leaves no gap below the delivered entries."""
         if self.shown is None or self.is_suspect or seq > self.shown:
             return True
         return seq >= (self.bottom or self.shown + 1) - 1

@@ -80,7 +80,7 @@ class CompanionCalls(abc.ABC):
         return await self._ask_chat({"type": "get_session", "companion": companion})
 
     async def renew_session(self, companion: str, *, ref: str | None = None) -> Chat:
-        """End the active session and start another; return its chat."""
+        """End the active session, start a new one, and return the new session's chat."""
         fields = {"type": "renew_session", "companion": companion, "ref": ref or new_id()}
         return await self._ask_chat(fields)
 

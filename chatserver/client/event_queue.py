@@ -41,7 +41,7 @@ class EventQueue:
         return len(self._queue) >= self._events_max
 
     def put(self, queued: QueuedEvent) -> None:
-        """Append an event, or coalesce or drop it if the queue is full."""
+        """Append an event; if the queue is full, coalesce or drop it where possible."""
         if not self.is_full:
             self._queue.append(queued)
             return

@@ -55,7 +55,7 @@ class MessagesHidden:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemberChanged:
-    """A member joined, left or got another role: `change.user`, `change.role` ("" if they left)."""
+    """`change.user` joined, left or got another role: `change.role`, "" if the user left."""
 
     chat: str
     change: Entry
@@ -152,8 +152,8 @@ class StoredUpto:
 class Restarted:
     """The chat list was reloaded from a snapshot, after a long time offline or data loss in Redis.
 
-    In chats with delivered entries, the client loads the missing entries itself. `chats` are the
-    others with entries; load them with `history`.
+    In chats with delivered entries, the client loads the missing entries itself. `chats` lists the
+    other chats that have entries; load these with `history`.
     """
 
     is_new_epoch: bool

@@ -55,7 +55,7 @@ def error_of(frame: Fields) -> ChatError:
 
 
 def check_text(fields: Fields) -> None:
-    """Check that all text can be encoded, so that invalid text does not fail the connection.
+    """Check that all text can be encoded as UTF-8.
 
     Raises:
         BadRequest: a text contains a lone surrogate.
@@ -141,7 +141,7 @@ class Requests:
         self._in_flight.pop(number, None)
 
     def disconnected(self) -> None:
-        """Requeue, in order, the requests to send again on the next connection."""
+        """Requeue the requests to send again on the next connection; drop the others."""
         kept = {n: r for n, r in (self._in_flight | self._queued).items() if r.is_kept}
         self._queued = dict(sorted(kept.items()))
         self._in_flight.clear()

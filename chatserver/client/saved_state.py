@@ -89,9 +89,11 @@ class SavedDeeds(msgspec.Struct, frozen=True):
 
 
 def place_of(state: ClientState, untaken: Sequence[QueuedEvent] = ()) -> bytes | None:
-    """Encode the record `place` as of before the `untaken` events; None if that is impossible.
+    """Encode the record `place` as it was before the `untaken` events, or return None.
 
-    After None, keep the saved record: it is still valid, but repeats some events.
+    None means that an `untaken` event could not be delivered again from such a record.
+
+    The record saved last is still valid then; it repeats more events.
     """
     firsts = _firsts_of(state, untaken)
     if firsts is None:

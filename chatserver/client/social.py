@@ -57,7 +57,7 @@ class SocialApi:
 
     Raises:
         NotFound: there is no such user, post or message, or we have no access.
-        Forbidden: one of the two users blocks the other.
+        Forbidden: we have blocked the user, or the user has blocked us.
         ClientError: the request is invalid.
         Unavailable: the API did not answer; the same call may succeed later.
     """

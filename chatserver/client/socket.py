@@ -113,6 +113,6 @@ async def open_socket(url: str) -> AsyncIterator[Socket]:
 
 
 def _retry_after_ms(header: Callable[[str], str | None]) -> int | None:
-    """Parse the Retry-After header of a 503 if it is a number of seconds."""
+    """Return the Retry-After of a 503 response in milliseconds; None if not given in seconds."""
     value = header("Retry-After")
     return int(value) * 1000 if value is not None and value.isdecimal() else None

@@ -377,7 +377,7 @@ class ClientState:
         self._ask_here(fields, take, failed, now)
 
     def _take_snapshot(self, frame: Fields, now: float) -> None:
-        """Replace the cursor and the chat list by a snapshot: frame `too_long` or `reset`."""
+        """Replace the cursor and the chat list with a snapshot: frame `too_long` or `reset`."""
         cursor = msgspec.convert(frame["cursor"], Cursor)
         is_new = frame["type"] == "reset" or (
             self.cursor is not None and cursor.epoch != self.cursor.epoch

@@ -109,7 +109,7 @@ class Conversation:
                 pass
 
     def take_page(self, page: HistoryPage) -> None:
-        """Record a page of history, the newest or the one before `bottom`."""
+        """Record a page of history: the newest page, or the page before `bottom`."""
         self.has_older = page.has_more
         if page.tier != "hot" and page.entries:
             self._stored_upto = max(self._stored_upto, page.entries[0].seq)
