@@ -46,7 +46,7 @@ def replay(places: tuple[str, ...], is_all: bool) -> None:
     """Retry the messages with these IDs, which `list` prints.
 
     A message that DynamoDB now accepts replaces its tombstone, with all later changes applied. If
-    a user has deleted the message, the tombstone stays. A message that still cannot be persisted
+    the message has been deleted, the tombstone stays. A message that still cannot be persisted
     stays a dead letter.
     """
     if bool(places) == is_all:

@@ -44,8 +44,8 @@ def set_(chat: str, number: str, lasting: str) -> None:
     """Shard new entries of CHAT over SHARDS partitions, before a planned event.
 
     A partition accepts about 1,000 write units per second. The change takes effect within a second.
-    Workers may add shards; they remove shards only after this time, once the chat is less busy.
-    Repeating the command extends the time.
+    Workers may add shards; they remove shards only after the time set with --for, once the chat is
+    less busy. Repeating the command extends the time.
     """
     settings = prepare("shards")
     try:

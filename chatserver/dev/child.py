@@ -118,7 +118,7 @@ class Child:
     async def wait_ended(self) -> int:
         """Wait until the process has ended and its output is read; return the exit code.
 
-        Child processes of the process that still keep its output pipe open are killed.
+        Descendants of the process that still hold its output pipe open are killed.
         """
         assert self._transport is not None
         await self._receiver.has_ended.wait()

@@ -58,7 +58,6 @@ class DataFolder:
         return cls(path, lock)
 
     def close(self) -> None:
-        """Release the lock."""
         os.close(self._lock)
 
     def read_secret(self) -> str:

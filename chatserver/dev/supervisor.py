@@ -1,7 +1,7 @@
 """Supervisor of `chatserver dev`: starts the processes in order, restarts them, stops them.
 
-If the gateway, the workers or the API end, they are restarted after a pause that doubles from half
-a second to ten. If Redis, DynamoDB or S3 ends, everything is stopped.
+If the gateway, the workers or the API end, they are restarted after a pause that doubles from 0.5
+to 10 s. If Redis, DynamoDB or S3 ends, everything is stopped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Open-loop arrival schedule: times fixed in advance, independent of server speed.
 
 A generator that waits for an answer before its next request sends nothing while the server is
-stalled, and so measures too low latencies ("coordinated omission"). Here every scheduled action
-runs, late if necessary, and its latency counts from its due time (the scheduled time).
+stalled, so the latencies that it measures are too low ("coordinated omission"). Here, every
+scheduled action runs, late if necessary, and its latency counts from the scheduled (due) time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from chatserver.loadtest.precise_timer import Alarm
 
 
 def arrivals(rate: float, seconds: float, chance: random.Random) -> Iterator[float]:
-    """Yield due times of a Poisson process of `rate` per second, in seconds from its start."""
+    """Yield the times, in seconds, of a Poisson process with `rate` events per second."""
     at = chance.expovariate(rate)
     while at < seconds:
         yield at

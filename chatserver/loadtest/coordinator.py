@@ -234,7 +234,6 @@ def _how_ended(code: int) -> str:
 
 
 async def _end(worker: asyncio.subprocess.Process) -> None:
-    """End a worker, unless it has ended already."""
     if worker.stdin is not None:
         worker.stdin.close()
     try:

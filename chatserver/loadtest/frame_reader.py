@@ -14,7 +14,7 @@ class Heard(msgspec.Struct, tag_field="type", gc=False):
 
 
 class Message(msgspec.Struct, gc=False):
-    """An entry of a chat, in an event or on a page."""
+    """An entry of a chat, in an event or a history page."""
 
     seq: int
     sender: str
@@ -56,7 +56,7 @@ class Limits(msgspec.Struct, gc=False):
 
 
 class LargeChat(msgspec.Struct, gc=False):
-    """A large chat, whose events do not come from the inbox, and its newest seq."""
+    """A large chat (its events do not go through the inbox), and its newest seq."""
 
     chat: str
     seq: int

@@ -78,7 +78,6 @@ class Histogram:
         return {"count": self.total, **times, "max": to_ms(self.max)}
 
     def to_json(self) -> dict[str, Any]:
-        """Encode the histogram for `from_json`."""
         return {
             "unit": "us",
             "bits": BITS,

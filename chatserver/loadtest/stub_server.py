@@ -242,7 +242,7 @@ def spoil_once(fault: str) -> Spoil:
 
 
 async def open_stub(mind: StubState, port: int = 0) -> tuple[asyncio.Server, int]:
-    """Listen on a loopback port, by default a free one; return the server and the port."""
+    """Listen on a loopback port, by default a free one; return `(server, port)`."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Stub(mind), "127.0.0.1", port, backlog=1024)
     return server, int(server.sockets[0].getsockname()[1])

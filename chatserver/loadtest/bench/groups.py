@@ -261,7 +261,7 @@ async def _drain(members: list[Member], senders: list[Member], findings: RunFind
 async def _measure_latency(
     options: dict[str, Any], members: list[Member], cores: Cores, findings: RunFindings, rate: float
 ) -> dict[str, Any]:
-    """Send at a rate that is independent of the server; latency counts from the due time."""
+    """Send at a fixed `rate`; latency counts from the scheduled time of each message."""
     senders = members[: options["senders"]]
     seconds = options["warmup"] + options["seconds"]
     due, order = schedule(rate, seconds, len(senders), seed=1)

@@ -114,7 +114,7 @@ class Session(Connection):
         return welcome
 
     async def request(self, type_: str, **fields: Any) -> dict[str, Any]:
-        """Send a request and return its answer; an `error` is counted as a violation too."""
+        """Send a request and return its answer; an `error` also counts as a violation."""
         self._next_id += 1
         return await self._request(self._next_id, {"type": type_, "id": self._next_id, **fields})
 
@@ -133,7 +133,7 @@ class Session(Connection):
         return await asyncio.wait_for(future, ANSWER_TIMEOUT_S)
 
     def expect(self, chat: str, sender: str, body: str) -> None:
-        """Expect messages of `sender` in `chat`, which has none yet."""
+        """Expect messages from `sender` in `chat`, which must be empty."""
         self._chat, self._sender, self._body = chat, sender, body
         self._event_form = (
             f'{{"type":"event","epoch":"{self._epoch}","seq":%d,"kind":"message","chat":"{chat}",'
@@ -324,7 +324,7 @@ async def open_sessions(
 ) -> list[AnySession]:
     """Return an authenticated session of each user.
 
-    The gateways take turns; each gets `users_per_turn` users in a row.
+    Users are assigned to the gateways in turn, `users_per_turn` at a time.
     """
     slots = asyncio.Semaphore(_SETUPS_IN_FLIGHT)
     tokens = Tokens(Auth(secret=SecretStr(stack.secret)), SystemClock())

@@ -28,7 +28,7 @@ class Line:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart with its axes. `ticks` are (position, label) pairs on x; generated if empty."""
+    """A chart with its axes. `ticks`: (x position, label) pairs; generated if empty."""
 
     title: str
     about: str
