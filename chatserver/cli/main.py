@@ -77,7 +77,6 @@ class LazyGroup(click.Group):
         return list(self._lazy_commands)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command."""
         if cmd_name not in self._lazy_commands:
             return None
         command = load(self._lazy_commands[cmd_name][0])

@@ -92,7 +92,6 @@ class Calls(Moderating, CompanionCalls, PinCalls):
 
     @property
     def is_online(self) -> bool:
-        """True while connected."""
         return self._state.is_online
 
     @property

@@ -84,7 +84,6 @@ class ChatLog:
         return there if now_s is None else [as_of(entry, now_s) for entry in there]
 
     def messages(self, now_s: float | None = None) -> list[Entry]:
-        """Return only the messages."""
         return [entry for entry in self.entries(now_s) if is_message(entry)]
 
     def count_asides(self, after: int) -> int:

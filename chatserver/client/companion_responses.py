@@ -1,8 +1,8 @@
 """Streamed AI responses: pieces of a response, assembled in order. No I/O.
 
-Pieces are not stored: they may be lost, and a device may connect while a response is generated. If
-an `index` is missing, the client requests the text so far (`join_turn`). After a worker crash, the
-response starts again under a later `turn` (response id); pieces of the earlier one are ignored.
+Pieces may be lost, and a device may connect during a response. If an `index` is missing, the client
+requests the text so far (`join_turn`). After a worker crash, the response starts again under a
+later `turn` (response id); pieces of the earlier `turn` are ignored.
 
 Invariant: the text delivered for a response is always a prefix of the full text, without a gap.
 Bounds: `ANSWERS_MAX` responses; `HELD_MAX` pieces of each response that wait for an earlier piece.

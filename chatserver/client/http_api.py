@@ -85,7 +85,6 @@ def open_url(request: urllib.request.Request, timeout_s: float, bytes_max: int |
 
 
 def _refuse(error: urllib.error.HTTPError) -> NoReturn:
-    """Raise the error that an API response describes."""
     try:
         problem = json.loads(error.read(ANSWER_BYTES_MAX))
         found: ChatError = error_of({**problem, "message": problem["detail"]})

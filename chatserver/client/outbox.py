@@ -84,7 +84,6 @@ class Outbox:
         return len(self._queued) + len(self._in_flight)
 
     def find(self, ref: str) -> OutboxEntry | None:
-        """Return a pending operation."""
         return self._deeds.get(ref)
 
     def put(self, deed: OutboxEntry) -> None:

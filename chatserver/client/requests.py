@@ -89,7 +89,6 @@ class Requests:
         self._last_id = 0
 
     def next_id(self) -> int:
-        """Return an unused request number."""
         self._last_id += 1
         return self._last_id
 

@@ -1,10 +1,9 @@
 """Persistent client state that survives a process restart, as JSON.
 
-There are two records. `place` has the cursor and the last delivered seq of each chat, as of the
-last event that the application has consumed. After a crash, an event may be delivered twice, but
-none is missed. `deeds` has the outbox, and the outcomes (`Acked`, `Refused`) that the application
-has not consumed. It is saved before an operation is sent, so that the next process retries the
-operation with the same ref.
+Record `place` has the cursor and the last delivered seq of each chat, as of the last event that the
+application has consumed. After a crash, an event may be delivered twice, but none is missed. Record
+`deeds` has the outbox, and the outcomes (`Acked`, `Refused`) that the application has not consumed.
+It is saved before an operation is sent, so that a restarted process retries with the same ref.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ VERSION = 1
 
 
 class ChatPlace(msgspec.Struct, frozen=True):
-    """The last delivered seq of one chat, `shown`, and what is needed to continue after it."""
+    """The delivery state of one chat; `shown` is the last delivered seq."""
 
     chat: str
     shown: int

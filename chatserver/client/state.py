@@ -104,7 +104,7 @@ class ClientState:
         return [queued.event for queued in self.take_queued()]
 
     def take_answers(self) -> list[tuple[int, Answer]]:
-        """Remove and return the answers received, each with its request number."""
+        """Remove and return the answers, each with its request number."""
         answers, self._answers = self._answers, []
         return answers
 
@@ -165,7 +165,6 @@ class ClientState:
         return self._connection
 
     def disconnected(self, now: float) -> None:
-        """Handle the end of the connection."""
         self.is_online = False
         self._is_syncing = False
         self._frames.clear()

@@ -39,11 +39,9 @@ class MemoryStore:
         self._saved = Saved()
 
     def load(self) -> Saved:
-        """Load the last saved records."""
         return self._saved
 
     def save(self, saved: Saved) -> None:
-        """Save the records that are not None."""
         place, deeds = saved
         self._saved = Saved(place or self._saved.place, deeds or self._saved.deeds)
 
@@ -74,7 +72,6 @@ class SqliteStore:
         return self._connection
 
     def load(self) -> Saved:
-        """Load the last saved records."""
         rows: dict[str, bytes] = dict(self._open().execute("SELECT name, value FROM record"))
         return Saved(rows.get("place"), rows.get("deeds"))
 

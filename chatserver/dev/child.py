@@ -78,7 +78,6 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Process id, for inspection or signals."""
         assert self._transport is not None
         return self._transport.get_pid()
 

@@ -56,7 +56,6 @@ class Screen:
         self._console.print(Panel(output, title=f"{name} {why}", border_style="red", expand=False))
 
     def welcome(self, plan: Plan) -> None:
-        """Print the addresses of all services."""
         first, second, *_ = DEMO_USERS
         ports = plan.ports
         table = Table.grid(padding=(0, 2))

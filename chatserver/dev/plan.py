@@ -1,7 +1,6 @@
 """Processes of `chatserver dev`: programs, ports and settings. Starts nothing.
 
-Redis, DynamoDB and S3 servers start first, then our own processes, which get all addresses from
-environment variables, as in production.
+Redis, DynamoDB and S3 servers start first, then our own processes.
 """
 
 from __future__ import annotations
@@ -84,7 +83,6 @@ class Plan:
 
     @property
     def page_url(self) -> str:
-        """URL of the web client."""
         return f"http://{HOST}:{self.ports.page}/"
 
     @property

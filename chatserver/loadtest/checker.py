@@ -74,7 +74,6 @@ class Book:
 
     @property
     def top(self) -> int:
-        """The last known seq."""
         return self.base + len(self._keys)
 
     def list_unseen(self, seen: Seen) -> list[int]:

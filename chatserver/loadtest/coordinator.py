@@ -95,7 +95,7 @@ class Coordinator:
     async def run(self, on_second: Callable[[int], None] = lambda _: None) -> None:
         """Set up the users, run the load, and wait for pending deliveries.
 
-        `on_second` is called after the results of each second were aggregated.
+        `on_second` is called after the results of a second are aggregated.
 
         Raises:
             LoadFailed: the load could not start.
@@ -247,7 +247,6 @@ async def _end(worker: asyncio.subprocess.Process) -> None:
 
 @contextlib.asynccontextmanager
 async def open_stubs(count: int) -> AsyncIterator[list[str]]:
-    """Run stub servers and yield their addresses."""
     stubs: list[asyncio.subprocess.Process] = []
     try:
         stubs.extend([await _start("stub_server") for _ in range(count)])

@@ -65,7 +65,6 @@ class Device:
 
     @property
     def is_live(self) -> bool:
-        """True while frames can be sent."""
         return self._link is not None
 
     @property

@@ -135,7 +135,6 @@ def _is_here(host: str) -> bool:
 
 
 def _line_of(pid: int) -> list[int]:
-    """Return a process and all its ancestors."""
     line = [pid]
     while line[-1] > 1:
         line.append(machine.parent_of(line[-1]))

@@ -64,7 +64,6 @@ class Conversation:
 
     @property
     def is_answered(self) -> bool:
-        """True if every composed message has its ack."""
         waiting = [deed for deed in self._deeds() if deed.stage is not Stage.ACKED]
         return not self._drafts and not waiting
 

@@ -67,10 +67,7 @@ def wait_for_idle_cores(limit_s: float) -> None:
 def cpu_costs(
     before: dict[str, float], after: dict[str, float], elapsed_s: float, count: int
 ) -> dict[str, Any]:
-    """Return the CPU time per message by role, and the share of the core that others used.
-
-    `before` and `after` are snapshots; `count` messages were sent between them.
-    """
+    """Return the CPU time per message by role, and the share of the core that others used."""
     used = {role: after[role] - before[role] for role in before}
     core_s, stolen_s = used.pop("_server_core"), used.pop("_stolen")
     servers_s = sum(s for role, s in used.items() if role in ("gateway", "redis", "echo"))

@@ -176,7 +176,6 @@ async def _with_persist(
 
 
 def _stored(pairs: list[Pair]) -> int:
-    """Return the number of messages that the server has reported as stored."""
     return sum(pair.sender.stored_upto for pair in pairs)
 
 

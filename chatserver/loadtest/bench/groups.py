@@ -243,7 +243,6 @@ async def _measure_group(
 
 
 async def _drain(members: list[Member], senders: list[Member], findings: RunFindings) -> None:
-    """Wait until every member received every message; report those that did not."""
     sent = sum(sender.sent for sender in senders)
     until = perf_counter() + DRAIN_S
     while perf_counter() < until:

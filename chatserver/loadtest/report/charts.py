@@ -81,7 +81,7 @@ def _server_charts(rows: Sequence[dict[str, Any]]) -> list[Chart]:
 
 
 def _latency_of(result: dict[str, Any]) -> list[str]:
-    """Return the name of the latency to show per second, in a list; [] if there is none."""
+    """Return a list with the name of the latency to chart, or []."""
     shown = ("delivered", "page", "connect")
     return [name for name in shown if name in result["latency_ms"]][:1]
 

@@ -155,7 +155,6 @@ def _when(at: float) -> str:
 
 
 def load_average() -> tuple[float, ...]:
-    """Return the load average of the machine; empty if not available."""
     return os.getloadavg() if hasattr(os, "getloadavg") else ()
 
 
