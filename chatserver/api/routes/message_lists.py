@@ -182,7 +182,7 @@ def _of_chats(container: StorageContainer) -> list[HTTPRouteHandler]:
         """List the messages of a chat that were sent in a time range.
 
         Messages that are deleted, expired or hidden by the user are left out. Archived messages are
-        included. Messages of the last seconds may be missing; the history has them.
+        included. The most recent messages may be missing; the history has them.
         """
         what = f"messages of {chat} for {actor}"
         return await _list(
