@@ -1,9 +1,9 @@
 """Acceptor: accepts a bounded number of connections per tick of the event loop.
 
-The servers of asyncio and of uvloop accept as many connections in one tick as the kernel may queue.
-A burst of thousands, from one hostile client or after a network failure, would then delay every
-other client for as long as it takes to set them up. Here the kernel queues up to `QUEUE_MAX`
-connections, and a tick accepts `ACCEPTED_IN_TICK_MAX` of them.
+The servers of asyncio and uvloop accept all queued connections in one tick. A burst of thousands,
+from one hostile client or after a network failure, would then delay every other client until all of
+them are set up. Here, the kernel queues up to `QUEUE_MAX` connections, and a tick accepts at most
+`ACCEPTED_IN_TICK_MAX` of them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Acceptor:
         self._loop.add_reader(self._sock, self._accept)
 
     def _accept(self) -> None:
-        """Accept a few connections; the loop calls again in the next tick if more are queued."""
+        """Accept a few connections; the event loop calls this again if more are queued."""
         try:
             for _ in range(ACCEPTED_IN_TICK_MAX):
                 accepted = self._accept_one()

@@ -104,10 +104,9 @@ class RateLimited(ClientError):
 
 
 class Unavailable(ChatError):
-    """A tier is down or too slow; a retry may succeed.
+    """Redis, DynamoDB or S3 is down or too slow; a retry may succeed.
 
-    For a send, the outcome is unknown: the message may have been committed. A retry with the same
-    `ref` resolves it.
+    After a send, the message may have been committed or not; retry with the same `ref`.
     """
 
     code = "unavailable"
@@ -118,7 +117,7 @@ class Unavailable(ChatError):
 
 
 class Overloaded(Unavailable):
-    """A queue or store has reached its limit; nothing was accepted."""
+    """A queue or Redis has reached its limit; nothing was accepted."""
 
     code = "overloaded"
 

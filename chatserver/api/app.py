@@ -138,7 +138,7 @@ def _list_route_builders() -> list[RoutesBuilder]:
 
 
 class _Server(uvicorn.Server):
-    """Server that returns after SIGTERM or SIGINT; uvicorn's own raises the signal again."""
+    """Uvicorn server that returns after SIGTERM or SIGINT instead of raising the signal again."""
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
         super().__init__(config)
@@ -169,7 +169,7 @@ class _Server(uvicorn.Server):
         yield
 
     async def main_loop(self) -> None:
-        """Update the ``date`` header every second; uvicorn's own loop does ten ticks a second."""
+        """Update the ``date`` header once per second; uvicorn's loop runs ten times as often."""
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
@@ -237,7 +237,7 @@ def warn_of_open_registration(settings: Settings) -> None:
 async def finish(container: StorageContainer) -> None:
     """Deliver accepted messages and return unused rate limit tokens, within `DRAIN_S`.
 
-    Other processes complete the remaining work.
+    After that, other processes deliver the remaining messages.
     """
     with contextlib.suppress(TimeoutError, ChatError):
         async with asyncio.timeout(DRAIN_S):
@@ -246,7 +246,7 @@ async def finish(container: StorageContainer) -> None:
 
 
 def fit_connections(settings: Api, files: int) -> Api:
-    """Return settings whose connection limit fits the number of file descriptors."""
+    """Return the settings, with `connections_max` lowered if there are too few file descriptors."""
     room = max(16, (files - FILES_RESERVED) * 8 // 9)  # the connection table accepts an eighth more
     if room >= settings.connections_max:
         return settings
@@ -278,7 +278,7 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket.
 
     Raises:
-        ConfigError: the port is in use, or the address is not local.
+        ConfigError: the port is in use, or the address does not belong to this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)

@@ -17,7 +17,7 @@ KEY_PREFIX = "ck_"
 
 
 class Boxes(Protocol):
-    """User state in Redis; `is_known` returns whether Redis has that of a user."""
+    """User state in Redis; `is_known` returns whether Redis has the state of `user`."""
 
     async def is_known(self, user: UserId) -> bool: ...
 
@@ -62,7 +62,7 @@ class Authentication:
         Raises:
             Unauthenticated: the token or key is not valid.
             Banned: the token's user is banned.
-            Unavailable: a store does not respond, so the token cannot be checked.
+            Unavailable: Redis or DynamoDB does not respond, so the token cannot be checked.
         """
         if token.startswith(KEY_PREFIX):
             row = await self._keys.authenticate(token)
@@ -79,7 +79,7 @@ class Authentication:
         )
 
     async def check_acted_for(self, user: UserId) -> None:
-        """Check that an API key may act for a user; a ban applies to every kind of access.
+        """Check that an API key may act for a user: the user exists and is not banned.
 
         Guarantees:
             A banned user is rejected, even if Redis has lost its revocation marks.
@@ -88,7 +88,7 @@ class Authentication:
         Raises:
             NotFound: the user does not exist.
             Banned: the user is banned.
-            Unavailable: a store does not respond.
+            Unavailable: Redis or DynamoDB does not respond.
         """
         if not await self._boxes.is_known(user):
             await self._accounts.get_user(user)

@@ -1,12 +1,12 @@
 """Refresh and device tokens in cookies that scripts cannot read, for browsers.
 
-An injected script can only request access tokens while the page is open. They expire within
-minutes, and the script cannot read the cookie.
+A script that is injected into a page cannot read the cookies. It can only request access tokens,
+which expire within minutes, while the page is open.
 
-The cookies are limited to `/v1/auth` and `SameSite=Strict`. In addition, a request may use them
-only if it has the header `X-Chat-Client` and the browser does not report that another site sent it.
-No form or link can send that header. Scripts of other origins would need a CORS permission, which
-the server never grants.
+The cookies are limited to `/v1/auth` and `SameSite=Strict`. In addition, the request must have the
+header `X-Chat-Client`, and the browser must not report that another site sent it. No form or link
+can send that header. Scripts of other origins would need a CORS permission, which the server never
+grants.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def device_tokens(request: Request[Any, Any, Any]) -> list[str]:
 
 
 def device_cookie(token: str, kept: Sequence[str], settings: Auth) -> Cookie:
-    """Return the cookie that stores a device token along with those of other accounts."""
+    """Return the cookie that stores a device token and, from `kept`, those of other accounts."""
     account = token.partition(".")[0]
     others = [each for each in kept if each and each.partition(".")[0] != account]
     return Cookie(
@@ -73,7 +73,7 @@ def check_same_origin(request: Request[Any, Any, Any]) -> None:
     """Check that this server's own page made the request.
 
     Raises:
-        Forbidden: another origin may have made it.
+        Forbidden: another origin may have made the request.
     """
     if request.headers.get(CLIENT) is None:
         raise Forbidden(f"{CLIENT}: is required with the login cookie")

@@ -1,8 +1,8 @@
 """One HTTP connection: uvicorn's h11 protocol with deadlines and connection limits.
 
 Middleware runs only after the head of a request is complete, so incomplete requests, as in slow
-HTTP attacks, are handled here. A connection is always at one stage, which h11's state machine
-determines::
+HTTP attacks, are handled here. A connection is always in one of these stages, derived from h11's
+state machine::
 
     accepted ─► HEAD ─► BODY ─► BUSY ─► (WRITE) ─► IDLE ─► HEAD …
 
@@ -16,9 +16,9 @@ IDLE    ``idle_timeout_s``      close
 BUSY    none                    the application has its own deadlines
 ======  ======================  ===============================================
 
-A deadline applies to the whole stage: bytes that trickle in do not extend it. After the server
-rejects a request, it closes its side and discards received bytes for `LINGER_S`, so that the peer
-receives the response rather than a reset.
+A deadline applies to the whole stage: bytes that trickle in do not extend it. After rejecting a
+request, the server closes its side of the connection and discards received bytes for `LINGER_S`, so
+that the peer receives the response rather than a reset.
 
 `chatserver.domain.connection_table` selects the connection to close if there are too many.
 """
@@ -87,8 +87,8 @@ class HttpLimits:
     def add_expired(self, connection: HttpConnection) -> None:
         """Schedule the end of a connection whose deadline has passed.
 
-        Half-open requests that start together expire together. Ending thousands of them in one
-        event loop iteration would block the process for hundreds of milliseconds.
+        Ending thousands of connections in one event loop iteration would block the process for
+        hundreds of milliseconds.
         """
         if not self._expired:
             asyncio.get_running_loop().call_soon(self._end_expired)
@@ -151,7 +151,7 @@ class HttpConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Process received bytes; discard them if the connection lingers before its close."""
+        """Process received bytes; discard them if a request was rejected."""
         if self._is_lingering:
             return
         self._is_new = False
@@ -164,7 +164,6 @@ class HttpConnection(H11Protocol):
         self._update_stage()
 
     def resume_writing(self) -> None:
-        """Resume writing."""
         super().resume_writing()
         self._update_stage()
 
@@ -301,7 +300,7 @@ class HttpConnection(H11Protocol):
 
 
 def _checked(receive: Receive) -> Receive:
-    """Return a `receive` that rejects truncated bodies, which the framework treats as a bug."""
+    """Wrap `receive` to reject truncated bodies; the framework would report a server error."""
     is_whole = False
 
     async def receive_checked() -> Any:

@@ -2,12 +2,12 @@
 
 Routes that create something declare ``opt={"creates": True}``. Routes that handle the key
 themselves, with `read_key`, declare ``opt={"takes_key": True}``. A client may send any key of up to
-255 characters. For 24 hours, the same key from the same caller returns the stored response::
+255 characters. For 24 hours, requests of a caller with the same key are handled as follows::
 
-    key new                    ─► the handler runs; the response is stored if it succeeded
-    key known, same request    ─► the stored response, with `Idempotency-Replayed: true`
-    key known, other request   ─► conflict
-    key in progress            ─► waits for that response; after `WAIT_S`: unavailable, temporary
+    key is new                 ─► the handler runs; the response is stored if it succeeded
+    key used, same request     ─► the stored response, with `Idempotency-Replayed: true`
+    key used, other request    ─► error: conflict
+    key in progress            ─► waits for that response; after `WAIT_S`, error: unavailable
 
 Only successful responses are stored: a rejected request had no effect and may be corrected. If
 Redis is unavailable, the response is sent without being stored.
@@ -167,17 +167,17 @@ def read_key(request: Request[Any, Any, Any]) -> str | None:
 
 
 def name_of(principal: Principal, key: str) -> str:
-    """Return the storage name of a caller's key; it is unique per caller."""
+    """Return the name under which Redis stores the response to a caller's key."""
     return short_digest(principal.name, principal.user or "", key)
 
 
 def digest(*parts: str | bytes) -> str:
-    """Return a digest of the parts; `("ab", "c")` and `("a", "bc")` have different ones."""
+    """Return a digest of the parts; `("ab", "c")` and `("a", "bc")` give different digests."""
     return _hash(20, parts).hex()
 
 
 def short_digest(*parts: str | bytes) -> str:
-    """Return a digest of 22 characters; it is short because Redis stores two per response."""
+    """Return a digest of 22 characters, to save memory: Redis stores two per response."""
     return base64.urlsafe_b64encode(_hash(16, parts)).rstrip(b"=").decode()
 
 

@@ -16,11 +16,11 @@ from chatserver.service.messaging.service import Draft
 async def send_message(
     container: StorageContainer, sender: UserId, frame: frames.Send, *, is_system: bool = False
 ) -> frames.Ack:
-    """Send a message and return its position in the chat. `is_system`: see `Draft`.
+    """Send a message and return its ack. `is_system`: see `Draft`.
 
     Guarantees:
-        Those of `Messaging.send`. With ``durability: "stored"``, the message is in the warm tier
-            when the call returns.
+        Those of `Messaging.send`. With ``durability: "stored"``, the message is in DynamoDB when
+        the call returns.
 
     Raises:
         ChatError: the error that the WebSocket protocol returns for the frame.

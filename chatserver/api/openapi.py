@@ -69,7 +69,7 @@ def document_config() -> OpenAPIConfig:
 
 
 def make_document(app: Litestar) -> dict[str, Any]:
-    """Return the document of all routes that are in the schema."""
+    """Return the OpenAPI document, without routes that are excluded from the schema."""
     document: dict[str, Any] = msgspec.to_builtins(app.openapi_schema.to_schema())
     document["components"]["schemas"] |= _schema_of_problem()
     for route in app.routes:

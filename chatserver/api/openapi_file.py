@@ -17,7 +17,7 @@ from chatserver.hot.redis.factory import make_hot
 
 
 async def build_document() -> bytes:
-    """Return the document of an API with default settings, without connecting to a store."""
+    """Return the document of an API with default settings, without connecting to Redis."""
     settings = Settings(auth=Auth(secret=SecretStr(secrets.token_hex())))
     hot = make_hot(settings.redis)
     async with open_storage_container(
@@ -27,7 +27,6 @@ async def build_document() -> bytes:
 
 
 def main() -> None:
-    """Write the document to standard output."""
     sys.stdout.write(asyncio.run(build_document()).decode())
 
 

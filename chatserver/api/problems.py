@@ -83,7 +83,7 @@ def _respond(
 
 
 def on_chat_error(request: Request[Any, Any, Any], error: ChatError) -> Response[Any]:
-    """Respond to a `ChatError`. The caller receives its message, unless it indicates a bug."""
+    """Respond to a `ChatError`; the response omits the error message if the error is a bug."""
     if isinstance(error, ClientError | Unavailable):
         # Rate-limited requests are counted in metrics; they would flood the log.
         if not isinstance(error, RateLimited):
@@ -101,7 +101,7 @@ def on_chat_error(request: Request[Any, Any, Any], error: ChatError) -> Response
 
 
 def _on_missing_setting(request: Request[Any, Any, Any], error: ConfigError) -> Response[Any]:
-    """Respond to a request that needs a missing bucket or permission, which the log names."""
+    """Respond to a request that needs a missing bucket or permission; the log names it."""
     log.error("request.not_configured", path=request.url.path, problems=error.problems)
     detail = "the server is not configured for this request; see the server log"
     return _respond(503, Unavailable.code, detail, {}, NOT_SET_UP_MS)
@@ -140,7 +140,7 @@ def on_bug(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
 
 
 def _detail(error: HTTPException) -> str:
-    """Return the invalid fields if the framework reports them, otherwise its message."""
+    """Return the invalid fields if the framework reports them, otherwise the error message."""
     fields = error.extra if isinstance(error.extra, list) else []
     named = [_explain(field) for field in fields if isinstance(field, dict) and "message" in field]
     return "; ".join(named) or error.detail

@@ -1,4 +1,4 @@
-"""Validation of query parameters: unknown ones are rejected, as in request bodies."""
+"""Validation of query parameters: unknown parameters are rejected, as in request bodies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check_query(request: Request[Any, Any, Any]) -> None:
     """Check that a request has only query parameters that its route defines.
 
     Raises:
-        BadRequest: names the first unknown parameter and lists the known ones.
+        BadRequest: a parameter is unknown; the message lists the known ones.
     """
     if not request.url.path.startswith(PREFIX):
         return

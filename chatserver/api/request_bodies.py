@@ -1,8 +1,8 @@
 """Request bodies derived from the types of WebSocket frames.
 
-A field added to the protocol is thereby available in HTTP, with the same bounds. A body that
-contains the frame's ``id``, or a field that is in the path, is rejected. ``ref`` is optional: it is
-derived from the `Idempotency-Key`; without a key, the server generates one.
+A field added to a frame is thereby available in HTTP, with the same bounds. A body that contains
+the frame's ``id``, or a field that is in the path, is rejected. ``ref`` is optional: by default it
+is derived from the `Idempotency-Key`, or generated if the request has no such key.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RefQuery = Annotated[str | None, QueryParameter(pattern=ID_PATTERN, required=Fal
 
 
 def body_of(name: str, frame: type[msgspec.Struct], *from_path: str) -> type[msgspec.Struct]:
-    """Return the body type for a frame; the fields `from_path` are in the path instead."""
+    """Return the body type for a frame, without `id` and the fields `from_path`."""
     own: list[Any] = []
     for field in fields(frame):
         if field.name == "id" or field.name in from_path:
@@ -67,7 +67,7 @@ def frame_of(
 
 
 def ref_of(given: str | None, request: Request[Any, Any, Any]) -> str:
-    """Return the client reference of a request; it is the same for the same idempotency key."""
+    """Return `given`, or else a `ref` derived from the idempotency key, or else a new `ref`."""
     if given is not None:
         return given
     key = read_key(request)
@@ -75,7 +75,7 @@ def ref_of(given: str | None, request: Request[Any, Any, Any]) -> str:
 
 
 async def fill_empty_body(request: Request[Any, Any, Any]) -> None:
-    """Replace an empty body by an empty object if every field of the body is optional."""
+    """Replace an empty body with an empty JSON object if every field of the body is optional."""
     if takes_empty_body(request.route_handler) and not await request.body():
         request._body = b"{}"  # the framework has no other way to replace a body
 

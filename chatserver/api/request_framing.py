@@ -1,7 +1,7 @@
 """Rejection of requests that have both `Content-Length` and `Transfer-Encoding`.
 
 Such requests enable request smuggling: a proxy uses one header and the server behind it the other,
-so one request can hide a second one. RFC 9112 section 6.1 lets a server reject them; h11 does not.
+so one request can hide a second one. RFC 9112 section 6.1 allows rejecting them; h11 accepts them.
 The connection is closed, so the bytes that follow are never parsed as a request.
 """
 

@@ -22,8 +22,7 @@ def content_security_policy(gateway_url: str, files_urls: Sequence[str] = ()) ->
     `files_urls`: S3 URLs for file uploads and thumbnails.
 
     Inline code is blocked, so injected markup cannot run scripts. Framing, plugins and forms to
-    other sites are blocked, too. In browsers with Trusted Types, text cannot become markup either:
-    the only policy is for the URL of the service worker.
+    other sites are blocked, too.
     """
     gateway, files = _origin_of(gateway_url), "".join(f" {_origin_of(url)}" for url in files_urls)
     rules = {
@@ -51,7 +50,7 @@ class CommonHeaders:
     """ASGI middleware that adds security headers and counts responses by route and status.
 
     Requests with conflicting framing headers do not reach the application. HSTS (RFC 6797) is sent
-    only if the client used HTTPS: it would lock browsers out of a site without TLS.
+    only over HTTPS: on a site without TLS, it would lock browsers out.
     """
 
     def __init__(self, app: ASGIApp, settings: Api, files_urls: Sequence[str] = ()) -> None:
@@ -87,7 +86,6 @@ class CommonHeaders:
         await self._app(scope, receive, send_with_headers if is_http else send)
 
     def _is_tls(self, scope: Scope) -> bool:
-        """Return whether the client used HTTPS and HSTS is enabled."""
         if not self._settings.hsts_s:
             return False
         if self._settings.tls_in_front:

@@ -87,7 +87,7 @@ class Authenticator(Protocol):
     """Authentication of tokens and API keys."""
 
     async def authenticate(self, token: str) -> Principal:
-        """Return the caller. Raises Unauthenticated, Banned, or Unavailable if a store is down."""
+        """Return the caller. Raises Unauthenticated, Banned, Unavailable."""
 
     async def check_acted_for(self, user: UserId) -> None:
         """Check that a key may act for a user. Raises NotFound, Banned or Unavailable."""
@@ -157,7 +157,7 @@ BODY_COST_MAX = 65_536  # in bytes: upper bound, and the cost of a body of unkno
 
 
 def _memory_cost(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> int:
-    """Return the maximum number of bytes that a request may leave in Redis."""
+    """Return the maximum number of bytes that a request may store in Redis."""
     opt, is_read = handler.opt, connection.scope.get("method") in ("GET", "HEAD")
     cost: int = opt.get("memory", 0 if is_read else ENTRY_BYTES)
     is_kept = opt.get("creates") or opt.get("takes_key")
@@ -189,7 +189,7 @@ def read_token(headers: Sequence[str]) -> str:
         Unauthenticated: the header is missing, malformed or repeated.
     """
     if len(headers) != 1:
-        raise Unauthenticated("Authorization: exactly one is required, as `Bearer TOKEN`")
+        raise Unauthenticated("Authorization: exactly one header is required: `Bearer TOKEN`")
     scheme, _, token = headers[0].partition(" ")
     if scheme.lower() != SCHEME or not token.strip():
         raise Unauthenticated("Authorization: must be `Bearer TOKEN`")
@@ -211,7 +211,7 @@ def act_as(principal: Principal, wanted: str | None) -> Principal:
 
 
 def check(rule: Rule, principal: Principal) -> None:
-    """Check a principal against a rule that is not open.
+    """Check a principal against a rule that requires authentication.
 
     Raises:
         Forbidden: the rule does not allow this caller.
@@ -232,7 +232,7 @@ def check_rules(handlers: Iterable[HTTPRouteHandler]) -> None:
     """Check that every route has a rule.
 
     Raises:
-        ConfigError: names the routes without one.
+        ConfigError: a route has no rule; the message names all such routes.
     """
     missing = [
         f"route {', '.join(sorted(handler.paths))}: no authorization rule"
@@ -252,17 +252,17 @@ async def provide_principal(request: Request[Any, Any, Any]) -> Principal:
 def dependencies(users: UserLoader, slots: FairSemaphore) -> dict[str, Provide]:
     """Return the dependencies that handlers may declare: `principal` and `actor`.
 
-    A request with an `actor` holds one of the `slots` until its response is sent. Sends hold none,
-    because they may wait for long, and only for Redis. A body field must not have one of these
-    names: the framework could not distinguish their errors.
+    A request with an `actor` holds one of the `slots` until its response is sent, except a message
+    send, which may wait long for Redis. Body fields must not be named `principal` or `actor`: the
+    framework could not tell their validation errors apart.
     """
 
     async def provide_actor(request: Request[Any, Any, Any]) -> AsyncGenerator[UserId]:
-        """Yield the user who makes the request, or for whom an API key makes it.
+        """Yield the user who makes the request; for an API key, the user in X-Chat-As.
 
         Raises:
-            BadRequest: an API key names no user.
-            NotFound: an API key names a user who does not exist.
+            BadRequest: a request with an API key has no X-Chat-As.
+            NotFound: the user in X-Chat-As does not exist.
             RateLimited: too many requests of the user are waiting.
         """
         principal: Principal = request.state.principal
@@ -277,7 +277,7 @@ def dependencies(users: UserLoader, slots: FairSemaphore) -> dict[str, Provide]:
 
 
 async def pay_for(limits: Limits, user: UserId, frame: Struct) -> None:
-    """Charge a user for the body of a request, beyond the base cost of every request.
+    """Charge a user's rate limit for the body of a request, beyond the base cost of a request.
 
     Raises:
         RateLimited: too many requests.

@@ -41,24 +41,23 @@ _KEY = re.compile(r"ck_([0-9a-z]{26})_([A-Za-z0-9_-]{43})")
 
 
 class ApiKey(NamedTuple):
-    """The parts of a key; nothing is verified yet."""
+    """A parsed key, not verified yet."""
 
     id: str
     secret: str
 
 
 def new_secret() -> str:
-    """Return the secret of a new key."""
     return secrets.token_urlsafe(32)
 
 
 def format_key(key_id: str, secret: str) -> str:
-    """Return a key in the format that is shown once."""
+    """Return the key as it is shown to its owner, once, after creation."""
     return f"ck_{key_id}_{secret}"
 
 
 def parse_key(text: str) -> ApiKey:
-    """Return the parts of a key.
+    """Parse a key without verifying it.
 
     Raises:
         Unauthenticated: the text is not an API key.
@@ -70,7 +69,7 @@ def parse_key(text: str) -> ApiKey:
 
 
 def digest_of(secret: str) -> str:
-    """Return the digest of a secret, which is stored."""
+    """Return the digest that is stored instead of the secret."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 

@@ -1,7 +1,7 @@
 """Parsing of JWT headers and claims after the signature check. Pure functions.
 
 PyJWT checks only the signature here: by itself, it would accept tokens that never expire, that were
-signed with a key of five bytes, or that have duplicate names (the last one wins).
+signed with a key of five bytes, or that have duplicate JSON keys (the last one wins).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def check_shape(token: str) -> None:
 
 
 def read_header(token: str) -> dict[str, Any]:
-    """Return the unverified header, which may only be used to select one of our keys."""
+    """Return the unverified header; use it only to select one of our keys."""
     try:
         data = base64url_decode(token.partition(".")[0])
     except ValueError:
@@ -61,7 +61,7 @@ def read_claims(payload: bytes, wanted: Wanted, now: float) -> Claims:
     """Return the claims of a payload whose signature was checked, if they are valid now.
 
     Raises:
-        Unauthenticated: the claims are missing, malformed, expired or meant for others.
+        Unauthenticated: the claims are missing, malformed, expired or for another audience.
     """
     claims = parse_object(payload, "claims")
     missing = [name for name in wanted.required if name not in claims]
@@ -105,11 +105,11 @@ def _check_times(claims: dict[str, Any], wanted: Wanted, now: float) -> tuple[in
 
 
 def parse_object(data: bytes, what: str) -> dict[str, Any]:
-    """Parse a JSON object without duplicate names at any depth."""
+    """Parse a JSON object; reject duplicate JSON keys at any depth."""
     try:
         value = json.loads(data, object_pairs_hook=_without_repeats, parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        refuse(f"has a {what} part that is not JSON or has a duplicate name")
+        refuse(f"has a {what} part that is not JSON or has a duplicate key")
     if not isinstance(value, dict):
         refuse(f"has a {what} part that is not a JSON object")
     return value
@@ -118,7 +118,7 @@ def parse_object(data: bytes, what: str) -> dict[str, Any]:
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise ValueError("duplicate name")
+        raise ValueError("duplicate key")
     return fields
 
 

@@ -2,8 +2,8 @@
 
     <user>.<device>.<issued at>.<mac>
 
-A device token grants no access. It gives the device its own login attempts, so that wrong guesses
-from unknown devices do not use up those of the owner (OWASP: device cookies). The mac is
+A device token grants no access. It gives the device a separate limit of login attempts, which wrong
+guesses from unknown devices do not use up (OWASP: device cookies). The mac is
 HMAC-SHA-256 with a key derived from `auth.secret`; nothing is stored.
 """
 
@@ -29,21 +29,19 @@ _TOKEN = re.compile(
 
 
 class DeviceTokens:
-    """Creates and checks device tokens."""
-
     def __init__(self, settings: Auth, clock: Clock) -> None:
         secret = settings.secret.get_secret_value().encode()
         self._key = hmac.digest(secret, b"chatserver device tokens v1", hashlib.sha256)
         self._clock = clock
 
     def make(self, user: UserId, device: str | None = None) -> str:
-        """Return a token for an account and a device; without `device`, for a new one."""
+        """Return a token for an account and a device; if `device` is None, for a new device id."""
         device = device or secrets.token_urlsafe(_DEVICE_BYTES)
         text = f"{user}.{device}.{int(self._clock.time())}"
         return f"{text}.{self._mac(text)}"
 
     def find_device(self, tokens: Iterable[str], user: UserId) -> str | None:
-        """Return the device in the first valid token for an account; None if there is none."""
+        """Return the device id in the first valid token for an account, or None."""
         for token in tokens:
             found = _TOKEN.fullmatch(token) if len(token) <= TOKEN_CHARS_MAX else None
             if found is None or found[1] != user:

@@ -2,8 +2,8 @@
 
 The algorithm comes from the settings, never from the token (CVE-2022-29217): a key is loaded for
 that algorithm and works with no other. Keys for other purposes in a key set (RFC 7517) are skipped.
-A token names its key by `kid`, whose grammar excludes paths and URLs. The server only looks up this
-name: no part of a token determines the source of keys (GHSA-j77h-rr39-c552).
+A token names its key by `kid`, which cannot be a path or URL and is only looked up among the loaded
+keys: no part of a token determines where keys come from (GHSA-j77h-rr39-c552).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _FAMILIES = {"RS256": "RSA", "ES256": "EC", "EdDSA": "OKP"}
 
 
 class HostKey(NamedTuple):
-    """A key and its name in the key set, if it has one."""
+    """A public key and its `kid` in the key set, if it has one."""
 
     kid: str | None
     key: Any
 
 
 class HostKeys:
-    """Keys for one algorithm. `is_fetched`: tokens must name their key unless there is only one."""
+    """Keys for one algorithm. If `is_fetched`, tokens need a `kid` unless there is only one key."""
 
     def __init__(
         self, algorithm: str | None, keys: Sequence[HostKey], *, is_fetched: bool = False
@@ -88,7 +88,7 @@ def read_static_keys(settings: Auth) -> HostKeys:
     """Return the keys contained in the settings.
 
     Raises:
-        ConfigError: there is no valid key for the algorithm, or it is too short.
+        ConfigError: there is no valid key for the algorithm, or the key is too short.
     """
     algorithm = settings.host_algorithm
     if algorithm is None:
@@ -113,7 +113,7 @@ def read_static_keys(settings: Auth) -> HostKeys:
 
 
 class _Jwk(msgspec.Struct):
-    """The fields of a key that determine whether it is usable."""
+    """The JWK fields that determine whether a key is usable."""
 
     kty: str
     kid: str | None = None
@@ -168,7 +168,7 @@ def _checked(algorithm: str, key: Any) -> Any:
     """Return a key if it is public, is of the algorithm's type and is long enough.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the key is not acceptable; the message says why.
     """
     match algorithm:
         case "RS256" if isinstance(key, rsa.RSAPublicKey):

@@ -1,8 +1,7 @@
-"""Page cursors: sealed positions in lists.
+"""Page cursors: signed start positions of the next page.
 
-A cursor contains the start of the next page. It is opaque to clients and sealed, because a client
-that forged a position could read data that it has no access to. It is valid for one list and one
-caller, until the secret changes.
+A cursor is signed because a client could use a forged position to read data that it has no access
+to. It is valid for one list and one caller, until the secret changes.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Place = tuple[int, str]
 
 
 class Cursors:
-    """Seals and opens cursors."""
+    """Signs and verifies cursors."""
 
     def __init__(self, secret: SecretStr) -> None:
         # A separate key, so that a cursor's signature is valid only for cursors.
@@ -33,13 +32,13 @@ class Cursors:
         self._key = hmac.digest(key, b"chatserver cursor v1", "sha256")
 
     def seal(self, what: str, place: Any) -> str:
-        """Return the cursor for a position; `what` identifies the list and its caller."""
+        """Return the cursor for a position; `what` identifies the list and the caller."""
         payload = msgspec.msgpack.encode(place)
         sealed = self._mac(what, payload) + payload
         return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
 
     def open(self, what: str, cursor: str | None, kind: type[T]) -> T | None:
-        """Return the position in a cursor; None means the beginning of the list.
+        """Return the position in a cursor; without a cursor, None (the beginning of the list).
 
         Raises:
             BadRequest: the cursor was not issued for this list.
@@ -63,10 +62,10 @@ class Cursors:
         cursor: str | None,
         limit: int,
     ) -> tuple[list[T], str | None]:
-        """Return a page, and its `next`, of a list that is short enough to be read completely.
+        """Return `(page, next)`: a page of `found` and the cursor of the next page, or None.
 
-        `place_of` returns positions in the order of the list. Positions belong to the items:
-        inserts and deletes between two pages do not shift other items.
+        `found` is the whole list, in any order. `place_of` returns an item's sort key, which must
+        not change when other items are inserted or deleted.
 
         Raises:
             BadRequest: the cursor was not issued for this list.

@@ -7,11 +7,11 @@
 
 Invariants:
 
-- Known devices come first, then one attempt per account and source in rotation, then first come,
-  first served. Among attempts for one account, sources with fewer attempts come first.
-- At most `SOURCE_MAX` attempts of a source and `ACCOUNT_MAX` of an account wait; `wait_s_max` is
-  the maximum estimated wait. Beyond a limit, the lowest-ranked attempt is rejected immediately; it
-  is not necessarily the newest.
+- Known devices come first. After that, accounts and sources (networks or devices) take turns, and
+  earlier attempts come first. For one account, sources with fewer attempts come first.
+- At most `SOURCE_MAX` attempts from a source and `ACCOUNT_MAX` for an account wait; `wait_s_max` is
+  the maximum estimated wait. Beyond a limit, the lowest-ranked attempt is rejected immediately,
+  which is not necessarily the newest.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ class _Waiter:
 
     @property
     def source(self) -> tuple[str, str]:
-        """The network of an unknown device, or a known device of one account."""
+        """`("", network)` for an unknown device, `(account, device)` for a known device."""
         return (self.attempt.account if self.attempt.is_known else "", self.attempt.source)
 
     @property
     def account(self) -> tuple[UserId, bool]:
-        """The account; its known devices have separate capacity."""
+        """`(account, is_known)`: the limit for known devices is separate."""
         return (self.attempt.account, self.attempt.is_known)
 
     @property
     def fair_rank(self) -> tuple[bool, int, int]:
-        """The rank among all attempts: attempts for one account alternate with those for others."""
+        """The rank among all waiting attempts; accounts take turns."""
         is_stranger, tried, number = self.rank
         return (is_stranger, max(tried, self.place), number)
 
@@ -62,7 +62,7 @@ class _Waiter:
 class PasswordQueue:
     """The hashing slots of one process. `now` returns seconds of a monotonic clock.
 
-    `slots` are for all attempts; `reserved` additional ones are only for known devices.
+    There are `slots` for all attempts, and `reserved` more for known devices only.
     """
 
     def __init__(
@@ -79,20 +79,18 @@ class PasswordQueue:
 
     @property
     def waiting_count(self) -> int:
-        """The number of attempts that wait for a slot."""
         return len(self._waiting)
 
     @contextlib.asynccontextmanager
     async def slot(self, attempt: LoginAttempt, delay_s: float = 0.0) -> AsyncIterator[None]:
-        """Hold one of the slots; the attempt waits for at least `delay_s`.
+        """Wait at least `delay_s` for a slot, and hold it.
 
         Guarantees:
-            Bounded: accepted attempts wait, rejected attempts fail immediately.
             Cancellation: safe; a waiting attempt leaves the queue.
 
         Raises:
-            RateLimited: too many attempts of the source or for the account wait.
-            Overloaded: too many attempts wait in total.
+            RateLimited: too many attempts from the source or for the account are waiting.
+            Overloaded: too many attempts are waiting in total.
         """
         await self._enter(attempt, delay_s)
         started = self._now()

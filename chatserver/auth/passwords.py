@@ -1,14 +1,16 @@
 """Password hashing with argon2id, in threads and with limited concurrency.
 
-Each hash takes `auth.argon2_memory_kib` of memory and about 100 ms of a core, so only
-`ARGON2_AT_ONCE_MAX` run concurrently in a process; the rest wait in a `PasswordQueue`. Guesses are
-attempts for an account that unknown devices have tried several times. They run one at a time in
-their own thread and queue, so they delay no other login. Known devices have their own threads, so
-they never wait for hashes of unknown devices. On Linux, the threads of unknown devices have a lower
-priority than those of known devices and the event loop, and guesses have the lowest.
+Each hash takes `auth.argon2_memory_kib` of memory and about 100 ms of CPU time, so only
+`ARGON2_AT_ONCE_MAX` run concurrently in a process; the rest wait in a `PasswordQueue`. There are
+separate threads for:
 
-A login of an unknown user costs the same as one of a known user: the password is checked against a
-hash of random bytes, with the current parameters.
+- known devices, which never wait for hashes of unknown devices;
+- unknown devices, at a lower priority (on Linux);
+- guesses: attempts for an account that unknown devices have tried several times. They have their
+  own queue, one thread and the lowest priority, so they delay no other login.
+
+A login of an unknown user takes as long as that of an existing user: the password is checked
+against a hash of random bytes.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ KNOWN_DEVICE_SLOTS = 1
 
 
 class _Lane:
-    """A queue and its threads, separate for known and unknown devices."""
+    """A queue, and one thread pool each for known and unknown devices."""
 
     def __init__(self, slots: int, wait_s_max: float, nice: int, reserved: int = 0) -> None:
         self.queue = PasswordQueue(slots, wait_s_max, time.monotonic, reserved)
@@ -71,7 +73,6 @@ class _Lane:
         self._threads_of_known = _open_threads(slots + reserved, 0)
 
     def threads(self, attempt: LoginAttempt) -> ThreadPoolExecutor:
-        """Return the threads for an attempt."""
         return self._threads_of_known if attempt.is_known else self._threads
 
 
@@ -80,7 +81,7 @@ def _open_threads(count: int, nice: int) -> ThreadPoolExecutor:
 
 
 def _lower_priority(nice: int) -> None:
-    """Lower the current thread's priority. Elsewhere than on Linux, this affects the process."""
+    """Lower the priority of the current thread; do nothing on systems other than Linux."""
     if sys.platform == "linux":
         thread = threading.get_native_id()
         os.setpriority(os.PRIO_PROCESS, thread, max(nice, os.getpriority(os.PRIO_PROCESS, thread)))
@@ -108,14 +109,14 @@ class Passwords:
         self._decoy = _make_decoy(settings)
 
     def parse(self, password: str, user: str) -> str:
-        """Return a password that is acceptable as a new one, normalized as in `verify`.
+        """Return a new password, normalized, if it is acceptable.
 
-        There are no composition rules, as NIST SP 800-63B recommends: only a minimum length, and no
-        common password, user name or service name, with or without surrounding digits.
+        As NIST SP 800-63B recommends, there are no composition rules, only a minimum length. Common
+        passwords, the user name and the service name are rejected, even with digits around them.
 
         Raises:
-            BadRequest: it is too short, has a control character, or is easy to guess.
-            TooLarge: it is longer than 512 bytes.
+            BadRequest: the password is too short, has a control character, or is easy to guess.
+            TooLarge: the password is longer than 512 bytes.
         """
         text = normalise(password)
         if len(text) < self._chars_min:
@@ -134,8 +135,7 @@ class Passwords:
         """Return the hash of a password that `parse` accepted.
 
         Guarantees:
-            Cancellation: costs nothing while the call waits for a slot; later, the thread runs to
-            its end and its result is dropped.
+            Cancellation: safe; once hashing has started, the thread finishes and keeps its slot.
 
         Raises:
             RateLimited, Overloaded: too many are waiting; see `PasswordQueue`.
@@ -143,7 +143,7 @@ class Passwords:
         return await self._in_thread(attempt, self._hasher.hash, normalise(password))
 
     async def verify(self, stored: str | None, password: str, attempt: LoginAttempt) -> bool:
-        """Return whether a password is the stored one; None costs the same and never matches.
+        """Return whether a password matches a stored hash. None takes as long and never matches.
 
         Guarantees:
             Cancellation: see `hash`.
@@ -175,8 +175,8 @@ class Passwords:
         """Return the credential from `find` if the password matches it, otherwise None.
 
         Guarantees:
-            Cost: `find` is called when a slot is free; a rejected attempt reads nothing. A missing
-            credential costs the same as a wrong password.
+            Cost: `find` is called only once a slot is free. A missing credential takes as long as
+            a wrong password.
             Cancellation: see `hash`.
 
         Raises:
@@ -212,14 +212,13 @@ async def _run(threads: ThreadPoolExecutor, work: Callable[..., T], *args: str) 
 
 @functools.cache
 def common_passwords() -> frozenset[str]:
-    """Return the most common passwords, in lower case."""
     file = importlib.resources.files(__package__).joinpath("common_passwords.txt")
     lines = file.read_text("utf-8").splitlines()
     return frozenset(line.casefold() for line in lines if not line.startswith("# ") and line != "#")
 
 
 def _make_decoy(settings: Auth) -> str:
-    """Return a hash that no password matches, with the same cost as all others."""
+    """Return a hash that no password matches; checking it takes as long as any other."""
     salt, digest = (
         base64.b64encode(secrets.token_bytes(size)).rstrip(b"=").decode()
         for size in (SALT_BYTES, HASH_BYTES)
@@ -229,11 +228,11 @@ def _make_decoy(settings: Auth) -> str:
 
 
 def normalise(password: str) -> str:
-    """Return a password as it is hashed: NFKC, as specified in RFC 8265, and of bounded size.
+    """Return the form of a password that is hashed: NFKC (RFC 8265), at most 512 bytes.
 
     Raises:
-        BadRequest: it is not valid text.
-        TooLarge: it is longer than 512 bytes.
+        BadRequest: the password is not valid text.
+        TooLarge: the password is longer than 512 bytes.
     """
     if len(password) > PASSWORD_BYTES_MAX:
         raise TooLarge(f"password: must be at most {PASSWORD_BYTES_MAX} bytes")

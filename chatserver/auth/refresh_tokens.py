@@ -1,14 +1,14 @@
-"""Refresh tokens, which extend a login in a chain of generations. Pure functions.
+"""Refresh tokens: each use of a token replaces it with the next generation. Pure functions.
 
     <user>.<login>.<generation>.<mac>
 
 The mac is HMAC-SHA-256 over user, login, generation and the login's own 32 random bytes, with a key
 derived from `auth.secret`. Stored data alone therefore grants no access: a copy of the `directory`
-table has the random bytes but not the key. The next token of a chain can be computed again, so a
-repeated request is harmless: it returns the same token.
+table has the random bytes but not the key. The next token is computed, not random, so a repeated
+request returns the same token.
 
-If a genuine token of an older generation is used after its grace period, a token was stolen. The
-thief cannot be identified, so the login ends. A forged token ends nothing.
+If a genuine token of an older generation is used after its grace period, a token was stolen. Which
+client is the thief is unknown, so the login ends. A forged token has no effect.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TOKEN = re.compile(
 
 
 class RefreshToken(NamedTuple):
-    """The parts of a refresh token; nothing is verified yet."""
+    """A parsed refresh token, not verified yet."""
 
     user: UserId
     login: str
@@ -42,18 +42,16 @@ class RefreshToken(NamedTuple):
 
 
 class RefreshTokens:
-    """Creates and checks refresh tokens."""
-
     def __init__(self, settings: Auth) -> None:
         secret = settings.secret.get_secret_value().encode()
         self._key = hmac.digest(secret, b"chatserver refresh tokens v1", hashlib.sha256)
 
     def new_seed(self) -> bytes:
-        """Return the random bytes that make the chain of a new login unique."""
+        """Return random bytes that make the tokens of a new login unique."""
         return secrets.token_bytes(SEED_BYTES)
 
     def make(self, user: UserId, login: str, generation: int, seed: bytes) -> str:
-        """Return the token of a generation."""
+        """Return the refresh token of a login for this generation."""
         mac = self._mac(user, login, generation, seed)
         return f"{user}.{login}.{generation}.{mac}"
 
@@ -70,7 +68,7 @@ class RefreshTokens:
 
 
 def parse_refresh_token(text: str) -> RefreshToken:
-    """Return the parts of a refresh token.
+    """Parse a refresh token without verifying it.
 
     Raises:
         Unauthenticated: the text is not a refresh token.

@@ -7,14 +7,14 @@ Tokens of this server, signed with `auth.secret`:
     header    {"alg": "HS256", "typ": "chat+jwt"}, nothing more
     claims    sub  the user, an id          aud  our audience     jti  an id of the token
               iat, exp  whole seconds, exp - iat at most `lifetime_s_max`
-              iss  if the setting is set;  nbf  checked if present
-              login  the login it was issued for, if any;  others are ignored
+              iss  if `auth.issuer` is set;  nbf  checked if present
+              login  the login it was issued for, if any;  other claims are ignored
 
 Tokens of the host application, if `auth.host_algorithm` is set: signed with that algorithm and one
 of its keys (`chatserver.auth.host_keys`), with another `typ` or none, and without `jti`.
 
-The unverified header determines only the format of the token and the pinned key to try, never the
-algorithm.
+The unverified header determines only which of these formats and which configured key to try, never
+the algorithm.
 
 Trust: anyone with the secret can act as any user. To rotate it, restart all processes with a new
 one.
@@ -48,7 +48,7 @@ __all__ = ["KEY_BYTES_MIN", "TOKEN_BYTES_MAX", "Claims", "Tokens"]
 
 
 class Tokens:
-    """Creates tokens with `auth.secret`, and verifies them and those of the host application."""
+    """Creates tokens with `auth.secret`; verifies these and tokens of the host application."""
 
     def __init__(self, settings: Auth, clock: Clock) -> None:
         """Load the signing secret and the static keys of the host application.
@@ -119,9 +119,8 @@ class Tokens:
         """Return the claims of `token` if it is valid now. Revocation is checked separately.
 
         Raises:
-            Unauthenticated: it is invalid; the message gives the reason in one sentence, without
-            the token.
-            UnknownKey: it names a key of the host application that is not known here yet.
+            Unauthenticated: the token is invalid; the message gives the reason, never the token.
+            UnknownKey: the token names a key of the host application that is not loaded yet.
         """
         reading.check_shape(token)
         if self._settings.host_algorithm is not None:

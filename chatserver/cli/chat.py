@@ -29,7 +29,7 @@ LOGIN_HELP = "Your token; prefer CHAT_TOKEN, because other users can read comman
 def chat(user: str | None, peer: str, token: str | None, url: str | None, api_url: str) -> None:
     """Chat in the terminal; /file PATH sends a file.
 
-    Without a token it uses the demo login of a running `chatserver dev`.
+    Without a token, you log in as a demo user of a running `chatserver dev`.
     """
     if user is None and token is None:
         raise click.UsageError("specify a user with --as NAME, or a token with --token")

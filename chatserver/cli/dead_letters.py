@@ -46,7 +46,7 @@ def replay(places: tuple[str, ...], is_all: bool) -> None:
     """Retry the messages with these IDs, which `list` prints.
 
     A message that DynamoDB now accepts replaces its tombstone, with all later changes applied. If
-    it was deleted in the meantime, the tombstone stays. A message that still cannot be persisted
+    the message has been deleted, the tombstone stays. A message that still cannot be persisted
     stays a dead letter.
     """
     if bool(places) == is_all:
@@ -125,14 +125,18 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
             click.echo(f"{letter.place}: {outcome}")
     missing = (places or set()) - found
     if missing:
-        raise click.ClickException(f"not found: {', '.join(sorted(missing))}")
+        raise click.ClickException(f"dead letters not found: {', '.join(sorted(missing))}")
     if failed:
         raise click.ClickException(f"{failed} of {len(found)} still cannot be persisted")
     click.echo(f"{len(found)} replayed", err=True)
 
 
 async def _replay_message(repository: MessageRepository, changes: MessageChanges, raw: Raw) -> str:
-    """Return the outcome of a retry. Raises CorruptData."""
+    """Retry a message; return the outcome to print.
+
+    Raises:
+        CorruptData: `raw` is not a message.
+    """
     import msgspec
 
     from chatserver.protocol import codec

@@ -158,7 +158,6 @@ DOCUMENTS: Final = {"settings": settings_document, "commands": commands_document
 
 
 def main() -> None:
-    """Print one document."""
     sys.stdout.write(DOCUMENTS[sys.argv[1]]())
 
 

@@ -56,7 +56,7 @@ def list_keys() -> None:
 @click.argument("key")
 @click.option("--overlap", "overlap_s", default=3600, show_default=True, help="Seconds.")
 def rotate(key: str, overlap_s: int) -> None:
-    """Create a new secret for a key and print it; the old one stays valid for the overlap."""
+    """Create a new secret for a key and print it; the old secret stays valid for the overlap."""
 
     async def work(api_keys: ApiKeys) -> None:
         click.echo(await api_keys.rotate(key, overlap_s))

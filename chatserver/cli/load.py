@@ -210,7 +210,7 @@ def read_exports(text: str) -> dict[str, str]:
 
 
 def make_plans(chosen: Scenario, settings: Settings, options: dict[str, Any]) -> list[Plan]:
-    """Return one plan per process; there may be fewer than requested (see `split_users`)."""
+    """Return one plan per worker process, at most as many as requested (see `split_users`)."""
     import msgspec
 
     names = ("small_members", "large_members")

@@ -1,4 +1,4 @@
-"""The `chatserver` command: list of commands, and messages for a failed start.
+"""The `chatserver` command: the list of subcommands, and error messages if one cannot start.
 
 Exit codes: 0 success, 1 a required service is unavailable, 2 a setting or an option is wrong.
 """
@@ -73,11 +73,10 @@ class LazyGroup(click.Group):
         self._lazy_commands = lazy_commands
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the command names in their given order."""
+        """Return the command names in the order of `lazy_commands`."""
         return list(self._lazy_commands)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command."""
         if cmd_name not in self._lazy_commands:
             return None
         command = load(self._lazy_commands[cmd_name][0])
@@ -105,7 +104,7 @@ def cli(config: str | None) -> None:
 
 
 def main() -> None:
-    """Run a command; on a failed start, print the reasons without a traceback."""
+    """Run a command; if it cannot start, print the reasons without a traceback."""
     try:
         cli(prog_name="chatserver")
     except ConfigError as exc:
@@ -120,7 +119,7 @@ def main() -> None:
 
 
 def _point_to_dev() -> None:
-    """Print how to load the settings if a `chatserver dev` folder exists here."""
+    """Print how to load the settings if the current directory has a `chatserver dev` folder."""
     has_settings = any(name in os.environ for name in ("CHAT_AUTH_SECRET", "CHAT_CONFIG"))
     if not has_settings and "dev" not in sys.argv[1:2] and Path(DEV_SETTINGS).exists():
         click.echo(

@@ -57,7 +57,7 @@ def restore(
     """Restore archived messages of CHAT to DynamoDB for a limited time.
 
     Times are UTC: 2024-05-31, 2024-05-31T12:00:00. Resumable: it may be interrupted at any time and
-    run again. Repeating a range extends its time. The archive keeps its copy.
+    run again. Restoring a range again extends its time. The archive keeps its copy.
     """
     settings = prepare("restore")
     try:

@@ -51,7 +51,8 @@ _IS_PROVISIONED, _IS_STREAMED = "IsProvisioned", "IsStreamed"
 def cloudformation() -> dict[str, Any]:
     """Return the CloudFormation template. Its parameters are the settings of section `warm`.
 
-    Tables with indexes depend on each other, because AWS creates only a few of them at a time.
+    Tables with indexes are created one after the other, because AWS limits how many are created at
+    the same time.
     """
     resources: dict[str, Any] = {}
     with_indexes: list[str] = []

@@ -1,4 +1,4 @@
-"""`chatserver shards`: write sharding of a chat, set before a known event."""
+"""`chatserver shards`: set the write shards of a chat before a planned event."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def shards() -> None:
     help="Time for which the chat keeps at least so many shards: 12h, 7d.",
 )
 def set_(chat: str, number: str, lasting: str) -> None:
-    """Shard new entries of CHAT over SHARDS partitions, before a known event.
+    """Shard new entries of CHAT over SHARDS partitions, before a planned event.
 
     A partition accepts about 1,000 write units per second. The change takes effect within a second.
-    Workers may add shards; they remove shards only when the time is over and the chat is calm.
-    Repeating the command extends the time.
+    Workers may add shards; they remove shards only after the time set with --for, once the chat is
+    less busy. Repeating the command extends the time.
     """
     settings = prepare("shards")
     try:
@@ -73,10 +73,10 @@ async def _set(settings: Settings, chat: ChatId, number: int, lasting_s: int) ->
 async def set_shards(
     container: StorageContainer, chat: ChatId, number: int, lasting_s: int
 ) -> ShardFloor:
-    """Shard a chat over `number` partitions, at least for a time; return the stored minimum.
+    """Shard a chat over at least `number` partitions for `lasting_s` seconds.
 
     Raises:
-        NotFound: no such chat.
+        NotFound: there is no such chat.
         click.ClickException: the list of sharded chats is full, or changes too often.
     """
     await container.memberships.get_chat(chat)
@@ -93,4 +93,4 @@ async def set_shards(
                 )
             case "waiting" | "raced":
                 await asyncio.sleep(_PAUSE_S)
-    raise click.ClickException("an earlier change is still pending; try again")
+    raise click.ClickException("an earlier change of the shards is still pending; try again")

@@ -25,7 +25,7 @@ class Verdict(enum.Enum):
 
 
 def judge_close(code: int) -> Verdict:
-    """Return the action for a close code: codes 3500 to 3999 forbid a plain reconnect."""
+    """Return the action for a close code."""
     if code == Close.UNAUTHENTICATED:
         return Verdict.NEW_TOKEN
     if code == Close.REPLACED:
@@ -41,7 +41,7 @@ class Backoff:
         self._attempts = 0
 
     def lasted(self, seconds: float) -> None:
-        """Record how long a connection was open."""
+        """Record how long a connection was open; a stable connection resets the backoff."""
         if seconds >= STEADY_S:
             self._attempts = 0
 

@@ -1,6 +1,6 @@
 """Commands of the client SDK: one method for each request frame.
 
-A stateless mixin; `ChatClient` supplies the transport of requests and answers.
+A stateless mixin; `ChatClient` sends the requests and receives the answers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ACK_S = 30.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HistoryPage:
-    """Entries in ascending seq, without a gap. `tier` is the coldest tier that was read."""
+    """Entries in ascending seq, without gaps. `tier` is the coldest storage tier that was read."""
 
     entries: list[Entry]
     tier: str
@@ -39,7 +39,7 @@ class HistoryPage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChatsPage:
-    """Chats, most recent activity first. `next` is the next `after`, or None."""
+    """Chats, most recent activity first. `next` is the `after` of the next page, or None."""
 
     chats: list[Chat]
     next: str | None
@@ -64,7 +64,7 @@ class Calls(Moderating, CompanionCalls, PinCalls):
 
     @abc.abstractmethod
     def _post(self, deed: OutboxEntry) -> None:
-        """Append an operation to the outbox."""
+        """Append an operation (send, edit, deletion, reaction) to the outbox."""
 
     @abc.abstractmethod
     async def _do(self, deed: OutboxEntry, deadline_s: float) -> Acked:
@@ -92,7 +92,6 @@ class Calls(Moderating, CompanionCalls, PinCalls):
 
     @property
     def is_online(self) -> bool:
-        """True while connected."""
         return self._state.is_online
 
     @property
@@ -133,7 +132,7 @@ class Calls(Moderating, CompanionCalls, PinCalls):
         attachments: Sequence[Attachment | str] = (),
         deadline_s: float = ACK_S,
     ) -> Acked:
-        """Send a message and return its ack. `durability`: the durability to wait for.
+        """Send a message and wait for its ack; with durability "stored", until DynamoDB has it.
 
         `attachments` are results of `upload`, or their ids; with attachments, `body` may be "".
         """
@@ -197,11 +196,11 @@ class Calls(Moderating, CompanionCalls, PinCalls):
         self._notify({"type": "typing", "chat": chat, "on": is_on})
 
     async def stop(self, chat: str) -> None:
-        """Stop a companion's response: the text generated so far becomes its message."""
+        """Stop an AI companion's response; the text generated so far becomes the message."""
         await self._ask(_fields("stop", chat=chat), ANSWER_S)
 
     async def join_turn(self, chat: str) -> None:
-        """Load a companion's response so far; it is delivered as `AnswerGrew`."""
+        """Load the text of an AI companion's response so far; it is delivered as `AnswerGrew`."""
         self._state.spoken.joined(await self._ask(_fields("join_turn", chat=chat), ANSWER_S))
 
     async def history(
@@ -215,8 +214,8 @@ class Calls(Moderating, CompanionCalls, PinCalls):
     ) -> HistoryPage:
         """Return entries before or after a seq, by default the newest.
 
-        A page adjacent to the kept entries of the chat is kept, too. If no event of the chat has
-        been delivered before, the entries of the page count as delivered.
+        The client keeps the entries if they are adjacent to those it already has. They are not
+        delivered as events.
         """
         fields = _fields("history", chat=chat, before=before, after=after, limit=limit)
         page = await self._ask(fields, deadline_s)
@@ -263,7 +262,7 @@ class Calls(Moderating, CompanionCalls, PinCalls):
     async def invitations(
         self, *, after: str | None = None, limit: int = 50
     ) -> tuple[list[InvitationInfo], str | None]:
-        """Return a page of our pending invitations to groups, and the `after` of the next page.
+        """Return `(invitations, next)`: our pending group invitations, and the next `after`.
 
         A `SignalReceived` with kind ``invitation`` announces a new invitation.
         """
@@ -323,7 +322,7 @@ class Calls(Moderating, CompanionCalls, PinCalls):
     # ── presence ────────────────────────────────────────────────────────────────────────────────
 
     def watch(self, users: Sequence[str]) -> None:
-        """Subscribe to the presence of up to 100 more users, delivered as `SignalReceived`."""
+        """Subscribe to the presence of up to 100 users. Changes arrive as `SignalReceived`."""
         self._watch(list(users), is_on=True)
 
     def unwatch(self, users: Sequence[str]) -> None:

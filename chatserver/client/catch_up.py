@@ -1,9 +1,8 @@
 """Backfill of missing entries: gaps after a disconnect, and log comparison in a new epoch.
 
-No I/O: it sends requests through a function and receives the answers. At most `ASKING_MAX` page
-requests are open at a time. If a gap cannot be read after `ATTEMPTS_MAX` attempts, or exceeds
-`fill_max` entries, it is reported as `Skipped`. So an unavailable tier delays the new messages of a
-chat by seconds, not forever (promise P9).
+No I/O. At most `ASKING_MAX` page requests are open at a time. A gap that cannot be read in
+`ATTEMPTS_MAX` attempts, or that exceeds `fill_max` entries, is reported as `Skipped`. Therefore, an
+unavailable storage tier delays the new messages of a chat by seconds only (promise P9).
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class CatchUp:
         self._jobs.pop(chat.id, None)
 
     def disconnected(self) -> None:
-        """Reset open requests, which will not be answered."""
+        """Reset the requests in flight; they will not be answered."""
         for job in self._jobs.values():
             job.is_asking = False
 

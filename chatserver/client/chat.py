@@ -36,7 +36,7 @@ class _Settings(msgspec.Struct):
 
 
 class _Listed(NamedTuple):
-    """Unread count of the chat list: of the messages after `read` up to `top`."""
+    """The unread count in the chat list. It counts messages after seq `read`, up to seq `top`."""
 
     read: int
     top: int
@@ -44,7 +44,7 @@ class _Listed(NamedTuple):
 
 
 class Chat:
-    """A chat known to the client."""
+    """A chat that the client has loaded."""
 
     def __init__(self, chat: str, me: str, bounds: Bounds) -> None:
         self.id = chat
@@ -81,7 +81,7 @@ class Chat:
 
     @property
     def unread(self) -> int:
-        """The number of unread messages from others, as far as known."""
+        """The number of unread messages from others; approximate while entries are missing."""
         listed = self._listed
         if listed is not None and listed.read == self.read and listed.top <= self.top:
             gone = self.log.count_deleted_since(listed.top, listed.read + 1, listed.top)
@@ -93,7 +93,7 @@ class Chat:
 
     @property
     def peer(self) -> str | None:
-        """The other member of a direct chat, as far as known."""
+        """The other member of a direct chat; None in a group, or if the members are not loaded."""
         others = [user for user in self.members or {} if user != self._me]
         return others[0] if self.kind == "direct" and len(others) == 1 else None
 
@@ -108,9 +108,9 @@ class Chat:
             self.muted = dict(info.get("muted") or {})
 
     def is_muted(self, user: str, now: float) -> bool:
-        """Return whether a member is muted, as far as known; `now` in seconds since 1970.
+        """Return whether a member is muted; `now` in seconds since 1970.
 
-        Group managers can write even if muted.
+        The owner and admins can write even if muted.
         """
         until = self.muted.get(user)
         return until is not None and (until == 0 or until > now)
@@ -146,7 +146,7 @@ class Chat:
         return changed
 
     def take_marks(self, marks: dict[str, Any]) -> list[Event]:
-        """Apply the markers of a member; older ones change nothing."""
+        """Apply a member's read and received markers; lower markers change nothing."""
         user = marks["user"]
         known = self.marks.get(user)
         if known is None:
@@ -163,7 +163,7 @@ class Chat:
     # ── new epoch ───────────────────────────────────────────────────────────────────────────────
 
     def suspect(self) -> None:
-        """Mark the state as unverified: seqs may be reassigned, so markers may be wrong."""
+        """Mark log and markers as unverified: the server may have reassigned seqs."""
         self.log.suspect()
         self._old_marks = set(self.marks)
         self._listed_top, self._listed = 0, None
@@ -214,7 +214,7 @@ class Chat:
     def take_page(
         self, page: list[Entry], *, is_newest: bool, before: int | None = None
     ) -> Iterator[Event]:
-        """Apply a page that the application requested. Its entries are not repeated as events."""
+        """Apply a page that the application requested; its entries are not delivered as events."""
         if is_newest:
             if page:
                 self.log.put_page(page)
@@ -228,7 +228,7 @@ class Chat:
         yield from self.release_events()
 
     def release_events(self) -> Iterator[Event]:
-        """Return the events of all entries that are now deliverable."""
+        """Yield the events for all entries up to the next gap."""
         for entry in self.log.advance():
             yield self._event_of(entry)
 

@@ -1,16 +1,16 @@
-"""Message log of one chat: its entries, the current version of each message, the delivery position.
+"""Message log of one chat: entries, the current version of each message, the last delivered seq.
 
 No I/O. Entries are kept by seq, as received. The current version of a message is the copy with the
 highest `rev` plus the later changes in the log, in order. The order in which copies and changes
 arrive does not matter.
 
-Invariants: `shown` advances one entry at a time, or jumps over a range (`skip`). Entries above
-`shown` wait until the gap is filled and are not visible in `messages`. Only the newest `kept_max`
-entries are kept; a change is always newer than its target, so it is never evicted first.
+Invariants: `shown`, the last delivered seq, advances one entry at a time, or jumps over a range
+(`skip`). Entries above `shown` wait until the gap is filled and are not visible in `messages`. Only
+the newest `kept_max` entries are kept.
 
-In a new epoch (`suspect`), delivered entries become `former`: they are invisible until a page of
-the server shows the newest entry that both have. All earlier entries match too, because a log is
-only truncated at its end.
+In a new epoch (after data loss in Redis), delivered entries are invisible until a page from the
+server contains one of them. All entries before the newest such entry match, too, because the server
+can lose only the end of a log.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ChatLog:
         return min(self._entries, default=0)
 
     def find(self, seq: int) -> Entry | None:
-        """Return an entry in its current version."""
+        """Return the current version of an entry; None if it is not kept or not delivered."""
         entry = self._entries.get(seq)
         if entry is None or (self.shown is not None and seq > self.shown):
             return None
@@ -78,13 +78,12 @@ class ChatLog:
         return tombstone_of(entry, entry.rev) if seq in self._hidden else entry
 
     def entries(self, now_s: float | None = None) -> list[Entry]:
-        """Return all visible entries in order, in their version at `now_s` (default: unexpired)."""
+        """Return all visible entries in order; with `now_s`, without texts expired by then."""
         seen = (self.find(seq) for seq in sorted(self._entries))
         there = [entry for entry in seen if entry is not None]
         return there if now_s is None else [as_of(entry, now_s) for entry in there]
 
     def messages(self, now_s: float | None = None) -> list[Entry]:
-        """Return only the messages."""
         return [entry for entry in self.entries(now_s) if is_message(entry)]
 
     def count_asides(self, after: int) -> int:
@@ -100,7 +99,7 @@ class ChatLog:
         return [change for change in changes if self._entries[change].kind == "delete"]
 
     def count_deleted_since(self, since: int, first: int, last: int) -> int:
-        """Count the messages from `first` to `last` deleted by an entry above `since`."""
+        """Count the messages with seq `first` to `last` that an entry above `since` deletes."""
         gone = {
             entry.target
             for seq, entry in self._entries.items()
@@ -111,7 +110,7 @@ class ChatLog:
     # ── input ───────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, at: int) -> None:
-        """Start delivery after `at`, if nothing was delivered yet."""
+        """Start delivery after seq `at`, if nothing was delivered yet."""
         if self.shown is not None:
             return
         joined = at
@@ -123,21 +122,18 @@ class ChatLog:
         self.pass_by(at)
 
     def end(self, at: int) -> None:
-        """Undo `begin` if no event followed, because a snapshot has unread entries."""
+        """Undo `begin(at)` if no entry was stored since."""
         if self.shown == at and not self._entries and not self.is_suspect:
             self.shown = None
             self.top = self.pushed = 0
 
     def pass_by(self, seq: int) -> None:
-        """Record that later pushed entries have a seq above `seq`."""
+        """Record that all entries pushed from now on have a seq above `seq`."""
         self.pushed = max(self.pushed, seq)
         self.top = max(self.top, seq)
 
     def joins(self, seq: int) -> bool:
-        """Return whether an entry at `seq` leaves no gap below the delivered entries.
-
-        Delivery of a chat may start at a later seq; entries before it may arrive afterwards.
-        """
+        """Return whether storing entry `seq` leaves no gap below the delivered entries."""
         if self.shown is None or self.is_suspect or seq > self.shown:
             return True
         return seq >= (self.bottom or self.shown + 1) - 1
@@ -163,8 +159,8 @@ class ChatLog:
     def put_page(self, page: list[Entry], before: int | None = None) -> None:
         """Store a page of history if it is adjacent to the stored entries.
 
-        A page before entry `before` is adjacent to it even if seqs are missing, because we cannot
-        read the missing entries.
+        A page requested with `before` is adjacent to that entry even if seqs between them are
+        missing: we have no access to the missing entries.
         """
         if not page or self.is_suspect:
             return
@@ -179,7 +175,7 @@ class ChatLog:
                 self.trim()
 
     def advance(self) -> Iterator[Entry]:
-        """Advance `shown` to the next gap and return the entries on the way."""
+        """Advance `shown` to the next gap; yield each entry that it passes."""
         while not self.is_suspect and self.shown is not None:
             entry = self._entries.get(self.shown + 1)
             if entry is None:
@@ -189,7 +185,7 @@ class ChatLog:
         self.trim()
 
     def trim(self) -> None:
-        """Evict the oldest entries beyond the bound."""
+        """Evict the oldest entries, so that at most `kept_max` are kept."""
         surplus = len(self._entries) - self._kept_max
         if surplus > 0:
             for seq in sorted(self._entries)[:surplus]:
@@ -210,7 +206,7 @@ class ChatLog:
         return not self.is_suspect and self.shown is not None and self.shown < self.top
 
     def skip(self, upto: int) -> None:
-        """Skip the entries after `shown` up to `upto`, and evict older ones to leave no gap."""
+        """Set `shown` to `upto`, and evict all entries up to it, to leave no gap."""
         assert self.shown is not None
         for seq in [seq for seq in self._entries if seq <= upto]:
             self._forget(seq)
@@ -239,7 +235,10 @@ class ChatLog:
         self.top = self.pushed = 0
 
     def verify(self, page: list[Entry], *, has_older: bool) -> Verified | None:
-        """Compare with the newest or next older page; return None if an older one is needed."""
+        """Compare the log with a page from the server: first the newest page, then older pages.
+
+        Return None if the next older page is needed.
+        """
         if self._newest is None:
             self._newest = page[-1].seq if page else 0
         for entry in page:
@@ -258,8 +257,7 @@ class ChatLog:
     def _find_moved(self) -> int:
         """Return the lowest seq of an entry that was created again below its former seq.
 
-        Such an entry proves that the log was truncated below that seq. A device that joined just
-        before the loss has received nothing above it.
+        The server lost all entries from that seq on.
         """
         ids = {identity.partition(":")[0] for identity in self._former.values()}
         return min((s for s, e in self._entries.items() if e.mid in ids), default=self.top + 1)
@@ -276,7 +274,7 @@ class ChatLog:
         return Verified(agreed, withdrawn, is_cut, is_sure)
 
     def _take_back(self, agreed: int) -> None:
-        """Restore the entries up to `agreed`, except copies that contain a lost change."""
+        """Restore the former entries up to seq `agreed`, except copies with a lost change."""
         for seq in sorted((seq for seq in self._former_entries if seq <= agreed), reverse=True):
             entry = self._former_entries[seq]
             if seq in self._former_hidden:
@@ -296,7 +294,7 @@ class ChatLog:
     # ── persistence ─────────────────────────────────────────────────────────────────────────────
 
     def saved_mids(self, upto: int) -> dict[int, str]:
-        """Return the identities of the newest entries up to `upto`, to compare after a restart."""
+        """Return `{seq: identity}` of the newest entries up to `upto`, to compare them later."""
         known = dict(self._former)
         if not self.is_suspect:
             known |= {seq: _identity_of(entry) for seq, entry in self._entries.items()}
@@ -304,7 +302,7 @@ class ChatLog:
         return {seq: known[seq] for seq in seqs[-MIDS_SAVED:]}
 
     def restore(self, shown: int, top: int, mids: Iterable[tuple[int, str]]) -> None:
-        """Continue where another process stopped. The entries themselves are loaded again."""
+        """Restore the delivery position of an earlier process; the entries are loaded again."""
         self.shown = shown
         self.top = self.pushed = top
         self._former = dict(mids)

@@ -1,7 +1,7 @@
-"""`ChatClient`: an auto-reconnecting client for one device, the I/O shell around `ClientState`.
+"""`ChatClient`: an auto-reconnecting client for one device, which does the I/O for `ClientState`.
 
-It runs at most four tasks (connection and reader, writer, token renewal, store saver) and a timer.
-`ClientState` makes all decisions; this module owns sockets, clocks, futures and the event queue.
+`ClientState` makes all decisions; this module owns sockets, clocks, futures, tasks and the event
+queue.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class ChatClient(Calls):
     """A chat client for one device. See docs/sdk.md. Use it as an async context manager.
 
     Guarantees:
-        Each event is delivered once and in order while the client is open. With a store, the next
-        client continues from there. After a crash, the most recent events may be delivered again;
-        none is missed.
-        A sent operation stays in the outbox until it is stored, under the same `ref`. Cancellation
-        of a call: safe; the send continues from the outbox.
+        Each event is delivered once and in order while the client is open. With a store, a client
+        opened later continues after the last event. After a crash, the most recent events may be
+        delivered again; none is missed.
+        A sent operation stays in the outbox, under the same `ref`, until the server has stored it.
+        Cancellation of a call: safe; the operation is still sent.
     """
 
     def __init__(
@@ -256,7 +256,7 @@ class ChatClient(Calls):
             self._flush()
 
     async def _renew(self, token: str) -> None:
-        """Renew the session before its token expires, if the token is a `GetToken`."""
+        """Renew the session before each expiry of its token, unless the token is a fixed string."""
         wait_s = None if isinstance(self._token, str) else renewal_wait_s(token)
         while wait_s is not None:
             await asyncio.sleep(wait_s)
@@ -279,7 +279,7 @@ class ChatClient(Calls):
                 await socket.send(frame)
 
     def _judge(self, lost: Lost) -> None:
-        """Raise if the client must not reconnect."""
+        """Raise an error if the client must not reconnect."""
         match judge_close(lost.code):
             case Verdict.STOP:
                 raise ChatError(f"the gateway closed the session: {lost.reason}") from lost
@@ -320,7 +320,7 @@ class ChatClient(Calls):
         self._schedule()
 
     def _settle(self, event: Event) -> bool:
-        """Resolve the pending call that an event completes; return whether there is one."""
+        """Resolve the call that waits for this event; return whether there is one."""
         if not isinstance(event, Acked | Refused):
             return False
         future = self._acks.pop(event.ref, None)
@@ -353,7 +353,7 @@ class ChatClient(Calls):
         self._flush()
 
     async def events(self) -> AsyncIterator[Event]:
-        """Iterate over all events from the beginning. For a single consumer.
+        """Yield all events, including those from before this call. For a single consumer.
 
         Raises:
             ChatError: the client has ended and will not reconnect; the message states the cause.
@@ -414,7 +414,7 @@ class ChatClient(Calls):
         return await self._files_api().download(file, seq, is_thumb=is_thumb)
 
     async def describe(self, attachment: Attachment | str, *, seq: int | None = None) -> Attachment:
-        """Return the current metadata of a file of message `seq`, with a thumbnail added later."""
+        """Return the current metadata of a file of message `seq`, for example its new thumbnail."""
         file = attachment if isinstance(attachment, str) else attachment.id
         return await self._files_api().describe(file, seq)
 
@@ -450,7 +450,7 @@ class ChatClient(Calls):
         self._check()
         bounds = self._state.bounds
         if len(self._events) >= bounds.events_max + bounds.outbox_max:
-            raise Overloaded("too many unread acks; read events()")
+            raise Overloaded("too many unread acks; iterate over `events()` to read them")
         self._has_new_deeds = self._store is not None
         self._state.do(deed, self._now())
         self._flush()

@@ -1,7 +1,7 @@
 """AI companion commands of the client SDK: list companions and manage sessions.
 
 A stateless mixin, like `chatserver.client.moderation_calls`; the server enforces the rules
-(docs/companions.md). Messages of a session are sent in its chat, as in any other.
+(docs/companions.md). A session has a chat; send messages to it as to any other chat.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Session(NamedTuple):
 
 
 class CompanionsPage(NamedTuple):
-    """Companions, by id. `next` is the next `after`, or None."""
+    """Companions, sorted by id. `next` is the `after` of the next page, or None."""
 
     companions: list[Companion]
     next: str | None
 
 
 class SessionsPage(NamedTuple):
-    """Our sessions, active ones first. `next` is the next `after`, or None."""
+    """Our sessions, active sessions first. `next` is the `after` of the next page, or None."""
 
     sessions: list[Session]
     next: str | None
@@ -80,17 +80,17 @@ class CompanionCalls(abc.ABC):
         return await self._ask_chat({"type": "get_session", "companion": companion})
 
     async def renew_session(self, companion: str, *, ref: str | None = None) -> Chat:
-        """End the active session and start another; return its chat."""
+        """End the active session, start a new one, and return the new session's chat."""
         fields = {"type": "renew_session", "companion": companion, "ref": ref or new_id()}
         return await self._ask_chat(fields)
 
     async def delete_session(self, companion: str, *, chat: str | None = None) -> Session:
-        """End the active session; with `chat`, only if that is its chat."""
+        """End the active session; with `chat`, only if `chat` is the session's chat."""
         which = {} if chat is None else {"chat": chat}
         return await self._ask_session({"type": "delete_session", "companion": companion, **which})
 
     async def update_session(self, chat: str, *, version: int | None = None) -> Session:
-        """Change the companion version of a session, by default to the newest."""
+        """Change the companion version that a session uses, by default to the newest version."""
         which = {} if version is None else {"version": version}
         return await self._ask_session({"type": "update_session", "chat": chat, **which})
 

@@ -1,11 +1,11 @@
 """Streamed AI responses: pieces of a response, assembled in order. No I/O.
 
-Pieces are signals: they may be lost, and a device may connect midway. A gap in their `index` is
-closed by requesting the text so far (`join_turn`). A crashed worker restarts a response under a
-later `turn` (response id); pieces of the earlier one are then ignored.
+Pieces may be lost, and a device may connect during a response. If an `index` is missing, the client
+requests the text so far (`join_turn`). After a worker crash, the response starts again under a
+later `turn` (response id); pieces of the earlier `turn` are ignored.
 
 Invariant: the text delivered for a response is always a prefix of the full text, without a gap.
-Bound: `ANSWERS_MAX` responses, `HELD_MAX` pieces of each that wait for an earlier one.
+Bounds: `ANSWERS_MAX` responses; `HELD_MAX` pieces of each response that wait for an earlier piece.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HELD_MAX = 500
 
 @dataclasses.dataclass(slots=True)
 class _Answer:
-    """An AI response in progress. `index` is that of the last delivered piece."""
+    """An AI response in progress. `index` is the index of the last delivered piece."""
 
     turn: str
     seq: int
@@ -49,7 +49,7 @@ class CompanionResponses:
         self._answers: dict[str, _Answer] = {}
 
     def signalled(self, frame: Fields, now: float) -> None:
-        """Handle a piece."""
+        """Handle a piece of a response."""
         chat, turn = frame["chat"], frame["turn"]
         answer = self._find(chat, turn, frame["seq"])
         if answer is None or answer.is_over:
@@ -61,7 +61,7 @@ class CompanionResponses:
             self.join(chat, now)
 
     def _find(self, chat: str, turn: str, seq: int) -> _Answer | None:
-        """Return the response with this id; None if there is a later one."""
+        """Return the response with id `turn`, created if new; None if the chat has a later one."""
         answer = self._answers.get(chat)
         if answer is not None and turn < answer.turn:
             return None
@@ -87,7 +87,7 @@ class CompanionResponses:
         self._emit([AnswerGrew(chat, answer.seq, answer.turn, added, answer.text, end)])
 
     def join(self, chat: str, now: float) -> None:
-        """Request the text so far."""
+        """Request the text of the response in `chat` so far."""
         known = self._answers.get(chat)
         if known is not None:
             if known.is_asking:
@@ -108,7 +108,7 @@ class CompanionResponses:
         self._ask({"type": "join_turn", "chat": chat}, take, failed, now)
 
     def joined(self, frame: Fields) -> None:
-        """Apply the text so far."""
+        """Apply the answer to `join`."""
         chat, turn, index = frame["chat"], frame["turn"], frame["index"]
         answer = self._find(chat, turn, frame["seq"]) if turn else None
         if answer is None or answer.is_over or index <= answer.index:

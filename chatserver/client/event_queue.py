@@ -1,8 +1,8 @@
 """Bounded queue of events that the application has not consumed yet (promise P8).
 
-At `events_max`, the client leaves chat events on the server (`ClientState.pause`). Events that
-arrive beyond the bound are dropped if they are signals, or acks that were returned to their caller.
-Only the newest connection state and the newest `StoredUpto` of each chat are kept.
+At `events_max`, the client leaves chat events on the server (`ClientState.pause`). Of other events,
+a full queue drops signals (typing, presence) and acks that a call has returned, and keeps only the
+newest connection state and the newest `StoredUpto` of each chat.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from chatserver.client.state import QueuedEvent
 
 
 class EventQueue:
-    """Events in order, at most `events_max` and those whose information exists nowhere else."""
+    """Events in order: at most `events_max`, plus events that must not be dropped."""
 
     def __init__(self, events_max: int) -> None:
         self._events_max = events_max
@@ -37,11 +37,11 @@ class EventQueue:
 
     @property
     def is_full(self) -> bool:
-        """True while the server must hold back events."""
+        """True while the client must leave events on the server."""
         return len(self._queue) >= self._events_max
 
     def put(self, queued: QueuedEvent) -> None:
-        """Append an event, or coalesce or drop it if the queue is full."""
+        """Append an event; if the queue is full, coalesce or drop it where possible."""
         if not self.is_full:
             self._queue.append(queued)
             return

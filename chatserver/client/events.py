@@ -38,7 +38,7 @@ class MessageAdded:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MessageChanged:
-    """A message was edited, deleted or reacted to; `message` is None if it is not kept locally."""
+    """A message was edited, deleted or reacted to; `message` is None if the client has no copy."""
 
     chat: str
     change: Entry
@@ -55,7 +55,7 @@ class MessagesHidden:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemberChanged:
-    """A member joined, left or got another role: `change.user`, `change.role` ("" if they left)."""
+    """`change.user` joined, left or got another role: `change.role`, "" if the user left."""
 
     chat: str
     change: Entry
@@ -71,7 +71,7 @@ class ChatChanged:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PinsChanged:
-    """A message was pinned or unpinned: `change.kind` is "pin" or "unpin", of `change.target`."""
+    """Message `change.target` was pinned or unpinned: `change.kind` is "pin" or "unpin"."""
 
     chat: str
     change: Entry
@@ -89,7 +89,7 @@ class Marked:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SignalReceived:
-    """An ephemeral signal, such as typing or presence; `fields` has its other frame fields."""
+    """A signal (typing, presence; never stored). `fields` are the frame's other fields."""
 
     kind: str
     sender: str
@@ -99,11 +99,11 @@ class SignalReceived:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AnswerGrew:
-    """A companion's response to the message at `seq` grew by `added`; `text` is the text so far.
+    """An AI companion's response to message `seq` grew by `added`; `text` is the text so far.
 
-    If too many events are queued, it is dropped, because the next one has the complete `text`.
-    `end` is empty until the response ends; its message is delivered as `MessageAdded`. Another
-    `turn` (response id) for the same message replaces the text of the previous one.
+    Some of these events may be dropped; the next one has the complete `text`. `end` is empty until
+    the response ends. The complete response is also delivered as `MessageAdded`. A new `turn`
+    (response id) for the same message replaces the text.
     """
 
     chat: str
@@ -129,10 +129,10 @@ class Acked:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refused:
-    """The operation with this `ref` is refused permanently or, in a companion chat, for minutes.
+    """The operation with this `ref` was refused and will not be retried.
 
-    After an `Acked`, it means that the message may be lost: the server will not confirm that it is
-    stored, because we have left the chat.
+    After an `Acked` with this `ref`, the message may be lost: we have left the chat, so the server
+    does not confirm that the message is stored.
     """
 
     ref: str
@@ -152,8 +152,8 @@ class StoredUpto:
 class Restarted:
     """The chat list was reloaded from a snapshot, after a long time offline or data loss in Redis.
 
-    The client loads missing entries of chats for which it has delivered entries. `chats` have
-    entries that were never delivered; load them with `history`.
+    In chats with delivered entries, the client loads the missing entries itself. `chats` lists the
+    other chats that have entries; load these with `history`.
     """
 
     is_new_epoch: bool
@@ -162,7 +162,7 @@ class Restarted:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Skipped:
-    """Entries after `after` up to `upto` are not delivered: too many, or not readable."""
+    """The entries after seq `after`, up to `upto`, are not delivered: too many, or not readable."""
 
     chat: str
     after: int
@@ -171,9 +171,9 @@ class Skipped:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EntriesWithdrawn:
-    """Delivered entries no longer exist: Redis lost them before they were stored.
+    """The delivered entries `seqs` no longer exist: Redis lost them before they were stored.
 
-    Entries after `after` are delivered again.
+    The entries that now follow seq `after` are delivered as new.
     """
 
     chat: str

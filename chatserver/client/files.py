@@ -43,12 +43,12 @@ class FilesApi:
         """Upload a file to a chat and return an attachment that can be sent there.
 
         Guarantees:
-            For an image it waits for the thumbnail, at most `LOOK_S`.
+            For an image, the call waits for the thumbnail, at most `LOOK_S` seconds.
             Cancellation: safe; an upload that is not sent is deleted after a day.
 
         Raises:
             NotFound: the local file does not exist, or we are not a member of the chat.
-            TooLarge, RateLimited, BadRequest: the server rejects it; the message has the cause.
+            TooLarge, RateLimited, BadRequest: the server rejects the file; the message says why.
             Unavailable: the API or S3 did not answer.
         """
         file = await asyncio.to_thread(_read, source, name, type_)

@@ -42,7 +42,7 @@ class HttpApi:
         """Send a request and return the decoded response body, or None if it is empty.
 
         Raises:
-            ChatError: the error of the API's problem document.
+            ChatError: the API returned an error (problem details).
             Unavailable: the API did not answer.
         """
         headers = {"Authorization": f"Bearer {await self._get_token()}", **(more or {})}
@@ -71,7 +71,7 @@ def open_url(request: urllib.request.Request, timeout_s: float, bytes_max: int |
     """Send a request and return the response body, at most `bytes_max` bytes of it.
 
     Raises:
-        ChatError: the error of the API's problem document.
+        ChatError: the API returned an error (problem details).
         Unavailable: the server did not answer.
     """
     try:
@@ -85,7 +85,6 @@ def open_url(request: urllib.request.Request, timeout_s: float, bytes_max: int |
 
 
 def _refuse(error: urllib.error.HTTPError) -> NoReturn:
-    """Raise the error that an API response describes."""
     try:
         problem = json.loads(error.read(ANSWER_BYTES_MAX))
         found: ChatError = error_of({**problem, "message": problem["detail"]})

@@ -15,7 +15,7 @@ from chatserver.client.state import ANSWER_S
 
 
 class BlocksPage(NamedTuple):
-    """Users whom we block, by id. `next` is the next `after`, or None."""
+    """Users that we block, sorted by id. `next` is the `after` of the next page, or None."""
 
     users: list[str]
     next: str | None
@@ -42,11 +42,11 @@ class Moderating(abc.ABC):
         await self._ask({"type": "block", "user": user}, ANSWER_S)
 
     async def unblock(self, user: str) -> None:
-        """Remove our own block; a block by the other user stays."""
+        """Unblock a user. If the user has blocked us, that block stays."""
         await self._ask({"type": "unblock", "user": user}, ANSWER_S)
 
     async def blocks(self, *, after: str | None = None, limit: int = 50) -> BlocksPage:
-        """Return a page of the users whom we block."""
+        """Return a page of the users that we block."""
         place = {} if after is None else {"after": after}
         page = await self._ask({"type": "blocks", "limit": limit, **place}, ANSWER_S)
         return BlocksPage([each["user"] for each in page["blocked"]], page.get("next"))
@@ -66,7 +66,7 @@ class Moderating(abc.ABC):
         return await self._change("ban_member", chat, ref, user=user)
 
     async def unban(self, chat: str, user: str, *, ref: str | None = None) -> Chat:
-        """Allow a banned user to join again; it does not make them a member."""
+        """Allow a banned user to join again, without adding the user to the group."""
         return await self._change("unban_member", chat, ref, user=user)
 
     async def report(self, chat: str, seq: int, reason: str = "") -> None:

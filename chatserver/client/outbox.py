@@ -1,4 +1,4 @@
-"""Outbox of operations that the server must store: sends, edits, deletions, reactions. No I/O.
+"""Outbox: operations that the server must store (sends, edits, deletions, reactions). No I/O.
 
 Each operation has a `ref`; retries with the same ref take effect once (promise P2). An operation
 stays in the outbox until the server confirms that it is stored. In a new epoch, operations that
@@ -49,12 +49,12 @@ class OutboxEntry:
 
     @property
     def is_hide(self) -> bool:
-        """True if it deletes a message only for us, which no `stored` of the chat covers."""
+        """True if the operation deletes a message only for us; no `stored` frame confirms it."""
         return self.fields["type"] == "delete" and self.fields.get("for") == "me"
 
     @property
     def is_stored_wanted(self) -> bool:
-        """True if the application waits until it is stored."""
+        """True if the application waits until the operation is stored."""
         return bool(self.fields.get("durability") == "stored")
 
 
@@ -84,14 +84,13 @@ class Outbox:
         return len(self._queued) + len(self._in_flight)
 
     def find(self, ref: str) -> OutboxEntry | None:
-        """Return a pending operation."""
         return self._deeds.get(ref)
 
     def put(self, deed: OutboxEntry) -> None:
         """Append an operation. Adding the same operation again has no effect.
 
         Raises:
-            Conflict: its `ref` belongs to another operation.
+            Conflict: the `ref` belongs to another operation.
             Overloaded: the outbox is full of operations that are not stored yet.
         """
         known = self._deeds.get(deed.ref)
@@ -130,7 +129,7 @@ class Outbox:
     def acked(
         self, ref: str, place: tuple[int, int, str], now: float, *, is_stored: bool
     ) -> OutboxEntry | None:
-        """Record an ack's position (seq, ts, mid); return the operation if the ack is new."""
+        """Record an ack with `(seq, ts, mid)`; return the operation if this is its first ack."""
         deed = self._deeds.get(ref)
         if deed is None:
             return None
@@ -157,7 +156,7 @@ class Outbox:
             self._leave(deed)
 
     def stored(self, chat: str, upto: int, now: float) -> None:
-        """Remove our operations in `chat` up to `upto`, which are stored."""
+        """Remove our operations in `chat` up to seq `upto`: the server has stored them."""
         acked = self._acked.get(chat)
         if acked is None:
             return
@@ -208,7 +207,7 @@ class Outbox:
                 del self._acked[deed.chat]
 
     def unstored(self, chats_max: int) -> dict[str, int]:
-        """Return the chats with acked operations, most recent first, and the newest seq of each."""
+        """Return `{chat: newest seq}` of the acked operations, most recent chat first."""
         newest: dict[str, int] = {}
         for chat, deeds in reversed(self._acked.items()):
             seqs = [deed.seq for deed in deeds.values() if not deed.is_hide]
@@ -217,7 +216,7 @@ class Outbox:
         return newest
 
     def will_be_told(self, chats: Iterable[str], now: float) -> None:
-        """Postpone probes of these chats, for which `hello` has requested `stored`."""
+        """Postpone the probes of chats for which `hello` already requests a `stored` frame."""
         for chat in chats:
             if (chat, "") in self._probe_at:
                 self._probe_at[chat, ""] = now + PROBE_S
@@ -225,10 +224,10 @@ class Outbox:
     # ── probes of the stored state ──────────────────────────────────────────────────────────────
 
     def next_probe(self, now: float) -> OutboxEntry | None:
-        """Return an acked operation to send again, because its `stored` may have been lost.
+        """Return an acked operation to send again, because its `stored` frame may have been lost.
 
-        A retry of the same ref changes nothing. After the ack of a retry, the server sends `stored`
-        for the chat; the ack of a hide contains whether the hide is stored.
+        A retry with the same ref changes nothing. After the retry, the server sends `stored` again;
+        for a deletion only for us, the ack itself reports whether it is stored.
         """
         for (chat, ref), at in self._probe_at.items():
             if at <= now:
@@ -250,13 +249,13 @@ class Outbox:
             self._probe_at[_probe_of(deed)] = now + PROBE_S
 
     def ask_no_more(self, ref: str) -> None:
-        """Stop probing an operation that was refused permanently: it may be of an earlier epoch."""
+        """Stop probing an operation that the server has refused permanently."""
         deed = self._deeds.get(ref)
         if deed is not None:
             self._probe_at.pop(_probe_of(deed), None)
 
     def times(self) -> list[float]:
-        """Return the times of postponed operations and probes."""
+        """Return the times at which postponed operations and probes are due."""
         put_off = [deed.not_before for deed in self._queued.values() if deed.not_before > 0]
         return [*put_off, *self._probe_at.values()]
 

@@ -21,14 +21,14 @@ class PinnedMessage(NamedTuple):
 
 
 class PinsPage(NamedTuple):
-    """Pinned messages, the newest message first. `next` is the next `after`, or None."""
+    """Pinned messages, newest message first. `next` is the `after` of the next page, or None."""
 
     pins: list[PinnedMessage]
     next: str | None
 
 
 class PinCalls(abc.ABC):
-    """The commands. Each one waits until it takes effect, and may be repeated.
+    """Pin commands. A call returns when the change has taken effect, and may be repeated.
 
     Raises:
         BadRequest: the client has no `api_url`.
@@ -38,10 +38,10 @@ class PinCalls(abc.ABC):
 
     @abc.abstractmethod
     def _http_api(self) -> HttpApi:
-        """Return the client of the HTTP API. Raises BadRequest: there is none."""
+        """Return the client of the HTTP API. Raises BadRequest if there is none."""
 
     async def pin(self, chat: str, seq: int, *, ref: str | None = None) -> None:
-        """Pin a message for all members; in a group, only for the owner and admins."""
+        """Pin a message for all members. In a group, only the owner and admins may pin."""
         await self._http_api().request("PUT", _path(chat, seq, ref))
 
     async def unpin(self, chat: str, seq: int, *, ref: str | None = None) -> None:

@@ -1,6 +1,6 @@
 """Pending requests by number. No I/O.
 
-A kept request is a query or idempotent, so it is sent again on the next connection until its
+Queries and idempotent requests (`is_kept`) are sent again on the next connection, until their
 deadline. At most `IN_FLIGHT_MAX` requests are in flight (the server allows 32); the others are
 queued in order.
 """
@@ -55,7 +55,7 @@ def error_of(frame: Fields) -> ChatError:
 
 
 def check_text(fields: Fields) -> None:
-    """Check that all text can be encoded, so that invalid text does not fail the connection.
+    """Check that all text can be encoded as UTF-8.
 
     Raises:
         BadRequest: a text contains a lone surrogate.
@@ -68,7 +68,7 @@ def check_text(fields: Fields) -> None:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Request:
-    """One request. One of the two callbacks is called, once; neither if it is forgotten."""
+    """One request. Exactly one callback is called, once; none if the request is forgotten."""
 
     fields: Fields
     on_answer: Callable[[Fields, float], None]
@@ -89,7 +89,6 @@ class Requests:
         self._last_id = 0
 
     def next_id(self) -> int:
-        """Return an unused request number."""
         self._last_id += 1
         return self._last_id
 
@@ -141,7 +140,7 @@ class Requests:
         self._in_flight.pop(number, None)
 
     def disconnected(self) -> None:
-        """Requeue, in order, the requests to send again on the next connection."""
+        """Requeue the requests to send again on the next connection; drop the others."""
         kept = {n: r for n, r in (self._in_flight | self._queued).items() if r.is_kept}
         self._queued = dict(sorted(kept.items()))
         self._in_flight.clear()

@@ -1,9 +1,9 @@
 """Persistent client state that survives a process restart, as JSON.
 
-`place` has the cursor and the delivery position of each chat after the last event that the
-application has consumed. After a crash, an event may be delivered twice, but never missed. `deeds`
-has the outbox, saved before any of its operations is sent, so that the next process retries them
-with the same refs. It also has the outcomes that the application has not consumed.
+Record `place` has the cursor and the last delivered seq of each chat, as of the last event that the
+application has consumed. After a crash, an event may be delivered twice, but none is missed. Record
+`deeds` has the outbox, and the outcomes (`Acked`, `Refused`) that the application has not consumed.
+It is saved before an operation is sent, so that a restarted process retries with the same ref.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ VERSION = 1
 
 
 class ChatPlace(msgspec.Struct, frozen=True):
-    """The delivery position of one chat."""
+    """The delivery state of one chat; `shown` is the last delivered seq."""
 
     chat: str
     shown: int
@@ -49,7 +49,7 @@ class ChatPlace(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """The delivery position of the device."""
+    """The cursor of the device, and the position in each chat."""
 
     user: str
     device: str
@@ -59,7 +59,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class SavedDeed(msgspec.Struct, frozen=True):
-    """An operation that is not stored."""
+    """An operation that the server has not stored yet."""
 
     ref: str
     chat: str
@@ -88,9 +88,11 @@ class SavedDeeds(msgspec.Struct, frozen=True):
 
 
 def place_of(state: ClientState, untaken: Sequence[QueuedEvent] = ()) -> bytes | None:
-    """Encode the delivery position before the `untaken` events; None if it cannot be computed.
+    """Encode the record `place` as it was before the `untaken` events, or return None.
 
-    In that case, an older saved position stays valid, but repeats some events.
+    None means that an `untaken` event could not be delivered again from such a record.
+
+    The record saved last is still valid then; it repeats more events.
     """
     firsts = _firsts_of(state, untaken)
     if firsts is None:
@@ -119,7 +121,7 @@ def place_of(state: ClientState, untaken: Sequence[QueuedEvent] = ()) -> bytes |
 
 
 def _firsts_of(state: ClientState, untaken: Sequence[QueuedEvent]) -> dict[str, int] | None:
-    """Return the first seq of each chat in the events; None if an event cannot be repeated."""
+    """Return `{chat: first seq in the events}`; None if an event cannot be repeated."""
     firsts: dict[str, int] = {}
     for queued in untaken:
         match queued.event:
@@ -143,7 +145,7 @@ def _firsts_of(state: ClientState, untaken: Sequence[QueuedEvent]) -> dict[str, 
 
 
 def deeds_of(state: ClientState, untaken: Sequence[QueuedEvent] = ()) -> bytes:
-    """Encode the operations not stored yet, and the `untaken` outcomes, which are not repeated."""
+    """Encode the operations that are not stored yet and the outcomes among `untaken`."""
     deeds = [
         SavedDeed(
             deed.ref,
@@ -179,7 +181,7 @@ def _outcome_of(event: Event) -> SavedOutcome | None:
 
 
 def restore(state: ClientState, place: bytes | None, deeds: bytes | None) -> None:
-    """Continue where another process stopped.
+    """Restore the state that an earlier process saved.
 
     Raises:
         CorruptData: a record is invalid.

@@ -1,6 +1,6 @@
 """Social graph and favorites of the client SDK, over the HTTP API.
 
-Posts and profiles are returned as the API describes them (docs/openapi.json).
+Posts and profiles are JSON objects as in docs/openapi.json.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Fields = dict[str, Any]
 
 
 class PostsPage(NamedTuple):
-    """Posts, newest first. `next` is the next `cursor`, or None."""
+    """Posts, newest first. `next` is the `cursor` of the next page, or None."""
 
     posts: list[Fields]
     next: str | None
@@ -39,14 +39,14 @@ class FavoriteMessage(NamedTuple):
 
 
 class FavoritePostsPage(NamedTuple):
-    """Saved posts, last saved first. `next` is the next `cursor`, or None."""
+    """Saved posts, last saved first. `next` is the `cursor` of the next page, or None."""
 
     items: list[FavoritePost]
     next: str | None
 
 
 class FavoriteMessagesPage(NamedTuple):
-    """Saved messages, last saved first. `next` is the next `cursor`, or None."""
+    """Saved messages, last saved first. `next` is the `cursor` of the next page, or None."""
 
     items: list[FavoriteMessage]
     next: str | None
@@ -57,7 +57,7 @@ class SocialApi:
 
     Raises:
         NotFound: there is no such user, post or message, or we have no access.
-        Forbidden: one of the two users blocks the other.
+        Forbidden: we have blocked the user, or the user has blocked us.
         ClientError: the request is invalid.
         Unavailable: the API did not answer; the same call may succeed later.
     """
@@ -79,7 +79,7 @@ class SocialApi:
         await self._api.request("DELETE", f"/v1/me/following/{quote(user)}")
 
     async def create_post(self, content: str, key: str | None = None) -> Fields:
-        """Create a post and return it. A retry with the same `key` creates no second one."""
+        """Create a post and return it. A retry with the same `key` does not create another post."""
         headers = {"Idempotency-Key": key or secrets.token_hex(16)}
         made: Fields = await self._api.request(
             "POST", "/v1/me/posts", {"content": content}, headers

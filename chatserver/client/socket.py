@@ -32,7 +32,7 @@ FRAME_BYTES_MAX = 4_194_304  # a page has up to 256 KB of messages plus overhead
 
 @dataclasses.dataclass
 class Lost(Exception):
-    """A connection was closed or could not be opened. `code` 0: network failure."""
+    """A connection was closed or could not be opened. Code 0 means a network failure."""
 
     code: int
     reason: str
@@ -47,7 +47,7 @@ class Socket:
         self._bye: Fields = {}
 
     async def send(self, fields: Fields) -> None:
-        """Send a frame. If the connection is closed, `receive` raises."""
+        """Send a frame. If the connection is closed, only `receive` raises an error."""
         with contextlib.suppress(ConnectionClosed):
             await self._connection.send(msgspec.json.encode(fields).decode())
 
@@ -81,7 +81,7 @@ async def open_socket(url: str) -> AsyncIterator[Socket]:
     """Connect to a gateway.
 
     Raises:
-        Lost: the gateway does not answer, or the server is not a gateway.
+        Lost: the server does not answer, or is not a gateway.
         ConfigError: the address is invalid.
     """
     try:
@@ -113,6 +113,6 @@ async def open_socket(url: str) -> AsyncIterator[Socket]:
 
 
 def _retry_after_ms(header: Callable[[str], str | None]) -> int | None:
-    """Parse the Retry-After header of a 503 if it is a number of seconds."""
+    """Return the Retry-After of a 503 response in milliseconds; None if not given in seconds."""
     value = header("Retry-After")
     return int(value) * 1000 if value is not None and value.isdecimal() else None

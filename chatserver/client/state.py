@@ -1,13 +1,12 @@
 """The client as a pure state machine: frames, commands and time in; frames, events and answers out.
 
-No I/O, no clock, no randomness: each input carries `now`, in seconds of any monotonic clock. The
-shell (`chatserver.client.client`) owns the socket and transfers frames in both directions.
+No I/O, no clock, no randomness: each input has the time `now`, in seconds of any monotonic clock.
+`chatserver.client.client` owns the socket and transfers frames in both directions.
 
-Holds the cursor, the known chats, the outbox and the open requests. Invariants:
+The state is the cursor, the loaded chats, the outbox and the open requests. Invariants:
 
 * within an epoch, the cursor advances one event at a time or to the cursor of a snapshot;
-* frames of a closed connection are ignored, so their order across connections does not matter; the
-  server sends their content again;
+* frames of a closed connection are ignored; the server sends their content again;
 * each seq of a chat is delivered once (`chatserver.client.chat_log`), each ref is acked once
   (`chatserver.client.outbox`).
 """
@@ -50,7 +49,7 @@ Answer = Fields | ChatError
 
 
 class QueuedEvent(NamedTuple):
-    """An event for the application, and the cursor from which it can be delivered again."""
+    """An event for the application; with the cursor `before`, the server sends it again."""
 
     event: Event
     before: Cursor | None
@@ -91,21 +90,21 @@ class ClientState:
     # ── outputs ─────────────────────────────────────────────────────────────────────────────────
 
     def take_frames(self) -> list[Fields]:
-        """Return the frames to send on the current connection, in order."""
+        """Remove and return the frames to send on the current connection, in order."""
         frames, self._frames = self._frames, []
         return frames
 
     def take_queued(self) -> list[QueuedEvent]:
-        """Return the events to deliver, each with the cursor that repeats it."""
+        """Remove and return the events to deliver, each with its cursor."""
         queued, self._events = self._events, []
         return queued
 
     def take_events(self) -> list[Event]:
-        """Return the events to deliver."""
+        """Remove and return the events to deliver."""
         return [queued.event for queued in self.take_queued()]
 
     def take_answers(self) -> list[tuple[int, Answer]]:
-        """Return the answers to requests, by number."""
+        """Remove and return the answers, each with its request number."""
         answers, self._answers = self._answers, []
         return answers
 
@@ -143,7 +142,7 @@ class ClientState:
         return fields
 
     def connected(self, welcome: Fields, now: float) -> int:
-        """Handle the answer to `hello`; return the connection number that `received` expects."""
+        """Handle the answer to `hello`; return the connection number to pass to `received`."""
         self.user = welcome["user"]
         self.limits = welcome.get("limits", {})
         self.is_online = True
@@ -166,7 +165,6 @@ class ClientState:
         return self._connection
 
     def disconnected(self, now: float) -> None:
-        """Handle the end of the connection."""
         self.is_online = False
         self._is_syncing = False
         self._frames.clear()
@@ -200,7 +198,7 @@ class ClientState:
         self.tick(now)
 
     def tick(self, now: float) -> None:
-        """Run everything that is due."""
+        """Send the requests and retries that are due, and fail expired requests."""
         self._requests.expire(now)
         if not self.is_online:
             return
@@ -218,7 +216,7 @@ class ClientState:
 
         Raises:
             BadRequest: a text contains a lone surrogate.
-            Conflict: its `ref` belongs to another operation.
+            Conflict: the `ref` belongs to another operation.
             Overloaded: the outbox is full.
         """
         check_text(deed.fields)
@@ -226,7 +224,7 @@ class ClientState:
         self.tick(now)
 
     def ask(self, fields: Fields, now: float, deadline: float) -> int:
-        """Send a request; the answer is output under the returned number.
+        """Send a request and return its number; `take_answers` returns the answer with this number.
 
         Raises:
             BadRequest: a text contains a lone surrogate.
@@ -247,7 +245,7 @@ class ClientState:
         self._requests.forget(number)
 
     def notify(self, fields: Fields) -> None:
-        """Send a frame that has no answer; without a connection it is dropped."""
+        """Send a frame that has no answer; drop it if there is no connection."""
         check_text(fields)
         if self.is_online:
             self._frames.append(fields)
@@ -276,7 +274,7 @@ class ClientState:
         self._emit(events)
 
     def pause(self, now: float, *, is_paused: bool) -> None:
-        """Pause or resume delivery: while paused, events stay on the server; answers arrive."""
+        """Pause or resume events. While paused, events stay on the server; answers still arrive."""
         self._is_paused = is_paused
         self.tick(now)
 
@@ -299,7 +297,7 @@ class ClientState:
         self.chat(info["chat"]).take_info(info)
 
     def chat(self, name: str) -> Chat:
-        """Return a chat, created if absent. At the limit, the least recent chat is evicted."""
+        """Return a chat, created if absent; then evict the least recently active chat if needed."""
         chat = self.chats.pop(name, None)
         if chat is None:  # first reference to it
             if len(self.chats) >= self.bounds.chats_max:
@@ -378,7 +376,7 @@ class ClientState:
         self._ask_here(fields, take, failed, now)
 
     def _take_snapshot(self, frame: Fields, now: float) -> None:
-        """Reset from a snapshot of the server: `too_long`, or `reset` after a loss."""
+        """Replace the cursor and the chat list with a snapshot: frame `too_long` or `reset`."""
         cursor = msgspec.convert(frame["cursor"], Cursor)
         is_new = frame["type"] == "reset" or (
             self.cursor is not None and cursor.epoch != self.cursor.epoch
@@ -417,7 +415,7 @@ class ClientState:
     # ── large chats: no inbox events, the seq in the chat is the cursor ─────────────────────────
 
     def _take_large(self, heads: list[Any], *, is_fresh: bool) -> None:
-        """Apply `welcome.large`: each large chat, and the seq after which its events start."""
+        """Apply `welcome.large`: the large chats, each with the seq after which events follow."""
         self._begun.clear()
         for head in heads:
             if isinstance(head, dict):
@@ -432,7 +430,7 @@ class ClientState:
                 self.catch_up.want(chat)
 
     def _apply_transition(self, chat: Chat, info: Fields) -> None:
-        """Apply the transition of a chat to large, above seq `since`, or back to small."""
+        """Apply a chat's transition to a large chat, after seq `since`, or back to a small one."""
         if "since" in info:
             chat.is_large = info.get("large", False)
             if chat.is_large and not chat.log.is_suspect:
@@ -498,7 +496,7 @@ class ClientState:
             self._emit([Refused(ref, deed.chat, error)])
 
     def _end_probe(self, deed: OutboxEntry, error: ChatError) -> None:
-        """Handle a permanently refused probe: whether the operation is stored remains unknown."""
+        """Handle a permanently refused probe; whether the operation is stored remains unknown."""
         chat = self.chats.get(deed.chat)
         if chat is None or not chat.is_left:
             self.outbox.ask_no_more(deed.ref)  # it is sent again in a new epoch
@@ -531,6 +529,6 @@ class ClientState:
 
 
 def _is_too_late(deed: OutboxEntry | None, error: ChatError) -> bool:
-    """Return whether a retry of a message to a companion would come too late to be useful."""
+    """Return whether the message is for an AI companion and its retry would come too late."""
     is_question = deed is not None and is_session_chat(deed.chat)
     return is_question and (error.retry_after_ms or 0) > QUESTION_WAITS_S * 1000

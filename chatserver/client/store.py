@@ -1,7 +1,7 @@
-"""Stores of the client state, so that a restarted process continues where the last one stopped.
+"""Storage for the client state, so that a restarted process continues where the last one stopped.
 
-A store holds two opaque records (see `chatserver.client.saved_state`). One process uses it at a
-time.
+A store holds two opaque records (see `chatserver.client.saved_state`). Only one process may use a
+store at a time.
 """
 
 from __future__ import annotations
@@ -39,11 +39,9 @@ class MemoryStore:
         self._saved = Saved()
 
     def load(self) -> Saved:
-        """Load the last saved records."""
         return self._saved
 
     def save(self, saved: Saved) -> None:
-        """Save the records that are not None."""
         place, deeds = saved
         self._saved = Saved(place or self._saved.place, deeds or self._saved.deeds)
 
@@ -74,7 +72,6 @@ class SqliteStore:
         return self._connection
 
     def load(self) -> Saved:
-        """Load the last saved records."""
         rows: dict[str, bytes] = dict(self._open().execute("SELECT name, value FROM record"))
         return Saved(rows.get("place"), rows.get("deeds"))
 

@@ -1,6 +1,6 @@
 """Renewal time of an access token, read from its payload. No I/O.
 
-The client cannot verify the signature, but a wrong time only costs an extra request or a reconnect.
+The signature is not verified: a wrong time only costs an extra request or a reconnect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _Life(msgspec.Struct):
 
 
 def renewal_wait_s(token: str) -> float | None:
-    """Return the delay after which a new token must be replaced; None if it cannot be read."""
+    """Return the seconds until a new token must be renewed; None if the token cannot be read."""
     payload = token.split(".")[1:2]
     try:
         padded = "".join(payload) + "=="

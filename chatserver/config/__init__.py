@@ -1,10 +1,10 @@
 """Settings by section, read once at startup.
 
 Sources, in ascending precedence: defaults, a TOML file (``--config`` or ``CHAT_CONFIG``), a
-directory of secrets (``CHAT_SECRETS_DIR``: one file per variable, with its name), environment
-variables ``CHAT_<SECTION>_<NAME>``. If settings are unknown or invalid, the process reports all of
-them and does not start. A value that no operator would change is a constant next to the code that
-uses it. To read the code, start with `settings.py`; `loading.py` loads the settings.
+directory of secrets (``CHAT_SECRETS_DIR``: one file per variable, named like the variable),
+environment variables ``CHAT_<SECTION>_<NAME>``. If settings are unknown or invalid, the process
+reports all of them and does not start. To read the code, start with `settings.py`; `loading.py`
+loads the settings.
 """
 
 from chatserver.config.api import Api, Auth, Outbound

@@ -96,9 +96,9 @@ class Chats(Section):
 
     @property
     def request_bytes_max(self) -> int:
-        """The maximum size in bytes of a request or frame, so that the longest body fits.
+        """The maximum size in bytes of a request or frame: enough for the longest body.
 
-        In the worst case, JSON encodes a two-byte character in six bytes.
+        In JSON, a two-byte character can take six bytes.
         """
         return max(65_536, 3 * self.body_bytes_max + 8_192)
 

@@ -60,7 +60,7 @@ def load_settings(*, requires_secret: bool = False, **overrides: Any) -> Setting
 
 
 def _describe(failure: ValidationError) -> Iterator[str]:
-    """Yield one problem per invalid setting, with its name and its variable."""
+    """Yield one problem per invalid setting, with the setting and its environment variable."""
     variables = {
         f"{section}.{name}": variable
         for variable, (section, name) in list_variables(Settings).items()

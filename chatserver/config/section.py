@@ -17,7 +17,7 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _parse_list(cls, value: object, info: ValidationInfo) -> object:
-        """Parse a list given as JSON text, because variables and secret files are text."""
+        """Parse a list from JSON text: environment variables and secret files contain only text."""
         field = cls.model_fields[str(info.field_name)]
         if not isinstance(value, str) or get_origin(field.annotation) is not list:
             return value

@@ -20,7 +20,7 @@ _NOT_SETTINGS = {"CHAT_CONFIG", "CHAT_SECRETS_DIR", "CHAT_FAILPOINT", "CHAT_TOKE
 
 
 def list_variables(settings: type[BaseSettings]) -> dict[str, tuple[str, str]]:
-    """Return the section and setting of each environment variable, by variable name."""
+    """Return `{variable: (section, setting)}` for all settings."""
     return {
         f"{PREFIX}{section}_{name}".upper(): (section, name)
         for section, field in settings.model_fields.items()
@@ -30,7 +30,7 @@ def list_variables(settings: type[BaseSettings]) -> dict[str, tuple[str, str]]:
 
 
 def find_unknown_variables(settings: type[BaseSettings]) -> list[str]:
-    """Return a problem for each `CHAT_` variable that is not a setting."""
+    """Return a problem for each `CHAT_` environment variable that names no setting."""
     known = list_variables(settings).keys() | _NOT_SETTINGS
     return [
         f"{name}: no such setting"

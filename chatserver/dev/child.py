@@ -22,7 +22,7 @@ OnLine = Callable[[str, str], None]
 
 
 class Failed(Exception):
-    """A child ended, or was not ready in time; `child` has its last lines."""
+    """A child process ended, or was not ready in time; `child.tail` has its last output lines."""
 
     def __init__(self, child: Child, why: str) -> None:
         super().__init__(f"{child.name} {why}")
@@ -31,10 +31,9 @@ class Failed(Exception):
 
 
 class _OutputReceiver(asyncio.SubprocessProtocol):
-    """Receives the output lines, the exit and the closing of the pipe of one process.
+    """Receives the output lines, the exit and the end of output of one process.
 
-    asyncio's `Process.wait` waits for both the exit and the closed pipe, so a grandchild that holds
-    the pipe could block it.
+    asyncio's `Process.wait` would wait for the end of output, too, which a grandchild can delay.
     """
 
     def __init__(self, handle_line: Callable[[str], None]) -> None:
@@ -79,7 +78,6 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Process id, for inspection or signals."""
         assert self._transport is not None
         return self._transport.get_pid()
 
@@ -105,7 +103,7 @@ class Child:
         """Wait until the process is ready.
 
         Raises:
-            Failed: it ended first, or was not ready in time.
+            Failed: the process ended first, or was not ready in time.
         """
         give_up = time.monotonic() + deadline_s
         # A probe may block, so it runs in a thread.
@@ -119,7 +117,7 @@ class Child:
     async def wait_ended(self) -> int:
         """Wait until the process has ended and its output is read; return the exit code.
 
-        Its child processes that keep the output pipe open are killed.
+        Descendants of the process that still hold its output pipe open are killed.
         """
         assert self._transport is not None
         await self._receiver.has_ended.wait()

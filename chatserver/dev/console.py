@@ -29,7 +29,7 @@ _LEVELS = {"debug": "dim", "warning": "yellow", "error": "bold red", "critical":
 
 
 class Screen:
-    """Terminal shared by all processes. `is_verbose` also shows the lines of the servers."""
+    """Terminal shared by all processes. `is_verbose` also shows the servers' log lines."""
 
     def __init__(self, console: Console | None = None, *, is_verbose: bool = False) -> None:
         self._console = console or Console(highlight=False)
@@ -56,7 +56,6 @@ class Screen:
         self._console.print(Panel(output, title=f"{name} {why}", border_style="red", expand=False))
 
     def welcome(self, plan: Plan) -> None:
-        """Print the addresses of all services."""
         first, second, *_ = DEMO_USERS
         ports = plan.ports
         table = Table.grid(padding=(0, 2))

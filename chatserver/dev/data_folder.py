@@ -1,8 +1,8 @@
 """Data folder of `chatserver dev`: ownership mark, lock, secret and settings file.
 
-.chatserver-dev   marks a folder that may be emptied; locked while in use
+.chatserver-dev   marks the folder as ours, so it may be emptied; locked while in use
 auth-secret       the key that signs tokens, created once, mode 600
-settings.env      the settings of our processes, for a shell (``. .dev/settings.env``); mode 600
+settings.env      the settings of our processes, to source in a shell; mode 600
 redis/ dynamodb/ s3/   the servers' data
 """
 
@@ -36,7 +36,7 @@ class DataFolder:
         """Create or reuse the folder at `path`, emptied if `is_fresh`.
 
         Raises:
-            ConfigError: the folder has other files and no mark, or another process uses it.
+            ConfigError: the folder has other files but no `.chatserver-dev`, or is in use.
         """
         path = path.absolute()
         try:
@@ -58,7 +58,6 @@ class DataFolder:
         return cls(path, lock)
 
     def close(self) -> None:
-        """Release the lock."""
         os.close(self._lock)
 
     def read_secret(self) -> str:

@@ -1,7 +1,6 @@
 """Processes of `chatserver dev`: programs, ports and settings. Starts nothing.
 
-Redis, DynamoDB and S3 servers start first, then our own processes, which get all addresses from
-environment variables, as in production.
+Redis, DynamoDB and S3 servers start first, then our own processes.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Ports:
         """Check that all ports are free and different.
 
         Raises:
-            ConfigError: lists every port that is not.
+            ConfigError: a port is in use or used twice; the error lists all such ports.
         """
         flags = {"page": "--port", "gateway": "--gateway-port", "redis": "--redis-port"}
         flags |= {"dynamodb": "--dynamodb-port", "s3": "--s3-port"}
@@ -84,7 +83,6 @@ class Plan:
 
     @property
     def page_url(self) -> str:
-        """URL of the web client."""
         return f"http://{HOST}:{self.ports.page}/"
 
     @property
@@ -93,7 +91,7 @@ class Plan:
 
     @property
     def origins(self) -> list[str]:
-        """Origins of the page, for both host names that it may be opened with."""
+        """The page's origins, with the host 127.0.0.1 and with localhost."""
         return [f"http://{name}:{self.ports.page}" for name in (HOST, "localhost")]
 
     def servers(self) -> list[Launch]:
@@ -145,11 +143,8 @@ class Plan:
     def check_settings(self) -> None:
         """Check the settings of every process before any server is started.
 
-        Settings come from the environment and configuration file of this process, and from this
-        plan.
-
         Raises:
-            ConfigError: settings are invalid; lists every problem.
+            ConfigError: settings are invalid; the error lists every problem.
         """
         problems: dict[str, None] = {}
         for launch in (self.worker(), self.gateway(), self.api()):

@@ -90,7 +90,7 @@ def dynoxide_launch(folder: Path, port: int) -> Launch:
 
 
 def ministack_launch(folder: Path, port: int, *, service: Literal["s3", "dynamodb"]) -> Launch:
-    """Return the launch of a ministack service. DynamoDB is persisted on a clean stop only."""
+    """Return the launch of a ministack service. Its DynamoDB saves data only on a clean stop."""
     env = {
         "SERVICES": service,
         "AUTH": "true",
@@ -134,12 +134,10 @@ class Server:
 
     @property
     def endpoint(self) -> str:
-        """Address as an HTTP URL."""
         return f"http://{self.launch.address}"
 
     @property
     def log_path(self) -> Path:
-        """File with the server's output."""
         return self.launch.folder / f"{self.launch.name}.log"
 
     def start(self, deadline_s: float = START_S) -> Server:
@@ -201,7 +199,6 @@ class Server:
             self.process.send_signal(number)
 
     def tail(self, lines_max: int = 20) -> str:
-        """Return the last lines of the server's output."""
         if not self.log_path.exists():
             return "(no output)"
         text = self.log_path.read_text("utf-8", "replace")

@@ -1,7 +1,7 @@
 """Supervisor of `chatserver dev`: starts the processes in order, restarts them, stops them.
 
-If the gateway, the workers or the API end, they are restarted after a pause that doubles from half
-a second to ten. If Redis, DynamoDB or S3 ends, everything is stopped.
+If the gateway, the workers or the API end, they are restarted after a pause that doubles from 0.5
+to 10 s. If Redis, DynamoDB or S3 ends, everything is stopped.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Supervisor:
             self._screen.log(f"{child.name} restarted, process {child.pid}")
 
     async def _end_all(self) -> None:
-        """Stop the processes in reverse start order: gateways and the API before the stores."""
+        """Stop the processes in reverse start order: gateways and API before Redis and DynamoDB."""
         for guard in self._guards:
             guard.cancel()
         await asyncio.gather(*self._guards, return_exceptions=True)

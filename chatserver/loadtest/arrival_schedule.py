@@ -1,8 +1,8 @@
 """Open-loop arrival schedule: times fixed in advance, independent of server speed.
 
-A generator that waits for an answer before its next request omits exactly the requests that would
-have met a stalled server ("coordinated omission"). Here every due action runs, late if necessary,
-and its latency is measured from its due time.
+A generator that waits for an answer before its next request sends nothing while the server is
+stalled, so the latencies that it measures are too low ("coordinated omission"). Here, every
+scheduled action runs, late if necessary, and its latency counts from the scheduled (due) time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from chatserver.loadtest.precise_timer import Alarm
 
 
 def arrivals(rate: float, seconds: float, chance: random.Random) -> Iterator[float]:
-    """Yield due times of a Poisson process of `rate` per second, in seconds from its start."""
+    """Yield the times, in seconds, of a Poisson process with `rate` events per second."""
     at = chance.expovariate(rate)
     while at < seconds:
         yield at
@@ -27,14 +27,17 @@ def arrivals(rate: float, seconds: float, chance: random.Random) -> Iterator[flo
 def schedule(
     rate: float, seconds: float, senders: int, seed: int
 ) -> tuple[array[float], list[int]]:
-    """Return the due times of messages (a Poisson process, in seconds) and their senders."""
+    """Return `(times, senders)`: due times of messages, in seconds, and the sender of each.
+
+    The times are a Poisson process.
+    """
     chance = random.Random(seed)  # noqa: S311  the same schedule in each run, not a secret
     due = array("d", arrivals(rate, seconds, chance))
     return due, [chance.randrange(senders) for _ in due]
 
 
 class Pacer:
-    """Calls `act(index, due)` at each due time, and `on_late` with the delay."""
+    """Calls `act(index, due)` at each due time, then `on_late(seconds)` with its delay."""
 
     def __init__(
         self,
@@ -52,7 +55,7 @@ class Pacer:
         self._alarm.set(begin)
 
     def turn(self) -> None:
-        """Run everything that is due."""
+        """Call `act` for all due times that have passed."""
         elapsed = time.monotonic() - self._begin
         while self._next is not None and self._next <= elapsed:
             due = self._next

@@ -74,7 +74,6 @@ class Book:
 
     @property
     def top(self) -> int:
-        """The last known seq."""
         return self.base + len(self._keys)
 
     def list_unseen(self, seen: Seen) -> list[int]:
@@ -88,10 +87,10 @@ class Book:
         return 0 <= index < len(self._is_acked) and bool(self._is_acked[index])
 
     def finish(self, retried: Iterable[int]) -> None:
-        """Check that the chat has each message once, and those of each sender in order.
+        """Check that the chat has no message twice, and each sender's messages in order.
 
-        `retried` has the keys that were sent again after an error; they may follow later messages
-        of their sender.
+        `retried` are the keys of messages that were sent again after an error: these may come after
+        later messages of their sender.
         """
         loose = set(retried)
         for key in repeated(filter(None, self._keys)):

@@ -44,7 +44,7 @@ class Connection(asyncio.Protocol, abc.ABC):
             await done
 
     def close(self) -> None:
-        """Close the connection; the resulting close by the server is not a violation."""
+        """Close the connection; the server's close in response is not a violation."""
         self._is_closing = True
         self.transport.close()
 
@@ -53,10 +53,7 @@ class Connection(asyncio.Protocol, abc.ABC):
         """Handle every complete frame of `data`; return the offset of the first incomplete one."""
 
     def ended(self, failure: ConnectionError, *, is_wanted: bool) -> None:
-        """Handle the end of the connection: fail all pending requests.
-
-        `is_wanted`: the client has closed the connection.
-        """
+        """Handle the end of the connection; `is_wanted`: the client has closed it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)

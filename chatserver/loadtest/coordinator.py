@@ -93,7 +93,9 @@ class Coordinator:
         self._workers: list[asyncio.subprocess.Process] = []
 
     async def run(self, on_second: Callable[[int], None] = lambda _: None) -> None:
-        """Set up, load and settle; `on_second` is called when a second has been aggregated.
+        """Set up the users, run the load, and wait for pending deliveries.
+
+        `on_second` is called after the results of a second are aggregated.
 
         Raises:
             LoadFailed: the load could not start.
@@ -232,7 +234,6 @@ def _how_ended(code: int) -> str:
 
 
 async def _end(worker: asyncio.subprocess.Process) -> None:
-    """End a worker, which may have ended already."""
     if worker.stdin is not None:
         worker.stdin.close()
     try:
@@ -246,7 +247,6 @@ async def _end(worker: asyncio.subprocess.Process) -> None:
 
 @contextlib.asynccontextmanager
 async def open_stubs(count: int) -> AsyncIterator[list[str]]:
-    """Run stub servers and yield their addresses."""
     stubs: list[asyncio.subprocess.Process] = []
     try:
         stubs.extend([await _start("stub_server") for _ in range(count)])

@@ -1,8 +1,9 @@
 """Simulated device of one user: sends on schedule, verifies deliveries, reconnects.
 
 It follows the `chat.v1` rules for clients. At most `sends_in_flight_max` sends are unanswered;
-later ones are queued, and their latency counts from their due time. After a reconnect, unanswered
-sends are retried with the same `ref`, and the session resumes at the cursor of the last event.
+later sends are queued, and their latency counts from their scheduled time. After a reconnect,
+unanswered sends are retried with the same `ref`, and the session resumes at the cursor of the last
+event.
 """
 
 from __future__ import annotations
@@ -64,7 +65,6 @@ class Device:
 
     @property
     def is_live(self) -> bool:
-        """True while frames can be sent."""
         return self._link is not None
 
     @property
@@ -73,7 +73,7 @@ class Device:
         return self.is_live and not (self.outbox or self.in_flight or self._asked or self._filling)
 
     def is_behind(self) -> bool:
-        """Return whether a message is missing that was acked or that others have received."""
+        """Return whether a message that was acked, or that others have, is still missing here."""
         books = self.site.books
         return any(
             bool(seen.missing) or (seen.last or 0) < books[chat].top
@@ -84,7 +84,7 @@ class Device:
     # connection
 
     def come(self, due_us: int) -> asyncio.Task[None]:
-        """Connect with the cursor; retry until it succeeds or the run is over."""
+        """Connect, resuming at the cursor; retry until that succeeds or the run is over."""
         if self._returning is None or self._returning.done():
             self._returning = asyncio.create_task(self._come(due_us), name=f"come {self.user}")
         return self._returning
@@ -181,7 +181,7 @@ class Device:
     # requests
 
     def send(self, chat: str, due_us: int) -> None:
-        """Send a message with this due time, now or when the in-flight limit allows it."""
+        """Send a message now, or once the in-flight limit allows. `due_us`: the scheduled time."""
         if len(self.outbox) >= OUTBOX_MAX:
             self.site.meters.counts["unsent"] += 1
             return
@@ -381,7 +381,7 @@ class Device:
         self.flush()
 
     async def _fill(self) -> None:
-        """Load the messages from history that the inbox no longer has."""
+        """Load from history the messages that the inbox no longer has."""
         try:
             for chat, seen in list(self.seen.items()):
                 while True:

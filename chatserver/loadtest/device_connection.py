@@ -15,7 +15,7 @@ HELLO_S: Final = 15.0
 
 
 class Refused(Exception):
-    """The server did not answer `hello` with `welcome`."""
+    """The server answered `hello` with an error instead of `welcome`."""
 
     def __init__(self, text: str, *, is_temporary: bool, retry_after_s: float | None) -> None:
         super().__init__(text)

@@ -34,7 +34,7 @@ class Histogram:
         self.max = 0
 
     def record(self, value: int) -> None:
-        """Count a value; a negative one (clock skew) as 0."""
+        """Count a value; a negative value (clock skew) counts as 0."""
         if value < 0:
             value = 0
         shift = value.bit_length() - (BITS + 1)
@@ -51,11 +51,11 @@ class Histogram:
         self.max = max(self.max, other.max)
 
     def quantile(self, share: float) -> int | None:
-        """Return a value that `share` of all values do not exceed; None if empty."""
+        """Return the value that `share` of all values do not exceed; None without values."""
         return next(iter(self.quantiles((share,))), None)
 
     def quantiles(self, shares: Iterable[float]) -> list[int]:
-        """Return the values for ascending shares, by nearest rank; an empty list if empty."""
+        """Return the quantile for each of the ascending `shares` (nearest rank), or []."""
         found: list[int] = []
         seen = 0
         buckets = iter(sorted(self.counts.items()))
@@ -78,7 +78,6 @@ class Histogram:
         return {"count": self.total, **times, "max": to_ms(self.max)}
 
     def to_json(self) -> dict[str, Any]:
-        """Encode the histogram for `from_json`."""
         return {
             "unit": "us",
             "bits": BITS,

@@ -175,7 +175,7 @@ class LoadUsers:
     # actions
 
     def act(self, due_us: int) -> None:
-        """Run one action with this due time."""
+        """Run one random action; its latency counts from `due_us`."""
         self._site.meters.counts["offered"] += 1
         mix, roll = self._plan.mix, self._chance.random()
         if roll < mix.send:
@@ -204,10 +204,7 @@ class LoadUsers:
         return items[int(self._chance.random() * len(items))]
 
     def storm(self) -> None:
-        """Disconnect everyone. Half of the users reconnect at once, the others after `RETURN_S`.
-
-        So the second half catches up on messages of the first half.
-        """
+        """Disconnect everyone. Half of the users reconnect at once, the others after `RETURN_S`."""
         self._storms += 1
         for device in self.devices:
             device.cut()
@@ -221,7 +218,7 @@ class LoadUsers:
     async def settle(self, patience_s: float) -> None:
         """Wait until all acked messages have arrived, at most `patience_s`.
 
-        After `PUSH_S`, at most half of `patience_s`, devices with missing messages reconnect.
+        Devices that still miss messages after `PUSH_S` (or half of `patience_s`) reconnect.
         """
         push_s = min(PUSH_S, patience_s / 2)
         if await self._is_quiet_within(push_s):

@@ -33,7 +33,7 @@ def command_of(pid: int) -> list[str]:
 
 
 def list_pids() -> list[int]:
-    """Return all visible processes; none if there is no ``/proc``."""
+    """Return the ids of all visible processes; an empty list if there is no ``/proc``."""
     try:
         return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
     except OSError:
@@ -41,7 +41,7 @@ def list_pids() -> list[int]:
 
 
 def list_listeners(port: int) -> list[int]:
-    """Return the visible processes that listen on a TCP port (`/proc/net/tcp`)."""
+    """Return the ids of the visible processes that listen on a TCP port."""
     sockets: set[str] = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError):

@@ -121,7 +121,8 @@ class Plan(msgspec.Struct, frozen=True):
 def groups_of(users: int, members: int) -> list[range]:
     """Return the users of each group of `members`: all users, each in one group.
 
-    A remainder of at least half a group forms its own group; otherwise it joins the last one.
+    Remaining users form their own group if they are at least half of `members`; otherwise they join
+    the last group.
     """
     whole = max(1, users // members)
     rest = users - whole * members
@@ -132,7 +133,7 @@ def groups_of(users: int, members: int) -> list[range]:
 
 
 def split_users(users: int, processes: int, unit: int) -> list[tuple[int, int]]:
-    """Return the first user and the number of users, in whole `unit`s, of each process.
+    """Return `(first user, number of users)` for each process, in multiples of `unit`.
 
     The last process has the remaining users.
     """

@@ -25,7 +25,7 @@ class _Itimerspec(ctypes.Structure):
 
 
 class Alarm:
-    """Calls a callback at a given time. Only one time is pending."""
+    """Calls a callback at a given time; `set` replaces the previous time."""
 
     def __init__(self, on_ring: Callable[[], None]) -> None:
         self._on_ring = on_ring

@@ -135,7 +135,6 @@ def _is_here(host: str) -> bool:
 
 
 def _line_of(pid: int) -> list[int]:
-    """Return a process and all its ancestors."""
     line = [pid]
     while line[-1] > 1:
         line.append(machine.parent_of(line[-1]))
@@ -157,7 +156,7 @@ def _is_ours(command: Sequence[str]) -> bool:
 
 
 def role_of(command: Sequence[str]) -> str | None:
-    """Return the role of a server process by its command line; None if it has none."""
+    """Return the role of a process from its command line; None if it is no server process."""
     if _is_ours(command):
         words = [word for word in command if word in {"gateway", "worker", "api"}]
         return words[0] if words else None
@@ -177,7 +176,7 @@ def _read_metrics(url: str) -> dict[str, float]:
 
 
 def parse_metrics(text: str) -> dict[str, float]:
-    """Parse samples by name, summed over all labels. Raises ValueError."""
+    """Return Prometheus metrics by name, summed over all labels. Raises ValueError."""
     found: dict[str, float] = {}
     for line in text.splitlines():
         if line and not line.startswith("#"):
@@ -188,5 +187,5 @@ def parse_metrics(text: str) -> dict[str, float]:
 
 
 def as_row(seen: ServerSample) -> dict[str, Any]:
-    """Return the fields of a sample that are part of the series."""
+    """Return the fields of a sample that the result has for each second."""
     return {"cpu_s": seen.cpu_s, "rss": seen.rss, "backlog": seen.backlog}

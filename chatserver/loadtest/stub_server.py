@@ -48,9 +48,9 @@ class Asked(msgspec.Struct, gc=False):
 
 
 class StubState:
-    """The state of the stub. `spoil` may modify the frames sent to a user for a message.
+    """The state of the stub. `spoil` injects faults: it may modify the frames sent to a user.
 
-    `inbox_max` is the number of missed events above which a user receives `too_long`.
+    A user who missed more than `inbox_max` events receives `too_long`.
     """
 
     inbox_max = 1_000_000_000
@@ -242,7 +242,7 @@ def spoil_once(fault: str) -> Spoil:
 
 
 async def open_stub(mind: StubState, port: int = 0) -> tuple[asyncio.Server, int]:
-    """Listen on a loopback port, by default a free one; return the server and the port."""
+    """Listen on a loopback port, by default a free one; return `(server, port)`."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Stub(mind), "127.0.0.1", port, backlog=1024)
     return server, int(server.sockets[0].getsockname()[1])

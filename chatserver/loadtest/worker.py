@@ -79,7 +79,7 @@ class Worker:
         return {"chats": {kind: len(chats) for kind, chats in self.crowd.chats.items()}}
 
     async def load(self, begin: float, on_second: ReportSecond) -> dict[str, Any]:
-        """Run the plan from `begin` on, then settle; return the final result.
+        """Run the plan from `begin` on, wait for pending deliveries, and return the final result.
 
         `on_second` is called with the measurements of each second.
         """

@@ -38,12 +38,12 @@ class WorkerState:
         return f"load-{self.run}-{index}"
 
     def body(self, index: int, number: int, due_us: int) -> str:
-        """Return the body of a message: its sender, number and due time."""
+        """Return the body of a message: its sender, number and scheduled time."""
         head = f"{self.run} {index} {number} {due_us} "
         return head + "x" * (self.body_bytes - len(head))
 
     def read_body(self, sender: str, ref: str, body: str) -> tuple[int, int] | None:
-        """Return key and due time of a received message; None if it is not of this run.
+        """Return `(key, scheduled time)` of a received message; None if it is from another run.
 
         A modified message is recorded as a violation.
         """

@@ -1,8 +1,8 @@
-"""Admin routes for chats and messages of the host application, which sends as the system user.
+"""Admin routes for chats and messages: the host application sends as the system user.
 
-The system user (`system`) can create groups, write in every group without being a member
-of it, and write in its direct chats. To send as another user, the host application needs the scope
-`act_as` and the header `X-Chat-As`.
+The system user (`system`) can create groups, send messages to every group without being a member,
+and send direct messages. To send as another user, the host application needs the scope `act_as` and
+the header `X-Chat-As`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Broadcast(msgspec.Struct, frozen=True):
 
 
 class SystemPlace(msgspec.Struct, frozen=True):
-    """Position of a message in its chat."""
+    """The id, chat seq and timestamp (µs since 1970) of a sent message."""
 
     mid: str
     seq: int
@@ -90,7 +90,7 @@ def _chats(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def send_as_system(
         chat: PathId, data: JSONBody[SystemMessage], request: Request[Any, Any, Any]
     ) -> SystemPlace:
-        """Send a message as the system user, to any group or to its direct chat with a user."""
+        """Send a message as the system user, to any group or to one of its direct chats."""
         user, frame = await _system_user(container), frame_of(frames.Send, data, request, chat=chat)
         is_group = chat.startswith(GROUP_PREFIX)
         ack = await send_message(container, user, frame, is_system=is_group)
@@ -107,13 +107,12 @@ def _chats(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 
 async def _delete(container: StorageContainer, chat: ChatId, seq: int, ref: Ref) -> None:
-    """Delete a message on behalf of a member who may delete it.
+    """Delete a message as an owner or admin of its group, or as the sender in a direct chat.
 
-    In a group, this is an owner or an admin; in a direct chat, the sender. Members see an ordinary
-    deletion, and the rules of the chat apply (`amend.lua`).
+    Members see an ordinary deletion, and the rules of the chat apply (`amend.lua`).
 
     Raises:
-        NotFound: the message does not exist, or no remaining member may delete it.
+        NotFound: the message does not exist, or none of these users may delete it.
     """
     seniority = await container.memberships.list_seniority(chat)
     privileged = [user for user, role in seniority if role in ("owner", "admin")]

@@ -1,4 +1,4 @@
-"""Admin routes for users' bans and sessions, for the servers of the host application."""
+"""Admin routes to ban users and to list and close their sessions."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _sessions(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @delete("/v1/admin/users/{user:str}/sessions", opt={"rule": WRITE})
     async def end_sessions(user: PathId) -> None:
-        """Log a user out everywhere: close all sessions and reject tokens issued before."""
+        """Log a user out everywhere: close all sessions and reject all tokens issued until now."""
         await revoking.end_all(UserId(user), "ended by the host application")
 
     return [list_sessions, end_sessions]

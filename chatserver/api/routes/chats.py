@@ -50,7 +50,6 @@ class Member(msgspec.Struct, frozen=True):
 
 
 def chats_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of chats and of their members."""
     return [
         *_chats(container),
         *_members(container),
@@ -77,7 +76,7 @@ def _chats(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def create_chat(
         data: JSONBody[NewChat], actor: Actor, principal: Asker, request: Request[Any, Any, Any]
     ) -> frames.ChatInfo:
-        """Create a group of the user and `members`; strangers are only invited."""
+        """Create a group; `members` whose consent is needed receive an invitation."""
         frame, is_host = frame_of(frames.CreateChat, data, request), principal.kind == "key"
         await container.limits.find("memory", actor).pay(TOO_MUCH, cost_of(frame, 0))
         await pay_for(container.limits, actor, frame)
@@ -91,7 +90,7 @@ def _chats(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @get("/v1/chats/{chat:str}", opt={"rule": READ})
     async def get_chat(chat: PathId, actor: Actor) -> frames.ChatInfo:
-        """Return a chat with its first members, sorted by id."""
+        """Return a chat and the first of its members, sorted by id."""
         await container.members.get_reader(ChatId(chat), actor)
         return await container.membership_propagation.describe(ChatId(chat))
 
@@ -109,7 +108,7 @@ def _chats(container: StorageContainer) -> list[HTTPRouteHandler]:
 async def change_group(
     container: StorageContainer, user: UserId, frame: frames.AnyChange, *, is_host: bool = False
 ) -> frames.ChatInfo:
-    """Change a group and charge the user for the inbox entries of its members."""
+    """Change a group; count the members' new inbox entries against the user's memory limit."""
     info = await container.membership.change(user, frame, is_host=is_host)
     container.limits.charge_memory(user, cost_of_membership_change(frame, info))
     return info
@@ -118,7 +117,7 @@ async def change_group(
 async def create_group(
     container: StorageContainer, user: UserId, frame: frames.CreateChat, *, is_host: bool
 ) -> frames.ChatInfo:
-    """Create a group; if it is large, complete its membership propagation."""
+    """Create a group; for a large group, finish its membership propagation before returning."""
     info = await container.chats.create_chat(user, frame, is_host=is_host)
     if info.large:
         await container.membership_propagation.finish(ChatId(info.chat))
@@ -147,7 +146,7 @@ def _members(container: StorageContainer) -> list[HTTPRouteHandler]:
         principal: Asker,
         request: Request[Any, Any, Any],
     ) -> frames.ChatInfo:
-        """Add users to a group; strangers are only invited."""
+        """Add users to a group; users whose consent is needed receive an invitation."""
         frame, is_host = frame_of(frames.Invite, data, request, chat=chat), principal.kind == "key"
         await container.limits.find("memory", actor).pay(TOO_MUCH, cost_of(frame, 0))
         await pay_for(container.limits, actor, frame)

@@ -1,9 +1,9 @@
 """Message queries by time, user and content: the access patterns of the warm tier.
 
 Members query a chat, and users query the messages that they sent and received. With the scope
-`chats:read`, the host application may query any of them. A cursor is valid only for the same list,
-range and direction. Queries of one chat include its archive. Queries of the messages of a user in
-all chats report, in `archived_before`, from when on they are complete.
+`chats:read`, the host application may query any chat or user. A cursor is valid only for the same
+list, range and direction. Queries of one chat include its archive. Queries of a user's messages in
+all chats do not: they are complete from the time in `archived_before` on.
 """
 
 from __future__ import annotations
@@ -88,19 +88,18 @@ class MessageContextPage(msgspec.Struct, frozen=True):
 
 
 def message_lists_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of message queries."""
     return [*_single(container), *_of_chats(container), *_own(container), *_any(container)]
 
 
 def _raw(message: bytes) -> frames.Message:
-    """Return a message that is already JSON, without decoding and encoding it again."""
+    """Wrap a message that is already JSON, so that it is not encoded again."""
     return cast("frames.Message", msgspec.Raw(message))
 
 
 def _single(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/messages/{seq:int}", opt={"rule": READ})
     async def get_message(chat: PathId, seq: PathSeq, actor: Actor) -> frames.Message:
-        """Return one message as in the history; a deleted one has no content."""
+        """Return one message as in the history; a deleted message has no content."""
         return _raw(
             await container.message_context.get_message(actor, Reference(ChatId(chat), Seq(seq)))
         )
@@ -109,7 +108,7 @@ def _single(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def get_message_by_mid(
         chat: PathId, mid: PathId, actor: Actor, seq: SeqHint = None, ts: TsHint = None
     ) -> frames.Message:
-        """Return a message by its id; `seq` or `ts`, as returned with the id, locates it."""
+        """Return a message by its id. Pass the `seq` or `ts` that was returned with the id."""
         reference = Reference(
             ChatId(chat),
             None if seq is None else Seq(seq),
@@ -139,7 +138,7 @@ async def _list(
     cursor: str | None,
     read: Read,
 ) -> Page[frames.Message]:
-    """Return a page of a list; `what` identifies the list in cursors."""
+    """Return a page of a list. `what` identifies the list: its cursors are valid for no other."""
     place = f"{what}, {span}"
     start = container.cursors.open(place, cursor, dict[str, str | int])
     found = await read(span, limit, start)
@@ -155,7 +154,7 @@ async def _list_of_user(
     cursor: str | None,
     read: ReadUser,
 ) -> UserMessagesPage:
-    """Return a page of a user's messages, as `_list`."""
+    """Return a page of a user's messages in all chats; parameters as in `_list`."""
     archived_before: int | None = None
 
     async def read_page(
@@ -182,9 +181,8 @@ def _of_chats(container: StorageContainer) -> list[HTTPRouteHandler]:
     ) -> Page[frames.Message]:
         """List the messages of a chat that were sent in a time range.
 
-        Messages that are deleted, expired or hidden by the user are left out, and pages are still
-        full. Archived messages are included. The most recent messages may be missing; the history
-        has them.
+        Messages that are deleted, expired or hidden by the user are left out. Archived messages are
+        included. The most recent messages may be missing; the history has them.
         """
         what = f"messages of {chat} for {actor}"
         return await _list(

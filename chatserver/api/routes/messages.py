@@ -1,4 +1,4 @@
-"""Message routes: read, send, change and mark messages, as the frames of the same names do."""
+"""Message routes: list, send, edit, react, delete and mark as read."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class History(msgspec.Struct, frozen=True):
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """Position of a message or of a change to it; fields as in the `ack` frame."""
+    """The chat seq and timestamp of a message or of a change; fields as in the `ack` frame."""
 
     ref: str
     mid: str
@@ -62,7 +62,6 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 def messages_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of messages."""
     return [*_reading(container), *_writing(container), *_changing(container)]
 
 
@@ -75,7 +74,7 @@ def _reading(container: StorageContainer) -> list[HTTPRouteHandler]:
         after: Place = None,
         limit: Limit = 50,
     ) -> History:
-        """List messages before or after a `seq` of the chat; by default, the newest."""
+        """List the messages before or after a chat `seq`; by default, the newest messages."""
         frame = frames.History(0, chat, before, after, limit)
         page = await container.history.get_page(actor, frame)
         is_newest = before is None and after is None
@@ -88,7 +87,7 @@ def _reading(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def mark(
         chat: PathId, data: JSONBody[NewMarks], actor: Actor, request: Request[Any, Any, Any]
     ) -> None:
-        """Move the user's own marks forward; they never move back."""
+        """Mark messages as read or received, up to a `seq`. Marks never move back."""
         frame = frame_of(frames.Mark, data, request, chat=chat)
         if frame.read is None and frame.received is None:
             raise BadRequest("read, received: at least one is required")
@@ -102,7 +101,7 @@ def _writing(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def send(
         chat: PathId, data: JSONBody[NewMessage], actor: Actor, request: Request[Any, Any, Any]
     ) -> Response[Placed]:
-        """Send a message. A retry with the same `ref` returns 200 and the same position."""
+        """Send a message. A retry with the same `ref` returns 200 and the original `seq`."""
         ack = await send_message(container, actor, frame_of(frames.Send, data, request, chat=chat))
         return Response(_placed(ack), status_code=200 if ack.dup else 201)
 
@@ -132,7 +131,7 @@ def _changing(container: StorageContainer) -> list[HTTPRouteHandler]:
         actor: Actor,
         request: Request[Any, Any, Any],
     ) -> Placed:
-        """Set the user's reaction to a message; an empty one removes it."""
+        """Set the user's reaction to a message; an empty reaction removes it."""
         frame = frame_of(frames.React, data, request, chat=chat, seq=seq)
         return _placed(await container.message_amendments.change(actor, frame))
 

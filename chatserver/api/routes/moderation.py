@@ -51,7 +51,6 @@ class ReportInfo(msgspec.Struct, frozen=True):
 
 
 def moderation_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the moderation routes."""
     return [*_blocks(container), *_members(container), *_reports(container)]
 
 
@@ -60,7 +59,7 @@ def _blocks(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_blocks(
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[frames.BlockedUser]:
-        """List the users whom the user blocks, sorted by id."""
+        """List the users that the caller has blocked, sorted by id."""
         place = f"blocks of {actor}"
         after = container.cursors.open(place, cursor, str)
         items, following = await container.moderation.list_blocks(actor, after, limit)
@@ -68,12 +67,12 @@ def _blocks(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @put("/v1/me/blocks/{user:str}", status_code=204, opt={"rule": user_or_key("users:write")})
     async def block(user: PathId, actor: Actor) -> None:
-        """Block another user: neither can send the other direct messages or invitations."""
+        """Block another user. Neither user can send the other direct messages or invitations."""
         await container.moderation.block(actor, UserId(user))
 
     @delete("/v1/me/blocks/{user:str}", status_code=204, opt={"rule": user_or_key("users:write")})
     async def unblock(user: PathId, actor: Actor) -> None:
-        """Remove the user's own block."""
+        """Unblock another user."""
         await container.moderation.unblock(actor, UserId(user))
 
     return [list_blocks, block, unblock]
@@ -168,7 +167,7 @@ def _reports(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_open_reports(
         order: Order = "oldest", limit: Limit = 50, cursor: Cursor = None
     ) -> Page[ReportInfo]:
-        """List the open reports of all chats by time."""
+        """List the open reports of all chats, sorted by time."""
         place = f"open reports, {order} first"
         after = container.cursors.open(place, cursor, str)
         reports, following = await container.moderation.list_open_reports(

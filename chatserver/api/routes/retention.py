@@ -54,7 +54,6 @@ class HeldChat(msgspec.Struct, frozen=True):
 
 
 def keeping_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of retention and legal holds."""
     return [_retention(container), *_holds(container)]
 
 
@@ -95,9 +94,9 @@ def _holds(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_held(
         chat: PathId, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[frames.Message]:
-        """List the copies that a legal hold keeps of a chat, in the order of the messages.
+        """List the message copies that a chat's legal hold keeps, in the order of the messages.
 
-        Each copy is a message as it was before it was deleted, edited again or expired.
+        A copy is the message as it was before an edit, its deletion or its expiry.
         """
         place = f"held of {chat}"
         start = container.cursors.open(place, cursor, dict[str, str | int])
@@ -106,7 +105,7 @@ def _holds(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @get("/v1/admin/holds", opt={"rule": key("holds")})
     async def list_holds(limit: Limit = 50, cursor: Cursor = None) -> Page[HeldChat]:
-        """List the chats that are under a legal hold, by id."""
+        """List the chats that are under a legal hold, sorted by id."""
         start = container.cursors.open("holds", cursor, dict[str, str | int])
         page = await container.holds.list_chats(limit, start)
         return Page([HeldChat(chat) for chat in page.items], _seal(container, "holds", page.next))

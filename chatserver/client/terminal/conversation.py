@@ -28,7 +28,7 @@ class Mark(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """A message to show. Only our messages have `mark` and `note`; `ts` is None until committed."""
+    """A message to show. Only our messages have `mark` and `note`. `ts` is None before the ack."""
 
     sender: str
     body: str
@@ -64,7 +64,6 @@ class Conversation:
 
     @property
     def is_answered(self) -> bool:
-        """True if every composed message has its ack."""
         waiting = [deed for deed in self._deeds() if deed.stage is not Stage.ACKED]
         return not self._drafts and not waiting
 
@@ -81,7 +80,7 @@ class Conversation:
         return drafts
 
     def composed(self, ref: str, body: str) -> None:
-        """Record the ref under which a text is being sent."""
+        """Record the text that is being sent with `ref`."""
         self._bodies[ref] = body
 
     def take(self, event: events.Event) -> None:
@@ -109,7 +108,7 @@ class Conversation:
                 pass
 
     def take_page(self, page: HistoryPage) -> None:
-        """Record a page of history, the newest or the one before `bottom`."""
+        """Record a page of history: the newest page, or the page before `bottom`."""
         self.has_older = page.has_more
         if page.tier != "hot" and page.entries:
             self._stored_upto = max(self._stored_upto, page.entries[0].seq)

@@ -116,7 +116,7 @@ class Link:
                 break
 
     def load_older(self) -> None:
-        """Load the page before the oldest message, if there is one."""
+        """Load the history page before the oldest loaded message."""
         if self.state is State.ONLINE and self.talk.has_older:
             self.talk.has_older = False  # do not load it twice; the page sets the new value
             self._spawn(self._load(before=self.talk.bottom), "older messages")
@@ -136,7 +136,7 @@ class Link:
             self._on_change()
 
     async def _open(self) -> None:
-        """Open the chat and load its newest page; send the drafts composed meanwhile."""
+        """Open the chat, load its newest page, and send the drafts."""
         client = self._client
         while True:
             try:

@@ -2,7 +2,7 @@
 
 On a terminal, the messages fill the screen above a prompt. Each message of the user has a mark:
 ``…`` sending, ``✓`` sent, ``✓✓`` stored, bold after the peer has read it. Through pipes, each line
-of input is a message, and each message and each mark is a line of output.
+of input is a message. Each message, and each change of a mark, is a line of output.
 """
 
 from __future__ import annotations

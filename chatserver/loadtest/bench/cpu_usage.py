@@ -27,14 +27,14 @@ class CoreTimes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cores:
-    """Placement of the processes, and the processes that a phase is charged to."""
+    """The cores of servers and load generator, and the processes whose CPU time is measured."""
 
     server_core: int
     load_core: int
     pids: dict[str, int]  # role → process; "load" is this one
 
     def snapshot(self) -> dict[str, float]:
-        """Return the CPU seconds that each role and each core has used so far."""
+        """Return the CPU seconds used so far: by role, by the server core, and stolen."""
         times = {role: cpu_s(pid) for role, pid in self.pids.items()}
         core = core_times(self.server_core)
         times["_server_core"] = core.busy_s
@@ -53,7 +53,7 @@ def core_times(core: int) -> CoreTimes:
 
 
 def wait_for_idle_cores(limit_s: float) -> None:
-    """Return when all cores were idle for two seconds, or after `limit_s`."""
+    """Wait until all cores are idle for two seconds, at most `limit_s`."""
     give_up = time.monotonic() + limit_s
     cores = range(os.cpu_count() or 1)
     while time.monotonic() < give_up:
@@ -67,7 +67,7 @@ def wait_for_idle_cores(limit_s: float) -> None:
 def cpu_costs(
     before: dict[str, float], after: dict[str, float], elapsed_s: float, count: int
 ) -> dict[str, Any]:
-    """Return the CPU per message of each role in a phase, and the use of the core by others."""
+    """Return the CPU time per message by role, and the share of the core that others used."""
     used = {role: after[role] - before[role] for role in before}
     core_s, stolen_s = used.pop("_server_core"), used.pop("_stolen")
     servers_s = sum(s for role, s in used.items() if role in ("gateway", "redis", "echo"))

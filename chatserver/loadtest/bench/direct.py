@@ -4,9 +4,9 @@ One gateway process and Redis share one core; the load generator has another. Ea
 servers and measures, in this order: memory of idle sessions; the highest rate of single messages
 in an open loop; latencies at half of that rate; the closed-loop rate with `--window` messages in
 flight in each pair; and the rate of the gateway's connection class with an echo application on the
-same core. Every message is checked for loss, duplication and order. With `--with-persist` a second
-rate is measured while the persist worker runs. Figures never fail the command: exit code 1 means
-that a message was lost or wrong.
+same core. Every message is checked for loss, duplication and order. With `--with-persist`, a second
+rate is measured while the persist worker runs. Slow results never fail the command: exit code 1
+means that a message was lost or wrong.
 """
 
 from __future__ import annotations
@@ -176,7 +176,6 @@ async def _with_persist(
 
 
 def _stored(pairs: list[Pair]) -> int:
-    """Return how many messages were reported to the senders as stored."""
     return sum(pair.sender.stored_upto for pair in pairs)
 
 

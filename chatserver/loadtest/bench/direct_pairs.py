@@ -29,7 +29,7 @@ def body_for(chat: str, frame_bytes: int) -> str:
     """Return a body that makes the whole JSON of a `send` exactly `frame_bytes` long.
 
     Raises:
-        ValueError: the frame is longer without any body.
+        ValueError: `frame_bytes` is too small for a frame with a body.
     """
     empty = _send_json(chat, str(FIRST_NUMBER), str(FIRST_NUMBER), "")
     room = frame_bytes - len(empty)
@@ -48,8 +48,8 @@ def _send_json(chat: str, number: str, ref: str, body: str) -> bytes:
 class Pair:
     """Sends numbered messages from one session and waits for them at the other.
 
-    A message is done when the sender has its ack and the receiver has its event. In a closed loop
-    `window` messages are in flight: each one that is done is followed by the next.
+    A message is done when the sender has its ack and the receiver has its event. In a closed loop,
+    `window` messages are in flight: when a message is done, the next one is sent.
     """
 
     def __init__(self, sender: Session, receiver: Session, findings: RunFindings) -> None:
@@ -62,7 +62,7 @@ class Pair:
         self._form = b""
 
     def use_chat(self, chat: str, frame_bytes: int) -> None:
-        """Set the chat and build its frame, of which only the number changes."""
+        """Set the chat and prepare its `send` frame; messages differ only in their number."""
         body = body_for(chat, frame_bytes)
         payload = _send_json(chat, "{number}", "{number}", body)
         # The frame's head depends on the final length, so it is copied from a frame of that length.
@@ -78,7 +78,7 @@ class Pair:
 
     @property
     def is_quiet(self) -> bool:
-        """True if nothing is in flight, the sender's own event included."""
+        """True if all sent messages are acked and both sessions have received their events."""
         return self.sent == self.sender.acked == self.receiver.evented == self.sender.evented
 
     def start_window(self, window: int) -> None:
@@ -90,7 +90,7 @@ class Pair:
         self.sender.on_progress = self.receiver.on_progress = None
 
     def refill(self) -> None:
-        """Send as many messages as were completed since, in one write."""
+        """Send messages, in one write, until `window` of them are in flight."""
         acked, delivered = self.sender.acked, self.receiver.evented
         upto = (acked if acked < delivered else delivered) + self.window
         sent = self.sent
@@ -106,7 +106,7 @@ class Pair:
         self.sent = upto
 
     def start_recording(self) -> None:
-        """Start the open loop: record the time of each message from now on."""
+        """Record the times of all acks and events from now on."""
         self.intended = []
         for session in (self.sender, self.receiver):
             session.ack_at, session.event_at = [], []
@@ -178,8 +178,8 @@ async def open_loop(
 ) -> dict[str, Any]:
     """Measure latencies at a rate that is independent of the server's speed.
 
-    Due times are a Poisson process, fixed before the first message is sent. Latency counts from the
-    due time, so that a server or generator that falls behind is visible.
+    Messages are scheduled as a Poisson process before the first one is sent. Latency counts from
+    the scheduled time, so a server or generator that falls behind is visible.
     """
     due, order = schedule(rate, warmup_s + seconds, len(pairs), seed)
     for pair in pairs:
@@ -226,8 +226,7 @@ async def find_open_maximum(
     """Return the highest rate that an open loop of single messages sustains.
 
     Sustained means that the p99 of the time to the ack is at most `SUSTAINED_P99_MS`. The search
-    rises in small steps from below the closed-loop rate with one message in flight per pair: far
-    above the maximum, sessions would reach their limit of unacknowledged sends.
+    starts below the closed-loop rate with one message in flight per pair, and rises in small steps.
     """
     closed = await closed_loop(pairs, cores, 1, warmup_s, seconds)
     rate: float = closed["per_second"] * SEARCH_FROM
@@ -241,7 +240,7 @@ async def find_open_maximum(
 
 
 async def drain(pairs: Sequence[Pair], deadline_s: float = 15) -> None:
-    """Wait until every sent message was received; report missing and duplicate ones."""
+    """Wait until every sent message is received; report missing and duplicate messages."""
     until = perf_counter() + deadline_s
     while perf_counter() < until:
         if all(pair.is_quiet for pair in pairs):

@@ -157,7 +157,7 @@ def _medians(runs: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def _find(run: dict[str, Any], path: str) -> float | None:
-    """Return a figure of a run, or None if it was not measured."""
+    """Return the value at a dotted `path` in the results of a run; None if not measured."""
     part: Any = run
     for key in path.split("."):
         part = part.get(key) if isinstance(part, dict) else None

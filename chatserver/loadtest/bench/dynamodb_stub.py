@@ -4,11 +4,11 @@ A worker that uses it is limited by its own process only. One process, no checks
 
     python -m chatserver.loadtest.bench.dynamodb_stub --port 9001
 
-With `--chats`, reads of `directory` find users and chats. Users whose ids begin with
-`STORED_USER` exist from the start, and each is in that many chats. `USERS_PER_CHAT` users of
-adjacent numbers share their chats. Other users exist once they were written. No user has logins or
-blocks; with `--restricted`, their items say that they may have some. A request `COUNTS` returns how
-many requests of each operation were answered.
+With `--chats N`, reads of the `directory` table find users and chats. Users whose ids begin with
+`STORED_USER` exist from the start, and each is in N chats, shared with `USERS_PER_CHAT` users of
+adjacent numbers. Other users exist once they were written. No user has logins or blocks; with
+`--restricted`, user items have the flag that they may have some. The request `COUNTS` returns the
+number of requests by operation.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _answer_to(target: bytes, request: bytes) -> bytes:
 
 
 class Directory:
-    """Reads of table `directory`, answered without stored items."""
+    """Computed answers to reads of the `directory` table."""
 
     def __init__(self, chats: int, *, is_restricted: bool = False) -> None:
         self._chats = chats
@@ -72,7 +72,7 @@ class Directory:
         self._created: set[str] = set()
 
     def answer(self, target: bytes, request: Any) -> tuple[int, Any] | None:
-        """Return status and answer; None for a request that is about something else."""
+        """Return `(HTTP status, answer)`; None for an operation that the stub does not compute."""
         match target:
             case b"GetItem":
                 item = self._find(request["Key"])

@@ -2,7 +2,7 @@
 
 The gateway itself echoes nothing, so its protocol engine is tested and benchmarked here: the real
 `Connection`, `Host` and `Receiver` interfaces, and an application that echoes what it receives.
-Text echoes under `chat.v1`, binary under `chat.v1.msgpack`, whose messages need not be msgpack.
+Text is echoed with subprotocol `chat.v1`, any binary data with `chat.v1.msgpack`.
 
     python -m chatserver.loadtest.bench.echo_server --port 9001
 """

@@ -3,11 +3,11 @@
 One gateway process and Redis share one core; the load generator has another. All members are
 online. Each of `--senders` members has one message in flight: it sends the next when it receives
 the event of its own message. Each run starts new servers and measures the group in a closed loop,
-then in an open loop at half of that rate. Afterwards a minimal fan-out server, which writes the
+then in an open loop at half of that rate. Afterwards, a minimal fan-out server, which writes the
 same bytes to as many sockets and stores nothing, is measured on the same core: with one write per
-message and socket, and with the messages of a read joined. One member in sixteen checks every event
-and its latency; the others count events. Figures never fail the command: exit code 1 means that a
-message was lost or wrong.
+message and socket, and with one write for all messages of a read. One member in sixteen checks
+every event and its latency; the others count events. Slow results never fail the command: exit code
+1 means that a message was lost or wrong.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _EVENT = b'{"type":"event"'
 
 
 class Member(Session):
-    """A member. `received` counts events; a checking member also decodes each."""
+    """A member. `received` counts events; a checking member also decodes each event."""
 
     def __init__(self, user: str, findings: RunFindings) -> None:
         super().__init__(user, findings)
@@ -243,7 +243,6 @@ async def _measure_group(
 
 
 async def _drain(members: list[Member], senders: list[Member], findings: RunFindings) -> None:
-    """Wait until every member received every message; report those that did not."""
     sent = sum(sender.sent for sender in senders)
     until = perf_counter() + DRAIN_S
     while perf_counter() < until:
@@ -261,7 +260,7 @@ async def _drain(members: list[Member], senders: list[Member], findings: RunFind
 async def _measure_latency(
     options: dict[str, Any], members: list[Member], cores: Cores, findings: RunFindings, rate: float
 ) -> dict[str, Any]:
-    """Send at a rate that is independent of the server; latency counts from the due time."""
+    """Send at a fixed `rate`; latency counts from the scheduled time of each message."""
     senders = members[: options["senders"]]
     seconds = options["warmup"] + options["seconds"]
     due, order = schedule(rate, seconds, len(senders), seed=1)

@@ -1,13 +1,14 @@
 """Logins: rate, CPU cost and DynamoDB calls of a `hello`.
 
-A first login is one of a user whose state is not in Redis: of a new user, or of any user after a
-loss of Redis. Phases, with that many users each: first logins of stored users, their next logins,
-and first logins of new users. With `--lost-sessions`, so many stored users then stay online while
-Redis loses all data, and each session is timed until its `reset`.
+A first login is the login of a user whose state is not in Redis: a new user, or any user after
+Redis has lost its data. Three phases with the same number of users are measured: first logins of
+users that DynamoDB has, the next logins of these users, and first logins of new users.
+
+With `--lost-sessions N`, N users then stay online while Redis loses all data. The time until each
+session receives `reset` is measured.
 
 DynamoDB is a stub, so the server processes are the limit. Gateway and Redis share one core. The
-`rpc` worker, the stub and the load generator share the other, so the rate is a lower bound; CPU is
-charged to each process.
+`rpc` worker, the stub and the load generator share another, so the rate is a lower bound.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Bench:
         self.findings = RunFindings()
 
     async def log_in(self, users: list[str]) -> tuple[dict[str, Any], list[LoginSession]]:
-        """Log in all users, and return the figures of the phase and the sessions."""
+        """Log in all users; return `(results, sessions)`."""
         slots, connects = asyncio.Semaphore(self._in_flight), asyncio.Semaphore(_CONNECTS_MAX)
         took_s: list[float] = []
 
@@ -103,7 +104,7 @@ class Bench:
         return figures, list(sessions)
 
     async def lose_redis(self, sessions: list[LoginSession]) -> dict[str, Any]:
-        """Delete all data of Redis, and return the figures until each session had its `reset`."""
+        """Delete all data in Redis; return the results for the time until every `reset` arrived."""
         assert self._stack.redis is not None
         cpu, calls, start_s = self._cpu(), self.calls(), time.perf_counter()
         with redis_py.Redis(port=self._stack.redis.port) as client:

@@ -2,9 +2,8 @@
 
 A backlog of direct messages is written to a real Redis in the format of the commit. One worker
 process then runs on a core of its own. It is measured from when it gets the lease to its last
-checkpoint; its start is not included, but everything that it does before the first checkpoint is.
-Against the stub, the worker itself is the limit; against the DynamoDB API server of the development
-environment, that server is.
+checkpoint; process startup is not included. With the DynamoDB stub, the worker itself is the limit;
+with the DynamoDB API server of the development environment, that server is the limit.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Stack:
     rpc: Server | None = None
 
     def pids(self) -> dict[str, int]:
-        """Return role → process: gateways, Redis, and this one."""
+        """Return `{role: pid}` of the gateways, Redis and this process."""
         first, *others = map(pid_of, self.gateways)
         pids = {"gateway": first, "load": os.getpid()}
         pids |= {f"gateway_{number}": pid for number, pid in enumerate(others, 2)}

@@ -41,7 +41,7 @@ _TOKEN_LIFETIME_S = 3000
 
 
 class RunFindings(Findings):
-    """Violations of a benchmark run, and counts that qualify them."""
+    """Violations in a benchmark run, and counts of slow frames and refused sends."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,9 +49,9 @@ class RunFindings(Findings):
         self.refused = 0  # sends answered with an error; later messages have other numbers
 
     def violations(self) -> dict[str, int]:
-        """Return the counts by kind.
+        """Return the number of violations by kind.
 
-        If sends were refused, loss and order cannot be checked, and only that is reported.
+        If sends were refused, loss and order cannot be checked, so only refusals are reported.
         """
         if self.refused:
             return {"refused": self.refused}
@@ -77,8 +77,8 @@ class Connection(connection.Connection):
 class Session(Connection):
     """A user's session.
 
-    `acked` and `evented` count the messages of the chat whose ack and whose event was received in
-    order. `on_progress` runs after each read that advanced one of them.
+    `acked` counts the acks received in order, `evented` the events received in order. `on_progress`
+    runs after each read that increased one of these counts.
     """
 
     def __init__(self, user: str, findings: RunFindings) -> None:
@@ -104,7 +104,7 @@ class Session(Connection):
     # setup
 
     async def hello(self, token: str) -> dict[str, Any]:
-        """Authenticate; the inbox is followed from the position in `welcome`."""
+        """Authenticate; expect events from the inbox seq in `welcome` on."""
         frame = {"type": "hello", "v": 1, "token": token, "device": f"{self.user}-d"}
         welcome = await self._request("welcome", frame)
         if welcome["type"] != "welcome":
@@ -114,12 +114,12 @@ class Session(Connection):
         return welcome
 
     async def request(self, type_: str, **fields: Any) -> dict[str, Any]:
-        """Send a request and return its answer; an `error` is counted as a violation too."""
+        """Send a request and return its answer; an `error` also counts as a violation."""
         self._next_id += 1
         return await self._request(self._next_id, {"type": type_, "id": self._next_id, **fields})
 
     async def ping(self) -> None:
-        """Wait for a pong: everything that the server wrote before has then been read."""
+        """Send a ping and wait for the pong; all earlier server output has then been read."""
         await self._wait("pong", wire.client_frame(b"load", wire.PING))
 
     async def _request(self, key: int | str, frame: dict[str, Any]) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class Session(Connection):
         return await asyncio.wait_for(future, ANSWER_TIMEOUT_S)
 
     def expect(self, chat: str, sender: str, body: str) -> None:
-        """Expect messages of `sender` in `chat`, which has none yet."""
+        """Expect messages from `sender` in `chat`, which must be empty."""
         self._chat, self._sender, self._body = chat, sender, body
         self._event_form = (
             f'{{"type":"event","epoch":"{self._epoch}","seq":%d,"kind":"message","chat":"{chat}",'
@@ -222,7 +222,7 @@ class Session(Connection):
         )
 
     def _inspect(self, payload: bytes) -> None:
-        """Decode an event that matched, to check the comparison itself."""
+        """Decode an event that matched its expected bytes, to check the comparison itself."""
         message = json.loads(payload)["message"]
         number = str(FIRST_NUMBER + self.evented - 1)
         expected = (self._chat, self._sender, number, self._body, self.evented)
@@ -324,7 +324,7 @@ async def open_sessions(
 ) -> list[AnySession]:
     """Return an authenticated session of each user.
 
-    The gateways take turns; each gets `users_per_turn` users in a row.
+    Users are assigned to the gateways in turn, `users_per_turn` at a time.
     """
     slots = asyncio.Semaphore(_SETUPS_IN_FLIGHT)
     tokens = Tokens(Auth(secret=SecretStr(stack.secret)), SystemClock())

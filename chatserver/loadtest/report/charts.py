@@ -81,7 +81,7 @@ def _server_charts(rows: Sequence[dict[str, Any]]) -> list[Chart]:
 
 
 def _latency_of(result: dict[str, Any]) -> list[str]:
-    """Return the latency shown in the series chart."""
+    """Return a list with the name of the latency to chart, or []."""
     shown = ("delivered", "page", "connect")
     return [name for name in shown if name in result["latency_ms"]][:1]
 
@@ -111,7 +111,7 @@ def _percentiles(result: dict[str, Any]) -> Chart:
 
 
 def _place(share: float) -> float:
-    """Return the x position of a share; each additional nine takes the same width."""
+    """Return the x position of a percentile: 0.9, 0.99 and 0.999 are equally spaced."""
     return -math.log10(1 - share)
 
 

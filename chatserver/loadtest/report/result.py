@@ -1,6 +1,6 @@
 """The result of a run as one JSON object: the input of the HTML report and the capacity planner.
 
-docs/load.md documents the fields; `SCHEMA` is incremented when the meaning of one changes.
+docs/load.md documents the fields; `SCHEMA` is incremented when the meaning of a field changes.
 """
 
 from __future__ import annotations
@@ -155,7 +155,6 @@ def _when(at: float) -> str:
 
 
 def load_average() -> tuple[float, ...]:
-    """Return the load average of the machine; empty if not available."""
     return os.getloadavg() if hasattr(os, "getloadavg") else ()
 
 

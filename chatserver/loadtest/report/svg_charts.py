@@ -28,7 +28,7 @@ class Line:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart with its axes. `ticks` are (position, label) pairs on x; generated if empty."""
+    """A chart with its axes. `ticks`: (x position, label) pairs; generated if empty."""
 
     title: str
     about: str
@@ -98,7 +98,7 @@ def _path(
 
 
 def _y_axis(chart: Chart) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
-    """Return the mapping of values to positions, and the ticks as positions and labels."""
+    """Return `(position_of, ticks)`: a function from value to y position, and labeled ticks."""
     space = HEIGHT - _TOP - _BOTTOM
     values = chart.values
     if chart.is_log:
@@ -121,7 +121,7 @@ def _y_axis(chart: Chart) -> tuple[Callable[[float], float], list[tuple[float, s
 
 
 def _steps(low: float, high: float, wanted: int) -> list[float]:
-    """Return round numbers from `low` to the first one that is not below `high`."""
+    """Return about `wanted` equally spaced round numbers that cover `low` to `high`."""
     raw = (high - low) / wanted or 1.0
     scale = 10.0 ** math.floor(math.log10(raw))
     step = next(scale * n for n in (1, 2, 5, 10) if scale * n >= raw * 0.999)

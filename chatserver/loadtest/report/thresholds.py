@@ -24,7 +24,7 @@ class Thresholds:
 
 
 def judge(result: dict[str, Any], bounds: Thresholds) -> dict[str, Any]:
-    """Return the verdict: a sentence for each violated threshold."""
+    """Return `is_ok`, and in `broken` a text for each violated threshold."""
     counts, broken = result["counts"], []
 
     def check(what: str, value: float | None, most: float | None, unit: str = "") -> None:
@@ -58,7 +58,7 @@ def judge(result: dict[str, Any], bounds: Thresholds) -> dict[str, Any]:
 
 
 def done_share(counts: dict[str, Any]) -> float:
-    """Return the share of offered actions that were acked, answered or connected."""
+    """Return the share of scheduled actions that succeeded."""
     if not counts["offered"]:
         return 0.0
     done = counts["acked"] + counts["pages"] + counts["connects"] - counts["reconnects"]

@@ -99,7 +99,7 @@ export function alertsOf(metrics, audit, now) {
   } else if (!hasPersist) {
     bad("No persist worker is running. Messages wait in Redis. Start `chatserver worker persist`.");
   }
-  if ((audit?.findings ?? 0) > 0) bad("The audit has findings. See the audit section below.");
+  if ((audit?.findings ?? 0) > 0) bad("The audit found problems. See the audit section below.");
   if ((audit?.failed ?? 0) > 0) note("The audit couldn't check some chats: a data store did not respond.");
   if (isStale(metrics, now)) {
     note(`These metrics are ${Math.round((now - metrics.receivedAt) / 1000)} s old.`);

@@ -26,7 +26,7 @@ export function createLogin({ demoUsers, hasAccounts, canRegister, notice, onSes
       token,
       h("button", { type: "submit", class: "button" }, "Log in"),
     ),
-    h("p", { class: "hint" }, "Get a token from your organization's sign-in service. It is kept in this tab only."),
+    h("p", { class: "hint" }, "Get a token from your organization's sign-in service. It is stored in this tab only."),
   );
   const hasDemo = demoUsers.length > 0;
   const account = hasAccounts ? createAccountForm({ canRegister, onSession }).element : null;
@@ -46,7 +46,7 @@ export function createLogin({ demoUsers, hasAccounts, canRegister, notice, onSes
       error,
       hasDemo ? h("div", { class: "demo-users" }, ...demoUsers.map(demoButton)) : null,
       hasDemo
-        ? h("p", { class: "hint" }, "To try a chat, continue as another user in a second window.")
+        ? h("p", { class: "hint" }, "To try it out, continue as another user in a second window.")
         : null,
       account !== null && hasDemo ? more("Use a password", account) : account,
       hasDemo || account !== null ? more("Use a token instead", form) : form,

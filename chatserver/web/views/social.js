@@ -97,7 +97,7 @@ export function createSocialPane({ me, social, onBack, onDirect, onChat, go }) {
     setText(title, user === null ? "Timeline" : isSaved ? "Saved" : user);
     setText(
       subtitle,
-      user === null ? "Posts from you and people you follow" : isSaved ? "Only you see this" : "Profile",
+      user === null ? "Posts from you and people you follow" : isSaved ? "Only visible to you" : "Profile",
     );
     composer.element.hidden = user !== null && user !== me;
     card.show(isSaved ? null : user);
