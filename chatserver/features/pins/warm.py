@@ -171,7 +171,7 @@ class PinRows:
         """Return the update of the message's flag, which fails if the message has no item."""
         update: dict[str, Any] = {
             "TableName": MESSAGES.name_in(self._settings),
-            "Key": key_of(await self._shards.get(), chat, ts),
+            "Key": key_of(await self._shards.get_for_keys(ts), chat, ts),
             "UpdateExpression": "SET #pinned = :yes" if is_pinned else "REMOVE #pinned",
             "ConditionExpression": "attribute_exists(#seq)",
             "ExpressionAttributeNames": {
