@@ -13,7 +13,6 @@ Requests held too long are answered with `unavailable` (promise P9).
 from __future__ import annotations
 
 import asyncio
-import collections
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -106,7 +105,7 @@ class CommandHandler:
         )
         self._state = self.session.state
         # Held frames: (held since, arrival number, payload).
-        self._held: collections.deque[tuple[float, int, bytes]] = collections.deque()
+        self._held: list[tuple[float, int, bytes]] = []
         self._order = SendOrder()
         self._held_timer: asyncio.TimerHandle | None = None
         self._sends_allowed: Allowance
@@ -186,7 +185,7 @@ class CommandHandler:
             return
         loop, wait_s = asyncio.get_running_loop(), HELD_TIMEOUT_S
         if self._state.is_welcomed:  # before that, only `hello` gets a response
-            kept: collections.deque[tuple[float, int, bytes]] = collections.deque()
+            kept: list[tuple[float, int, bytes]] = []
             for since, number, payload in self._held:
                 if codec.find_request_id(payload) is None or since + wait_s > loop.time():
                     kept.append((since, number, payload))
@@ -231,7 +230,7 @@ class CommandHandler:
         """Process the held frames."""
         if not self._state.release():
             return  # `on_live`, or the end of the pending lookup, calls this again
-        held, self._held = self._held, collections.deque()
+        held, self._held = self._held, []
         for _, number, payload in held:
             self.received(payload, number)
 

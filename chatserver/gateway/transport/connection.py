@@ -252,6 +252,7 @@ class Connection(asyncio.Protocol):
             else:
                 self._is_packed = ws.subprotocol == PACKED_SUBPROTOCOL
                 self._receiver = self._host.opened(self)
+            request.headers.clear()  # the library keeps the request as long as the connection
 
     def _frame(self, frame: Frame) -> None:
         opcode = frame.opcode

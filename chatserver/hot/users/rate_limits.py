@@ -71,7 +71,7 @@ class Allowance:
         self._rate = rate
         self._at = 0.0  # when there may be a token again; if in the past, no shortage is known
         self._is_asking = False
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: list[Callable[[], None]] | None = None  # created on demand
 
     def take(self, cost: int = 1) -> bool:
         """Spend `cost` tokens; return False if there are too few. See `wait_ms` and `ask`."""
@@ -102,6 +102,8 @@ class Allowance:
         `on_answer` runs once, after the reply.
         """
         if on_answer is not None:
+            if self._waiting is None:
+                self._waiting = []
             self._waiting.append(on_answer)
         if self._is_asking:
             return
@@ -134,8 +136,8 @@ class Allowance:
         if wait_ms and self.key[0] == "memory":
             wait_s = max(wait_s, MEMORY_PAUSE_S)  # one byte is available sooner, but is not enough
         self._at = self._limits.now() + wait_s
-        waiting, self._waiting = self._waiting, []
-        for on_answer in waiting:
+        waiting, self._waiting = self._waiting, None
+        for on_answer in waiting or ():
             on_answer()
 
     @property
