@@ -22,6 +22,7 @@ from chatserver.loadtest.bench.session import (
 
 SUSTAINED_P99_MS = 30.0
 SEARCH_FROM, SEARCH_STEP = 0.6, 1.06  # of the closed-loop rate; factor of each step
+IN_FLIGHT_MAX = 60  # less than `sends_in_flight_max` of `welcome`: more would be refused
 _OPENED_AT_ONCE = 32
 
 
@@ -56,6 +57,7 @@ class Pair:
         self.sender = sender
         self.receiver = receiver
         self.sent = 0
+        self._first = 0  # value of `sent` at `start_recording`
         self.window = 0
         self.intended: list[float] = []  # due times of the open loop, since `start_recording`
         self._findings = findings
@@ -92,7 +94,10 @@ class Pair:
     def refill(self) -> None:
         """Send messages, in one write, until `window` of them are in flight."""
         acked, delivered = self.sender.acked, self.receiver.evented
-        upto = (acked if acked < delivered else delivered) + self.window
+        self._send_up_to((acked if acked < delivered else delivered) + self.window)
+
+    def _send_up_to(self, upto: int) -> None:
+        """Send messages, in one write, until `upto` have been sent."""
         sent = self.sent
         if upto <= sent:
             return
@@ -107,19 +112,24 @@ class Pair:
 
     def start_recording(self) -> None:
         """Record the times of all acks and events from now on."""
-        self.intended = []
+        self.intended, self._first = [], self.sent
+        self.sender.on_progress = self._send_due
         for session in (self.sender, self.receiver):
             session.ack_at, session.event_at = [], []
             session.is_recording = True
 
     def stop_recording(self) -> None:
+        self.sender.on_progress = None
         self.sender.is_recording = self.receiver.is_recording = False
 
     def send_one(self, intended: float) -> None:
+        """Send a message, or leave it to `_send_due` while too many are in flight."""
         self.intended.append(intended)
-        number = FIRST_NUMBER + self.sent
-        self.sent += 1
-        self.sender.transport.write(self._form % (number, number))
+        self._send_due()
+
+    def _send_due(self) -> None:
+        due = self._first + len(self.intended)
+        self._send_up_to(min(due, self.sender.acked + IN_FLIGHT_MAX))
 
     def report_missing(self) -> None:
         for what, count in (
