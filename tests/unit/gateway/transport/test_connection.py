@@ -55,11 +55,14 @@ class Host:
         self.is_lost = False
         self.user, self.device = UserId("u"), DeviceId("d")
         self.dropped: list[int] = []
+        self.requests: list[Request] = []
 
     def answer_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
         return False
 
     def address_of(self, peer: str, request: Request) -> str:
+        assert request.headers["Upgrade"] == "websocket"
+        self.requests.append(request)
         return peer
 
     def connected(self, connection: Connection) -> None: ...
@@ -100,6 +103,16 @@ async def opened() -> tuple[Host, Socket, Connection]:
     assert connection.phase is Phase.OPEN
     socket.written = b""
     return host, socket, connection
+
+
+async def test_headers_of_the_handshake_are_freed(
+    opened: tuple[Host, Socket, Connection],
+) -> None:
+    """The library keeps the request: its headers were 2 KB of each idle session."""
+    host, _socket, _connection = opened
+    (request,) = host.requests
+
+    assert not request.headers and not list(request.headers.raw_items())
 
 
 @pytest.mark.parametrize("is_paused", [True, False])
