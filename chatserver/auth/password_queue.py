@@ -3,15 +3,15 @@
 ::
 
     enter ──► delayed (account over its budget) ──► waiting ──► a slot: argon2 in a thread
-                 └──────────── displaced, or cancelled ──────────┘   costs nothing
+                 └──────────── displaced, or cancelled ──────────┘   not charged
 
 Invariants:
 
-- Known devices come first. After that, accounts and sources (networks or devices) take turns, and
-  earlier attempts come first. For one account, sources with fewer attempts come first.
-- At most `SOURCE_MAX` attempts from a source and `ACCOUNT_MAX` for an account wait; `wait_s_max` is
-  the maximum estimated wait. Beyond a limit, the lowest-ranked attempt is rejected immediately,
-  which is not necessarily the newest.
+- Attempts are ranked: first those of known devices; then in turns over accounts, and within an
+  account over sources (networks or devices); then by age, the oldest first.
+- At most `SOURCE_MAX` attempts per source and `ACCOUNT_MAX` per account may wait, each for an
+  estimated `wait_s_max` at most. Beyond a limit, the lowest-ranked attempt, not necessarily the
+  newest one, is rejected immediately.
 """
 
 from __future__ import annotations

@@ -95,7 +95,9 @@ class Restorer:
     async def find_range(
         self, chat: ChatId, start: Bound | None, end: Bound | None, until: int
     ) -> Restored:
-        """Return the archived range between two inclusive bounds, to be restored until `until` (s).
+        """Return the archived range between two inclusive bounds.
+
+        The restored copy will expire at `until`, a Unix time in seconds.
 
         Raises:
             NotFound: the range is empty.

@@ -24,7 +24,7 @@ class Thresholds:
 
 
 def judge(result: dict[str, Any], bounds: Thresholds) -> dict[str, Any]:
-    """Return `is_ok`, and in `broken` a text for each violated threshold."""
+    """Return a dict: `is_ok`, and `broken` with one message per violated threshold."""
     counts, broken = result["counts"], []
 
     def check(what: str, value: float | None, most: float | None, unit: str = "") -> None:

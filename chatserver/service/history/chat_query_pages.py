@@ -105,7 +105,7 @@ class ChatQueryPage:
 
         Raises:
             BadRequest: `start` is not a token from this query.
-            Unavailable: a tier does not respond, and no messages were found before it.
+            Unavailable: a tier does not respond, and no messages were found before that.
         """
         from_ts, to_ts, seq = times.from_ts, times.to_ts, None
         if start is not None:

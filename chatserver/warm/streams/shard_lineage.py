@@ -55,7 +55,9 @@ class ShardProgress(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Next actions of a reader: shards to claim, to release, and to report as lost (unread).
+    """Next actions of a reader: shards to claim, to release, and to report as lost.
+
+    A shard is lost if it expired before it was read.
 
     `late_ms` is the lag of the shard that is furthest behind.
     """

@@ -60,6 +60,6 @@ class Providers:
 
 @contextlib.asynccontextmanager
 async def open_models(settings: Companions) -> AsyncIterator[Providers]:
-    """Open the provider registry; each provider connects with its first call."""
+    """Open the provider registry; each provider connects on its first call."""
     async with contextlib.AsyncExitStack() as stack:
         yield Providers(settings, stack)

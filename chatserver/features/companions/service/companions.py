@@ -86,7 +86,7 @@ class Companions:
     async def get(self, companion: CompanionId, version: int | None = None) -> Companion:
         """Return a version of a companion, deleted or not.
 
-        Without `version`, return the newest version of a companion that was not deleted.
+        Without `version`, return the newest version, unless the companion was deleted.
 
         Raises:
             NotFound: there is no such companion or version.

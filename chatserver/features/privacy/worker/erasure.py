@@ -179,7 +179,9 @@ class Erasure:
                     Done("messages", TIERS, "messages whose text was deleted", total),
                     Done("messages", BUCKET, "chats deleted from the archive", chats),
                 ]
-        raise Unavailable("every pass found new messages from the user")
+        raise Unavailable(
+            "erasure: new messages from the user are still being written; it will be retried"
+        )
 
     async def _erase_once(self, number: int) -> tuple[int, int]:
         """Delete the user's texts; return `(texts deleted, messages found)`."""
@@ -323,7 +325,9 @@ class Erasure:
                 await self._container.get(CompanionContainer).session_rows.remove_all(self._user)
                 return [Done("check", f"{TIERS}, {DIRECTORY}", "found in a second pass", 0)]
             await wait_until_persisted(self._container)
-        raise Unavailable("every pass found new data of the user")
+        raise Unavailable(
+            "erasure: new data of the user is still being written; it will be retried"
+        )
 
 
 def make_erasure_worker(container: StorageContainer, owner: str) -> JobWorker:
