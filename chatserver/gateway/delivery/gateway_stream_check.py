@@ -55,7 +55,7 @@ class GatewayStreamCheck:
             self._arrived_at = self._clock.monotonic()
 
     def find_problem(self) -> str:
-        """Return an error text if no echo has arrived for `LATE_S`, or an empty string."""
+        """Return an error text if no echo arrived for `LATE_S` seconds, else an empty string."""
         if self._arrived_at is None:
             return "this gateway's stream has received no echo yet"
         if self._clock.monotonic() - self._arrived_at > LATE_S:

@@ -30,12 +30,13 @@ class Subscriber(Protocol):
     def recover_chat(self, chat: ChatId) -> None:
         """Recover a chat after the log trimmed entries that the session has not received.
 
-        The device pages through history. The session re-attaches through `Channels.find_again`.
+        The device then pages through history, and the session re-attaches through
+        `Channels.find_again`.
         """
 
 
 class Channel:
-    """A large chat with sessions on this gateway. `large` is the version of its large-chat mode."""
+    """A large chat with sessions on this gateway; `large` is its version when it became large."""
 
     __slots__ = (
         "caught_up",
@@ -84,7 +85,7 @@ class Channel:
 
 
 class ChannelPlace(NamedTuple):
-    """A channel, the last chat seq sent to a session, and the seq at which its user joined."""
+    """A channel, the last chat seq sent to a session, and the chat seq at which the user joined."""
 
     channel: Channel
     after: Seq
@@ -102,10 +103,7 @@ class Entry(NamedTuple):
 
     @property
     def large(self) -> list[frames.LargeChat]:
-        """The large chats, each with the seq after which its events begin, as sent to the device.
-
-        The device sends these positions when it reconnects.
-        """
+        """The user's large chats, each with the chat seq after which its events begin."""
         places = {place.channel.chat: place.after for place in self.places}
         return [frames.LargeChat(*each) for each in (places | self.closed).items()]
 

@@ -1,20 +1,19 @@
 """Large-chat delivery: a gateway reads each chat's log once for all of its sessions.
 
-Sessions that have every entry are in `Channel.caught_up`: an entry is framed once, and each of them
-gets the same bytes. All others are in `Channel.positions`. A session that is behind reads the log
-itself until it has caught up. A session that is ahead, because another gateway had delivered more
-to its device, waits until the channel has caught up. Entries arrive from local commits and from
-other gateways, in any order; gaps are read from the log. A device's position in a large chat
-is its chat seq.
+Sessions that have received every entry are in `Channel.caught_up`; an entry is framed once for all
+of them. All others are in `Channel.positions`. A session that is behind reads the log itself until
+it has caught up. A session that is ahead, because another gateway had delivered more to its device,
+waits until the channel has caught up. Entries arrive from local commits and from other gateways, in
+any order; gaps are read from the log. A device's position in a large chat is its chat seq.
 
-A chat becomes large, and small again, between two seqs of every member's inbox. Each session
-switches delivery paths at those seqs: `begin` runs after the event that makes the chat large,
-`finish` before the event that makes it small. The channel delivers the entries between the two,
-regardless of the chat's current state. A channel ends when the log reports another large version.
+A chat becomes large with one event in every member's inbox, and small again with another. Each
+session switches delivery paths at these events: `begin` runs after the first one, `finish` before
+the second one. In between, the channel delivers the chat's entries, even if the chat is no longer
+large. A channel ends when the log reports another `large` version.
 
-Invariants: every session of a channel gets each entry once and in order (promise P4). It leaves
-the channel before the `member` entry that removes its user, which the inbox delivers, and receives
-nothing later (promise P7).
+Invariants: every session of a channel gets each entry once and in order (promise P4). A session
+leaves the channel before the `member` entry that removes its user; the inbox delivers this entry.
+The session receives nothing later (promise P7).
 """
 
 from __future__ import annotations
@@ -78,8 +77,8 @@ class Channels:
     ) -> Entry:
         """Return the large-chat positions of a session that resumes its inbox at `start`.
 
-        `known` holds the device's last seq in each chat. Transitions above `start` are left to the
-        inbox.
+        `known` maps chats to the device's last chat seq. Large-chat transitions after `start` are
+        not included: the session handles them when it sends their inbox events.
 
         Guarantees:
             Cost: two Redis calls for a user with large chats, independent of their number.
@@ -108,7 +107,7 @@ class Channels:
         return entry
 
     async def _listen(self, chats: Sequence[ChatId], user: UserId) -> list[LargeHead | None]:
-        """Subscribe to chats, loading them if needed; return their heads, None if loading fails."""
+        """Subscribe to chats, and load them if needed; return their heads (None if not loaded)."""
         if not chats:
             return []
         heads: dict[ChatId, LargeHead] = dict(
@@ -174,7 +173,7 @@ class Channels:
             self._spawn(self._catch_up(session, channel), f"catch-up-{channel.chat}")
 
     async def find_again(self, session: Subscriber, chat: ChatId) -> ChannelPlace | None:
-        """Return the place at which a detached session re-attaches; None if it must not.
+        """Return where a session re-attaches to a chat; None if it must not re-attach.
 
         Raises:
             Unavailable: a tier does not answer.
@@ -198,7 +197,7 @@ class Channels:
         return [frames.LargeChat(chat, place) for chat, place in places if place is not None]
 
     async def begin(self, session: Subscriber, chat: ChatId, since: Seq, told: Seq) -> None:
-        """Start large-chat delivery after chat seq `since`, which inbox event `told` announced."""
+        """Start delivery after chat seq `since`; inbox event `told` announced the large chat."""
         if chat in self._channels_by_session.get(session, {}):
             return
         self._remember(session, chat, since)

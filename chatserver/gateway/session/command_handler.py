@@ -4,7 +4,7 @@ Each request gets exactly one response with its id: a result or an `error`. To p
 frames are held while one of these is pending:
 
 - `hello` or a snapshot
-- a request to Redis for more of the user's rate limit
+- a request to Redis for more rate limit tokens
 - a lookup for an earlier send
 
 Requests held too long are answered with `unavailable` (promise P9).
@@ -326,7 +326,7 @@ class CommandHandler:
         return page
 
     def _refuse(self, request: int | None, error: ChatError) -> None:
-        """Send an error; for a frame without a request id, only if the frame is invalid."""
+        """Send an error; a frame without a request id gets one only if the frame is invalid."""
         if error.code == "internal":
             log.error("session.internal_error", session=self.session.id, error=error.message)
         if request is not None or error.code == BadRequest.code:
@@ -561,7 +561,7 @@ class CommandHandler:
         self._context.tasks.spawn(self._check_stored(draft.chat), f"stored-{self.session.id}")
 
     async def _check_stored(self, chat: ChatId) -> None:
-        """Check which messages are already stored, in case the worker was faster."""
+        """Complete the waits for messages that the persist worker stored before the wait began."""
         try:
             self._context.stored_waits.reached(
                 chat, await self._context.container.chat_log.get_stored(chat)

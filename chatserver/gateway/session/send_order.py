@@ -2,8 +2,8 @@
 
 Clients pipeline sends. If a send is refused by a session limit, later sends to the same chat are
 refused too, until the refused ones are retried in order. Messages are thus committed in the order
-in which they were first sent. A client that abandons a refused send waits `RESEND_S` longer than
-its `retry_after_ms`.
+in which they were first sent. If the refused sends are not retried within `RESEND_S` after
+`retry_after_ms`, later sends are accepted again.
 """
 
 from __future__ import annotations

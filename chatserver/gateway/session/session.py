@@ -210,7 +210,7 @@ class Session:
             self._connection.send_frame(frame)
 
     def report_stored(self, unstored: Mapping[str, int]) -> None:
-        """Send the stored seq of each chat now, and again once the chat's given seq is stored."""
+        """Send `stored` for each chat in `unstored` now, and again once its seq is stored."""
         epoch, is_reporting = self.epoch, bool(self._unreported)
         for chat, seq in unstored.items():
             key = epoch, ChatId(chat)

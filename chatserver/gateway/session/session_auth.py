@@ -75,7 +75,7 @@ class SessionAuth:
         await self._authentication.check(self._claims)
 
     async def renew(self, token: str) -> None:
-        """Replace the token with a newer one of the same user; close the session if it is revoked.
+        """Replace the session's token with `token`; close the session if `token` is revoked.
 
         If this raises, the session is unchanged.
 

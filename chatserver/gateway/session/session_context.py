@@ -27,9 +27,9 @@ RECOVERIES_MAX = 256
 class HotPathCounters:
     """Plain counters of a gateway's hot path; the server adds them to the metrics every second.
 
-    `pushed` minus `pushed_before` is the number of new events sent in this loop tick, without
-    catch-up events. `first` is the body of one of them. `traced` has all of them if tracing is
-    enabled.
+    `pushed` minus `pushed_before` is the number of new events (not catch-up events) sent in this
+    loop tick. `first` is the body of the first new event. If tracing is enabled, `traced` has all
+    new events.
     """
 
     __slots__ = (

@@ -142,7 +142,7 @@ class SessionState:
         return self._apply(Event.HELLO)
 
     def welcome(self, epoch: Epoch, seq: Seq) -> bool:
-        """Set the position, an epoch and an inbox seq, from which the device continues."""
+        """Set the position (epoch and inbox seq) from which the device continues."""
         return self._apply(Event.WELCOME) and self._move_to(epoch, seq)
 
     def snapshot(self, epoch: Epoch, seq: Seq) -> bool:
@@ -230,9 +230,9 @@ class SessionState:
         return True
 
     def is_current(self, cursor: DeviceCursor, epoch: Epoch) -> bool:
-        """Return whether the session is live and `cursor` is its cursor, in `epoch`.
+        """Return whether the session is live, with this cursor and in this epoch.
 
-        `epoch` is the hot tier's. In another epoch, the same seqs are other events.
+        `epoch` is the hot tier's current epoch.
         """
         return self.stage is LIVE and cursor is self.cursor and cursor.epoch == epoch
 
@@ -250,7 +250,7 @@ class SessionState:
         self.is_held = True
 
     def release(self) -> bool:
-        """Stop holding frames. Return False if the session is not live or a lookup is pending."""
+        """Stop holding frames; return False instead if not live, or if a lookup is pending."""
         if self.stage is not LIVE or self.is_looking_up:
             return False
         self.is_held = False

@@ -55,7 +55,7 @@ class NeedMore(Exception):
 
 
 def frame_end(data: bytes, at: int) -> tuple[int, int]:
-    """Return `(start, end)` of the payload of the frame at `at`; `end` may be beyond `data`.
+    """Return the payload's `(start, end)` for the frame at offset `at`; `end` may exceed `data`.
 
     Raises:
         NeedMore: the header is not complete.

@@ -1,10 +1,10 @@
 """Message amendments (edits, deletes, reactions), and messages that users delete for themselves.
 
 Data: ``{pN}:over:<chat>`` (hash, seq → JSON) has the current state of each amended entry;
-``{pN}:revs:<chat>`` (zset) has the seqs of their last amendments. Bound: two per entry of the log
-and the backlog. ``{pN}:hidden:<user>`` (hash, chat → seqs) has the messages that a user deleted for
-themselves, at most `HIDDEN_MAX` per chat; its field ``!`` is the backlog entry for the newest of
-them.
+``{pN}:revs:<chat>`` (zset) has the seqs of their last amendments. Bound: at most two amended
+entries for each entry in the log and the backlog. ``{pN}:hidden:<user>`` (hash, chat → seqs) has
+the messages that a user deleted for themselves, at most `HIDDEN_MAX` per chat. The field ``!`` has
+the id of the backlog entry for the newest one.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Amendments:
         """Commit an amendment, or return why it was rejected.
 
         `base` is the target message's JSON from the warm tier, or empty. It is used only if the hot
-        tier has no newer version. `asked` is the chat's head before the JSON was read. `author` is
-        set when a user's data is erased: the amendment deletes that user's message, and the sender
-        need not be a member.
+        tier has no newer version. `asked` is the chat's head seq before `base` was read. `author`
+        is set when a user's data is erased: the amendment deletes that user's message, and the
+        sender need not be a member.
 
         Guarantees:
             Atomic: membership, role and the target's state are checked together with the commit.

@@ -174,8 +174,8 @@ class Audiences:
         """Return an audience, and the chat's pending membership and large-chat notices.
 
         Guarantees:
-            Atomic: the audience has the members after these changes, and entries up to its `top`.
-            It has the members of a large chat only if the chat has just become large or small.
+            Atomic: the audience reflects these changes and all entries up to its `top`. For a large
+                chat, it has members only if the chat has just become large or small.
 
         Raises:
             NotFound, Unavailable: see `get`.

@@ -4,8 +4,8 @@ Data: ``{pN}:backlog`` (stream). Each commit call adds one entry: the field ``g`
 each message a field ``seq:ts`` with the value ``receiver\\n`` and the message tail.
 
 - The receiver is empty except in direct chats.
-- If the message changes another one, `` <ts> <ts>`` replaces the receiver: the timestamps of the
-  other message and of its replaced edit, or 0.
+- If the entry changes a message, `` <ts> <ts>`` replaces the receiver: the timestamp of that
+  message, and of the edit whose text the entry removes (0 if none).
 - A ``!`` before the receiver means that the sender waits until the message is stored.
 
 Other entries are moved read marks (``c`` chat, ``u`` user, ``r`` read, ``d`` received), or messages
@@ -178,7 +178,7 @@ class Backlog:
         return value.decode() if value else "0-0"
 
     async def get_ahead(self) -> str:
-        """Return the id up to which entries may be partly persisted, or ``0-0``."""
+        """Return the id up to which entries after the checkpoint may be persisted, or ``0-0``."""
         key = self._hot.keys.checkpoint(self._partition)
         value: bytes | None = await self._hot.call("HGET", key, "ahead")
         return value.decode() if value else "0-0"
@@ -199,15 +199,16 @@ class Backlog:
         return bool(noted)
 
     async def get_progress(self) -> dict[ChatId, int]:
-        """Return, by chat, the last persisted seq beyond the checkpoint."""
+        """Return the last persisted seq of each chat that is ahead of the checkpoint."""
         reply = await self._hot.call("HGETALL", self._hot.keys.progress(self._partition))
         values = dict(zip(reply[::2], reply[1::2], strict=True))
         return {ChatId(chat.decode()): int(seq) for chat, seq in values.items()}
 
     async def record_progress(self, lease: Lease, tops: Mapping[ChatId, Seq]) -> bool:
-        """Record, by chat, the last persisted seq beyond the checkpoint.
+        """Record the last persisted seq of each chat that is ahead of the checkpoint.
 
-        Return False if the lease is lost. `checkpoint` deletes the record when it reaches the seq.
+        Return False if the lease is lost. `checkpoint` deletes a chat's seq once the checkpoint
+        reaches it.
         """
         noted: int = await self._hot.run(
             load_script("record_progress"),
@@ -272,7 +273,7 @@ class Backlog:
         return bool(moved)
 
     async def bury(self, message: CommittedMessage, reason: str) -> None:
-        """Store a message that cannot be persisted as a dead letter, with the reason."""
+        """Add a message that cannot be persisted to the dead letters, with the reason."""
         await self._hot.write(
             "XADD", self._hot.keys.dead(self._partition), "MAXLEN", "~", DEAD_MAX, "*",
             "s", message.seq, "t", message.ts, "r", message.receiver or "", "m", message.tail,

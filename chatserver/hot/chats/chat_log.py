@@ -42,7 +42,7 @@ class ChatLog:
         return self._hot.epoch_of(self._hot.keys.partition_of(chat))
 
     async def get_head(self, chat: ChatId) -> ChatHead:
-        """Return the chat's head. If the chat is not in Redis, its seq is 0 and it is not open."""
+        """Return the chat's head; for a chat not in Redis, `seq` is 0 and `is_open` is False."""
         keys = self._hot.keys
         seq, gate, stored = await self._hot.call("HMGET", keys.chat(chat), "seq", "gate", "stored")
         epoch = self.epoch_of(chat)
@@ -53,7 +53,8 @@ class ChatLog:
         """Return the seq up to which the warm tier has stored the chat.
 
         Raises:
-            Unavailable: the chat was loaded in a later epoch, in which seqs may be other messages.
+            Unavailable: the chat was loaded in a later epoch; its seqs may belong to other
+                messages.
         """
         stored, gate = await self._hot.call("HMGET", self._hot.keys.chat(chat), "stored", "gate")
         self._check_epoch(chat, gate)
@@ -62,8 +63,7 @@ class ChatLog:
     async def find_newest_ts(self, chat: ChatId) -> Ts | None:
         """Return an upper bound for the timestamps of all committed entries.
 
-        None means that the chat is not loaded. A timestamp is the Redis time, or just above the
-        previous timestamp if that is later.
+        None means that the chat is not loaded.
         """
         keys = self._hot.keys
         epoch = self.epoch_of(chat)
@@ -99,7 +99,7 @@ class ChatLog:
         return found == b"all"
 
     async def list_before(self, chat: ChatId, before: Seq | None, limit: int) -> list[LogEntry]:
-        """Return the newest entries, or the newest below `before`; in ascending seq."""
+        """Return the newest entries, below `before` unless it is None, in ascending seq."""
         end = "+" if before is None else f"({before}-0"
         if before is not None and before <= 0:
             return []
@@ -143,13 +143,12 @@ class ChatLog:
         return await self._fill(chat, [_parse(entry) for entry in reply], first, last)
 
     async def list_overlay(self, chat: ChatId, seqs: Sequence[int]) -> dict[int, bytes]:
-        """Return the current JSON of the `seqs` that changed; the log may have older versions.
+        """Return the current JSON of each changed entry in `seqs`; the log may have older versions.
 
-        If the value is a number, it is the `rev` of an entry whose text was deleted.
+        For an entry whose text was deleted, the value may be only its `rev`.
 
         Guarantees:
-            Current: read the warm tier after this call, and no change acked before the call is
-                missed.
+            Current: a caller that then reads the warm tier misses no change acked before this call.
             Cost: one Redis call.
         """
         if not seqs:
@@ -161,8 +160,7 @@ class ChatLog:
         """Read a range of the log.
 
         Raises:
-            Unavailable: Redis is in a later epoch than this process; its sessions get a `reset`
-                first.
+            Unavailable: Redis is in a later epoch than this process knows.
         """
         keys = self._hot.keys
         gate, reply = await self._hot.snapshot(
@@ -182,7 +180,7 @@ class ChatLog:
     async def _fill(
         self, chat: ChatId, entries: list[LogEntry], first: int, last: int
     ) -> list[LogEntry]:
-        """Insert tombstones into the gaps of ``[first, last]``. Costs nothing without gaps."""
+        """Insert tombstones into the gaps of ``[first, last]``; no Redis call if there are none."""
         is_covered = entries and entries[0].seq <= first and last <= entries[-1].seq
         if is_covered and entries[-1].seq - entries[0].seq + 1 == len(entries):
             return entries

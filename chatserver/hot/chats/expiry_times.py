@@ -27,7 +27,9 @@ class ExpiringMessages:
         self._hot = hot
 
     def add(self, chat: ChatId, expiries: Mapping[int, int]) -> None:
-        """Record when messages expire, without waiting; if this fails, they count as unread.
+        """Record when messages expire, without waiting.
+
+        If this fails, the messages count as unread after they expire.
 
         Guarantees:
             Cost: two commands.

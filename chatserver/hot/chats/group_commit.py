@@ -329,7 +329,7 @@ class GroupCommit:
 
 
 def _pack_sender(draft: PendingDraft, *, is_listed: bool) -> bytes:
-    """Return the packed sender and permission flag; the script checks membership if it is "0"."""
+    """Return the packed sender and flag; if the flag is "0", the script checks membership."""
     listed = "s" if draft.is_system else "1" if is_listed else "0"
     if draft.reply_to is not None:
         listed += f":{draft.reply_to}"

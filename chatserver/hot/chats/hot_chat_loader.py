@@ -71,7 +71,7 @@ class HotChatLoader:
         changes: Sequence[MembershipChange] = (),
         places: Mapping[int, int] | None = None,
     ) -> bool:
-        """Load a chat in the current epoch; return False if the caller must read it again.
+        """Load a chat in the current epoch; return False if the caller must read the chat again.
 
         - `members` maps users to (role, joined seq).
         - `head` is the newest (seq, ts) in the warm tier; `newest` has its last messages.
@@ -81,7 +81,7 @@ class HotChatLoader:
         - `strictness` is the write policy; it follows the version in the `gate` field.
         - `muted` maps muted users to the end of the mute (`chatserver.domain.moderation`).
         - `changes` are not in Redis yet and are applied with the load.
-        - `places` maps the versions of other changes to their first seqs.
+        - `places` maps the version of each other change to the seq of its first entry.
 
         Guarantees:
             Order: seq and ts continue above all values that either tier has assigned (promise P3).
@@ -166,7 +166,7 @@ class HotChatLoader:
         return replies[0]
 
     async def find_changes(self, chat: ChatId) -> dict[int, ChangePlace]:
-        """Return the chat's last changes in Redis by version; the chat need not be loaded."""
+        """Return the chat's last membership changes, by version; the chat need not be loaded."""
         return parse_changed(await self._hot.call("HGET", self._hot.keys.chat(chat), "changed"))
 
     async def get_seq(self, chat: ChatId) -> Seq:

@@ -3,7 +3,7 @@
 Data: ``{pN}:watchers:<chat>`` (zset, gateway → expiry by the Redis clock) has the gateways that a
 commit notifies. Gateways renew their subscriptions; those of a dead gateway expire.
 ``{pN}:large:<user>`` (hash, chat → ``<inbox seq>:<since>``, followed by ``:<until>`` after the end)
-has the periods in `LargePlace`.
+has the periods in which the chat was large for the user.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LargeChatSubscriptions:
 
         Guarantees:
             Order: every entry above the returned head is sent to this gateway. If `user` is a
-                member at that head, so is the entry that ends the membership.
+                member at that head, this includes the entry that ends the membership.
         """
         return await self._run(chats, self._ttl_ms, user or "")
 
@@ -102,7 +102,7 @@ class LargeChatSubscriptions:
         return None if value is None else _parse_places(value)[0]
 
     async def find_since(self, user: UserId, chat: ChatId, told: Seq) -> Seq | None:
-        """Return the start (chat seq) of the period whose end was inbox event `told`.
+        """Return the start (chat seq) of the large-chat period that inbox event `told` ended.
 
         None if the period is no longer stored, because the chat had too many transitions since.
         """

@@ -94,7 +94,7 @@ def change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
 
 
 def parse_changed(value: bytes | None) -> dict[int, ChangePlace]:
-    """Parse a chat's last changes: version → place of the change's entries."""
+    """Parse a chat's last changes: version → seq of the change's first entry."""
     places: dict[int, ChangePlace] = {}
     for one in (value or b"").decode().split(",") if value else ():
         version, _, first = one.partition(":")
@@ -251,7 +251,7 @@ class MemberCheck:
         """Return the range of entries that a member may read.
 
         Guarantees:
-            Atomic: `head` was read at a time at which the user was a member.
+            Atomic: the user was a member when `head` was read.
             Cost: one Redis round trip; the chat is loaded if necessary.
 
         Raises:

@@ -146,7 +146,7 @@ class HotClient(abc.ABC):
     async def transaction(self, *calls: tuple[Value, ...]) -> list[Any]:
         """Run calls on keys of one partition atomically, and return their replies.
 
-        They also run when Redis is out of memory, so use this only for bounded data or to free
+        The calls also run when Redis is out of memory, so use this only for bounded data or to free
         memory. A call without a key, such as TIME, runs on the same server.
 
         Raises:

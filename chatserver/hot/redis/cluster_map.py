@@ -54,7 +54,7 @@ class View:
 def parse_view(text: str, asked: str, *, life: str = "", by_name: bool = False) -> View:
     """Parse the reply to CLUSTER NODES.
 
-    `asked` is the queried node's host, for a node that does not know its own. `by_name`: use the
+    `asked` is the queried node's host, used if the node does not know its own. `by_name`: use the
     host names that nodes announce, because TLS certificates contain names.
 
     Raises:

@@ -2,7 +2,7 @@
 
 A header declares the script's inputs: ``-- key NAME TYPE``, ``-- arg NAME TYPE``, and for batch
 scripts ``-- item key …`` and ``-- item arg …``. ``more key`` and ``more arg`` declare a variable
-number after an item. Callers pass inputs by name; an undeclared name raises TypeError.
+number of inputs after an item. Callers pass inputs by name; an undeclared name raises TypeError.
 """
 
 from __future__ import annotations

@@ -274,7 +274,7 @@ class Route:
         self._pause_s = min(self._pause_s * 2, _PAUSE_S_MAX)
 
     async def _try_first(self) -> None:
-        """Try the first held call on the slot's node, then on its new node; keep it if refused."""
+        """Try the first held call on the slot's node, then on its new node; keep a refused call."""
         call, wire = self._held.popleft(), self.wire
         assert wire is not None
         reply = await self._try(call, wire, is_asking=False)

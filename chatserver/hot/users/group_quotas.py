@@ -2,7 +2,7 @@
 
 Data: ``{pN}:room:<user>`` (string), the remaining number. It decreases with each join, but does not
 increase when the user leaves a group. If it is 0 or has expired, the user's groups are counted
-again, so no join is refused without a count.
+again before a join is refused.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Inboxes:
         """Return the entries above `after`, oldest first.
 
         Raises:
-            Unavailable: Redis is in another epoch; the user's sessions get a `reset` first.
+            Unavailable: Redis is in another epoch; the user's sessions must get a `reset` first.
         """
         partition = self._keys.partition_of(user)
         epoch = self._hot.epoch_of(partition)
@@ -164,7 +164,7 @@ class Inboxes:
         is_large: bool,
         epoch: Epoch,
     ) -> list[Place]:
-        """Notify users that a chat has become or is no longer large, as of chat version `version`.
+        """Notify users that a chat has become large or small, as of chat version `version`.
 
         `epoch` is the chat's epoch at the transition. Each item of `news` adds an entry to one
         inbox. An item consists of:

@@ -79,7 +79,7 @@ class PresenceStates:
         Guarantees:
             Idempotent: a change is returned only if the user's presence across all gateways
                 changed.
-            Cost: one script call per partition and 500 users.
+            Cost: one script call per 500 users of a partition.
 
         Raises:
             Unavailable: Redis does not respond. The presence may be published; a retry is safe.

@@ -59,7 +59,7 @@ class Sessions:
         Guarantees:
             Idempotent: registering a session again keeps its start.
             Order: of two sessions on one device, the one with the later start wins.
-            Cost: one script call per partition and 200 claims.
+            Cost: one script call per 200 claims of a partition.
 
         Raises:
             Unavailable: Redis does not respond, and sessions may be registered; repeat the claim.
