@@ -55,7 +55,7 @@ def device_tokens(request: Request[Any, Any, Any]) -> list[str]:
 
 
 def device_cookie(token: str, kept: Sequence[str], settings: Auth) -> Cookie:
-    """Return the cookie that stores a device token and, from `kept`, those of other accounts."""
+    """Return the cookie that stores `token`, and the tokens of other accounts in `kept`."""
     account = token.partition(".")[0]
     others = [each for each in kept if each and each.partition(".")[0] != account]
     return Cookie(

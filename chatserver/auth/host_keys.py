@@ -104,7 +104,7 @@ def read_static_keys(settings: Auth) -> HostKeys:
         return HostKeys(algorithm, [], is_fetched=True)
     texts = _PEM.findall(settings.host_public_keys)
     if not 1 <= len(texts) <= STATIC_KEYS_MAX:
-        raise ConfigError([f"auth.host_public_keys: must hold 1 to {STATIC_KEYS_MAX} PEM keys"])
+        raise ConfigError([f"auth.host_public_keys: must contain 1 to {STATIC_KEYS_MAX} PEM keys"])
     try:
         keys = [_checked(algorithm, _algorithm(algorithm).prepare_key(text)) for text in texts]
     except (PyJWTError, ValueError, TypeError) as exc:
@@ -144,7 +144,7 @@ def parse_jwks(data: bytes, algorithm: str | None) -> HostKeys:
                 key = _algorithm(algorithm).from_jwk(bytes(raw).decode())
                 found.append(HostKey(jwk.kid, _checked(algorithm, key)))
     except (msgspec.MsgspecError, PyJWTError, ValueError, TypeError, RecursionError) as exc:
-        raise CorruptData(f"key set: not readable: {exc}") from exc
+        raise CorruptData(f"key set: cannot be parsed: {exc}") from exc
     if not found:
         raise CorruptData(f"key set: has no key for {algorithm}")
     return HostKeys(algorithm, found, is_fetched=True)

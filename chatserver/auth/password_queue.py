@@ -7,8 +7,8 @@
 
 Invariants:
 
-- Attempts are ranked: first those of known devices; then in turns over accounts, and within an
-  account over sources (networks or devices); then by age, the oldest first.
+- Attempts of known devices come first. Apart from that, accounts are served round-robin, and so are
+  the sources (networks or devices) within an account. Ties are resolved by age, the oldest first.
 - At most `SOURCE_MAX` attempts per source and `ACCOUNT_MAX` per account may wait, each for an
   estimated `wait_s_max` at most. Beyond a limit, the lowest-ranked attempt, not necessarily the
   newest one, is rejected immediately.

@@ -143,7 +143,9 @@ class Passwords:
         return await self._in_thread(attempt, self._hasher.hash, normalise(password))
 
     async def verify(self, stored: str | None, password: str, attempt: LoginAttempt) -> bool:
-        """Return whether a password matches a stored hash. None takes as long and never matches.
+        """Return whether a password matches a stored hash.
+
+        If `stored` is None, the result is False, and the call takes as long as for a real hash.
 
         Guarantees:
             Cancellation: see `hash`.

@@ -89,7 +89,8 @@ async def set_shards(
                 return floor
             case "full":
                 raise click.ClickException(
-                    "the list of sharded chats is full, or the chat was resharded too often"
+                    "the list of sharded chats is full, or the chat was resharded too often; "
+                    "try again later"
                 )
             case "waiting" | "raced":
                 await asyncio.sleep(_PAUSE_S)

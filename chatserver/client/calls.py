@@ -132,7 +132,9 @@ class Calls(Moderating, CompanionCalls, PinCalls):
         attachments: Sequence[Attachment | str] = (),
         deadline_s: float = ACK_S,
     ) -> Acked:
-        """Send a message and wait for its ack; with durability "stored", until DynamoDB has it.
+        """Send a message and wait for its ack.
+
+        With durability "stored", the ack arrives once DynamoDB has the message.
 
         `attachments` are results of `upload`, or their ids; with attachments, `body` may be "".
         """

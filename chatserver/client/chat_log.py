@@ -78,7 +78,7 @@ class ChatLog:
         return tombstone_of(entry, entry.rev) if seq in self._hidden else entry
 
     def entries(self, now_s: float | None = None) -> list[Entry]:
-        """Return all visible entries in order; with `now_s`, without texts expired by then."""
+        """Return all visible entries in order; with `now_s`, omit texts that expired before it."""
         seen = (self.find(seq) for seq in sorted(self._entries))
         there = [entry for entry in seen if entry is not None]
         return there if now_s is None else [as_of(entry, now_s) for entry in there]
@@ -274,7 +274,10 @@ class ChatLog:
         return Verified(agreed, withdrawn, is_cut, is_sure)
 
     def _take_back(self, agreed: int) -> None:
-        """Restore the former entries up to seq `agreed`, except copies with a lost change."""
+        """Restore the entries up to seq `agreed` from before the comparison.
+
+        Copies that contain a lost change are not restored.
+        """
         for seq in sorted((seq for seq in self._former_entries if seq <= agreed), reverse=True):
             entry = self._former_entries[seq]
             if seq in self._former_hidden:

@@ -1,8 +1,8 @@
 """Bounded queue of events that the application has not consumed yet (promise P8).
 
-At `events_max`, the client leaves chat events on the server (`ClientState.pause`). Of other events,
-a full queue drops signals (typing, presence) and acks that a call has returned, and keeps only the
-newest connection state and the newest `StoredUpto` of each chat.
+While the queue has `events_max` events, the client leaves chat events on the server
+(`ClientState.pause`). Signals (typing, presence), and acks that a call has already returned, are
+dropped. Only the newest connection state, and the newest `StoredUpto` of each chat, is kept.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Guarantees, per chat: each entry is delivered once, in ascending chat seq without a gap. If entries
 could not be read, `Skipped` is delivered first. After a `Restarted` in another epoch, entries that
-no longer exist are `EntriesWithdrawn`, and their replacements are delivered as new.
+no longer exist are reported as `EntriesWithdrawn`, and their replacements are delivered as new.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ class Acked:
 class Refused:
     """The operation with this `ref` was refused and will not be retried.
 
-    After an `Acked` with this `ref`, the message may be lost: we have left the chat, so the server
-    does not confirm that the message is stored.
+    If an `Acked` with this `ref` came first, the message may be lost: we have left the chat, so the
+    server does not confirm that the message is stored.
     """
 
     ref: str
@@ -162,7 +162,7 @@ class Restarted:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Skipped:
-    """The entries after seq `after`, up to `upto`, are not delivered: too many, or not readable."""
+    """Entries after seq `after`, up to `upto`, are skipped: too many, or they cannot be read."""
 
     chat: str
     after: int

@@ -3,7 +3,8 @@
 Record `place` has the cursor and the last delivered seq of each chat, as of the last event that the
 application has consumed. After a crash, an event may be delivered twice, but none is missed. Record
 `deeds` has the outbox, and the outcomes (`Acked`, `Refused`) that the application has not consumed.
-It is saved before an operation is sent, so that a restarted process retries with the same ref.
+The record is saved before an operation is sent, so that a restarted process retries with the same
+ref.
 """
 
 from __future__ import annotations
@@ -90,9 +91,8 @@ class SavedDeeds(msgspec.Struct, frozen=True):
 def place_of(state: ClientState, untaken: Sequence[QueuedEvent] = ()) -> bytes | None:
     """Encode the record `place` as it was before the `untaken` events, or return None.
 
-    None means that an `untaken` event could not be delivered again from such a record.
-
-    The record saved last is still valid then; it repeats more events.
+    None means that an `untaken` event could not be delivered again from this record. The previously
+    saved record then stays valid; it only repeats more events.
     """
     firsts = _firsts_of(state, untaken)
     if firsts is None:

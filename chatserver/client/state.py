@@ -49,7 +49,7 @@ Answer = Fields | ChatError
 
 
 class QueuedEvent(NamedTuple):
-    """An event for the application; with the cursor `before`, the server sends it again."""
+    """An event for the application; resuming from the cursor `before` delivers it again."""
 
     event: Event
     before: Cursor | None

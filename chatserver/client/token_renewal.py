@@ -21,7 +21,7 @@ class _Life(msgspec.Struct):
 
 
 def renewal_wait_s(token: str) -> float | None:
-    """Return the seconds until a new token must be renewed; None if the token cannot be read."""
+    """Return the seconds after which a fresh token is renewed; None if it cannot be read."""
     payload = token.split(".")[1:2]
     try:
         padded = "".join(payload) + "=="

@@ -45,7 +45,7 @@ def apply_entry(message: Message, entry: Message) -> Message:
 
     Guarantees:
         Idempotent: an entry that is not newer than the message's `rev` changes nothing.
-        Final: a deleted message stays deleted; an edit without its text is skipped.
+        Final: a deleted message stays deleted; an edit whose text was deleted is skipped.
     """
     if entry.seq <= message.rev or message.deleted or entry.deleted:
         return message

@@ -647,7 +647,8 @@ class ChatInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     - `roles`: the listed members whose role is above member
     - `muted`: muted members, with the end of the mute (Unix seconds, 0: indefinitely)
     - `blocked`: the two users cannot write to each other
-    - `large`: events have `seq` 0, and `cs` is the position; in an event, above chat seq `since`
+    - `large`: the chat's events have `seq` 0, and `cs` is the position. In an event, this applies
+      to entries above chat seq `since`
     - `ended`: the chat is an ended companion session, read-only
     - `invited`: the users invited by this request, who become members when they accept
     """
@@ -768,7 +769,7 @@ class AiSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
 class Turn(ServerFrame, tag="turn", frozen=True, omit_defaults=False):
     """Response to `join_turn`. `text` covers the parts up to `index`; later parts are signals.
 
-    `turn` is empty if no response is running or has ended recently.
+    `turn` is empty if there is no running or recently ended response.
     """
 
     id: int

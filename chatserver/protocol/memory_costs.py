@@ -5,8 +5,8 @@ bucket `memory` (`chatserver.hot.users.rate_limits`). This limits a user's memor
 burst of `limits.memory` plus a day of its rate.
 
 A frame is charged before it is handled (`cost_of_send`, `cost_of`). Costs that depend on the chat
-are charged afterwards: inbox entries, the copy of a changed message, a loaded chat. They may make
-the bucket negative.
+are charged afterwards: inbox entries, the copy of a changed message, a loaded chat. These costs may
+make the bucket negative.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Request costs of frames and HTTP routes, in tokens of `limits.requests_*`.
 
 A token is about one cheap call to Redis or DynamoDB. The gateway charges `cost_of_frame`. The API
-charges `cost_of_route` before it reads the body. If it builds a frame from the body, it then
-charges the rest of `cost_of_frame`. Sends have a separate bucket. `docs/limits.md` shows this
+charges `cost_of_route` before it reads the body. If the API builds a frame from the body, it also
+charges the difference to `cost_of_frame`. Sends have a separate bucket. `docs/limits.md` shows this
 table.
 
 Invariant: no request costs more than `REQUEST_COST_MAX`, and the burst of `limits.requests` is at

@@ -3,7 +3,7 @@
 Members query a chat, and users query the messages that they sent and received. With the scope
 `chats:read`, the host application may query any chat or user. A cursor is valid only for the same
 list, range and direction. Queries of one chat include its archive. Queries of a user's messages in
-all chats do not: they are complete from the time in `archived_before` on.
+all chats omit archived messages: they are complete only from the time in `archived_before` on.
 """
 
 from __future__ import annotations

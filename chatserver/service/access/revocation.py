@@ -99,7 +99,7 @@ class Revoking:
                 await self._push_devices.remove_of_device(user, login, now)
 
     async def end_all(self, user: UserId, reason: str, *, but: str | None = None) -> None:
-        """End all logins except `but`, and all tokens without a login that were issued so far.
+        """End all logins except `but`, and all tokens issued so far that belong to no login.
 
         Guarantees: as for `end_logins`.
 

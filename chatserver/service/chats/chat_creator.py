@@ -94,8 +94,8 @@ class ChatCreator:
     ) -> frames.ChatInfo:
         """Create a group; the same creator and `ref` return the same group.
 
-        Members to whom the user is a stranger are only invited, unless `is_host`: the host
-        application is the caller.
+        Members to whom the user is a stranger are only invited. If the host application is the
+        caller (`is_host`), all members are added.
 
         Raises:
             BadRequest: the group would exceed the member limit.

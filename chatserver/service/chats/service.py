@@ -230,7 +230,7 @@ class Chats:
         return max(0, top - read - asides)
 
     async def _find_last(self, user: UserId, audience: Audience, top: Seq) -> frames.Message | None:
-        """Return the newest message that the user can see; None if it is not a recent one."""
+        """Return the newest message that the user can see; None if no recent message is visible."""
         if top == 0:
             return None
         chat = audience.chat

@@ -73,8 +73,8 @@ class UserLoader:
 
         Guarantees:
             Idempotent.
-            Cost: a Query, two more for a user with blocks or ended logins, and two shares of a
-                BatchGetItem; for a new user, one share and a write.
+            Cost: a Query and two shared BatchGetItem calls; two more Queries for a user with blocks
+                or ended logins. For a new user, a shared BatchGetItem call and a write.
         """
         epoch = self._hot.epoch_of_user(user)
         record, is_new = await self._directory.get_or_create_user(user, self._clock.time())

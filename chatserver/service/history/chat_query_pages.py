@@ -9,7 +9,7 @@ The position is the ts up to which the chat is archived. Entries may be archived
 They are archived before they leave the warm tier, and the position only increases. It is therefore
 read after the warm tier: entries at or below it are read from the archive. A page token has the ts
 of the last evaluated entry, which is the same in both tiers, so tokens stay valid when entries are
-archived. Its `seq` saves a search for the ts in the archive.
+archived. The token's `seq` saves a search for the ts in the archive.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class ChatQueryPage:
 
         Raises:
             BadRequest: `start` is not a token from this query.
-            Unavailable: a tier does not respond, and no messages were found before that.
+            Unavailable: a tier does not respond, and the tiers read before it had no messages.
         """
         from_ts, to_ts, seq = times.from_ts, times.to_ts, None
         if start is not None:
@@ -175,7 +175,7 @@ class ChatQueryPage:
     ) -> Page[Message] | None:
         """Add matching archived messages; return the page if it ends before the time range does.
 
-        `seq` is the last evaluated entry, if known. Returns None at the end of the range.
+        `seq` is that of the last evaluated entry, if known. Returns None at the end of the range.
         """
         seq = await self._find_start(top, from_ts, to_ts) if seq is None else self._step(seq)
         size = max(_RUN_MIN, self._limit + 1 - len(self._items))

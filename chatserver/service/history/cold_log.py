@@ -111,7 +111,7 @@ class ColdLog:
         + 1`.
 
         Guarantees:
-            Cost: about log2(number of segments) Queries of one row, and one S3 read.
+            Cost: about log2(number of segments) Queries of one item, and one S3 read.
 
         Raises:
             Unavailable: the entries cannot be read now.

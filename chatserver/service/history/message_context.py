@@ -66,8 +66,9 @@ class MessageContext:
 
         Guarantees:
             As for `History.get_page`.
-            Cost: a history page with one message. With only a ts, also a GetItem, and up to 20
-                Redis calls if the message is not stored yet, or an archive read.
+            Cost: a history page with one message. With only a ts, also a search: up to 20 Redis
+                calls for a message that is not stored yet; otherwise a GetItem, and an archive read
+                if the message is archived.
 
         Raises:
             BadRequest: the reference has neither seq nor ts.

@@ -28,8 +28,8 @@ class NewestMessages:
     async def read(self, chat: ChatId, head: frames.Message) -> list[frames.Message]:
         """Return the chat's newest messages; none if they are archived and the archive is down.
 
-        Without them, a member's own messages count as unread until the member marks them as read.
-        If the newest message is younger than `REF_TTL_S`, this raises instead: a retry of the
+        If there are none, a member's own messages count as unread until the member marks them as
+        read. If the newest message is younger than `REF_TTL_S`, this raises instead: a retry of the
         message would create a duplicate.
 
         Raises:

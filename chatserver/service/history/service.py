@@ -98,13 +98,13 @@ class History:
             Contiguous: no gaps and no duplicates, within a page and between pages, except for
                 periods in which the reader was not a member.
             Readable: only entries from periods in which the reader was a member (P7), unless the
-                chat shows its full history. A leave during the read is respected.
+                chat shows its full history. This holds even if the reader leaves during the read.
             Current: includes every change that was acked before the call (promise P10, I15).
             One epoch: a page never mixes entries that Redis lost with entries that reuse their
                 seqs.
             Cost: two to four Redis calls, and one read of the older tiers if the page reaches them.
-                `MemberCheck.add_periods` if the page begins at or below the seq at which the reader
-                joined.
+                Also the cost of `MemberCheck.add_periods` if the page begins at or below the seq at
+                which the reader joined.
 
         Raises:
             BadRequest: both `before` and `after` are given.

@@ -70,7 +70,7 @@ class Sync:
         if not entries:
             return []
         if entries[0].seq != after + 1:
-            raise EventsLost("events have left the inbox; start from a snapshot")
+            raise EventsLost("missed events are no longer in the inbox; load a snapshot")
         chats = list({entry.chat for entry in entries if entry.chat is not None})
         messages, views = await asyncio.gather(
             self._read_messages(user, entries), self._open_views(user, chats)
@@ -92,11 +92,11 @@ class Sync:
                 return missed
             missed.append(Missed(entry.seq, body))
         if not missed:
-            raise EventsLost("a message has left the log; start from a snapshot")
+            raise EventsLost("a missed message is no longer available; load a snapshot")
         return missed
 
     async def _open_views(self, user: UserId, chats: Sequence[ChatId]) -> dict[ChatId, View]:
-        """Return the user's views of chats with hidden messages. Changes are separate entries."""
+        """Return the user's views of those chats in which the user has hidden messages."""
         if self._views is None:
             return {}
         hidden = await self._views.list_hidden(user, chats)

@@ -120,7 +120,7 @@ class Views:
         return View(overlay, hidden.get(chat, frozenset()), span)
 
     async def find_span(self, reader: UserId, chat: ChatId, entries: Iterable[LogEntry]) -> Reader:
-        """Return the read access of `reader`, for the changes among `entries`.
+        """Return the range that `reader` may read, to check the changes among `entries`.
 
         Former members may read nothing. Earlier membership periods are omitted if they cannot be
         read now, so that new messages are not delayed.

@@ -28,7 +28,7 @@ RESTORED_CACHED_S: Final = 10.0  # cache time of the list of restored ranges
 class _Read(NamedTuple):
     """A read of at most `limit` entries from `seq` on, downward or upward.
 
-    `ts` is the probable ts of the entry before the first one, in that direction.
+    `ts` is the probable ts of the entry that precedes `seq` in that direction.
     """
 
     seq: int
@@ -45,7 +45,7 @@ class _CachedTop(NamedTuple):
 
 
 class OlderTiers:
-    """Reads entries by seq. `chatserver.warm.messages.store` has the list methods' guarantees."""
+    """Reads entries by seq, with the guarantees of `chatserver.warm.messages.store`."""
 
     def __init__(self, warm: MessageRepository, cold: ColdLog, clock: Clock | None = None) -> None:
         self._warm = warm

@@ -149,7 +149,7 @@ def is_large_in_inboxes(row: Chat) -> bool:
 def find_change_to_load(row: Chat) -> MembershipChange | None:
     """Return the change to apply when the chat is loaded.
 
-    It includes all transitions that members may not have received.
+    The change includes all transitions that members may not have received.
     """
     change, first_transition = find_change(row), find_first_transition(row)
     if change is None or not first_transition:

@@ -1,9 +1,9 @@
 """Per-chat serialization of membership changes, with coalesced propagation.
 
-Of two changes based on the same version, only one can be committed; the others must be retried. The
-changes of one process therefore wait for each other. Changes of different processes are serialized
-by the version in DynamoDB. One propagation includes all earlier changes, so changes that arrive
-while one is running share the next.
+Of several changes based on the same version, only one can be committed; the others must be retried.
+The changes of one process therefore run one after another. Changes of different processes are
+serialized by the version in DynamoDB. One propagation includes all earlier changes, so all changes
+that arrive during a propagation share the next one.
 """
 
 from __future__ import annotations

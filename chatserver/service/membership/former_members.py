@@ -58,7 +58,7 @@ class FormerMembers:
     async def restore(self, chat: ChatId, users: Collection[str]) -> dict[str, FormerMember]:
         """Return the kept state of the former members among `users`, who are rejoining.
 
-        After it returns, the hot tier has the messages that they deleted for themselves.
+        After it returns, Redis records which messages these users deleted for themselves.
 
         Guarantees:
             No period includes entries after the user left. If the hot tier lost the entry about the

@@ -165,8 +165,8 @@ class Invitations:
         Guarantees:
             Idempotent: one invitation per user and chat; a declined invitation is not sent again
             before it expires.
-            Bounded: `FROM_ONE_MAX` per inviter and user. If a user has the maximum number of
-            invitations, the oldest is replaced.
+            Bounded: at most `FROM_ONE_MAX` pending invitations per inviter and user. If a user has
+                the maximum number of invitations, the oldest is replaced.
 
         Raises:
             TooLarge: a user has the maximum number of invitations from the inviter; the message

@@ -1,7 +1,7 @@
 """Membership and settings of groups: invite, join, leave, remove, roles, name and settings.
 
-It runs in `workers.rpc` on behalf of gateways. The `directory` table and Redis are two stores, so a
-change has ordered steps, and another process completes an interrupted change::
+This code runs in `workers.rpc` on behalf of gateways. The `directory` table and Redis are two
+stores, so a change has ordered steps, and another process completes an interrupted change::
 
     marker ─► directory: items, version+1, the change ─► Redis: one script ─► inboxes ─► clean up
     (1)       (2) one transaction                        (3)                  (4)        (5)
@@ -141,17 +141,17 @@ class Membership:
         actor is a stranger are only invited (`chatserver.service.membership.invitations`).
 
         Guarantees:
-            Idempotent: by (chat, sender, ref), as long as references of messages are kept; a
-            request that changes nothing succeeds. A former member's retry succeeds, but returns no
-            members or name.
+            Idempotent: by (chat, sender, ref), as long as message references are kept. A request
+                that changes nothing succeeds. A former member's retry succeeds, but returns no
+                members or name.
             After it returns, no message of a removed member is committed (promise P7).
             Concurrency: other processes may change the chat at the same time; changes of the same
             process wait for each other.
 
         Raises:
             NotFound: the chat does not exist, the actor is not a member, or a user does not exist.
-            Forbidden: the actor's role does not allow it.
-            BadRequest: the chat is a direct one, or a limit is reached.
+            Forbidden: the actor's role does not allow the change.
+            BadRequest: the chat is a direct chat, or a limit is reached.
             Conflict: `ref` was already used for a different request.
             Unavailable: the change may have been made.
         """
@@ -168,7 +168,7 @@ class Membership:
                     await self._end(committed)
                 info = await self._propagation.describe(chat)
         except TimeoutError:
-            raise Unavailable(f"chat {chat}: not changed in time; try again") from None
+            raise Unavailable(f"chat {chat}: the change timed out; try again") from None
         except _DoneByFormerMember:
             return frames.ChatInfo(chat, "group", [])
         if self._invitations is not None:

@@ -32,7 +32,7 @@ async def list_for_users(
     users: Sequence[UserId],
     devices: DeviceNotifier,
 ) -> None:
-    """Add the direct chat of the users `both` to the chat list of each of `users` who lacks it."""
+    """Add the direct chat of two users (`both`) to the chat lists of `users`, if missing there."""
     body = codec.chat_event_body(frames.ChatInfo(chat, "direct", sorted(both)))
     for place in await inboxes.append_event(users, chat, body, is_listed=True):
         if place.appended:

@@ -85,7 +85,7 @@ class TextEraser:
                     raise CorruptData(
                         f"erasing {chat}/{target.seq}: amend.lua: unexpected outcome {refusal}"
                     )
-        raise Unavailable(f"erasing {chat}/{target.seq}: it keeps changing; try again")
+        raise Unavailable(f"erasing {chat}/{target.seq}: the message keeps changing; try again")
 
     async def _find(self, message: frames.Message, target: frames.Message) -> frames.Message | None:
         if message.kind == "edit":

@@ -193,8 +193,8 @@ class Messaging:
     ) -> None:
         """Check and accept a message; `on_answer` gets the outcome exactly once, later.
 
-        For the parameters, see `Draft`. Messages from a model or the host application are not
-        checked.
+        For the parameters, see `Draft`. Messages from a model or the host application bypass the
+        `SendInterceptor`.
 
         Raises:
             BadRequest, TooLarge: the body or the requested lifetime is not allowed.
@@ -365,7 +365,7 @@ class Messaging:
     def published(
         self, draft: PendingDraft, seq: Seq, ts: Ts, epoch: Epoch, gateways: bytes | Literal[0]
     ) -> None:
-        """Send the ack, and push the message to the devices in the large chat."""
+        """Send the ack, and push the message to the devices of the large chat's members."""
         draft.on_answer.acked(draft, seq, ts, draft.mid, dup=False)
         if self._tracer is not None:
             self._trace_committed(self._tracer, draft, seq)
@@ -400,7 +400,7 @@ class Messaging:
         self.spawn(self._fan_out(chat), f"fan-out-{chat}")
 
     def known(self, draft: PendingDraft, place: bytes) -> None:
-        """Send the ack again if the message is the same; refuse it with Conflict otherwise."""
+        """Send the earlier ack if the draft is a retry of the same message, otherwise Conflict."""
         self._trace_refused(draft, "known")
         seq, ts, mid, digest = parse_place(place)
         # An empty digest matches any: the text was deleted or changed, so it cannot be compared.

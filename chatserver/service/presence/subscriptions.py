@@ -45,7 +45,7 @@ class Subscriber(Protocol):
 
 
 class _Subject:
-    """A user with subscribers on this gateway: each subscriber's shared chat, and the presence."""
+    """A user with subscribers here: the chat shared with each one, and the user's presence."""
 
     __slots__ = ("latest", "sent", "sent_at", "subscribers", "timer")
 
