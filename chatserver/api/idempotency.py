@@ -167,7 +167,7 @@ def read_key(request: Request[Any, Any, Any]) -> str | None:
 
 
 def name_of(principal: Principal, key: str) -> str:
-    """Return the name under which Redis stores the response to a caller's key."""
+    """Return the name under which Redis stores the response for a caller's idempotency key."""
     return short_digest(principal.name, principal.user or "", key)
 
 

@@ -2,9 +2,9 @@
 
     <user>.<device>.<issued at>.<mac>
 
-A device token grants no access. It gives the device a separate limit of login attempts, which wrong
-guesses from unknown devices do not use up (OWASP: device cookies). The mac is
-HMAC-SHA-256 with a key derived from `auth.secret`; nothing is stored.
+A device token grants no access. It gives the device a separate limit on login attempts, which wrong
+guesses from unknown devices do not use up (OWASP: device cookies). The mac is HMAC-SHA-256 with a
+key derived from `auth.secret`; nothing is stored.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class _KeySet(msgspec.Struct):
 
 
 def parse_jwks(data: bytes, algorithm: str | None) -> HostKeys:
-    """Return the keys of a key set (RFC 7517) that verify signatures of `algorithm`.
+    """Return the keys in a key set (RFC 7517) that can verify `algorithm` signatures.
 
     Raises:
         CorruptData: the data is not a key set, or holds no usable key.

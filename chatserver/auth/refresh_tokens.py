@@ -7,8 +7,8 @@ derived from `auth.secret`. Stored data alone therefore grants no access: a copy
 table has the random bytes but not the key. The next token is computed, not random, so a repeated
 request returns the same token.
 
-If a genuine token of an older generation is used after its grace period, a token was stolen. Which
-client is the thief is unknown, so the login ends. A forged token has no effect.
+If a genuine token of an older generation is used after its grace period, a token was stolen. The
+server cannot know which client is the thief, so the login ends. A forged token has no effect.
 """
 
 from __future__ import annotations

@@ -159,8 +159,8 @@ class ChatLog:
     def put_page(self, page: list[Entry], before: int | None = None) -> None:
         """Store a page of history if it is adjacent to the stored entries.
 
-        A page requested with `before` is adjacent to that entry even if seqs between them are
-        missing: we have no access to the missing entries.
+        A page requested with `before` counts as adjacent to entry `before`, even if seqs between
+        them are missing: we have no access to the missing entries.
         """
         if not page or self.is_suspect:
             return

@@ -385,7 +385,7 @@ class StopTurn(ClientFrame, tag="stop", frozen=True):
 
 
 class JoinTurn(ClientFrame, tag="join_turn", frozen=True):
-    """Requests the text so far of a companion's running response."""
+    """Requests the text of a companion's running response so far."""
 
     id: RequestId
     chat: Id

@@ -40,7 +40,7 @@ async def send_byes(
     Guarantees:
         Answers: frames that have already arrived are handled first. While time remains, sessions
             with unanswered requests are closed last.
-        Bound: returns within `within_s` plus two steps.
+        Bound: returns within `within_s` plus `2 * STEP_S`.
     """
     loop = asyncio.get_running_loop()
     for _ in range(2):  # between two timers the loop polls every socket

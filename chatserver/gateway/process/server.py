@@ -125,7 +125,7 @@ class GatewayServer:
         return self._admission.address_of(peer, request)
 
     def answer_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
-        """Answer health checks and requests that may not connect; return False for a handshake."""
+        """Answer a health check or refuse a request; return False for a handshake to accept."""
         found = self._check_request(request, address)
         if found is None:
             return False
@@ -139,7 +139,7 @@ class GatewayServer:
         return True
 
     def _check_request(self, request: Request, address: str) -> tuple[HTTPStatus, str] | None:
-        """Return the HTTP status and text to refuse the request with; None if it may connect."""
+        """Return `(status, text)` for a health check or refusal; None if it may connect."""
         hosts = request.headers.get_all("Host")
         if len(hosts) != 1 or _HOST.fullmatch(hosts[0]) is None:  # RFC 9112 section 3.2
             return HTTPStatus.BAD_REQUEST, "send one valid Host header\n"

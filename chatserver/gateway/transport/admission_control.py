@@ -43,7 +43,7 @@ class Admission:
         return math.ceil(max(waits, default=0) / 1000)
 
     def charge(self, address: str, refuse: Refuse) -> None:
-        """Charge a new connection to its address; call `refuse` if that exceeds the limit."""
+        """Charge a connection to its address; call `refuse` if the address is over its limit."""
         allowance = self._limits.find("connections", subject_of(address))
         if allowance.take():
             return

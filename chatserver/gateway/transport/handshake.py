@@ -16,7 +16,7 @@ _quiet.setLevel(logging.CRITICAL)
 
 
 def create_protocol(frame_bytes_max: int) -> ServerProtocol:
-    """Create the protocol of a new connection. The host checks the `Origin` header instead."""
+    """Create the protocol of a new connection. It does not check `Origin`; the host does."""
     return ServerProtocol(
         origins=None,
         select_subprotocol=_select_subprotocol,

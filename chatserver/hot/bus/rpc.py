@@ -68,7 +68,7 @@ class ChangeChat(Operation, tag="change_chat"):
 
 
 class ReadHistory(Operation, tag="history"):
-    """Return contiguous messages from the warm tier, ascending: below `before` or above `after`."""
+    """Return contiguous warm-tier messages below seq `before` or above `after`, ascending."""
 
     chat: str
     before: int | None

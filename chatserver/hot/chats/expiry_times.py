@@ -1,7 +1,7 @@
 """Expiry times of a chat's messages, so that expired messages do not count as unread.
 
 Data: ``{pN}:expiring:<chat>`` (zset), message seq → expiry (Unix seconds), for the 500 messages
-that expire last. It is evicted with the chat.
+that expire last. The key is evicted with the chat.
 """
 
 from __future__ import annotations

@@ -308,7 +308,7 @@ class Inboxes:
         return Seq(max(own, int(read or 0))), Seq(max(own, int(received or 0)))
 
     async def list_gateways(self, users: Sequence[UserId]) -> list[tuple[GatewayId, ...]]:
-        """Return, for each user, the gateways on which the user is online."""
+        """Return the gateways on which each user is online, in the order of `users`."""
         found: list[tuple[GatewayId, ...]] = [()] * len(users)
         for partition, group in self._by_partition(users):
             names = [users[i] for i in group]

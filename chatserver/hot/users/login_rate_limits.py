@@ -31,7 +31,7 @@ REFUSALS_MAX = 10_000  # newest refusals cached by a process
 
 
 class _Refusals:
-    """Cache of empty buckets: bucket → monotonic time (s) until which it stays empty."""
+    """Cache of empty buckets, each with the monotonic time (s) until which it stays empty."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind

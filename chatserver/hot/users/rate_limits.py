@@ -89,7 +89,7 @@ class Allowance:
             self.ask()
 
     def wait_ms(self, cost: int = 1) -> int:
-        """Return the ms until enough tokens can exist; 0 if unknown (call `ask` to find out)."""
+        """Return the ms until enough tokens may be available; 0 if unknown (then call `ask`)."""
         left_s = self._at - self._limits.now()
         if left_s <= 0:
             return 0

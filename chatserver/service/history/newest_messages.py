@@ -53,7 +53,7 @@ class NewestMessages:
 
         If the persist worker and Redis fail together, messages below the warm tier's head may be
         lost. Such a gap would block all reads past it (invariant I4). `top` is the newest seq in
-        Redis, up to which the persist worker still stores messages.
+        Redis; the persist worker may still store messages up to it.
         """
         while True:
             newest = await self._messages.list_before(

@@ -36,7 +36,7 @@ class WarmHistory(Protocol):
     async def read_run(
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
     ) -> HistoryRun:
-        """Return up to `limit` entries just after seq `after` or, if None, just before `before`.
+        """Return up to `limit` entries just after seq `after`, or just before `before`.
 
         `ts` is the probable ts of the entry at `after` or `before`, which saves a search if
         correct.

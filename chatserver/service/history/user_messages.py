@@ -60,7 +60,7 @@ class UserMessages:
                     yield new
 
     async def list_chats(self, user: str) -> list[ChatId]:
-        """Return the chats in whose archive the user has entries."""
+        """Return the chats whose archives have entries from the user."""
         return sorted({chat for chat, _ in await self._list_archived(user)})
 
     async def _list_archived(self, user: str) -> list[tuple[ChatId, int]]:

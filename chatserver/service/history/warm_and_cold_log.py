@@ -54,7 +54,7 @@ class OlderTiers:
         self._tops: collections.OrderedDict[str, _CachedTop] = collections.OrderedDict()
 
     async def find_head(self, chat: str) -> Message | None:
-        """Return a chat's newest entry, or a placeholder with its seq and ts if it is archived."""
+        """Return a chat's newest entry; if archived, a placeholder with the entry's seq and ts."""
         # In this order: an entry that leaves the warm tier meanwhile is already archived.
         head = await self._warm.find_head(chat)
         top = await self.get_top(chat)
@@ -80,7 +80,7 @@ class OlderTiers:
         return top.ts if top.seq else 0
 
     async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
-        """Write a tombstone for an entry that no tier has; return False if it is archived."""
+        """Write a tombstone for a missing entry; return False if the entry is archived."""
         if seq <= (await self.get_top(chat)).seq:
             return False
         return await self._warm.fill_hole(chat, seq, ts)
@@ -88,7 +88,7 @@ class OlderTiers:
     async def read_run(
         self, chat: str, before: int | None, after: int | None, limit: int, ts: int | None
     ) -> HistoryRun:
-        """Return contiguous entries just after seq `after` or, if None, just before `before`.
+        """Return contiguous entries just after seq `after`, or just before `before`.
 
         Guarantees:
             Contiguous and adjacent to `after` or `before`, or empty.

@@ -78,7 +78,7 @@ class LostChanges:
     async def _find_entries(
         self, chat: ChatId, changes: Sequence[MembershipChange], newest: Sequence[frames.Message]
     ) -> dict[str, Seq]:
-        """Return the seqs, by entry id, of the entries that are in Redis or the warm tier."""
+        """Return `{entry id: seq}` for the entries that are in Redis or the warm tier."""
         if not changes:
             return {}
         in_redis = await self._hot.find_changes(chat)

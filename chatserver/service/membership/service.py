@@ -412,7 +412,7 @@ class Membership:
         return _Committed(written, marker)
 
     def _mutes_of(self, frame: frames.AnyChange) -> dict[str, int | None]:
-        """Return the requested end of the mute, by member; None unmutes the member."""
+        """Return `{member: end of the requested mute}`; None unmutes the member."""
         if not isinstance(frame, frames.MuteMember):
             return {}
         if frame.mute_s is None:

@@ -56,7 +56,7 @@ class Retention:
         other change.
 
         Guarantees:
-            Idempotent. It applies to every message sent after it returns.
+            Idempotent. The setting applies to every message sent after the call returns.
 
         Raises:
             NotFound: the chat does not exist.

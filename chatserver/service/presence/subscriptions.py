@@ -173,7 +173,7 @@ class PresenceSubscriptions:
     # visibility
 
     async def _find_shared(self, user: UserId, others: set[UserId]) -> dict[UserId, ChatId]:
-        """Return a shared chat for each of `others` who shares one with the user."""
+        """Return a chat shared with the user for each of `others`; omit users without one."""
         if others and self._blocks is not None:
             others = others - await self._blocks.list_apart(user)
         if not others:
