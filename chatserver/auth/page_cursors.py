@@ -1,7 +1,7 @@
 """Page cursors: signed start positions of the next page.
 
 A cursor is signed because a client could use a forged position to read data that it has no access
-to. It is valid for one list and one caller, until the secret changes.
+to. A cursor is valid for one list and one caller, until the secret changes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Bounded queue of events that the application has not consumed yet (promise P8).
 
-While the queue has `events_max` events, the client leaves chat events on the server
-(`ClientState.pause`). Signals (typing, presence), and acks that a call has already returned, are
-dropped. Only the newest connection state, and the newest `StoredUpto` of each chat, is kept.
+If the queue is full (`events_max`), the client leaves chat events on the server
+(`ClientState.pause`). A full queue drops signals (typing, presence), and acks that a call has
+already returned. It keeps only the newest connection state and the newest `StoredUpto` of each
+chat.
 """
 
 from __future__ import annotations

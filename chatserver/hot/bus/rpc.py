@@ -312,8 +312,7 @@ def find_author(payload: bytes) -> str | None:
 def payer_of(operation: AnyOperation) -> str:
     """Return the user or chat that an operation is charged to.
 
-    That is the user whose request is being processed, if there is one. Otherwise, it is the
-    operation's user or chat.
+    This is the user whose request is being processed; without one, the operation's user or chat.
     """
     if isinstance(operation, Ask):
         return operation.question.sender

@@ -37,7 +37,7 @@ class DirectChats:
         self._find_existing = find_existing
 
     async def find_answered(self, user: UserId, others: Collection[UserId]) -> set[UserId]:
-        """Return those of `others` who have written to `user` in their direct chat.
+        """Return the users among `others` who have written to `user` in their direct chat.
 
         Guarantees:
             Cost: one pipelined Redis call per user; chats that are not in Redis are loaded.

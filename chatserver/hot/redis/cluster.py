@@ -425,8 +425,8 @@ class ClusterClient(HotClient):
 
         The proof has two conditions:
 
-        1. The source node lost no writes. It and the new node both see it as a healthy master, and
-           it has the replication id under which the slot's epoch was written.
+        1. The source node lost no writes. Both nodes see the source as a healthy master, and the
+           source has the replication id under which the slot's epoch was written.
         2. The new node lost no writes. With its current replication id, its first view shows no
            part of the slot, or the epoch was written there.
 

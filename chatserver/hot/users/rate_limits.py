@@ -2,7 +2,7 @@
 
 Data: ``{pN}:limit:<kind>:<subject>`` (hash), a token bucket that expires when it would be full. The
 subject is a user or an address. A gateway takes tokens in blocks for a quarter of a second and
-spends them locally. It returns unspent tokens when the subject disconnects.
+spends them locally. The gateway returns unspent tokens when the subject disconnects.
 
 Invariant: in any period, all gateways together allow at most the rate times the period, plus a
 burst, plus a block per gateway. While Redis is unavailable, every requested block is granted: the

@@ -1,8 +1,8 @@
 """Revocation marks of logins, tokens and users, checked for every `hello` and every request.
 
-Data: ``{pN}:revoked:<user>`` (hash), see `revoke_tokens.lua`. It expires with the affected tokens,
-but not while the user is banned. The `directory` table has the same marks. They are loaded with the
-user in a new epoch (`chatserver.service.access.revocation`).
+Data: ``{pN}:revoked:<user>`` (hash), see `revoke_tokens.lua`. The hash expires with the affected
+tokens, but not while the user is banned. The `directory` table has the same marks; in a new epoch,
+they are loaded with the user (`chatserver.service.access.revocation`).
 """
 
 from __future__ import annotations

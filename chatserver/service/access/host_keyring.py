@@ -4,8 +4,8 @@
 
     URL ◄── KeyFetcher (api, worker rpc) ──► copy in Redis ◄── KeyRing (every process) ──► tokens
 
-A gateway makes no outbound requests. It reads the copy. If the copy is too old or lacks the key
-that a token names, the gateway calls `workers.rpc`.
+A gateway makes no outbound requests; it reads the copy in Redis. If the copy is too old or lacks
+the key that a token names, the gateway calls `workers.rpc`.
 
 Keys are fetched every `JWKS_TTL_S`, or sooner if a token names an unknown key. All processes
 together fetch at most once per `JWKS_REFETCH_S`. While the URL does not respond, the last keys stay

@@ -1,7 +1,7 @@
 """Chat loader: loads chats from the warm tier into the hot tier.
 
-It runs in `workers.rpc` on behalf of gateways. It also repairs what Redis has lost: messages,
-message changes, and entries of membership changes.
+The loader runs in `workers.rpc` on behalf of gateways. It also repairs data loss in Redis: gaps in
+the messages, unapplied message changes, and lost entries of membership changes.
 """
 
 from __future__ import annotations

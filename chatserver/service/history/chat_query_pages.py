@@ -6,10 +6,10 @@
     oldest first   archive, up to the position ─► warm tier ─► position unchanged? else again
 
 The position is the ts up to which the chat is archived. Entries may be archived during the read.
-They are archived before they leave the warm tier, and the position only increases. It is therefore
-read after the warm tier: entries at or below it are read from the archive. A page token has the ts
-of the last evaluated entry, which is the same in both tiers, so tokens stay valid when entries are
-archived. The token's `seq` saves a search for the ts in the archive.
+Entries are archived before they leave the warm tier, and the position only increases. The position
+is therefore read after the warm tier; entries up to it are read from the archive. A page token has
+the ts of the last evaluated entry, which is the same in both tiers, so tokens stay valid when
+entries are archived. The token's `seq` saves a search for the ts in the archive.
 """
 
 from __future__ import annotations

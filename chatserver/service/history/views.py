@@ -5,8 +5,8 @@ themselves, and changes to messages from periods in which the reader was not a m
 joined`).
 
 The hot log keeps entries as committed, and the warm tier applies changes later, so both may have an
-outdated version. The overlay has every change until the warm tier has it. It is therefore read
-after the log and before the warm tier, and applied to both.
+outdated version. The overlay has every change until the warm tier has it. The overlay is therefore
+read after the log and before the warm tier, and applied to the entries of both.
 """
 
 from __future__ import annotations

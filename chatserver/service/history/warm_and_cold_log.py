@@ -1,7 +1,7 @@
 """The warm and the cold tier, read as one log.
 
 Entries are archived before they leave the warm tier, so the warm tier is read first, then the
-archive. A chat's archived position only increases. It is cached to avoid useless reads of the warm
+archive. A chat's archived position only increases, and is cached to avoid useless reads of the warm
 tier. Entries restored by `chatserver restore` are read from the warm tier. The start and the end of
 a restore take effect within `RESTORED_CACHED_S`.
 """

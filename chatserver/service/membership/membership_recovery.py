@@ -45,8 +45,8 @@ class LostChanges:
         """Return the changes to apply when the chat is loaded. `newest` are its newest messages.
 
         Guarantees:
-            Cost: nothing if all changes are stored. Otherwise one Redis call, and reads of the
-                messages since the oldest change, if `newest` does not reach back that far.
+            Cost: nothing if all changes are stored. Otherwise one Redis call; if `newest` does not
+                reach back to the oldest change, also reads of the messages since then.
         """
         pending = find_change_to_load(row)
         changes = find_unstored(row)

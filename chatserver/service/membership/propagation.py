@@ -199,9 +199,9 @@ class MembershipPropagation:
     # inboxes
 
     async def deliver_leaves(self, record: Chat, users: Collection[UserId]) -> None:
-        """Complete the pending deliveries to those of `users` who left, before they rejoin.
+        """Complete the pending deliveries to the users among `users` who left, before they rejoin.
 
-        Deliveries after the rejoin would otherwise skip the entries up to their leave.
+        Otherwise, deliveries after the rejoin would skip the entries up to the leave.
 
         Raises:
             Unavailable: the delivery is incomplete.

@@ -117,7 +117,7 @@ class UserPresence:
     # publishing
 
     async def run(self, on_change: Callable[[PresenceChange], None]) -> None:
-        """Publish changes until cancelled; call `on_change` if a user's overall presence changes."""
+        """Publish changes until cancelled; call `on_change` if the overall presence changes."""
         check_s = self._settings.away_after_s / IDLE_CHECKS
         republish_s = LAST_SEEN_TTL_S / REPUBLISHES
         checked_at = republished_at = self._clock.monotonic()
