@@ -5,8 +5,7 @@ request access tokens, which expire within minutes.
 
 The cookies are limited to `/v1/auth` and `SameSite=Strict`. In addition, the request must have the
 header `X-Chat-Client`, and the browser must not report that another site sent it. No form or link
-can send that header. Scripts of other origins would need a CORS permission, which the server never
-grants.
+can send that header, and the server grants no CORS permission to scripts of other origins.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ BUSY    none                    the application has its own deadlines
 ======  ======================  ===============================================
 
 A deadline applies to the whole stage: bytes that trickle in do not extend it. After rejecting a
-request, the server closes its side of the connection and discards received bytes for `LINGER_S`, so
-that the peer receives the response rather than a reset.
+request, the server closes its side of the connection and discards received bytes for `LINGER_S`.
+Otherwise, the peer could get a reset instead of the response.
 
 `chatserver.domain.connection_table` selects the connection to close if there are too many.
 """

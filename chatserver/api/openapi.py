@@ -1,8 +1,7 @@
 """OpenAPI document, generated from the routes, their types and their rules.
 
-The framework generates a document from the handlers. This module adds, from the definitions that
-are used at run time: the allowed callers (`x-rule`, security), the headers of each route, and the
-problem details for every error.
+The framework generates a document from the handlers. This module adds the allowed callers
+(`x-rule`, security), the headers of each route, and the problem details for every error.
 
 ``python -m chatserver.api.openapi_file > docs/openapi.json`` writes the committed file.
 """

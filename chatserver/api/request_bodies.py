@@ -1,8 +1,8 @@
 """Request bodies derived from the types of WebSocket frames.
 
-A field added to a frame is thereby available in HTTP, with the same bounds. A body that contains
-the frame's ``id``, or a field that is in the path, is rejected. ``ref`` is optional: by default it
-is derived from the `Idempotency-Key`, or generated if the request has no such key.
+A field added to a frame is also available in HTTP, with the same bounds. A body that contains the
+frame's ``id``, or a field that is in the path, is rejected. ``ref`` is optional: by default it is
+derived from the `Idempotency-Key`, or generated if the request has no such key.
 """
 
 from __future__ import annotations

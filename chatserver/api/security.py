@@ -252,9 +252,9 @@ async def provide_principal(request: Request[Any, Any, Any]) -> Principal:
 def dependencies(users: UserLoader, slots: FairSemaphore) -> dict[str, Provide]:
     """Return the dependencies that handlers may declare: `principal` and `actor`.
 
-    A request with an `actor` holds one of the `slots` until its response is sent, except a message
-    send, which may wait long for Redis. Body fields must not be named `principal` or `actor`: the
-    framework could not tell their validation errors apart.
+    A request with an `actor` holds one of the `slots` until its response is sent. Message sends do
+    not, because they may wait long for Redis. Body fields must not be named `principal` or `actor`:
+    the framework could not tell their validation errors apart.
     """
 
     async def provide_actor(request: Request[Any, Any, Any]) -> AsyncGenerator[UserId]:

@@ -1,7 +1,7 @@
 """Parsing of JWT headers and claims after the signature check. Pure functions.
 
-PyJWT checks only the signature here: by itself, it would accept tokens that never expire, that were
-signed with a key of five bytes, or that have duplicate JSON keys (the last one wins).
+PyJWT checks only the signature. By itself, it would accept tokens that never expire, very short
+signing keys, and duplicate JSON keys.
 """
 
 from __future__ import annotations

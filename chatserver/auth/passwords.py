@@ -1,7 +1,7 @@
 """Password hashing with argon2id, in threads and with limited concurrency.
 
 Each hash takes `auth.argon2_memory_kib` of memory and about 100 ms of CPU time, so only
-`ARGON2_AT_ONCE_MAX` run concurrently in a process; the rest wait in a `PasswordQueue`. There are
+`ARGON2_AT_ONCE_MAX` run concurrently in a process. The rest wait in a `PasswordQueue`. There are
 separate threads for:
 
 - known devices, which never wait for hashes of unknown devices;
@@ -9,8 +9,8 @@ separate threads for:
 - guesses: attempts for an account that unknown devices have tried several times. They have their
   own queue, one thread and the lowest priority, so they delay no other login.
 
-A login of an unknown user takes as long as that of an existing user: the password is checked
-against a hash of random bytes.
+A login takes as long for an unknown user as for an existing one: the password is checked against a
+hash of random bytes.
 """
 
 from __future__ import annotations

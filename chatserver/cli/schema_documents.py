@@ -1,6 +1,5 @@
 """Table definitions for other tools: CloudFormation, Terraform, NoSQL Workbench and IAM.
 
-They are generated from the definitions that `apply_tables` uses and from encoded items.
 
 ``python -m chatserver.cli.schema_documents cloudformation`` and ``… workbench`` print the files in
 ``deploy/dynamodb``, ``… terraform`` the input of ``deploy/terraform``, and ``… iam-<name>`` the

@@ -1,6 +1,6 @@
 """File transfer: uploads to S3 and downloads from S3, with links from the HTTP API.
 
-The content goes directly to and from S3; the API receives names, sizes and checksums only.
+The API receives only names, sizes and checksums.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """HTTP API calls of the client SDK.
 
-Uses the standard library in threads, so the client needs no HTTP library.
+Uses the standard library in threads.
 """
 
 from __future__ import annotations

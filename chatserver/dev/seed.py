@@ -1,7 +1,7 @@
 """Initial data of `chatserver dev`: tables, bucket, demo users and a companion.
 
-Runs as a separate program, so that the supervisor loads no AWS library. A user can receive messages
-only if the `directory` table has an item for them, so demo users are created before they log in.
+A user can receive messages only if the `directory` table has an item for them, so demo users are
+created before they log in.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Entry rules: how an edit, delete or reaction entry changes its target message.
 
-A message is changed by later entries in its chat. Applying them in seq order, each only if its seq
-is above the message's `rev`, gives the same message in the hot tier's overlay (`amend.lua` has the
-same rules in Lua), in the warm tier and in clients.
+A message is changed by later entries in its chat. They are applied in seq order, each only if its
+seq is above the message's `rev`. The result is the same in the hot tier's overlay (`amend.lua` has
+these rules in Lua), in the warm tier and in clients.
 """
 
 from __future__ import annotations

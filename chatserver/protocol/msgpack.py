@@ -45,8 +45,8 @@ def to_json(data: bytes) -> bytes:
 def _to_json_with_halves(data: bytes) -> bytes:
     r"""Convert like `to_json`, but accept lone surrogates, which some encoders write.
 
-    Lone surrogates are invalid UTF-8. The JSON then has a ``\ud800`` escape, so that the frame
-    decoder rejects the frame and names the field.
+    Lone surrogates are invalid UTF-8. The JSON has a ``\ud800`` escape, so that the frame decoder
+    rejects the frame and names the field.
     """
     try:
         value = _decoder.decode(_HALF.sub(_REPLACEMENT, data))

@@ -1,7 +1,7 @@
 """Self-check of the gateway's stream: the gateway sends echo records to itself through Redis.
 
-Records from other gateways arrive the same way. The stream reader has its own Redis connection,
-which can hang while the gateway's other connections work.
+The stream reader has its own Redis connection, which can hang while the gateway's other connections
+work.
 """
 
 from __future__ import annotations

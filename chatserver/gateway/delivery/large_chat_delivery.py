@@ -4,7 +4,7 @@ Sessions that have received every entry are in `Channel.caught_up`; an entry is 
 of them. All others are in `Channel.positions`. A session that is behind reads the log itself until
 it has caught up. A session that is ahead, because another gateway had delivered more to its device,
 waits until the channel has caught up. Entries arrive from local commits and from other gateways, in
-any order; gaps are read from the log. A device's position in a large chat is its chat seq.
+any order; gaps are read from the log.
 
 A chat becomes large with one event in every member's inbox, and small again with another. Each
 session switches delivery paths at these events: `begin` runs after the first one, `finish` before
@@ -77,8 +77,8 @@ class Channels:
     ) -> Entry:
         """Return the large-chat positions of a session that resumes its inbox at `start`.
 
-        `known` maps chats to the device's last chat seq. Large-chat transitions after `start` are
-        not included: the session handles them when it sends their inbox events.
+        `known` maps chats to the device's last chat seq. Transitions after inbox seq `start` are
+        not included; their inbox events apply them.
 
         Guarantees:
             Cost: two Redis calls for a user with large chats, independent of their number.

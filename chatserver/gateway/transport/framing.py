@@ -1,8 +1,8 @@
 """WebSocket framing fast path: frame boundaries, unmasking and text frame headers.
 
 `websockets` implements the handshake, control frames, fragments, close and every check (RFC 6455).
-This module does only the two steps that run for every message: it unmasks a final text frame, and
-prefixes an outgoing text frame with its header. `websockets` always receives whole frames.
+This module does only the two steps that run for every message: it unmasks received text frames, and
+adds headers to sent ones. `websockets` always receives whole frames.
 """
 
 from __future__ import annotations

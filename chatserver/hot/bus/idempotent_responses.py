@@ -1,7 +1,7 @@
 """Stored responses for HTTP requests with an idempotency key: a retry gets the same response.
 
-Data: ``{pN}:answer:<name>`` (string), where the name is derived from the caller and the idempotency
-key, contains the request digest for `CLAIM_S` (the claim), and then the response for `ANSWER_S`.
+Data: ``{pN}:answer:<name>`` (string) contains the request digest for `CLAIM_S` (the claim), then
+the response for `ANSWER_S`. The name is derived from the caller and the idempotency key.
 ``{pN}:answers:<user>`` (set, same TTL) contains the names of responses that may have the user's
 data.
 """

@@ -210,8 +210,8 @@ class HotClient(abc.ABC):
     def whole_epoch(self) -> Epoch:
         """The epoch sent to devices. It changes when any partition's epoch changes.
 
-        Data loss in a chat's partition may not affect a member's inbox, but all devices must detect
-        it to resend messages that were acked but not stored (promise P1).
+        Data loss in a chat's partition need not affect a member's inbox. All devices must detect it
+        anyway, to resend messages that were acked but not stored (promise P1).
         """
         if self._whole_of != self.epochs:
             self._whole_of = list(self.epochs)

@@ -2,8 +2,8 @@
 
 redis-py spends about 50 µs of CPU on an awaited call, and gives each concurrent caller its own
 connection, so calls can overtake each other. This module pipelines many calls on one connection, in
-call order, at a few microseconds each. Rare operations (address lookups, blocking reads, scans) use
-redis-py. Measurements: docs/decisions/0004.
+call order, at a few microseconds each. Rare operations use redis-py. Measurements:
+docs/decisions/0004.
 
 Invariants: replies match calls by order, so a connection with a late, torn or unexpected reply is
 closed. Each call gets exactly one result, a reply or `Unavailable`. While this process is suspended

@@ -2,8 +2,8 @@
 
 Data: ``{pN}:online:<user>`` (zset), gateway → expiry, with a copy in ``{pN}:where``. Times are
 those of the Redis clock. A gateway renews its users well before the expiry; entries of a dead
-gateway expire. Records for a dead gateway are lost, which is harmless: its devices reconnect and
-resume from their inboxes.
+gateway expire. Records for a dead gateway are lost; its devices reconnect and resume from their
+inboxes.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Every operation has three steps:
 2. Write the mark to Redis, which every `hello` and every request checks.
 3. Notify the user's gateways, which close the sockets.
 
-The steps are idempotent. If one fails, the caller repeats the operation.
+The steps are idempotent; if one fails, the caller repeats the operation.
 
 If Redis loses the marks, it starts a new epoch (decision 0014), in which no user is loaded. Loading
 a user first calls `restore`, so revoked tokens are still rejected. If the `directory` table is

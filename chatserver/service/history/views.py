@@ -1,8 +1,7 @@
 """A reader's view of a chat's entries: changes are applied, and unreadable text is removed.
 
 Two kinds of entries lose their body, but keep their seq: messages that the reader deleted for
-themselves, and changes to messages from periods in which the reader was not a member (`history:
-joined`).
+themselves, and changes to messages sent while the reader was not a member (`history: joined`).
 
 The hot log keeps entries as committed, and the warm tier applies changes later, so both may have an
 outdated version. The overlay has every change until the warm tier has it. The overlay is therefore

@@ -111,8 +111,8 @@ class StoredWaits:
     async def run(self, log: ChatLog) -> None:
         """Poll the stored seqs of chats with waiting sends, until cancelled.
 
-        The worker notifies only the gateway that first accepted a message. Polling covers lost
-        notifications, retries on another gateway, and processes without a gateway stream.
+        Polling covers lost notifications from the worker, retries on another gateway, and processes
+        without a gateway stream.
         """
         while True:
             if not self._waits:
