@@ -127,7 +127,7 @@ def status_lines(
     holder: str | None,
     now: float,
 ) -> list[str]:
-    """Return the lines that `status` prints. `now` is in seconds since 1970."""
+    """Return the lines that `status` prints. `now` is in Unix seconds."""
     newest = max((each.migration.number for each in statuses), default=state.version)
     lines = [f"schema {state.version} of {newest}; processes need schema {state.oldest} or newer"]
     for each in statuses:

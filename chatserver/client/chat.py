@@ -108,7 +108,7 @@ class Chat:
             self.muted = dict(info.get("muted") or {})
 
     def is_muted(self, user: str, now: float) -> bool:
-        """Return whether a member is muted; `now` in seconds since 1970.
+        """Return whether a member is muted; `now` is in Unix seconds.
 
         The owner and admins can write even if muted.
         """

@@ -24,7 +24,7 @@ class Companion(NamedTuple):
 
 
 class Session(NamedTuple):
-    """A companion session; times in milliseconds since 1970. An ended session is read-only."""
+    """A companion session; times are in Unix milliseconds. An ended session is read-only."""
 
     companion: str
     chat: str

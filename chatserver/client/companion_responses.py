@@ -61,7 +61,7 @@ class CompanionResponses:
             self.join(chat, now)
 
     def _find(self, chat: str, turn: str, seq: int) -> _Answer | None:
-        """Return the response with id `turn`, created if new; None if the chat has a later one."""
+        """Return or create the response with id `turn`; None if the chat has a later response."""
         answer = self._answers.get(chat)
         if answer is not None and turn < answer.turn:
             return None

@@ -25,14 +25,14 @@ class PostsPage(NamedTuple):
 
 
 class FavoritePost(NamedTuple):
-    """A saved post. `saved`: when it was saved, in milliseconds since 1970."""
+    """A saved post. `saved` is when it was saved, in Unix milliseconds."""
 
     saved: int
     post: Fields
 
 
 class FavoriteMessage(NamedTuple):
-    """A saved message. `saved`: when it was saved, in milliseconds since 1970."""
+    """A saved message. `saved` is when it was saved, in Unix milliseconds."""
 
     saved: int
     message: Message

@@ -297,7 +297,7 @@ class ClientState:
         self.chat(info["chat"]).take_info(info)
 
     def chat(self, name: str) -> Chat:
-        """Return a chat, created if absent; then evict the least recently active chat if needed."""
+        """Return or create a chat; if there are too many, evict the least recently active one."""
         chat = self.chats.pop(name, None)
         if chat is None:  # first reference to it
             if len(self.chats) >= self.bounds.chats_max:

@@ -50,7 +50,7 @@ class Auth(Section):
 
     @property
     def token_s_max(self) -> int:
-        """The maximum age of a token in seconds, with leeway."""
+        """The maximum age of a token in seconds, including leeway."""
         return self.lifetime_s_max + TOKEN_LEEWAY_S
 
     @model_validator(mode="after")

@@ -33,7 +33,7 @@ class DataFolder:
 
     @classmethod
     def open(cls, path: Path, *, is_fresh: bool = False) -> Self:
-        """Create or reuse the folder at `path`, emptied if `is_fresh`.
+        """Create or reuse the folder at `path`; empty it if `is_fresh`.
 
         Raises:
             ConfigError: the folder has other files but no `.chatserver-dev`, or is in use.

@@ -2,7 +2,6 @@
 
 From `expires_at` (Unix seconds) on, readers get a tombstone with the same seq, ts and ids,
 ``deleted``, and without a body. The chat stays contiguous (promise P6), and nothing is rewritten.
-This works for both forms of a message: the struct, and the JSON tail (`chatserver.protocol.codec`).
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Broadcast(msgspec.Struct, frozen=True):
 
 
 class SystemPlace(msgspec.Struct, frozen=True):
-    """The id, chat seq and timestamp (µs since 1970) of a sent message."""
+    """The id, chat seq and timestamp (Unix µs) of a sent message."""
 
     mid: str
     seq: int

@@ -19,7 +19,7 @@ READ, WRITE = key("users:read"), key("users:write")
 class LiveSession(msgspec.Struct, frozen=True):
     """An open WebSocket session.
 
-    `device` is the name that the client chose; `started` is in milliseconds since 1970.
+    `device` is the name that the client chose; `started` is in Unix milliseconds.
     """
 
     session: str

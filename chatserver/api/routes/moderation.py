@@ -31,7 +31,7 @@ else:
 
 
 class BannedUser(msgspec.Struct, frozen=True):
-    """A user who is banned from a chat; `since` is in milliseconds since 1970."""
+    """A user who is banned from a chat; `since` is in Unix milliseconds."""
 
     user: str
     by: str
@@ -39,7 +39,7 @@ class BannedUser(msgspec.Struct, frozen=True):
 
 
 class ReportInfo(msgspec.Struct, frozen=True):
-    """A report of a message; `at` is in milliseconds since 1970."""
+    """A report of a message; `at` is in Unix milliseconds."""
 
     chat: str
     seq: int

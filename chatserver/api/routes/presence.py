@@ -24,7 +24,7 @@ Users = Annotated[
 
 
 class Presence(msgspec.Struct, frozen=True):
-    """Presence of a user. `last_seen` (µs since 1970) is set for offline users, if known."""
+    """Presence of a user. `last_seen` (Unix µs) is set for offline users, if known."""
 
     user: str
     state: Literal["online", "away", "offline"]

@@ -32,7 +32,7 @@ class NewHold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HoldInfo(msgspec.Struct, frozen=True):
-    """A legal hold; `since` is in milliseconds since 1970."""
+    """A legal hold; `since` is in Unix milliseconds."""
 
     chat: str
     reason: str

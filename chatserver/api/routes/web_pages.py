@@ -1,7 +1,7 @@
 """Static files of the web client, listed once at startup.
 
 Each file of `chatserver/web` of a known type becomes one route and stays in memory. Requests do not
-access the file system, so path traversal is impossible. Files of other types are not served.
+access the file system, so path traversal is impossible.
 """
 
 from __future__ import annotations

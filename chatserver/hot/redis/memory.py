@@ -14,7 +14,7 @@ from chatserver.hot.redis.client import HotClient
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory in use (bytes, with overhead) and number of keys of one master."""
+    """Memory usage (bytes, including overhead) and number of keys of one master."""
 
     server: str
     bytes: int

@@ -151,7 +151,7 @@ class Sync:
         messages: dict[tuple[ChatId, Seq], LogEntry],
         older: WarmHistory,
     ) -> None:
-        """Add the messages of those ranges that start below the chat's log."""
+        """Add the messages in `ranges`, which start below the chats' logs, from older tiers."""
 
         async def read(chat: ChatId, first: int, last: int) -> None:
             limit, view = min(last - first + 1, frames.PAGE_MAX), NO_CHANGES
