@@ -286,6 +286,8 @@ def _messages() -> Iterable[Item]:
     ]
     for message in group:
         yield encode_item(PersistItem(message, None))
+    announcement = made(5, "alice", "text", "Stand-up at ten", chat="g-team")
+    yield encode_item(PersistItem(announcement, None)) | {MessageField.PINNED: {"BOOL": True}}
     back = made(6, "bob", "text", "Of long ago")
     yield encode_item(PersistItem(back, "alice")) | {
         MessageField.RESTORED: {"N": str(_TS // 1_000_000)}

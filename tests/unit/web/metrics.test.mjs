@@ -84,7 +84,7 @@ test("alerts name the problem and the remedy", () => {
   assert.match(alertTexts([process("gateway")]), /No persist worker is running/);
   assert.match(alertTexts([process("worker", { does: "all" })]), /No gateway is reporting/);
   assert.match(alertTexts(well, { backlog: { entries: 9, age_s: 31 } }), /has waited 31 s/);
-  assert.match(alertTexts(well, {}, { findings: 1, failed: 0 }), /audit has findings/);
+  assert.match(alertTexts(well, {}, { findings: 1, failed: 0 }), /audit found problems/);
 });
 
 test("numbers have few digits and a unit", () => {

@@ -245,7 +245,7 @@ def test_take_brings_entries_of_large_chats_to_their_channel(world: World) -> No
 
 def test_signal_is_framed_at_the_end_of_its_way_only(world: World) -> None:
     """The mail carries the JSON; each gateway sends it."""
-    world.router.signal(ALICE, b"{}", [FAR, HERE])
+    world.router.send_signal(ALICE, b"{}", [FAR, HERE])
 
     assert [device.told for device in world.devices] == [[("signal", b"{}")]] * 2
     assert world.office.posted == [(FAR, UserSignal(ALICE, b"{}"))]

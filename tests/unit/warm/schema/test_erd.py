@@ -18,7 +18,7 @@ TABLE_OF = {
     **dict.fromkeys(("USER", "LOGIN", "CHAT", "MEMBER", "FILE", "SEGMENT"), DIRECTORY),
     **dict.fromkeys(("COMPANION", "PERSONA"), DIRECTORY),
     **dict.fromkeys(("PROFILE", "FOLLOWER", "FOLLOWING", "POST"), SOCIAL),
-    **dict.fromkeys(("LIKE", "LIKE_COUNT", "TIMELINE_LINE"), SOCIAL),
+    **dict.fromkeys(("LIKE", "LIKE_COUNT", "FAVORITE", "FAVORITE_REF", "TIMELINE_LINE"), SOCIAL),
     "MESSAGE": MESSAGES,
     "CHAT_SESSION": CHAT_SESSION,
 }
