@@ -133,7 +133,7 @@ def _managed(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @get("/v1/companions/{companion:str}/versions/{version:int}", opt={"rule": READ})
     async def get_companion_version(companion: PathCompanion, version: PathVersion) -> Persona:
-        """Get all fields of a companion version, deleted or not."""
+        """Get all fields of a companion version, even if the companion was deleted."""
         return _show(await companions.get(parse_companion_id(companion), version))
 
     @patch("/v1/companions/{companion:str}", opt={"rule": WRITE, "creates": True})

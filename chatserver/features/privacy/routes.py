@@ -58,7 +58,7 @@ class Step(msgspec.Struct, frozen=True):
 class Receipt(msgspec.Struct, frozen=True):
     """Progress of an erasure: `state` is `waiting`, `running` or `done`; times in ms since 1970.
 
-    `why`: the error that delays it, if there is one.
+    `why`: the error that delays the erasure, if there is one.
     """
 
     receipt: str

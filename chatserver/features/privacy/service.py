@@ -69,7 +69,7 @@ class Lockout:
 
 
 class Privacy:
-    """Use cases of the API.
+    """Use cases of exports and erasures, for the API.
 
     `reserved` are users that cannot be erased. `sign` returns a download URL for an export's ZIP.
     """

@@ -75,7 +75,7 @@ class Deltas:
         return Seq(seq)
 
     async def find(self, chat: ChatId) -> ResponseSoFar | None:
-        """Return the text so far of the response in progress, or of the last one.
+        """Return the current text of the response in progress, or the text of the last response.
 
         Guarantees:
             The text consists of deltas 0 to `index`, each exactly once.

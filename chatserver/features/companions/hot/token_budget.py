@@ -47,14 +47,14 @@ class TokenBudgets:
         Guarantees:
             At most `responses_per_user_max` responses of a user hold a reservation, across all
             processes.
-            A user exceeds the budget at most by responses that started before it was used up.
+            Only responses that started before the budget was used up can exceed it.
 
         Raises: as `check`.
         """
         await self._reserve(user, chat, response_id, tokens)
 
     async def settle(self, user: UserId, chat: ChatId, response_id: str, spent: int) -> bool:
-        """Replace a reservation with the tokens used; return False if that was done before.
+        """Replace a reservation with the tokens used; return False if it was already replaced.
 
         With an empty `response_id`, the tokens are charged without a reservation.
         """

@@ -300,7 +300,7 @@ class SessionOpener:
         self._clock = clock
 
     async def create_missing_chat(self, chat: ChatId) -> bool:
-        """Create the chat of an interrupted session start; return False if it is not a session."""
+        """Create the session's missing chat; return False if no session has this chat id."""
         if not is_session_chat(chat):
             return False
         session = await self._catalog.find_session_by_chat(chat)

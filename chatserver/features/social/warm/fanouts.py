@@ -121,8 +121,8 @@ class Fanouts:
     async def put_merged(self, post_ref: PostRef, oldest: PostId) -> None:
         """Record a post for merging at read time. Idempotent.
 
-        `oldest` is the oldest post id in timelines. If the author's last recorded post is older,
-        the merged posts begin with this one.
+        `oldest` is the oldest post id in timelines. If the author's last recorded post is older
+        than that, the merged posts begin with `post_ref`.
         """
         key = row_key(MERGED, f"{MERGED}#{post_ref.author}")
         values = {":post": {"S": post_ref.post}}

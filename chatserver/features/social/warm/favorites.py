@@ -106,7 +106,7 @@ class SocialFavorites:
     async def list_page(
         self, user: str, kind: Kind, start: Token | None, limit: int, load: Load[T]
     ) -> Page[T]:
-        """Return a page of what `load` returns for favorites of one kind, last saved first.
+        """Return a page of favorites of one kind, converted by `load`, most recently saved first.
 
         Favorites for which `load` returns None are omitted. Guarantees as for `read_page`.
         """
@@ -160,7 +160,7 @@ def parse_ref(text: str) -> PostRef | MessageRef:
             return PostRef(PostId(post), author)
         case ["message", chat, seq] if seq.isdecimal():
             return MessageRef(ChatId(chat), Seq(int(seq)))
-    raise CorruptData(f"table social: {text} is not a reference of a favorite")
+    raise CorruptData(f"table social: {text} is not a favorite's reference")
 
 
 def _encode_ref(ref: PostRef | MessageRef) -> str:

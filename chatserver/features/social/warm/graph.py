@@ -122,8 +122,8 @@ class SocialGraph:
         """Return up to `limit` followers after a given id, sorted by id.
 
         Guarantees:
-            Consistent: a user who follows during the whole iteration is on a page, regardless of
-            concurrent changes. A page with fewer than `limit` users is the last one.
+            Consistent: a user who is a follower during the whole iteration appears on a page,
+            regardless of concurrent changes. A page with fewer than `limit` users is the last one.
         """
         return [edge.user for edge in await self._after(social.follower_key(user), after, limit)]
 
