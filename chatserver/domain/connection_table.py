@@ -55,8 +55,8 @@ class _Group(Generic[C]):
 class ConnectionTable(Generic[C]):
     """The connections of a process, limited in total and per address.
 
-    Up to an eighth above the limits is accepted, so that the server can answer a health check while
-    it processes the maximum number of connections.
+    The table accepts up to an eighth more connections than the limits, so that the server can
+    answer a health check while it processes the maximum number of connections.
     """
 
     def __init__(self, connections_max: int, per_address_max: int) -> None:

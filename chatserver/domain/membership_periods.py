@@ -63,7 +63,7 @@ class FormerMember:
     muted_until: int | None = None  # seconds since 1970, 0 forever; None: may write
 
     def close(self, *, is_confirmed: bool, now_s: float) -> FormerMember:
-        """Return what a new membership takes over: the earlier periods, and an unexpired mute.
+        """Return the data for a new membership: the earlier periods, and an unexpired mute.
 
         `is_confirmed`: the chat still has entry `mid` at the end of period `last`.
         """
