@@ -225,16 +225,17 @@ class Directory:
     ) -> Chat:
         """Create a group with owner `creator` and `members`; return the stored record.
 
-        The request digest includes `invited`, so a retry is recognized after some of them have
-        accepted. `first_change` makes the group a large chat, and is the change to propagate.
+        The request digest includes `invited`, so a retry is recognized even after some invited
+        users have accepted. `first_change` makes the group a large chat, and is the change to
+        propagate.
 
         Guarantees:
             Idempotent: a retry returns the record of the first request, including its time.
             Atomic: the group exists with all its members or not at all. After a crash, a retry
             completes it.
             Cancellation: safe, like a crash.
-            Cost: one transaction per 49 members. Between two transactions, the call pauses as long
-            as the first one took, at most 20 ms.
+            Cost: one transaction per 49 members. Between transactions, the call pauses for as long
+            as the last one took, at most 20 ms.
 
         Raises:
             Conflict: the chat exists with another kind, name or membership.

@@ -229,7 +229,8 @@ class Moderation:
         return [item[Field.PK]["S"].removeprefix("u#") for item in items]
 
     async def list_blocks(self, user: str, after: str | None, limit: int) -> list[Block]:
-        """Return the users whom `user` blocks, by id, after id `after`. Strongly consistent."""
+        """Return the users whom `user` blocks, by id, starting after `after`. Strongly
+        consistent."""
         span = Span(DIRECTORY, f"u#{user}", between=(_above(BLOCK_PREFIX, after), AFTER_BLOCKS))
         return [
             Block(
@@ -259,7 +260,7 @@ class Moderation:
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
     async def list_bans(self, chat: str, after: str | None, limit: int) -> list[Ban]:
-        """Return the bans of a chat, by user id, after id `after`. Strongly consistent."""
+        """Return a chat's bans, sorted by user id, starting after `after`. Strongly consistent."""
         span = Span(DIRECTORY, f"c#{chat}", between=(_above(BAN_PREFIX, after), AFTER_BANS))
         return [Ban.decode(row) for row in await self._query(span, limit)]
 

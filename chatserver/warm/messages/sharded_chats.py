@@ -140,7 +140,7 @@ class ShardList:
     async def get_for_writing(self, upto_ts: int) -> Layouts:
         """Return the layouts for writing entries with a ts up to `upto_ts`.
 
-        They are final for these entries, so the caller may keep them.
+        The layouts are final for these entries, so the caller may keep them.
 
         Guarantees:
             Cost: none up to the horizon. Beyond it, one GetItem; all processes together also make

@@ -42,9 +42,10 @@ def name_of(arn: str, id_: str) -> str:
 
 
 class ShardProgress(NamedTuple):
-    """Progress of a shard: `place` is the last processed sequence number, of time `read_to_ms`.
+    """Progress of a shard.
 
-    `holder` is the reader that holds the shard's lease, or None.
+    `place` is the sequence number of the last processed record, and `read_to_ms` the time up to
+    which the shard was read. `holder` is the reader that holds the shard's lease, or None.
     """
 
     name: str
@@ -57,9 +58,8 @@ class ShardProgress(NamedTuple):
 class Plan(NamedTuple):
     """Next actions of a reader: shards to claim, to release, and to report as lost.
 
-    A shard is lost if it expired before it was read.
-
-    `late_ms` is the lag of the shard that is furthest behind.
+    A shard is lost if it expired before it was read. `late_ms` is the lag of the shard that is
+    furthest behind.
     """
 
     take: list[Shard]
