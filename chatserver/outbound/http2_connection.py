@@ -97,7 +97,7 @@ class Http2Connection(asyncio.Protocol):
         """Wait for the server's settings, which include the limit of concurrent requests.
 
         Raises:
-            NotReached: the connection ended first.
+            NotReached: the connection ended before the settings arrived.
         """
         await self._until(lambda: self._is_open or bool(self._why_ending))
         self._require_usable()
