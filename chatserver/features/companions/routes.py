@@ -234,7 +234,7 @@ def _active(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def delete_session(
         companion: PathCompanion, actor: Actor, chat: ChatQuery = None
     ) -> frames.SessionInfo:
-        """End the active session; with `chat`, only if it is in this chat. Its messages remain."""
+        """End the active session; with `chat`, only the session in this chat. Messages remain."""
         which = None if chat is None else ChatId(chat)
         return describe_session(await sessions.delete(actor, parse_companion_id(companion), which))
 

@@ -3,7 +3,7 @@
 ::
 
     pin ──► checks ──► directory: pin, count, flag ──► amend.lua: entry `pin` ──► fan-out
-                          (one transaction)               role and message again
+                          (one transaction)               role and message checked again
 
 Table `directory` holds the pins; the chat entry notifies members in order. If a process dies
 between the two writes, a retry with the same `ref` adds the missing entry. If the entry is refused,

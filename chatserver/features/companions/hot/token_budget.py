@@ -1,9 +1,11 @@
 """Token budgets: limits on tokens per day and concurrent responses per user.
 
-Data: ``{pN}:tokens:<user>`` (hash): ``day`` (days since 1970, UTC), ``used`` (tokens used that
-day), and ``t:<chat>`` for each response in progress: the response id, the reserved tokens and the
-reservation's expiry. The key expires after two days. Reservations that expire unsettled count as
-used.
+Data: ``{pN}:tokens:<user>`` (hash, expires after two days). Fields:
+
+- ``day``: days since 1970, UTC
+- ``used``: tokens used that day, including reservations that expired without being settled
+- ``t:<chat>``, for each response in progress: the response id, the reserved tokens, and when the
+  reservation expires
 """
 
 from __future__ import annotations
