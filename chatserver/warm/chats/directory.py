@@ -128,7 +128,7 @@ class Directory:
         return found
 
     async def find_known(self, users: Collection[str]) -> set[str]:
-        """Return those of `users` who have an account. Strongly consistent; 100 users per call."""
+        """Return which of `users` have an account. Strongly consistent; 100 users per call."""
         names = map(records.user_key, set(users))
         keys = [records.row_key(name, name) for name in names]
         items = await get_items(self._client, self._table, keys)
@@ -170,7 +170,7 @@ class Directory:
         return key in found, len(found) == len(keys)
 
     async def find_existing(self, chats: Collection[ChatId]) -> list[ChatId]:
-        """Return those of `chats` that exist. Strongly consistent; 100 chats per call."""
+        """Return which of `chats` exist. Strongly consistent; 100 chats per call."""
         keys = [records.chat_key(chat) for chat in chats]
         rows = [records.row_key(key, key) for key in keys]
         found = {item[Field.PK]["S"] for item in await get_items(self._client, self._table, rows)}

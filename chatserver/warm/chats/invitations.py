@@ -141,7 +141,7 @@ class InvitationRows:
         await self._client.call("put_item", {"TableName": self._table, "Item": item})
 
     async def find_trusting(self, inviter: str, users: Collection[str]) -> set[str]:
-        """Return those of `users` who trust `inviter`. Strongly consistent; 100 users per call."""
+        """Return which of `users` trust `inviter`. Strongly consistent; 100 users per call."""
         keys = [row_key(user_key(user), TRUST_PREFIX + inviter) for user in users]
         items = await get_items(self._client, self._table, keys)
         return {item[Field.PK]["S"].removeprefix("u#") for item in items}

@@ -293,7 +293,7 @@ def _periods_of(item: Item) -> Periods:
 
 
 def with_unlisted(chat: Chat, members: list[Member]) -> list[Member]:
-    """Return `members` and those of `chat.users` who have no `Member` item, sorted by id."""
+    """Return `members`, plus the users in `chat.users` without a `Member` item, sorted by id."""
     listed = {member.user for member in members}
     unlisted = [Member(chat.chat, user, "member") for user in chat.users if user not in listed]
     return sorted([*members, *unlisted], key=lambda member: member.user) if unlisted else members

@@ -237,7 +237,7 @@ class LongBodies:
     # Orphaned objects.
 
     async def find_orphans(self, keys: Sequence[str]) -> list[str]:
-        """Return those of `keys` that no item points to. Strongly consistent.
+        """Return which of `keys` no item points to. Strongly consistent.
 
         Raises:
             Unavailable: DynamoDB does not respond.

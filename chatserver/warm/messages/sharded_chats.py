@@ -6,7 +6,7 @@ Owns two items of `directory`:
                                changed N
     PK "shards"  SK "horizon"  upto N  rev N  changed N
 
-The layout of a chat is a list of periods (`ShardingPeriod`): from a ts on, the chat has a number of
+The layout of a chat is a list of periods (`ShardingPeriod`), each with a first ts and a number of
 shards. All processes must compute the same partition for an entry, without coordination. The
 *horizon* ensures this: no period is ever added that starts at or before ts `upto`.
 

@@ -1,6 +1,7 @@
-"""Shard lineage: the reading order of a Stream's shards, and their balance over readers. No I/O.
+"""Shard lineage: the reading order of a Stream's shards, and their distribution over readers. No
+I/O.
 
-If a shard ends, its child shards continue it. Changes to an item in the parent precede those in a
+When a shard ends, its child shards continue it. Changes to an item in the parent precede those in a
 child, so a shard may only be read when its parent is completely read or no longer exists.
 
 Only leases assign shards to readers (`chatserver.warm.streams.checkpoints`). `plan` returns the
