@@ -90,7 +90,7 @@ class File:
 
     @property
     def is_unreferenced(self) -> bool:
-        """True while no message references the file; it then counts against its owner's limits."""
+        """True while no message references the file; such files count toward the owner's limits."""
         return not self.seqs
 
     def is_same_request(self, other: File) -> bool:

@@ -260,7 +260,7 @@ class Accounts:
         """Change the password and end every other login.
 
         Guarantees:
-            Idempotent: if ending the other logins failed, a retry completes it.
+            Idempotent: if ending the other logins failed, a retry ends them.
 
         Raises:
             Forbidden: `current` is not the password.

@@ -67,7 +67,7 @@ class Deltas:
     async def stop(self, chat: ChatId) -> Seq:
         """Request a stop of the response in progress.
 
-        Returns the seq of the message it answers, or 0 if no response is in progress.
+        Returns the seq of the message being answered, or 0 if no response is in progress.
         """
         seq: int = await self._hot.run(
             load_script("stop_response"), {"asking": self._hot.keys.asking(chat)}

@@ -46,7 +46,7 @@ class SocialAudit:
     """One scan of the table.
 
     `is_waiting` returns whether a post or user has uncounted changes. `settle_s` is the maximum
-    time from writing an edge to queueing the change.
+    time from writing an edge to queueing its count change.
     """
 
     def __init__(

@@ -93,7 +93,7 @@ class Fanouts:
         return [decode_job(item) for item in (await self._client.call("query", request))["Items"]]
 
     async def save_checkpoint(self, job: Job, place: str) -> None:
-        """Advance a job's checkpoint, never backward. A finished job is not recreated."""
+        """Advance a job's checkpoint; never move it back. A finished job is not recreated."""
         await self._update(
             {
                 "Key": job_key(job.kind, job.post_ref),

@@ -1,8 +1,8 @@
 """Follow edges in table `social`; see `chatserver.features.social.warm.rows`.
 
-A follow is one transaction that writes both edges. It requires that no edge exists and that neither
-user blocks the other (items of `directory`). A retry therefore changes nothing. After a block has
-removed the existing edges, no new edge can appear.
+A follow is one transaction that writes both edges. The transaction requires that no edge exists and
+that neither user blocks the other (items of `directory`). A retry therefore changes nothing. After
+a block has removed the existing edges, no new edge can appear.
 
 No two pairs of users share an item, so concurrent follows of one user do not conflict. The counts
 are updated later, through a queue; see `chatserver.features.social.warm.counts`.
