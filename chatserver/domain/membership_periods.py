@@ -1,4 +1,4 @@
-"""Membership periods: the ranges of seqs that a user may read, one for each time as a member.
+"""Membership periods: the ranges of seqs that a user may read, one range per membership.
 
 The current period begins at the member's `joined` and has no last seq. Earlier periods are stored
 with the membership, in ascending order, and neither touch nor overlap. Only the newest
