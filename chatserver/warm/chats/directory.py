@@ -265,7 +265,8 @@ class Directory:
         invited: Iterable[str] = (),
         listed: Collection[str] | None = None,
     ) -> Chat:
-        """Create a chat with `Member` items of `listed` (None: all); return `chat` if it is new."""
+        """Create a chat with `Member` items for `listed` (None: all), or return the existing
+        one."""
         asked: dict[str, Role] = dict.fromkeys(invited, "member")
         asked |= roles
         origin = records.describe_origin(chat.kind, chat.name, asked)

@@ -106,7 +106,7 @@ class Chat:
     `chatserver.service.membership.service`. `unstored` has the latest changes whose entries may not
     be stored yet. `count` is the number of members; items of the first releases lack it. `large` is
     the version at which the chat became a large chat (without inboxes), or 0. `users` are the two
-    users of a direct chat. A user who has not opened it has no `Member` item until the first
+    users of a direct chat. A user who has not opened the chat has no `Member` item until the first
     message.
     """
 

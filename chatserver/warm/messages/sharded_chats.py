@@ -17,10 +17,10 @@ shards. All processes must compute the same partition for an entry, without coor
   transaction that adds a period contains such a write. So it fails if another process has moved
   the horizon in the meantime.
 
-So the partition of an entry does not depend on any process's clock. Reads beyond the horizon use a
-copy for `SHARD_REFRESH_S`. A new period starts `READ_LEAD_US` after the chat's newest entry, so
-that readers know it before it has entries. If Redis's clock jumps forward at that moment, a reader
-may miss the newest entries for `SHARD_REFRESH_S`.
+So the partition of an entry does not depend on any process's clock. For reads beyond the horizon, a
+copy is used for at most `SHARD_REFRESH_S`. A new period starts `READ_LEAD_US` after the chat's
+newest entry, so that readers know it before it has entries. If Redis's clock jumps forward at that
+moment, a reader may miss the newest entries for `SHARD_REFRESH_S`.
 
 `changed` is the `rev` of the last change to a layout. The layouts, which may be large, are read
 again only if `changed` differs.
