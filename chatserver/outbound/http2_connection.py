@@ -1,7 +1,7 @@
 """HTTP/2 client connection (RFC 9113) with concurrent requests.
 
-It wraps the Sans-I/O library `h2`. If a request fails, the error is `NotReached` if the server has
-certainly not processed the request, that is, if
+It wraps the Sans-I/O library `h2`. A failed request raises `NotReached` if the server has certainly
+not processed it, that is, if
 
 - the request was not sent completely;
 - the server refused the stream (8.7);
