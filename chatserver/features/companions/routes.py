@@ -250,7 +250,8 @@ def _listed(container: StorageContainer) -> list[HTTPRouteHandler]:
     ) -> Page[frames.SessionInfo]:
         """List sessions: active ones first, then ended ones, sorted by companion and time.
 
-        With `companion`, only the sessions with it: the active one, then ended ones, newest first.
+        With `companion`, list only sessions with this companion: the active one, then ended ones,
+        newest first.
         """
         whom = None if companion is None else parse_companion_id(companion)
         what = list_name(actor, whom)

@@ -138,7 +138,7 @@ class Privacy:
 
         Raises:
             NotFound: the user does not exist.
-            Forbidden: the installation needs this user.
+            Forbidden: the user is reserved.
             Unavailable: the erasure may have started. If it has, workers complete it.
         """
         if user in self._reserved:

@@ -1,8 +1,8 @@
 """Companion management: create, update, delete, get and list.
 
-Operators manage companions with an API key of the right scope or on the command line. Every user
-may list them. A version is immutable: an update creates the next version, and existing sessions
-keep their version until it is changed.
+Operators manage companions with an API key with the right scope, or on the command line. Every user
+may list companions. A version is immutable: an update creates the next version. An existing session
+keeps its companion version until the session is updated.
 """
 
 from __future__ import annotations

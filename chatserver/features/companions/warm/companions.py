@@ -109,7 +109,7 @@ class CompanionRows:
         `before` makes the write conditional on the newest version.
 
         Guarantees:
-            Each concurrent update creates its own version, based on the one before it.
+            Each concurrent update creates its own version, based on the previous version.
 
         Raises:
             NotFound: there is no such companion.
