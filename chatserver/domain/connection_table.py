@@ -2,8 +2,8 @@
 
 Pure: no I/O and no clock. New connections are always accepted. At the limit, the oldest connection
 that waits for its peer is closed; a connection that the server is processing is not. Peers that
-keep requests half-open therefore displace each other, not normal requests, which wait only for
-milliseconds.
+keep requests half-open therefore only cause each other's connections to be closed: normal requests
+wait only for milliseconds.
 """
 
 from __future__ import annotations
