@@ -149,7 +149,7 @@ class Directory:
     async def create_direct(self, chat: str, user: str, other: str, now: float) -> Chat:
         """Create the direct chat of two users, or return the existing one; see `create_group`.
 
-        Adds the chat only to the chat list of `user`; `list_direct` adds it to that of `other`.
+        Adds the chat only to the chat list of `user`; `list_direct` adds it to the list of `other`.
         """
         roles: dict[str, Role] = {user: "member", other: "member"}
         users = tuple(sorted(roles))
@@ -265,8 +265,7 @@ class Directory:
         invited: Iterable[str] = (),
         listed: Collection[str] | None = None,
     ) -> Chat:
-        """Create a chat with `Member` items for `listed` (None: all), or return the existing
-        one."""
+        """Create a chat, or return the existing one. `listed`: users who get `Member` items."""
         asked: dict[str, Role] = dict.fromkeys(invited, "member")
         asked |= roles
         origin = records.describe_origin(chat.kind, chat.name, asked)
