@@ -139,8 +139,8 @@ class WriteSharding:
         """Change the number of shards of chats whose measurement window has ended, if needed.
 
         Guarantees:
-            At most one change per chat and window, and none while the previous one is not in
-            effect. A failed change is reconsidered after the next window.
+            At most one change per chat and window, and none until the previous change is in effect.
+            A failed change is reconsidered after the next window.
             Cost: nothing for chats that need no change.
         """
         windows, self._windows = self._windows, []
