@@ -109,7 +109,7 @@ async def open_watch(
 
 
 def find_processes(address: Address) -> dict[str, list[int]]:
-    """Return the server's processes by role; empty if it runs on another machine.
+    """Return the server's processes by role; empty if the server runs on another machine.
 
     Searches the descendants of the topmost `chatserver` process above the listener.
     """
