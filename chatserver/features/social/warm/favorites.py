@@ -2,7 +2,7 @@
 
 A favorite is two items in the user's own partition, written and deleted in one transaction. The
 `favorite` item sorts by the time of saving and refers to the post or message. The `reference` item
-maps the post or message to the favorite, so that it is saved only once. Contents are not copied.
+maps the post or message to the favorite, so that it is saved only once.
 
 Each save counts the user's favorites, which costs a read unit for about 40 of them. Concurrent
 saves by one user may exceed the maximum slightly.

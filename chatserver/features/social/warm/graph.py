@@ -6,9 +6,6 @@ a block has removed the existing edges, no new edge can appear.
 
 No two pairs of users share an item, so concurrent follows of one user do not conflict. The counts
 are updated later, through a queue; see `chatserver.features.social.warm.counts`.
-
-Cost: 8 write units to follow (two items and two checks, doubled as in all transactions), 4 to
-unfollow.
 """
 
 from __future__ import annotations
