@@ -2,7 +2,7 @@
 
 Some sessions are opened first, so that one-time allocations are not counted. Resident memory is
 then read before and after the idle sessions (one user each) are opened, each time after it has
-stopped growing. The difference is divided by the number of sessions. Redis reports its own memory.
+stopped growing. The difference is divided by the number of sessions.
 """
 
 from __future__ import annotations
