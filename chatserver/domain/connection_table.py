@@ -2,8 +2,8 @@
 
 Pure: no I/O and no clock. New connections are always accepted. At the limit, the oldest connection
 that waits for its peer is closed; a connection that the server is processing is not. Peers that
-keep requests half-open therefore displace each other, not normal requests, which wait only for
-milliseconds.
+keep requests half-open therefore only cause each other's connections to be closed: normal requests
+wait only for milliseconds.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class _Group(Generic[C]):
 class ConnectionTable(Generic[C]):
     """The connections of a process, limited in total and per address.
 
-    Up to an eighth above the limits is accepted, so that the server can answer a health check while
-    it processes the maximum number of connections.
+    The table accepts up to an eighth more connections than the limits, so that the server can
+    answer a health check while it processes the maximum number of connections.
     """
 
     def __init__(self, connections_max: int, per_address_max: int) -> None:

@@ -104,8 +104,8 @@ STEM_S_MAX = 1.0
 class MidSource:
     """Generates message ids: ULIDs whose creation time is accurate to one second.
 
-    Creating a ULID is the most expensive part of preparing a message. Up to 1,024 ids per second
-    are therefore derived from one ULID, by changing its last two characters.
+    For speed, up to 1,024 ids per second are derived from one ULID, by changing its last two
+    characters.
     """
 
     def __init__(self) -> None:

@@ -81,7 +81,7 @@ class Reader(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Group:
-    """The group state that a change depends on. `roles` includes all members in the change."""
+    """Group state for a change. `roles` has every member that the change concerns."""
 
     kind: str
     joining: Joining

@@ -71,8 +71,8 @@ class FoundReference(NamedTuple):
     """Lookup of a client reference in Redis.
 
     `digest` is the digest of the earlier request with this reference, or None if none was found.
-    `is_open`: the chat is loaded, so None is reliable. It means that the reference was never used
-    or has expired. After a data loss in Redis, only the newest 100 messages are found.
+    `is_open`: the chat is loaded, so a `digest` of None means that the reference was never used or
+    has expired. After a data loss in Redis, only the newest 100 messages are found.
     """
 
     is_open: bool

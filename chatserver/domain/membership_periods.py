@@ -1,4 +1,4 @@
-"""Membership periods: the ranges of seqs that a user may read, one for each time as a member.
+"""Membership periods: the ranges of seqs that a user may read, one range per membership.
 
 The current period begins at the member's `joined` and has no last seq. Earlier periods are stored
 with the membership, in ascending order, and neither touch nor overlap. Only the newest
@@ -63,7 +63,7 @@ class FormerMember:
     muted_until: int | None = None  # seconds since 1970, 0 forever; None: may write
 
     def close(self, *, is_confirmed: bool, now_s: float) -> FormerMember:
-        """Return what a new membership takes over: the earlier periods, and an unexpired mute.
+        """Return the data for a new membership: the earlier periods, and an unexpired mute.
 
         `is_confirmed`: the chat still has entry `mid` at the end of period `last`.
         """

@@ -63,8 +63,8 @@ class PresenceChange:
 class SessionActivity:
     """The user's activity in one session.
 
-    `is_fresh`: the session was used since the last call of `look`, so the caller need not read the
-    clock and call `use` again.
+    `is_fresh`: the session was used since the last call of `look`. While it is True, `use` need not
+    be called again.
     """
 
     __slots__ = ("is_foreground", "is_fresh", "used_at")

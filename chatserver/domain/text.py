@@ -75,7 +75,7 @@ def _normalize_breaks(text: str) -> str:
 def clean_body(text: str, bounds: BodyBounds = WIDEST) -> str:
     """Return the longest valid message body from the start of a text; may be empty.
 
-    Use this for generated text, which no user could correct.
+    Use this for generated text, which no user can correct.
     """
     text = _normalize_breaks(text.encode("utf-8", "replace").decode())
     kept: list[str] = []

@@ -58,9 +58,9 @@ def parse_floor(text: str) -> ShardFloor:
     try:
         until_ts, shards = map(int, text.split(":"))
     except ValueError as exc:
-        raise CorruptData(f"shards: {text!r} is not a minimum of shards") from exc
+        raise CorruptData(f"shards: {text!r} is not a minimum number of shards") from exc
     if not is_shards(shards):
-        raise CorruptData(f"shards: {text!r} is not a minimum of shards")
+        raise CorruptData(f"shards: {text!r} is not a minimum number of shards")
     return ShardFloor(until_ts, shards)
 
 

@@ -37,8 +37,9 @@ class Feature:
     - `sample_items`: a function that returns example items of a table, for the documentation
     - `dev_settings`: a function that derives settings from a secret, for `chatserver dev`
     - `dev_data`: a function that creates example data, for `chatserver dev`
-    - `ports`, `gateway_ports`: functions by port name (`chatserver.container.ports`) that implement
-      interfaces of the core, in the API and workers, and in gateways
+    - `ports`: for the API and workers, functions that implement interfaces of the core, by port
+      name (`chatserver.container.ports`)
+    - `gateway_ports`: the same, for gateways
     """
 
     name: str

@@ -87,7 +87,7 @@ class Book:
         return 0 <= index < len(self._is_acked) and bool(self._is_acked[index])
 
     def finish(self, retried: Iterable[int]) -> None:
-        """Check that the chat has no message twice, and each sender's messages in order.
+        """Check that no message occurs twice, and that each sender's messages are in order.
 
         `retried` are the keys of messages that were sent again after an error: these may come after
         later messages of their sender.

@@ -257,7 +257,7 @@ class Device:
         """Send a request and return its answer, of any type.
 
         Raises:
-            ConnectionError: the connection was lost first.
+            ConnectionError: the connection was lost before the answer arrived.
             TimeoutError: no answer within `ANSWER_S`.
         """
         future: asyncio.Future[Heard | None] = asyncio.get_running_loop().create_future()

@@ -54,7 +54,7 @@ class Link(Connection):
 
         Raises:
             Refused: the server rejects this user, permanently or temporarily.
-            BadHandshake, OSError, TimeoutError: no server answers, or it is not a gateway.
+            BadHandshake, OSError, TimeoutError: no server answers, or the server is not a gateway.
         """
         link = cls(owner)
         try:

@@ -119,7 +119,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def groups_of(users: int, members: int) -> list[range]:
-    """Return the users of each group of `members`: all users, each in one group.
+    """Split all users into groups of `members`; return the users of each group.
 
     Remaining users form their own group if they are at least half of `members`; otherwise they join
     the last group.

@@ -109,7 +109,7 @@ async def open_watch(
 
 
 def find_processes(address: Address) -> dict[str, list[int]]:
-    """Return the server's processes by role; empty if it runs on another machine.
+    """Return the server's processes by role; empty if the server runs on another machine.
 
     Searches the descendants of the topmost `chatserver` process above the listener.
     """
@@ -156,7 +156,7 @@ def _is_ours(command: Sequence[str]) -> bool:
 
 
 def role_of(command: Sequence[str]) -> str | None:
-    """Return the role of a process from its command line; None if it is no server process."""
+    """Return the role of a process from its command line; None for other processes."""
     if _is_ours(command):
         words = [word for word in command if word in {"gateway", "worker", "api"}]
         return words[0] if words else None
@@ -187,5 +187,5 @@ def parse_metrics(text: str) -> dict[str, float]:
 
 
 def as_row(seen: ServerSample) -> dict[str, Any]:
-    """Return the fields of a sample that the result has for each second."""
+    """Return the fields of a sample that the result contains for each second."""
     return {"cpu_s": seen.cpu_s, "rss": seen.rss, "backlog": seen.backlog}

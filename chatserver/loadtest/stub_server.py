@@ -1,7 +1,8 @@
 """Stub server: `chat.v1` in memory, in one process, without checks or limits.
 
 It is used to measure the load tool itself, and injects faults that the tool must detect. It only
-supports the load tool as a client: frames must be masked with the zero key, requests must be valid.
+supports the load tool as a client: frames must be masked with the zero key, and requests must be
+valid.
 
     python -m chatserver.loadtest.stub_server      prints the port, serves until its input ends
     python -m chatserver.loadtest.stub_server --port 9000 [--fault lose|repeat|swap]

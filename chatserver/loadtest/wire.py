@@ -1,8 +1,7 @@
 """Minimal WebSocket client codec for the load generator.
 
 RFC 6455 requires masked client frames. The mask key here is zero, which is legal and leaves the
-payload unchanged, so an encoded frame can be sent again without modification. The server does the
-same work as for any other key.
+payload unchanged, so an encoded frame can be sent again without modification.
 """
 
 from __future__ import annotations

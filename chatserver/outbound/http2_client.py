@@ -5,7 +5,8 @@ always used, and the server's certificate must be valid for its name; SSL_CERT_F
 system's certificate authorities.
 
 All requests use one connection, which is opened when needed and kept until the server closes it.
-If nothing was received for `PING_AFTER_S`, the connection is checked with a ping before a request.
+If nothing was received for `PING_AFTER_S`, the connection is checked with a ping before the next
+request.
 """
 
 from __future__ import annotations

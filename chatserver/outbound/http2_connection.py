@@ -1,7 +1,7 @@
 """HTTP/2 client connection (RFC 9113) with concurrent requests.
 
-It wraps the Sans-I/O library `h2`. If a request fails, the error is `NotReached` if the server has
-certainly not processed the request, that is, if
+It wraps the Sans-I/O library `h2`. A failed request raises `NotReached` if the server has certainly
+not processed it, that is, if
 
 - the request was not sent completely;
 - the server refused the stream (8.7);
@@ -97,7 +97,7 @@ class Http2Connection(asyncio.Protocol):
         """Wait for the server's settings, which include the limit of concurrent requests.
 
         Raises:
-            NotReached: the connection ended first.
+            NotReached: the connection ended before the settings arrived.
         """
         await self._until(lambda: self._is_open or bool(self._why_ending))
         self._require_usable()

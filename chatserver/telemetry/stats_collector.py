@@ -54,7 +54,7 @@ class StatsCollector:
         self._times: dict[str, dict[float, int]] = {}
 
     def collect(self) -> StatsDelta:
-        """Return the gauges, and what counters and histograms gained since the last call."""
+        """Return the gauges, and the increments of counters and histograms since the last call."""
         gauges = {name: _sum_of(metric) for name, metric in GAUGES.items()}
         counts = {"cpu_s": time.process_time()}
         for name, (metric, label) in COUNTS.items():

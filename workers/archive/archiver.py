@@ -14,12 +14,12 @@ precedence until they are removed. An item is removed only if it is unchanged si
 concurrent change therefore stays in the warm tier, and `fold` merges it into the segment.
 
 With TTL removal (`archive.removal`), the archiver only copies items that have a `ttl`; DynamoDB
-removes them. Items of archived entries that have no `ttl` contain changes: they are merged and
-removed. The archiver searches for them only in chats with a *late* record, which is written before
-the change.
+removes them. If the item of an archived entry has no `ttl`, it contains changes: these are merged,
+and the item is removed. The archiver searches for them only in chats with a *late* record, which is
+written before the change.
 
-An expiring entry is archived as its tombstone: its text stays in the warm tier until it expires,
-and never reaches S3.
+An expiring entry is archived as a tombstone: its text stays in the warm tier until it expires, and
+never reaches S3.
 
 Restored entries (`workers.archive.restorer`) temporarily have items in the warm tier in addition
 to their segments. Afterwards, changes to these items are merged, and the items are removed.
@@ -138,7 +138,7 @@ class Archiver:
         await self._delete_orphans(chat)
 
     async def end_restored(self, chat: ChatId) -> bool:
-        """Remove the items of restored ranges that are over; return whether no range is left.
+        """Remove the items of expired restored ranges; return True if no range is left.
 
         Changes to the items are merged first. For guarantees and errors, see `visit`.
         """

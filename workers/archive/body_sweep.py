@@ -94,7 +94,7 @@ class BodySweeper:
         return await self._container.manifests.find_at(chat, ts) is not None
 
     async def _find_horizon(self) -> float:
-        """Return a time (s): the items of all objects that are older have been written."""
+        """Return a time (s): the items of all objects older than this have been written."""
         oldest = self._container.clock.time()
         for partition in range(self._container.hot.keys.partitions):
             entry = await Backlog(self._container.hot, partition).find_oldest_ms()

@@ -178,7 +178,7 @@ class RemovalHandler:
         metrics.STREAM_REMOVALS.labels("returned").inc(count)
 
     async def _catch_up(self, chat: str, returned: Sequence[Message]) -> None:
-        """Apply the changes that restored messages missed, and changes that were restored."""
+        """Apply missed changes to the restored messages, and restored changes to their targets."""
         since: dict[int, list[Message]] = {}
         for entry in await self.archivable.list_amending(chat, min(each.ts for each in returned)):
             since.setdefault(entry.target or 0, []).append(entry)

@@ -55,7 +55,7 @@ class BatchEffects:
 
 
 def fold(works: Sequence[Work], together: int) -> BatchEffects:
-    """Apply the changes in `works`, which are in commit order and written `together` at a time.
+    """Apply the changes in `works`, sorted in commit order and written `together` at a time.
 
     Guarantees:
         The stored messages do not depend on how the backlog is divided into batches.

@@ -2,9 +2,10 @@
 
 A `Piece` contains the writes for one chat. The entries of all pieces are written first, 25 per
 call, one call after the other. So if this process and Redis die together, a chat lacks at most its
-last `WRITE_MAX` entries. Then changes (edits, deletes, reactions) are applied to earlier messages,
-so no message has the effect of an entry that is not stored. If the process dies before that, they
-are applied when the chat is loaded (`chatserver.service.messaging.message_change_recovery`).
+last `WRITE_MAX` entries. After the entries, changes (edits, deletes, reactions) are applied to
+earlier messages, so no message has the effect of an entry that is not stored. If the process dies
+before that, the changes are applied when the chat is loaded
+(`chatserver.service.messaging.message_change_recovery`).
 
 An impatient writer fails on the first failed write; the caller then writes the pieces one by one to
 find the slow chat. A patient writer retries with growing, jittered pauses while the lease is held.

@@ -4,8 +4,8 @@ Theory of operation:
 
 - The persist worker reads the backlog in batches and adds the entries of each chat to the chat's
   queue. Writers take chunks of at most `CHUNK_MAX` entries of a chat, or of several small chats.
-- At most one writer has a chat, so its entries are written in order. After a chunk, a chat with
-  more entries goes to the end of the line.
+- At most one writer holds a chat at a time, so the chat's entries are written in order. After a
+  chunk, a chat with more entries goes to the end of the line.
 - Chats with a sender that waits until a message is stored are in a separate line with priority.
   Every `ORDINARY_EVERY`-th pick is from the ordinary line, so neither starves.
 - Bound: `bytes_max` of entries in memory, and one batch. The reader waits while the queues are
@@ -81,8 +81,8 @@ class ChatQueue:
 class Chunk(NamedTuple):
     """Entries of one chat to be written now.
 
-    `source` is the batch of the first entry. `batches` are those that have no more entries of the
-    chat after this chunk.
+    `source` is the batch of the first entry. `batches` are the batches that have no entries of the
+    chat left after this chunk.
     """
 
     queue: ChatQueue

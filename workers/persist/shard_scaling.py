@@ -1,7 +1,7 @@
 """Write sharding of busy chats: adapts the number of shards of each chat to its load.
 
-The load is measured as write units per second of the entries' ts, not of the time of the writes. So
-neither throttling nor a backlog distorts it.
+The load is measured in write units per second, by the ts of the entries and not by the time of the
+writes. So neither throttling nor a backlog distorts it.
 """
 
 from __future__ import annotations
@@ -100,8 +100,9 @@ def units_of(work: Work) -> int:
 def wanted_shards(rate: float, shards: int, writes_max: int, shards_max: int) -> int:
     """Return the target number of shards for a chat with `shards` and `rate` units per second.
 
-    It increases if a shard has more than `writes_max`, and decreases if each has less than a
-    quarter of that. In between it is unchanged, so that a varying rate causes no repeated changes.
+    The number increases if a shard gets more than `writes_max` units per second, and decreases if
+    each shard gets less than a quarter of that. In between it is unchanged, so a varying rate
+    causes no repeated changes.
     """
     if rate > shards * writes_max:
         return _enough(rate / writes_max, shards_max)
@@ -138,8 +139,8 @@ class WriteSharding:
         """Change the number of shards of chats whose measurement window has ended, if needed.
 
         Guarantees:
-            At most one change per chat and window, and none while the previous one is not in
-            effect. A failed change is reconsidered after the next window.
+            At most one change per chat and window, and none until the previous change is in effect.
+            A failed change is reconsidered after the next window.
             Cost: nothing for chats that need no change.
         """
         windows, self._windows = self._windows, []

@@ -337,7 +337,7 @@ class PersistWorker:
     ) -> None:
         """Publish that chunks are stored, and move the checkpoint past complete batches.
 
-        `works` are the stored entries. Each of `batches` now has one chat less to store.
+        `works` are the stored entries. Each of `batches` now has one chat fewer to store.
         """
         stored = [work.item.message for work in works]
         metrics.PERSISTED.inc(len(stored))
@@ -389,7 +389,7 @@ class PersistWorker:
             await self._backlog.record_persisted(tops)
 
     async def _announce(self, works: Sequence[Work]) -> None:
-        """Notify the gateways which messages from their senders are stored."""
+        """Notify each gateway of the stored messages that its clients sent."""
         if not works:
             return
         epoch = self._container.hot.epoch_of(self._partition)

@@ -3,8 +3,9 @@
 A login is one sign-in with a password on one device. Its refresh tokens and access tokens contain
 its id. Tokens issued by the host application belong to no login.
 
-Revocation marks are stored per user: a time up to which all tokens without a login are revoked,
-the ids of revoked logins, and a ban. They are kept for the lifetime of a token.
+Revocation marks are stored per user: the ids of revoked logins, a ban, and a time. Tokens without a
+login that were issued at that time or earlier are revoked. The marks are kept for the lifetime of a
+token.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Early refusal of rate-limited logins, before the HTTP framework runs.
 
-A refusal here costs less than a tenth of a refusal by the framework. `LoginRateLimits` caches the
-time until which Redis refuses a login. Until then the middleware refuses the request from memory,
-as the login handler would. All other requests are passed on unchanged.
+A refusal here costs less than a tenth of a refusal by the framework. When Redis refuses a login,
+`LoginRateLimits` caches the time at which the refusal ends. Before that time, the middleware
+refuses the login without calling Redis, with the same response as the login handler. All other
+requests are passed on unchanged.
 
 If a client retries before ``retry_after_ms``, its refusal is delayed by up to `DELAY_MS_MAX`, to
 slow down password guessing. Concurrently delayed requests are limited to `DELAYED_OF_NETWORK_MAX`
@@ -95,7 +96,7 @@ class EarlyRefusals:
             await self._app(scope, _replay(body, receive), send)
 
     def _find_wait(self, request: Request[Any, Any, Any], body: bytes, address: str) -> int:
-        """Return for how many ms the login is still refused; 0 if no refusal is cached."""
+        """Return the ms until the login is allowed again; 0 if no refusal is cached."""
         try:
             login = _decode(body)
             self._logins.check_refused(login.user, address, list_device_tokens(login, request))

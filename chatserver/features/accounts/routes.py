@@ -177,7 +177,7 @@ def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 
 def list_device_tokens(login: PasswordLogin, request: Request[Any, Any, Any]) -> list[str]:
-    """Return the device tokens sent with a login. Raises Forbidden like `_known_devices`."""
+    """Return the device tokens sent with a login; see `_known_devices` for errors."""
     known = _known_devices(request, is_browser=login.cookie)
     return known if login.device_token is None else [login.device_token, *known]
 

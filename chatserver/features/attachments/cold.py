@@ -58,7 +58,7 @@ class Files:
         self._store = store
 
     async def sign_upload(self, file: File, lifetime_s: int) -> UploadForm:
-        """Return a form that accepts only content of this file's size, type and checksum."""
+        """Return a form that accepts only content with this file's size, type and checksum."""
         fields = {
             "Content-Type": file.type,
             "x-amz-checksum-algorithm": "SHA256",
@@ -130,7 +130,7 @@ class Files:
             await self._store.call("delete_object", Key=key)
 
     async def sign_link(self, file: File, lifetime_s: int) -> str:
-        """Return a URL that a browser downloads and saves under the file's name."""
+        """Return a download URL; a browser saves the content under the file's name."""
         answer = {
             "content-type": served_type(file.type),
             "content-disposition": disposition_of(file.name),

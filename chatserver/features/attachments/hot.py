@@ -1,10 +1,12 @@
 """Redis data of attachments: copies of sendable files, and the queue of the media worker.
 
-Data: ``{pN}:file:<file>`` (string, msgpack, expires when the upload may no longer be sent): a copy
-of the file's item in table `directory`, kept while no message references the upload. If the copy is
-missing, the item is read. ``{media}:jobs`` and ``{media}:slow-jobs`` (streams, bounded): ids of
-images, read by one consumer group of all `media` workers. An entry is acknowledged and deleted when
-its job is finished. Slow images are moved to the second stream.
+Data:
+
+- ``{pN}:file:<file>`` (string, msgpack): a copy of the file's item in table `directory`, kept while
+  the file may be sent and no message references it. If the copy is missing, the item is read.
+- ``{media}:jobs`` and ``{media}:slow-jobs`` (bounded streams): ids of images, read by one consumer
+  group of all `media` workers. Slow images are moved to the second stream. An entry is deleted when
+  its job is finished.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A file has one owner and one chat. It is `waiting` until its upload is validated, then `ready`: its
 owner may send it to its chat. `seqs` are the seqs of the messages that reference it. `due` is its
-deletion time. `due` is set while no message references the file, or while all messages that
-reference it expire.
+deletion time. `due` is set while no message references the file, or if every message that
+references it has an expiry time.
 
 The declared type of a file is never trusted: it only determines how the file is offered for
 download. Only images that the server has encoded are shown inline.
@@ -90,7 +90,7 @@ class File:
 
     @property
     def is_unreferenced(self) -> bool:
-        """True while no message references the file; it then counts against its owner's limits."""
+        """True while no message references the file; such files count toward the owner's limits."""
         return not self.seqs
 
     def is_same_request(self, other: File) -> bool:
@@ -214,9 +214,9 @@ def check_sendable(file: File | None, sender: UserId, chat: ChatId, now_s: float
 def with_message(file: File, seq: int, expires_at: int | None) -> File:
     """Return the file with a reference from message `seq`.
 
-    `expires_at`: when the message expires, if it does. If all messages with the file expire, the
-    file is deleted after the last one. A file with more than `SEQS_MAX` references is kept even if
-    its messages are deleted.
+    `expires_at`: when the message expires; None if never. If every message with the file has an
+    expiry time, the file is deleted after the last one expires. A file with more than `SEQS_MAX`
+    references is kept even if its messages are deleted.
     """
     if seq in file.seqs:
         return file

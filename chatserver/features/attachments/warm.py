@@ -39,7 +39,7 @@ _DUE_DIGITS = 12
 
 
 class Due(NamedTuple):
-    """Entry of the deletion schedule: delete `file` at `at` if that is still its `due`."""
+    """Entry of the deletion schedule: delete `file` at time `at` if its `due` is still `at`."""
 
     file: str
     at: int

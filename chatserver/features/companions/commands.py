@@ -44,7 +44,7 @@ class CompanionRequests:
 
         Guarantees:
             A retry of a committed message is accepted.
-            If the budget cannot be read, the check passes; the commit needs Redis anyway.
+            If the budget cannot be read, the check passes. If Redis is down, the commit then fails.
 
         Raises:
             RateLimited: too many responses are in progress, or the day's tokens are used up; the
@@ -75,7 +75,7 @@ class CompanionRequests:
         return frames.Ok(frame.id)
 
     async def join(self, user: UserId, frame: frames.JoinTurn) -> frames.Turn:
-        """Return the text so far of the response in progress, or of the last one.
+        """Return the current text of the response in progress, or the text of the last response.
 
         Guarantees:
             The text, followed by the deltas with a higher `index`, is the whole response.

@@ -2,8 +2,9 @@
 
 A companion is a chat member like a user: its id is a user id with a reserved prefix (`PREFIX`) that
 no account can have. Companions are versioned: a version is immutable, and an update creates the
-next one. A session is one conversation between a user and a companion. It is an ordinary chat of
-the two, with a ULID as its id. Each session records the companion version that responds in it.
+next one. A session is one conversation between a user and a companion. It is an ordinary chat
+between the two, with a ULID as its id. Each session records the companion version that responds in
+it.
 
 Invariant: a user has at most one active (not deleted) session with a companion.
 """

@@ -133,7 +133,7 @@ def _managed(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @get("/v1/companions/{companion:str}/versions/{version:int}", opt={"rule": READ})
     async def get_companion_version(companion: PathCompanion, version: PathVersion) -> Persona:
-        """Get all fields of a companion version, deleted or not."""
+        """Get all fields of a companion version, even if the companion was deleted."""
         return _show(await companions.get(parse_companion_id(companion), version))
 
     @patch("/v1/companions/{companion:str}", opt={"rule": WRITE, "creates": True})
@@ -234,7 +234,7 @@ def _active(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def delete_session(
         companion: PathCompanion, actor: Actor, chat: ChatQuery = None
     ) -> frames.SessionInfo:
-        """End the active session; with `chat`, only if it is in this chat. Its messages remain."""
+        """End the active session; with `chat`, only the session in this chat. Messages remain."""
         which = None if chat is None else ChatId(chat)
         return describe_session(await sessions.delete(actor, parse_companion_id(companion), which))
 
@@ -250,7 +250,8 @@ def _listed(container: StorageContainer) -> list[HTTPRouteHandler]:
     ) -> Page[frames.SessionInfo]:
         """List sessions: active ones first, then ended ones, sorted by companion and time.
 
-        With `companion`, only the sessions with it: the active one, then ended ones, newest first.
+        With `companion`, list only sessions with this companion: the active one, then ended ones,
+        newest first.
         """
         whom = None if companion is None else parse_companion_id(companion)
         what = list_name(actor, whom)

@@ -3,15 +3,15 @@
 ::
 
     pin ──► checks ──► directory: pin, count, flag ──► amend.lua: entry `pin` ──► fan-out
-                          (one transaction)               role and message again
+                          (one transaction)               role and message checked again
 
 Table `directory` holds the pins; the chat entry notifies members in order. If a process dies
 between the two writes, a retry with the same `ref` adds the missing entry. If the entry is refused,
 because the role or the message has changed, the transaction is undone.
 
-A list shows edits, and never the text of a deleted, erased or expired message. When the deletion of
-a message is stored, its pin is deleted. If the message has expired or is archived, the next list
-request deletes the pin.
+A list shows edits, and never the text of a deleted, erased or expired message. When a message
+deletion is stored, the message's pin is deleted. If the message has expired or is archived, the
+next list request deletes the pin.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ READS_IN_FLIGHT_MAX: Final = 8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PinnedMessage:
-    """A pin and its message: the JSON that the history returns to the reader."""
+    """A pin, and its message as the JSON that the history returns to the reader."""
 
     pin: Pin
     json: bytes
@@ -197,7 +197,7 @@ class Pins:
         return outcome
 
     async def _add_entry(self, user: UserId, change: PinChange, changed: Pin | None) -> None:
-        """Add the entry; if it is refused, undo the stored change of pin `changed`."""
+        """Add the chat entry; if it is refused, undo the stored change to pin `changed`."""
         try:
             await self._amendments.change(user, change)
         except (Conflict, Forbidden, NotFound):

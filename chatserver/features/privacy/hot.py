@@ -1,4 +1,4 @@
-"""Deletion of an erased user's data from Redis, unless it expires automatically.
+"""Deletion of an erased user's data from Redis, except data that expires automatically.
 
 Streams keep entries until they are trimmed, so an entry that has been read still contains its text.
 An entry that contains data of the user is deleted as a whole. An entry of a gateway stream may also

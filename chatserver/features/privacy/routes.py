@@ -22,9 +22,9 @@ from chatserver.features.privacy.service import LINK_S
 
 
 class Export(msgspec.Struct, frozen=True):
-    """A copy of all data of a user. `progress` in percent; times in ms since 1970.
+    """A copy of all of a user's data. `progress` is in percent; times are in ms since 1970.
 
-    `state`: `waiting`, `running`, `ready`, or `failed` with the reason in `why`. If it is `ready`,
+    `state`: `waiting`, `running`, `ready`, or `failed` with the reason in `why`. In state `ready`,
     `url` is the download URL of the ZIP, valid for `url_expires_s`. Until `expires`, each request
     returns a new URL.
     """
@@ -58,7 +58,7 @@ class Step(msgspec.Struct, frozen=True):
 class Receipt(msgspec.Struct, frozen=True):
     """Progress of an erasure: `state` is `waiting`, `running` or `done`; times in ms since 1970.
 
-    `why`: the error that delays it, if there is one.
+    `why`: the error that delays the erasure, if there is one.
     """
 
     receipt: str

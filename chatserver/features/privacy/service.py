@@ -69,7 +69,7 @@ class Lockout:
 
 
 class Privacy:
-    """Use cases of the API.
+    """Use cases of exports and erasures, for the API.
 
     `reserved` are users that cannot be erased. `sign` returns a download URL for an export's ZIP.
     """
@@ -138,7 +138,7 @@ class Privacy:
 
         Raises:
             NotFound: the user does not exist.
-            Forbidden: the installation needs this user.
+            Forbidden: the user is reserved.
             Unavailable: the erasure may have started. If it has, workers complete it.
         """
         if user in self._reserved:

@@ -5,7 +5,7 @@ Data, in the partition of the chat or user:
 - ``{pN}:due`` (zset): when each chat's pushes are to be sent
 - ``{pN}:since`` (hash): the seq of each chat's first message that needs a push
 - ``told`` in ``{pN}:checkpoint``: the last backlog entry that was read for pushes. Persisted
-  entries after it are kept for up to a minute.
+  entries after it stay in the backlog for up to a minute.
 - ``{pN}:pushing:<user>``: caches whether a user has devices to push to
 - ``{pN}:pushed:<user>``: the claimed pushes, so that none is sent twice
 """

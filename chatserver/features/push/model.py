@@ -65,7 +65,7 @@ class Notice:
 
     @property
     def topic(self) -> str:
-        """Collapse key: a later notice of the same chat replaces this one."""
+        """Collapse key: a later notice for the same chat replaces this one."""
         # Push services accept 32 characters of the URL-safe alphabet (RFC 8030).
         digest = hashlib.blake2b(self.chat.encode(), digest_size=24).digest()
         return base64.urlsafe_b64encode(digest).decode()

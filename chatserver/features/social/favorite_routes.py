@@ -53,7 +53,7 @@ def _posts(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_favorite_posts(
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[FavoritePost]:
-        """List the posts that the caller saved, last saved first, without deleted posts."""
+        """List the caller's saved posts that still exist, most recently saved first."""
         place = f"favorite posts of {actor}"
         start = container.cursors.open(place, cursor, Start)
         found = await favorites.list_posts(actor, start, limit)
@@ -81,7 +81,7 @@ def _messages(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_favorite_messages(
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[FavoriteMessage]:
-        """List the messages that the caller saved and may still read, last saved first."""
+        """List the saved messages that the caller may still read, most recently saved first."""
         place = f"favorite messages of {actor}"
         start = container.cursors.open(place, cursor, Start)
         found = await favorites.list_messages(actor, start, limit)

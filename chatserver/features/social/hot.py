@@ -54,7 +54,7 @@ class CountQueue:
         """Check that the queues of these posts or users are not full.
 
         Raises:
-            Overloaded: the queue is full.
+            Overloaded: a queue is full.
         """
         keys = {self._key_of(subject) for subject in subjects}
         lengths = await asyncio.gather(*(self._hot.call("XLEN", key) for key in keys))

@@ -158,7 +158,7 @@ class _UncheckedMessage:
 
 
 class BeforeSendQueue:
-    """Messages that wait for their verdict, at most `in_flight_max`; a `SendInterceptor`."""
+    """Messages that wait for their verdict, at most `in_flight_max`."""
 
     def __init__(
         self, before_send: BeforeSendCheck, in_flight_max: int = BEFORE_SEND_IN_FLIGHT_MAX

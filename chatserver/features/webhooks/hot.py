@@ -1,12 +1,16 @@
 """Redis queues of webhook events: pending, delayed for a retry, and dead letters.
 
-Data, per partition: ``hooks`` (stream; fields ``n``: attempts, ``e``: the event as JSON),
-``hooks-late`` (zset; members: both fields in msgpack, scores: retry times in ms) and ``hooks-dead``
-(stream; also ``why``). An event moves between queues in one transaction. If a process crashes
-during a delivery, the event is delivered again. An event that is no longer in its queue is not
-moved, because another process has delivered it, or it was erased with its user. At most
-`pending_max` events are pending. Further events become dead letters, and the newest `DEAD_MAX` dead
-letters are kept.
+Data, per partition:
+
+- ``hooks`` (stream): pending events. Fields: ``n`` (attempts) and ``e`` (the event as JSON).
+- ``hooks-late`` (zset): events that wait for a retry. Member: both fields in msgpack. Score: retry
+  time in ms.
+- ``hooks-dead`` (stream): dead letters. Fields: ``n``, ``e`` and ``why``.
+
+An event moves between queues in one transaction, if it is still in its queue: another process may
+have delivered it, or erased it with its user. If a process crashes during a delivery, the event is
+delivered again. Beyond `pending_max` pending events, new events become dead letters, of which the
+newest `DEAD_MAX` are kept.
 """
 
 from __future__ import annotations

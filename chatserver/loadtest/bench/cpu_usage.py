@@ -34,7 +34,7 @@ class Cores:
     pids: dict[str, int]  # role → process; "load" is this one
 
     def snapshot(self) -> dict[str, float]:
-        """Return the CPU seconds used so far: by role, by the server core, and stolen."""
+        """Return CPU seconds: of each role, of the server core, and stolen by the hypervisor."""
         times = {role: cpu_s(pid) for role, pid in self.pids.items()}
         core = core_times(self.server_core)
         times["_server_core"] = core.busy_s

@@ -1,12 +1,17 @@
 """Direct messages: maximum rate, latency at half of it, and CPU cost.
 
 One gateway process and Redis share one core; the load generator has another. Each run starts new
-servers and measures, in this order: memory of idle sessions; the highest rate of single messages
-in an open loop; latencies at half of that rate; the closed-loop rate with `--window` messages in
-flight in each pair; and the rate of the gateway's connection class with an echo application on the
-same core. Every message is checked for loss, duplication and order. With `--with-persist`, a second
-rate is measured while the persist worker runs. Slow results never fail the command: exit code 1
-means that a message was lost or wrong.
+servers and measures, in this order:
+
+1. memory of idle sessions
+2. the highest rate of single messages in an open loop
+3. latencies at half of that rate
+4. the closed-loop rate with `--window` messages in flight in each pair
+5. with `--with-persist`, that rate again while the persist worker runs
+6. the rate of the gateway's connection class with an echo application on the same core
+
+Every message is checked for loss, duplication and order. Slow results never fail the command: exit
+code 1 means that a message was lost or wrong.
 """
 
 from __future__ import annotations

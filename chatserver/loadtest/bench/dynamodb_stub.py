@@ -1,13 +1,13 @@
 """DynamoDB stub: answers every request at once and stores nothing but new users.
 
-A worker that uses it is limited by its own process only. One process, no checks.
+A worker that uses the stub is limited only by its own CPU time.
 
     python -m chatserver.loadtest.bench.dynamodb_stub --port 9001
 
 With `--chats N`, reads of the `directory` table find users and chats. Users whose ids begin with
 `STORED_USER` exist from the start, and each is in N chats, shared with `USERS_PER_CHAT` users of
-adjacent numbers. Other users exist once they were written. No user has logins or blocks; with
-`--restricted`, user items have the flag that they may have some. The request `COUNTS` returns the
+adjacent numbers. Other users exist once they are written. No user has logins or blocks; with
+`--restricted`, user items are flagged as possibly having some. The request `COUNTS` returns the
 number of requests by operation.
 """
 

@@ -3,11 +3,11 @@
 One gateway process and Redis share one core; the load generator has another. All members are
 online. Each of `--senders` members has one message in flight: it sends the next when it receives
 the event of its own message. Each run starts new servers and measures the group in a closed loop,
-then in an open loop at half of that rate. Afterwards, a minimal fan-out server, which writes the
-same bytes to as many sockets and stores nothing, is measured on the same core: with one write per
-message and socket, and with one write for all messages of a read. One member in sixteen checks
-every event and its latency; the others count events. Slow results never fail the command: exit code
-1 means that a message was lost or wrong.
+then in an open loop at half of that rate. Afterward, a minimal fan-out server is measured on the
+same core. It writes the same bytes to the same number of sockets: first with one write per message
+and socket, then with one write for all messages of a read. One member in sixteen checks every event
+and its latency; the others count events. Slow results never fail the command: exit code 1 means
+that a message was lost or wrong.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A first login is the login of a user whose state is not in Redis: a new user, or any user after
 Redis has lost its data. Three phases with the same number of users are measured: first logins of
-users that DynamoDB has, the next logins of these users, and first logins of new users.
+users that exist in DynamoDB, the next logins of these users, and first logins of new users.
 
 With `--lost-sessions N`, N users then stay online while Redis loses all data. The time until each
 session receives `reset` is measured.

@@ -1,9 +1,10 @@
 """Persist worker: the rate at which it empties a backlog, its CPU cost, and its memory.
 
 A backlog of direct messages is written to a real Redis in the format of the commit. One worker
-process then runs on a core of its own. It is measured from when it gets the lease to its last
-checkpoint; process startup is not included. With the DynamoDB stub, the worker itself is the limit;
-with the DynamoDB API server of the development environment, that server is the limit.
+process then runs on a core of its own. The measurement starts when the worker gets the lease and
+ends at its last checkpoint, so it does not include process startup. With the DynamoDB stub, the
+worker itself is the limit; with the DynamoDB API server of the development environment, that server
+is the limit.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Session(Connection):
     # setup
 
     async def hello(self, token: str) -> dict[str, Any]:
-        """Authenticate; expect events from the inbox seq in `welcome` on."""
+        """Authenticate; expect the events that follow the inbox seq in `welcome`."""
         frame = {"type": "hello", "v": 1, "token": token, "device": f"{self.user}-d"}
         welcome = await self._request("welcome", frame)
         if welcome["type"] != "welcome":

@@ -16,7 +16,7 @@ _SENDING = ("direct", "small-groups", "large-groups")
 def constants_of(
     result: dict[str, Any], before: ServerSample, after: ServerSample
 ) -> dict[str, dict[str, Any]]:
-    """Return `{name: value, unit and method}`; the value is None if it was not measured."""
+    """Return value, unit and method by name; a value that was not measured is None."""
     counts, name = result["counts"], result["scenario"]["name"]
     messages = counts["acked"] if name in _SENDING else 0
     connects = counts["connects"] if name == "connect" else 0

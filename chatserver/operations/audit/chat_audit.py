@@ -226,7 +226,7 @@ class Auditor:
 
 
 def _archived_window(rows: Sequence[Segment], walk: _Walk) -> Window:
-    """Return the range up to the end of the next segment and of all that overlap it."""
+    """Return the range up to the end of the next segment and of all segments that overlap it."""
     last = rows[0]
     for row in rows[1:]:
         if row.first > last.last:

@@ -1,6 +1,6 @@
 """Consistency rules for a range of a chat, applied to each tier's entries. No I/O.
 
-Each seq up to the `stored` seq in Redis must exist in DynamoDB or S3, at one ts only; each later
+Each seq up to the `stored` seq in Redis must exist in DynamoDB or S3, at exactly one ts; each later
 seq must exist in some tier. Copies of the same revision must be equal, and checksums must match. A
 marker or a tombstone counts as an entry.
 """
@@ -173,7 +173,7 @@ def _check_holes(entries: RangeEntries) -> Iterable[Finding]:
 
 
 def _split(entries: RangeEntries, low: int, high: int) -> Iterable[Finding]:
-    """Report missing items, separately for lost entries and for those that Redis still has."""
+    """Report missing items, separately for lost entries and for entries that Redis still has."""
     in_log = [(seq, seq) for seq in entries.hot]
     lost = list(missing_ranges(low, high, in_log))
     for start, end in lost:

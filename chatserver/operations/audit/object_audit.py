@@ -1,7 +1,7 @@
 """Detection of archive objects without a record in table `directory`. It removes nothing.
 
 An object's record (`chatserver.warm.archive.manifests`) is written before the object and removed
-after it. So an object that is older than `age_s` must have one.
+after it. So an object that is older than `age_s` must have a record.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def audit_social(is_repairing: bool) -> None:
 
 
 async def _audit(settings: Settings, *, is_repairing: bool) -> bool:
-    """Print the findings; return True if any is not repaired."""
+    """Print the findings; return True if some were not repaired."""
     from chatserver.features.social.hot import CountQueue
     from chatserver.features.social.warm.audit import SocialAudit
     from chatserver.hot.redis.factory import open_hot

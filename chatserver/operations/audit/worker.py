@@ -1,8 +1,8 @@
 """Continuous audit worker: compares the tiers of all chats at a limited rate.
 
 Results are written to metrics, the log and Redis. One worker runs per partition, under a lease that
-prevents duplicate work. It scans its part of table `directory`, then the objects in the bucket
-whose chats belong to its partition.
+prevents duplicate work. Each worker scans its part of table `directory`, then the objects in the
+bucket whose chats belong to its partition.
 """
 
 from __future__ import annotations

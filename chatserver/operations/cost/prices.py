@@ -1,4 +1,4 @@
-"""Prices: the packaged ones, some or all of which a file may override."""
+"""Prices: packaged defaults, which a file may override in whole or in part."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ async def _check_stores(settings: Settings) -> list[Finding]:
 
 
 def _check_all(settings: Settings) -> list[Finding]:
-    """Return all findings, given settings that are valid."""
+    """Return all findings. `settings` must be valid."""
     from chatserver.operations.doctor.model import Finding
 
     try:

@@ -3,7 +3,7 @@
 Data: ``{figures}:log`` (stream). Fields: ``p``, the process, and ``s``, its snapshot (msgpack of
 `chatserver.telemetry.process_stats.Snapshot`). Each process appends every two seconds. The key
 expires `KEPT_S` after the last append. Bound: the entries of the last `KEPT_S` seconds by the Redis
-clock, and about `ENTRIES_MAX` entries. With more than 66 processes, the history is shorter.
+clock, and about `ENTRIES_MAX` entries.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class BacklogStats:
         """Measure up to `MEASURED_MAX` partitions; return the latest results for all partitions.
 
         Guarantees:
-            Cost: one small call per measured partition, and a second one if it has a backlog.
+            Cost: one small call per measured partition, or two if the partition has a backlog.
 
         Raises:
             Unavailable: Redis does not respond.

@@ -1,6 +1,6 @@
 """Redis lookups for `chatserver trace`. Read-only; chats are not loaded.
 
-A message that is not persisted is in a backlog. A recent message is in the log of its chat.
+A message that is not persisted yet is in a backlog. A recent message is in the log of its chat.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
        by time, a call each          newest entries back to that time        items and segments
                                                                              of that time
 
-A mid contains its creation time. The message's ts is usually shortly after it, so a few minutes are
-searched. If the chat or one of its members is given, only that chat or the member's chats are
-searched, but up to the present.
+A mid contains its creation time. The message's ts is usually shortly after that, so the trace
+searches a few minutes. If the chat or one of its members is given, the trace searches only that
+chat or the member's chats, and up to the present.
 
 A tier that does not respond is listed in `problems`, and the others are still read (promise P9).
 """

@@ -226,7 +226,9 @@ class ArchivableMessages:
         return True
 
     async def put_back(self, item: PersistItem, until: int) -> float:
-        """Restore the item of an archived entry until `until` (s); return the write units consumed.
+        """Restore the item of an archived entry; return the write units consumed.
+
+        `until` is the end of the restore, a Unix time in seconds.
 
         Guarantees:
             Idempotent. A newer version of the item is not overwritten.

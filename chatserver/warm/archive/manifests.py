@@ -105,7 +105,7 @@ class Manifests:
     async def list_from(self, chat: str, seq: int, limit: int) -> list[Segment]:
         """Return at most `limit` segments that end at `seq` or later, ordered by last seq.
 
-        They are not validated and may overlap.
+        The segments are not validated and may overlap.
         """
         between = (f"{_SEGMENT_PREFIX}{seq:020d}", "s$")  # '$' follows '#'
         request = Span(DIRECTORY, _partition(chat), between=between).query(self._settings)

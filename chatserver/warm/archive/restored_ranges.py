@@ -204,7 +204,7 @@ def _encode(held: Restored) -> Item:
 
 
 def _as_read(held: Restored, *, is_whole: bool = False) -> dict[str, Any]:
-    """Return the condition that `until` is unchanged; with `is_whole`, that the whole range is."""
+    """Return the condition that `until` (with `is_whole`: the whole range) is unchanged."""
     names = {"#until": Field.UNTIL}
     values: Item = {":until": {"N": str(held.until)}}
     condition = "#until = :until"

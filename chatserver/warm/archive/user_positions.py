@@ -2,13 +2,12 @@
 
 | record   | `PK`       | `SK`             | attributes                                        |
 |----------|------------|------------------|---------------------------------------------------|
-| position | `u#<user>` | `archive#<user>` | `sent_ts`: of the newest one that they sent;      |
-|          |            |                  | `received_ts`: of the newest one that they        |
-|          |            |                  | received in a direct chat                         |
+| position | `u#<user>` | `archive#<user>` | `sent_ts`: newest sent message; `received_ts`:    |
+|          |            |                  | newest message received in a direct chat          |
 
 The indexes of table `messages` do not contain archived messages. Queries over all of a user's chats
-therefore lack them, and report the archive position as `archived_before`. A record is written
-before the messages leave the table, and its timestamps never decrease.
+therefore omit archived messages, and report the archive position as `archived_before`. A record is
+written before the messages leave the table, and its timestamps never decrease.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class UserPositions:
         """Return the ts of the user's newest archived message; None if there is none.
 
         Guarantees:
-            If called after an index Query, covers every message that the index no longer had.
+            If called after an index Query, the ts covers every message that had left the index.
             Cost: a GetItem of one read unit.
         """
         request = {"TableName": self._table, "Key": _key_of(user), "ConsistentRead": True}

@@ -128,7 +128,7 @@ class Directory:
         return found
 
     async def find_known(self, users: Collection[str]) -> set[str]:
-        """Return those of `users` who have an account. Strongly consistent; 100 users per call."""
+        """Return which of `users` have an account. Strongly consistent; 100 users per call."""
         names = map(records.user_key, set(users))
         keys = [records.row_key(name, name) for name in names]
         items = await get_items(self._client, self._table, keys)
@@ -149,7 +149,7 @@ class Directory:
     async def create_direct(self, chat: str, user: str, other: str, now: float) -> Chat:
         """Create the direct chat of two users, or return the existing one; see `create_group`.
 
-        Adds the chat only to the chat list of `user`; `list_direct` adds it to that of `other`.
+        Adds the chat only to the chat list of `user`; `list_direct` adds it to the list of `other`.
         """
         roles: dict[str, Role] = {user: "member", other: "member"}
         users = tuple(sorted(roles))
@@ -170,7 +170,7 @@ class Directory:
         return key in found, len(found) == len(keys)
 
     async def find_existing(self, chats: Collection[ChatId]) -> list[ChatId]:
-        """Return those of `chats` that exist. Strongly consistent; 100 chats per call."""
+        """Return which of `chats` exist. Strongly consistent; 100 chats per call."""
         keys = [records.chat_key(chat) for chat in chats]
         rows = [records.row_key(key, key) for key in keys]
         found = {item[Field.PK]["S"] for item in await get_items(self._client, self._table, rows)}
@@ -225,16 +225,17 @@ class Directory:
     ) -> Chat:
         """Create a group with owner `creator` and `members`; return the stored record.
 
-        The request digest includes `invited`, so a retry is recognized after some of them have
-        accepted. `first_change` makes the group a large chat, and is the change to propagate.
+        The request digest includes `invited`, so a retry is recognized even after some invited
+        users have accepted. `first_change` makes the group a large chat, and is the change to
+        propagate.
 
         Guarantees:
             Idempotent: a retry returns the record of the first request, including its time.
             Atomic: the group exists with all its members or not at all. After a crash, a retry
             completes it.
             Cancellation: safe, like a crash.
-            Cost: one transaction per 49 members. Between two transactions, the call pauses as long
-            as the first one took, at most 20 ms.
+            Cost: one transaction per 49 members. Between transactions, the call pauses for as long
+            as the last one took, at most 20 ms.
 
         Raises:
             Conflict: the chat exists with another kind, name or membership.
@@ -264,7 +265,7 @@ class Directory:
         invited: Iterable[str] = (),
         listed: Collection[str] | None = None,
     ) -> Chat:
-        """Create a chat with `Member` items of `listed` (None: all); return `chat` if it is new."""
+        """Create a chat, or return the existing one. `listed`: users who get `Member` items."""
         asked: dict[str, Role] = dict.fromkeys(invited, "member")
         asked |= roles
         origin = records.describe_origin(chat.kind, chat.name, asked)

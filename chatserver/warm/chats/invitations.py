@@ -79,7 +79,7 @@ class InvitationRows:
     async def list_for(
         self, user: str, after: str | None, limit: int, now_s: float
     ) -> list[Invitation]:
-        """Return a user's pending and declined invitations to chats after `after`, by chat id.
+        """Return a user's pending and declined invitations by chat id, starting after `after`.
 
         Strongly consistent.
         """
@@ -100,7 +100,7 @@ class InvitationRows:
         return None
 
     async def put(self, invitation: Invitation, now_s: float) -> bool:
-        """Store an invitation; return False if the user has one to this chat, even if declined."""
+        """Store an invitation; return False if the user has one already, even a declined one."""
         request = {
             "TableName": self._table,
             "Item": encode_invitation(invitation),
@@ -141,7 +141,7 @@ class InvitationRows:
         await self._client.call("put_item", {"TableName": self._table, "Item": item})
 
     async def find_trusting(self, inviter: str, users: Collection[str]) -> set[str]:
-        """Return those of `users` who trust `inviter`. Strongly consistent; 100 users per call."""
+        """Return which of `users` trust `inviter`. Strongly consistent; 100 users per call."""
         keys = [row_key(user_key(user), TRUST_PREFIX + inviter) for user in users]
         items = await get_items(self._client, self._table, keys)
         return {item[Field.PK]["S"].removeprefix("u#") for item in items}

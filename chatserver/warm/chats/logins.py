@@ -7,7 +7,7 @@
 
 A login is a device that logged in, with its chain of refresh tokens, which are not stored
 (`chatserver.auth.refresh_tokens`). The item of an ended login is kept, without its seed, until the
-last of its tokens expires: if Redis loses its revocation marks, they are restored from these items.
+last of its tokens expires: if Redis loses the revocation marks, they are restored from these items.
 
 Invariant: a conditional write increments `generation` with each token issued.
 """
@@ -181,7 +181,8 @@ class LoginRows:
         return True
 
     async def end_logins(self, user: str, logins: Collection[str], now_ms: int, until: int) -> None:
-        """End logins; their items are kept until `until` (s). Idempotent; ignores unknown logins.
+        """End logins, and keep their items until time `until` (s). Idempotent; ignores unknown
+        logins.
 
         Raises:
             Unavailable: some logins may not be ended.

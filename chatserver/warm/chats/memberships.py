@@ -52,7 +52,7 @@ class Memberships:
         return await self._directory.get_chat(chat)
 
     async def read(self, chat: str, users: Collection[str]) -> tuple[Chat, dict[str, Member]]:
-        """Return a chat, and those of `users` who are members.
+        """Return `(chat, members)`; `members` maps the members among `users` to their items.
 
         Guarantees:
             The members are read after the chat. If `commit` then succeeds for the returned chat,
@@ -108,11 +108,11 @@ class Memberships:
         return members[:limit]
 
     async def find_known(self, users: Collection[str]) -> set[str]:
-        """Return those of `users` who have an account. Strongly consistent."""
+        """Return which of `users` have an account. Strongly consistent."""
         return await self._directory.find_known(users)
 
     async def find_banned(self, chat: str, users: Collection[str]) -> set[str]:
-        """Return those of `users` who are banned from a chat. Strongly consistent."""
+        """Return which of `users` are banned from a chat. Strongly consistent."""
         key = records.chat_key(chat)
         keys = [records.row_key(key, moderation.ban_key(user)) for user in set(users)]
         items = await get_items(self._client, self._table, keys)

@@ -210,7 +210,7 @@ class Moderation:
         return True
 
     async def find_blocked(self, user: str, others: list[str]) -> set[str]:
-        """Return those of `others` who block `user` or are blocked by `user`.
+        """Return which of `others` block `user` or are blocked by `user`.
 
         Strongly consistent.
         """
@@ -223,13 +223,13 @@ class Moderation:
         return found - {user}
 
     async def list_between(self, user: str, other: str) -> list[str]:
-        """Return which of two users block the other. Strongly consistent."""
+        """Return who of the two users blocks the other: none, one or both. Strongly consistent."""
         keys = [self._block_row(user, other), self._block_row(other, user)]
         items = await get_items(self._client, self._table, keys)
         return [item[Field.PK]["S"].removeprefix("u#") for item in items]
 
     async def list_blocks(self, user: str, after: str | None, limit: int) -> list[Block]:
-        """Return the users whom `user` blocks, by id, after id `after`. Strongly consistent."""
+        """Return `user`'s blocks after user id `after`, sorted by id. Strongly consistent."""
         span = Span(DIRECTORY, f"u#{user}", between=(_above(BLOCK_PREFIX, after), AFTER_BLOCKS))
         return [
             Block(
@@ -259,7 +259,7 @@ class Moderation:
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
     async def list_bans(self, chat: str, after: str | None, limit: int) -> list[Ban]:
-        """Return the bans of a chat, by user id, after id `after`. Strongly consistent."""
+        """Return a chat's bans, sorted by user id, starting after `after`. Strongly consistent."""
         span = Span(DIRECTORY, f"c#{chat}", between=(_above(BAN_PREFIX, after), AFTER_BANS))
         return [Ban.decode(row) for row in await self._query(span, limit)]
 

@@ -106,7 +106,7 @@ class Chat:
     `chatserver.service.membership.service`. `unstored` has the latest changes whose entries may not
     be stored yet. `count` is the number of members; items of the first releases lack it. `large` is
     the version at which the chat became a large chat (without inboxes), or 0. `users` are the two
-    users of a direct chat. A user who has not opened it has no `Member` item until the first
+    users of a direct chat. A user who has not opened the chat has no `Member` item until the first
     message.
     """
 
@@ -293,7 +293,7 @@ def _periods_of(item: Item) -> Periods:
 
 
 def with_unlisted(chat: Chat, members: list[Member]) -> list[Member]:
-    """Return `members` and those of `chat.users` who have no `Member` item, sorted by id."""
+    """Return `members`, plus the users in `chat.users` without a `Member` item, sorted by id."""
     listed = {member.user for member in members}
     unlisted = [Member(chat.chat, user, "member") for user in chat.users if user not in listed]
     return sorted([*members, *unlisted], key=lambda member: member.user) if unlisted else members

@@ -1,8 +1,7 @@
 """Reads of items by key, where concurrent callers share BatchGetItem calls.
 
 Keys that are requested in the same event loop iteration share a call. While a call is in flight,
-new keys wait for its response, at most `WAIT_S_MAX`. So a single read starts at once, and a burst
-of reads needs few calls.
+new keys wait for its response, at most `WAIT_S_MAX`.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ class DynamoClient:
         return answer
 
     async def retry(self, attempt: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
-        """Run `attempt` until it does not raise `Unavailable`. This is the only retry layer.
+        """Run `attempt`, and retry it while it raises `Unavailable`. This is the only retry layer.
 
         Raises:
             Unavailable: attempts or time are exhausted.

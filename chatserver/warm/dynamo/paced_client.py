@@ -29,7 +29,7 @@ class PacedClient(DynamoClient):
         self.units = 0.0
 
     async def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Call one operation, see `DynamoClient.call`. The units consumed delay the next call."""
+        """Call one operation; see `DynamoClient.call`. The units consumed delay the next call."""
         if operation not in _METERED:
             return await super().call(operation, request)
         await self._pace.take(0.0)

@@ -2,7 +2,7 @@
 
 The SDK's signer took a tenth of the persist worker's CPU: for each request it derives the key and
 builds the canonical form of every header. Here the key is derived once a day, and the parts that
-all requests share are built once. The results are equal; a test compares them.
+all requests share are built once.
 
 Source: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 """

@@ -120,8 +120,8 @@ class LongBodies:
 
         Guarantees:
             Idempotent. The objects are stored when this returns.
-            Bounded: `BODY_PUT_TIMEOUT_S`. If S3 does not respond, bodies stay in their items, also
-            in calls during the next `AWAY_S`.
+            Bounded: `BODY_PUT_TIMEOUT_S`. If S3 does not respond, bodies stay in their items, in
+            this call and in calls during the next `AWAY_S`.
         """
         is_down = self._clock.monotonic() < self._down_until
         if is_down or not any(self._is_long(item) for item in items):
@@ -237,7 +237,7 @@ class LongBodies:
     # Orphaned objects.
 
     async def find_orphans(self, keys: Sequence[str]) -> list[str]:
-        """Return those of `keys` that no item points to. Strongly consistent.
+        """Return which of `keys` no item points to. Strongly consistent.
 
         Raises:
             Unavailable: DynamoDB does not respond.

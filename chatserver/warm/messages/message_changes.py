@@ -88,7 +88,7 @@ class MessageChanges:
         self._rows = ChatRows(client, settings, None, shards)
 
     async def apply(self, chat: str, ts: int, entries: Sequence[Message]) -> None:
-        """Apply `entries`, sorted by seq, to the message at `ts`; no effect if there is none.
+        """Apply `entries`, sorted by seq, to the message at `ts`, if that message exists.
 
         Guarantees:
             Idempotent; an entry that is not newer than the item's `rev` has no effect.

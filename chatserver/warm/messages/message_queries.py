@@ -47,7 +47,7 @@ class ReaderView(Protocol):
     """Visibility filter of one viewer. `choose` is called before `see`."""
 
     async def choose(self, chats: Collection[str]) -> Collection[str]:
-        """Return those of `chats` that the viewer may see. Called before items are read."""
+        """Return which of `chats` the viewer may see. Called before items are read."""
 
     async def see(self, messages: Sequence[Message]) -> Sequence[Message | None]:
         """Return messages as the viewer sees them, None for each hidden one."""

@@ -91,7 +91,7 @@ class SeqSearch:
         return Probe((self._left + self._right) // 2, is_newest_first=True)
 
     def feed(self, probe: Probe, places: Sequence[Place]) -> None:
-        """Process the result of `probe`, sorted in its direction.
+        """Process the result of `probe`, sorted in the probe's direction.
 
         Raises:
             CorruptData: ts does not increase with seq.

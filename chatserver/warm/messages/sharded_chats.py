@@ -6,7 +6,7 @@ Owns two items of `directory`:
                                changed N
     PK "shards"  SK "horizon"  upto N  rev N  changed N
 
-The layout of a chat is a list of periods (`ShardingPeriod`): from a ts on, the chat has a number of
+The layout of a chat is a list of periods (`ShardingPeriod`), each with a first ts and a number of
 shards. All processes must compute the same partition for an entry, without coordination. The
 *horizon* ensures this: no period is ever added that starts at or before ts `upto`.
 
@@ -17,10 +17,10 @@ shards. All processes must compute the same partition for an entry, without coor
   transaction that adds a period contains such a write. So it fails if another process has moved
   the horizon in the meantime.
 
-So the partition of an entry does not depend on any process's clock. Reads beyond the horizon use a
-copy for `SHARD_REFRESH_S`. A new period starts `READ_LEAD_US` after the chat's newest entry, so
-that readers know it before it has entries. If Redis's clock jumps forward at that moment, a reader
-may miss the newest entries for `SHARD_REFRESH_S`.
+So the partition of an entry does not depend on any process's clock. For reads beyond the horizon, a
+copy is used for at most `SHARD_REFRESH_S`. A new period starts `READ_LEAD_US` after the chat's
+newest entry, so that readers know it before it has entries. If Redis's clock jumps forward at that
+moment, a reader may miss the newest entries for `SHARD_REFRESH_S`.
 
 `changed` is the `rev` of the last change to a layout. The layouts, which may be large, are read
 again only if `changed` differs.
@@ -140,7 +140,7 @@ class ShardList:
     async def get_for_writing(self, upto_ts: int) -> Layouts:
         """Return the layouts for writing entries with a ts up to `upto_ts`.
 
-        They are final for these entries, so the caller may keep them.
+        The layouts are final for these entries, so the caller may keep them.
 
         Guarantees:
             Cost: none up to the horizon. Beyond it, one GetItem; all processes together also make

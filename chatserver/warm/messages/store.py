@@ -349,8 +349,8 @@ class MessageRepository:
     ) -> list[Message]:
         """Return at most `limit` consecutive messages up to seq ``before - 1``, sorted by seq.
 
-        Without `before`, the last one is the newest message. `ts_hint` is the probable ts of the
-        message with seq `before`; a correct hint saves a search.
+        Without `before`, the last of them is the chat's newest message. `ts_hint` is the probable
+        ts of the message with seq `before`; a correct hint saves a search.
 
         Guarantees:
             The last message has seq ``before - 1``; if that is not stored, the result is empty.

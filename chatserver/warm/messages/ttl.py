@@ -42,10 +42,10 @@ class ItemRetention:
         return cls(settings.retention_s, settings.ttl_margin_s, is_by_ttl)
 
     def removed_at(self, ts: int, now_s: float) -> int | None:
-        """Return the `ttl` by age (s) for an item that is written now; None if it gets none.
+        """Return the `ttl` by age (s) for an item that is written now, or None for no `ttl`.
 
-        An item that is written long after its message was sent gets no `ttl`, because there might
-        not be enough time to archive it. The archive worker deletes it.
+        An item that is written long after its message was sent gets no `ttl`, because TTL might
+        delete it before it is archived. The archive worker deletes such an item.
         """
         if not self.is_by_ttl:
             return None
@@ -55,7 +55,7 @@ class ItemRetention:
     def may_be_archived(self, item: Item, now_s: float) -> bool:
         """Return whether the archive may contain an item that has a `ttl` by age.
 
-        Checks its age, and its `ttl`, which may result from another retention setting.
+        Checks the item's age and its `ttl`. The `ttl` may result from another retention setting.
         """
         if Field.TTL not in item or Field.EXPIRES_AT in item:
             return False

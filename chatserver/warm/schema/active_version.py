@@ -10,7 +10,8 @@ Owns, in table `directory`:
     PK "schema"  SK "process#<name>"    acts_by N  seen N (ms)  expires_at N
 
 A process writes its own item before it reads the schema item. So after `oldest` is raised, a check
-finds the items of all older processes that are running; later ones do not start.
+finds the items of all older processes that are running, and older processes that start later are
+rejected.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ APPLY_TIMEOUT_S = 300.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Change:
-    """What `apply_tables` did with one table."""
+    """Result of `apply_tables` for one table."""
 
     table: str
     action: Literal["created", "enabled", "kept"]
@@ -77,7 +77,7 @@ async def apply_tables(
 async def find_problems(
     client: DynamoClient, table: Table, settings: Warm, description: dict[str, Any]
 ) -> list[str]:
-    """Return how a table differs from the definition, except what `apply_tables` changes."""
+    """Return a table's differences from the definition that `apply_tables` does not fix."""
     name = table.name_in(settings)
     return [
         *_differences(table, name, description),
@@ -254,7 +254,7 @@ async def _apply_stream(
 
 
 async def record_newest(client: DynamoClient, directory: str) -> None:
-    """Record in table `directory` that the schema is the newest one. Keeps an existing record."""
+    """Record the newest schema version in table `directory`. Keeps an existing record."""
     request = {
         "TableName": directory,
         "Item": newest_record(),

@@ -207,7 +207,7 @@ class StreamRows:
             raise LeaseLost(f"shard {hold.name}: claimed by another reader") from exc
 
     async def close(self, progress: ShardProgress, now: float) -> bool:
-        """Mark a shard that no longer exists as complete; return False if it was complete."""
+        """Mark a shard that no longer exists as complete; return False if it already was."""
         request = {
             "TableName": self._table,
             "Key": _key(_SHARD + progress.name),

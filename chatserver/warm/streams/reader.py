@@ -47,7 +47,7 @@ class Streams:
         self._tenancy = Tenancy(settings) if settings.tenant else None
 
     async def list_shards(self) -> list[Shard]:
-        """Return the shards of all streams of the table that may still have records.
+        """Return the shards that may still have records, from all streams of the table.
 
         Raises:
             TableMissing: the table has no stream.

@@ -1,6 +1,7 @@
-"""Shard lineage: the reading order of a Stream's shards, and their balance over readers. No I/O.
+"""Shard lineage: the reading order of a Stream's shards, and their distribution over readers. No
+I/O.
 
-If a shard ends, its child shards continue it. Changes to an item in the parent precede those in a
+When a shard ends, its child shards continue it. Changes to an item in the parent precede those in a
 child, so a shard may only be read when its parent is completely read or no longer exists.
 
 Only leases assign shards to readers (`chatserver.warm.streams.checkpoints`). `plan` returns the
@@ -42,9 +43,10 @@ def name_of(arn: str, id_: str) -> str:
 
 
 class ShardProgress(NamedTuple):
-    """Progress of a shard: `place` is the last processed sequence number, of time `read_to_ms`.
+    """Progress of a shard.
 
-    `holder` is the reader that holds the shard's lease, or None.
+    `place` is the sequence number of the last processed record, and `read_to_ms` the time up to
+    which the shard was read. `holder` is the reader that holds the shard's lease, or None.
     """
 
     name: str
@@ -57,9 +59,8 @@ class ShardProgress(NamedTuple):
 class Plan(NamedTuple):
     """Next actions of a reader: shards to claim, to release, and to report as lost.
 
-    A shard is lost if it expired before it was read.
-
-    `late_ms` is the lag of the shard that is furthest behind.
+    A shard is lost if it expired before it was read. `late_ms` is the lag of the shard that is
+    furthest behind.
     """
 
     take: list[Shard]

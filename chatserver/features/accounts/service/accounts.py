@@ -3,9 +3,9 @@
 A wrong user name and a wrong password get the same response, after the same work. Rate limits apply
 before that work:
 
-- An unknown device is limited per network, and per network and account. Its wrong guesses do not
-  count against the owner's devices. If all unknown devices together guess an account's password too
-  often, each of them must wait some seconds longer, but none is locked out.
+- An unknown device is limited per network, and per account within the network. Its wrong guesses do
+  not count against the owner's devices. If all unknown devices together guess an account's password
+  too often, each of them must wait some seconds longer, but none is locked out.
 - A known device, which presents a device token from an earlier login, has its own limit.
 - A user who is already logged in has a separate limit per account.
 """
@@ -260,7 +260,7 @@ class Accounts:
         """Change the password and end every other login.
 
         Guarantees:
-            Idempotent: if ending the other logins failed, a retry completes it.
+            Idempotent: if ending the other logins failed, a retry ends them.
 
         Raises:
             Forbidden: `current` is not the password.

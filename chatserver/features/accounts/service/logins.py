@@ -105,7 +105,7 @@ class Logins:
         The least recently used logins beyond `DEVICES_MAX` are ended.
 
         Guarantees:
-            Idempotent by `key`, for `KEY_S` or until the refresh token is used.
+            Idempotent by `key` until the refresh token is used, for at most `KEY_S`.
 
         Raises:
             Conflict: `key` was used for another request, or its login was refreshed or has ended.
@@ -220,7 +220,7 @@ class Logins:
     # end
 
     async def log_out(self, user: UserId, login: str | None) -> None:
-        """End a login of the user; all of them if `login` is None.
+        """End one login of the user, or all logins if `login` is None.
 
         Raises:
             Unavailable: the login may still be active; retry.

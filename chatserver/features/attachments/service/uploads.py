@@ -7,8 +7,8 @@
     send with ids ──► resolve (gateway, API): owned by the sender, same chat ◄─┘
     read ──► link: the message with the file must be visible to the reader ──► a short-lived URL
 
-A user can load a file only while they can see a message with it (guarantee P7): not after they left
-the chat, for example, or after the message was deleted, expired or was hidden.
+A user can download a file only while they can see a message with the file (guarantee P7): not, for
+example, after they leave the chat, or after the message expires or is deleted or hidden.
 """
 
 from __future__ import annotations

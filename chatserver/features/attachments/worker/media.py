@@ -7,9 +7,9 @@
         ▼            └── lease, TRIES_MAX tries ──────────┴─► item of the file ─► Redis ─► finished
     {media}:slow-jobs: images that need more than `FAST_CPU_S`, and images of heavy users
 
-Fair by user: an image that is not finished after `FAST_CPU_S` is stopped and moved to the slow
-lane, which has its own slot. Images of a user who has recently used `USER_CPU_S` are moved, too. No
-image waits more than a few seconds behind the images of another user.
+Fair to all users: an image that needs more CPU time than `FAST_CPU_S` is moved to the slow lane,
+which has its own slot. So are images of a user whose recent images took `USER_CPU_S`. No image
+waits more than a few seconds behind the images of another user.
 
 Crash-safe: when the lease expires, another worker claims the job, and repeating it is harmless.
 After `TRIES_MAX` attempts the file remains without a thumbnail.

@@ -7,7 +7,7 @@ that was scanned.
 
 Invariant: the pending work of every backlog entry up to `heard`, and of every trimmed entry, has
 been recorded. The assistant worker records it as entries arrive. The persist worker records the
-rest before it trims the backlog, so trimming loses no message and needs no assistant worker.
+rest before it trims the backlog, so trimming loses no message, even if no assistant worker runs.
 """
 
 from __future__ import annotations

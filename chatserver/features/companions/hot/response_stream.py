@@ -67,7 +67,7 @@ class Deltas:
     async def stop(self, chat: ChatId) -> Seq:
         """Request a stop of the response in progress.
 
-        Returns the seq of the message it answers, or 0 if no response is in progress.
+        Returns the seq of the message being answered, or 0 if no response is in progress.
         """
         seq: int = await self._hot.run(
             load_script("stop_response"), {"asking": self._hot.keys.asking(chat)}
@@ -75,7 +75,7 @@ class Deltas:
         return Seq(seq)
 
     async def find(self, chat: ChatId) -> ResponseSoFar | None:
-        """Return the text so far of the response in progress, or of the last one.
+        """Return the current text of the response in progress, or the text of the last response.
 
         Guarantees:
             The text consists of deltas 0 to `index`, each exactly once.

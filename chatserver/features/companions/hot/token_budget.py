@@ -1,9 +1,11 @@
 """Token budgets: limits on tokens per day and concurrent responses per user.
 
-Data: ``{pN}:tokens:<user>`` (hash): ``day`` (days since 1970, UTC), ``used`` (tokens used that
-day), and ``t:<chat>`` for each response in progress: the response id, the reserved tokens and the
-reservation's expiry. The key expires after two days. Reservations that expire unsettled count as
-used.
+Data: ``{pN}:tokens:<user>`` (hash, expires after two days). Fields:
+
+- ``day``: days since 1970, UTC
+- ``used``: tokens used that day, including reservations that expired without being settled
+- ``t:<chat>``, for each response in progress: the response id, the reserved tokens, and when the
+  reservation expires
 """
 
 from __future__ import annotations
@@ -47,14 +49,14 @@ class TokenBudgets:
         Guarantees:
             At most `responses_per_user_max` responses of a user hold a reservation, across all
             processes.
-            A user exceeds the budget at most by responses that started before it was used up.
+            Only responses that started before the budget was used up can exceed it.
 
         Raises: as `check`.
         """
         await self._reserve(user, chat, response_id, tokens)
 
     async def settle(self, user: UserId, chat: ChatId, response_id: str, spent: int) -> bool:
-        """Replace a reservation with the tokens used; return False if that was done before.
+        """Replace a reservation with the tokens used; return False if it was already replaced.
 
         With an empty `response_id`, the tokens are charged without a reservation.
         """

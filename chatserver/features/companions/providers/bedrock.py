@@ -81,7 +81,7 @@ class Bedrock:
 
 @contextlib.asynccontextmanager
 async def open_bedrock(settings: Companions) -> AsyncIterator[Bedrock]:
-    """Open a connection pool for Bedrock; it connects with the first call.
+    """Open a connection pool for Bedrock; it connects on the first call.
 
     Raises:
         ConfigError: the endpoint is not a URL.

@@ -1,8 +1,8 @@
 """Companion management: create, update, delete, get and list.
 
-Operators manage companions with an API key of the right scope or on the command line. Every user
-may list them. A version is immutable: an update creates the next version, and existing sessions
-keep their version until it is changed.
+Operators manage companions with an API key with the right scope, or on the command line. Every user
+may list companions. A version is immutable: an update creates the next version. An existing session
+keeps its companion version until the session is updated.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Companions:
     async def update(
         self, companion: CompanionId, wanted: Changes, before: int | None = None
     ) -> Companion:
-        """Create the next version of a companion. If given, `before` must be the newest version.
+        """Create the next version of a companion. `before`, if given, must be the newest version.
 
         Raises:
             BadRequest, TooLarge: a field is out of bounds, or there is no change.
@@ -84,9 +84,10 @@ class Companions:
         await self._rows.delete(companion, self._now_ms())
 
     async def get(self, companion: CompanionId, version: int | None = None) -> Companion:
-        """Return a version of a companion, deleted or not.
+        """Return `version` of a companion, even if the companion was deleted.
 
-        Without `version`, return the newest version, unless the companion was deleted.
+        Without `version`, return the newest version, or raise NotFound if the companion was
+        deleted.
 
         Raises:
             NotFound: there is no such companion or version.
@@ -114,7 +115,7 @@ class CompanionCatalog:
         self._members = members
 
     async def get_companion(self, companion: CompanionId, version: int) -> Companion:
-        """Return a version of a companion, deleted or not. Strongly consistent. Raises NotFound."""
+        """Return a companion's `version`, even if deleted. Strongly consistent. Raises NotFound."""
         return await self._rows.get_companion(companion, version)
 
     async def find_session_by_chat(self, chat: ChatId) -> CompanionSession | None:

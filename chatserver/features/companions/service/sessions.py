@@ -121,7 +121,8 @@ class CompanionSessions:
     async def delete(
         self, user: UserId, companion: CompanionId, chat: ChatId | None = None
     ) -> CompanionSession:
-        """End the active session with a companion; with `chat`, only if it is in this chat.
+        """End the active session with a companion; with `chat`, only if the session is in this
+        chat.
 
         Guarantees:
             After this returns, no message is committed in the chat; messages stay readable.
@@ -130,7 +131,7 @@ class CompanionSessions:
         Raises:
             NotFound: there is no active session, or `chat` is not a session of this user and
             companion.
-            Conflict: a concurrent request ended it.
+            Conflict: a concurrent request ended the session.
         """
         for number in range(TRIES_MAX):
             active = await self._rows.find_active(user, companion)
@@ -165,7 +166,7 @@ class CompanionSessions:
 
         Raises:
             NotFound: there is no active session, or the companion was deleted.
-            Conflict: a concurrent request ended it.
+            Conflict: a concurrent request ended the session.
         """
         persona = await self._companions.get_newest(companion)
         for number in range(TRIES_MAX):
@@ -300,7 +301,7 @@ class SessionOpener:
         self._clock = clock
 
     async def create_missing_chat(self, chat: ChatId) -> bool:
-        """Create the chat of an interrupted session start; return False if it is not a session."""
+        """Create the session's missing chat; return False if no session has this chat id."""
         if not is_session_chat(chat):
             return False
         session = await self._catalog.find_session_by_chat(chat)

@@ -109,7 +109,7 @@ class CompanionRows:
         `before` makes the write conditional on the newest version.
 
         Guarantees:
-            Each concurrent update creates its own version, based on the one before it.
+            Each concurrent update creates its own version, based on the previous version.
 
         Raises:
             NotFound: there is no such companion.
@@ -156,7 +156,7 @@ class CompanionRows:
             raise NotFound(NO_COMPANION) from None
 
     async def get_newest(self, companion: CompanionId) -> Companion:
-        """Return the newest version of a companion that was not deleted. Strongly consistent.
+        """Return the newest version of a companion. Strongly consistent.
 
         Raises:
             NotFound: there is no such companion, or it was deleted.
@@ -171,7 +171,7 @@ class CompanionRows:
         return found
 
     async def get_companion(self, companion: CompanionId, version: int) -> Companion:
-        """Return a version of a companion, deleted or not. Strongly consistent. Raises NotFound."""
+        """Return a companion's `version`, even if deleted. Strongly consistent. Raises NotFound."""
         keys = [_head_key(companion), _version_key(companion, version)]
         items = await get_items(self._client, self._table, keys)
         by_partition = {item[DirectoryField.PK]["S"]: item for item in items}

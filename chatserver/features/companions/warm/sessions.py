@@ -12,7 +12,7 @@ by companion and then by time, because a chat id is a ULID.
 The transaction that ends a session also marks the chat's item (table `directory`) as read-only.
 
 Invariant: a user has at most one active session with a companion, and every session that is no
-longer active has its ended item.
+longer active has an ended item.
 """
 
 from __future__ import annotations

@@ -47,9 +47,9 @@ class Summaries:
             raise CorruptData(f"table directory: summary of {chat} is invalid: {exc!r}") from exc
 
     async def put(self, chat: ChatId, memory: Memory) -> bool:
-        """Write a summary that replaces the one with the previous `rev`.
+        """Store `memory` in place of the summary with the previous `rev`.
 
-        Writes nothing and returns False if that one has already been replaced or deleted.
+        Return False, and write nothing, if the previous summary was already replaced or deleted.
         """
         item = _key(chat) | {
             Field.FIRST: {"N": str(memory.first)},

@@ -7,8 +7,8 @@
       └ persist worker, before its trim ─┘         └ a tier is down: retried later
 
 One worker, the lease holder, handles the sessions of a partition. It creates the responses of
-different sessions concurrently and those of one session sequentially. Messages that arrive during a
-response wait; the next response answers all of them and refers to the last one.
+different sessions concurrently and those of one session sequentially. The next response answers all
+messages that arrive during a response, and refers to the last of them.
 
 Crash-safe at any point: a session stays pending in Redis until its response is committed, and the
 response's `ref` prevents a second commit. Devices see the response restart with a new id.

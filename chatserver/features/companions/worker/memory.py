@@ -4,8 +4,8 @@ A summary records the range of messages it covers. When one of them is edited or
 everyone or for one user, the summary is dropped before the next response and rebuilt from the
 current messages. Deleted content is therefore never sent to a model again.
 
-Summaries are created after a response, so they do not delay it. If one fails, the next response
-retries it; until then the oldest messages are omitted from the context.
+Summaries are created after a response, so they do not delay it. If creating one fails, it is
+retried after the next response; until then the oldest messages are omitted from the context.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class SessionMemory:
         return await self._summaries.find(chat)
 
     async def forget(self, chat: ChatId, changed: int) -> bool:
-        """Drop the summary if it covers a message from `changed` on; return whether it did.
+        """Drop the summary if it covers message `changed` or a later one; return True if dropped.
 
         Guarantees:
             Idempotent.
@@ -101,7 +101,7 @@ class SessionMemory:
         return True
 
     async def rebuild(self, session: CompanionSession, persona: Companion) -> None:
-        """Rebuild the summary if the session is long enough. Guarantees as `update`."""
+        """Rebuild the summary if the session is long enough. Guarantees as for `update`."""
         ask = frames.History(0, session.chat, limit=self._settings.companions.context_messages_max)
         try:
             page = await self._history.get_page(session.user, ask)

@@ -71,7 +71,7 @@ def build_prompt_messages(messages: Iterable[Message], companion: str) -> list[P
 
 
 def compute_room(persona: Companion, memory: Memory | None) -> int:
-    """Return how many tokens the prompt, the summary and the response leave for messages."""
+    """Return the number of tokens left for messages after prompt, summary and response."""
     used = estimate_tokens(persona.prompt) + persona.answer_tokens_max
     if memory is not None:
         used += estimate_tokens(REMEMBERED + memory.text)

@@ -191,7 +191,7 @@ class Responder:
         await self._context.session_memory.update(session, persona, loaded.messages, loaded.memory)
 
     async def give_up(self) -> None:
-        """Commit a message that reports an internal failure. Guarantees and errors as `run`."""
+        """Commit a message that reports an internal failure. Guarantees and errors as for `run`."""
         await self._fail("", "internal", FAILED["internal"])
 
     async def _find_persona(self) -> Companion | None:

@@ -60,7 +60,7 @@ class ResponsePublisher:
         return "".join(self._streamed)
 
     async def start(self, ttl_s: float) -> None:
-        """Start the response, and publish this to the user's gateways. Raises Unavailable."""
+        """Store and publish the start of the response. Raises Unavailable."""
         await self._deltas.begin(self._session.chat, self._response_id, self._seq, ttl_s)
         await self.refresh_gateways()
         self._signal("")

@@ -1,8 +1,9 @@
 """DynamoDB data of one user, for exports and erasures.
 
-A user's items are in partition ``u#<user>``. For items in other partitions, it contains pointers,
-for example ``file#<id>`` or ``reported#<chat>#<seq>``. The user's messages are found through the
-index `sender`, which is eventually consistent: to find all messages, query it again after a while.
+A user's items are in partition ``u#<user>``. For items in other partitions, this partition contains
+pointers, for example ``file#<id>`` or ``reported#<chat>#<seq>``. The user's messages are found
+through the index `sender`, which is eventually consistent: to find all messages, query it again
+after a while.
 """
 
 from __future__ import annotations

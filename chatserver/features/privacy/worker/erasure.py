@@ -306,7 +306,7 @@ class Erasure:
         return [Done("keys", REDIS, "keys", count)]
 
     async def _check(self) -> list[Done]:
-        """Repeat the deletion until nothing is found; wait first for operations in progress."""
+        """Wait for operations in progress and delete again, until no data is found."""
         webhooks = self._container.settings.webhooks
         event_s = webhooks.timeout_s if webhooks.events_url is not None else 0.0
         for _ in range(PASSES_MAX):

@@ -6,8 +6,8 @@
                         ▲                      │ store unavailable           │
                         └── later, any worker ─┴── error in the work ────────┴─► failed, with reason
 
-A worker that was killed holds its job for at most `LEASE_S`. The work of a worker that was
-suspended for longer is cancelled at the next renewal, and its writes to the job are rejected.
+A worker that was killed holds its job for at most `LEASE_S`. If a worker was suspended for longer,
+its work is cancelled at the next renewal, and its writes to the job are rejected.
 """
 
 from __future__ import annotations

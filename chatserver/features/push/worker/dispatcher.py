@@ -9,10 +9,11 @@
 Each recipient gets one push: the newest message from someone else and the unread count. In a large
 chat only mentioned users get a push, or nobody (`notify.large`).
 
-A client in the foreground needs no push, but Redis records a disconnect late: a closed session
-counts for another `presence.offline_grace_s`, and a half-open socket until its ping times out. The
-chat is therefore checked again after each of these delays. If the session still exists, it has
-answered a ping that was sent after the message, so the device has received the message.
+A client in the foreground needs no push, but Redis records a disconnect late. A closed session
+counts as open for another `presence.offline_grace_s`, and a half-open socket until its ping times
+out. The chat is therefore checked again after each of these delays. If the session still exists
+then, it has answered a ping that was sent after the message, so the device has received the
+message.
 """
 
 from __future__ import annotations
@@ -277,7 +278,7 @@ class PushDispatcher:
 
 
 def _settle_ages(settings: config.Settings) -> tuple[float, float]:
-    """Return `(closed, half_open)`: after how many seconds such a session is certainly gone."""
+    """Return `(closed, half_open)`: seconds until a closed or half-open session is gone."""
     gateway, grace_s = settings.gateway, settings.presence.offline_grace_s
     # A killed gateway answers no pings: its users count as present until its lease expires.
     lost_s = max(

@@ -122,7 +122,7 @@ class NotifyWorker:
                 return at
 
     def _firsts_of(self, entries: list[BacklogEntry], now_ms: int) -> dict[ChatId, Seq]:
-        """Return the chats with recent messages, and the seq of each chat's first message."""
+        """Return `{chat: seq}`: each chat with recent messages, and the first such message."""
         oldest = (now_ms - FRESH_S * 1000) * 1000
         firsts: dict[bytes, Seq] = {}
         for entry in entries:

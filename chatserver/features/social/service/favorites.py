@@ -94,7 +94,7 @@ class Favorites:
         await self._rows.remove(user, ref)
 
     async def list_posts(self, user: UserId, start: Token | None, limit: int) -> Page[SavedPost]:
-        """Return a page of saved posts, last saved first.
+        """Return a page of saved posts, most recently saved first.
 
         Guarantees:
             Deleted posts, and posts of users who block the user or are blocked by the user, are
@@ -124,7 +124,7 @@ class Favorites:
     async def list_messages(
         self, user: UserId, start: Token | None, limit: int
     ) -> Page[SavedMessage]:
-        """Return a page of saved messages, last saved first.
+        """Return a page of saved messages, most recently saved first.
 
         Guarantees:
             Only messages that the user may read now (guarantee P7), in their current version.

@@ -51,8 +51,9 @@ class Follows:
 
         Guarantees:
             Idempotent. Both edges are written, or none. The counts are updated within `FLUSH_S`. If
-            the count changes cannot be queued, the follow is rolled back. If the process crashes
-            first, the counts are off by one until the next audit.
+            the count changes cannot be queued, the follow is rolled back. After a crash between
+            writing the edges and queueing the changes, the counts are off by one until the next
+            audit.
 
         Raises:
             BadRequest: both are the same user.
@@ -103,8 +104,8 @@ class Follows:
     async def part(self, user: str, other: str) -> None:
         """Remove the edges between two users, in both directions. Idempotent.
 
-        Call this after a block is stored. If Redis is down, the edges are removed, and the counts
-        are off by one until the next audit.
+        Call this after a block is stored. If Redis is down, the edges are removed anyway, but the
+        counts are off by one until the next audit.
         """
         for one, two in ((user, other), (other, user)):
             if await self._graph.unfollow(one, two):

@@ -300,8 +300,9 @@ class Social:
         """Like a post. The count is updated within `FLUSH_S`.
 
         Guarantees:
-            Idempotent. If the count change cannot be queued, the like is rolled back. If the
-            process crashes first, the count is off by one until the next audit.
+            Idempotent. If the count change cannot be queued, the like is rolled back. After a crash
+            between writing the like and queueing the change, the count is off by one until the next
+            audit.
 
         Raises:
             NotFound: there is no such post.

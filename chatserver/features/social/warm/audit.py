@@ -1,8 +1,8 @@
 """Audit of table `social`: edges and favorites are complete, and counts match the items.
 
 The audit scans the whole table once. A suspected mismatch is read again until two reads agree,
-because likes and follows are counted some seconds later. A repair sets a count to the number of
-items, unless the count has changed since it was read, or deletes a one-sided edge or favorite.
+because likes and follows are counted some seconds later. A repair deletes a one-sided edge or
+favorite, or sets a count to the number of items unless the count has changed since it was read.
 
 Cost: the table is read twice, once by Scan and once by counting.
 """
@@ -46,7 +46,7 @@ class SocialAudit:
     """One scan of the table.
 
     `is_waiting` returns whether a post or user has uncounted changes. `settle_s` is the maximum
-    time from writing an edge to queueing the change.
+    time from writing an edge to queueing its count change.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ from chatserver.warm.schema.tables import SocialField as Field
 class CountResult(NamedTuple):
     """Result of an update.
 
-    `known`: the entries up to `upto` were counted before. `gone`: the item does not exist.
+    `known`: entries up to `upto` were already counted. `gone`: the item does not exist.
     """
 
     outcome: Literal["counted", "known", "gone"]
@@ -34,7 +34,7 @@ class CountResult(NamedTuple):
 async def add_changes(
     table: SocialTable, key: Item, changes: Mapping[str, int], first: str, last: str
 ) -> CountResult:
-    """Add to an item's counts the sum of the queue entries `first` to `last`, by attribute.
+    """Add queue entries `first` to `last` to an item's counts; `changes` has their sums.
 
     Guarantees:
         Idempotent: entries that are already counted are not added.

@@ -93,7 +93,7 @@ class Fanouts:
         return [decode_job(item) for item in (await self._client.call("query", request))["Items"]]
 
     async def save_checkpoint(self, job: Job, place: str) -> None:
-        """Advance a job's checkpoint, never backward. A finished job is not recreated."""
+        """Advance a job's checkpoint; never move it back. A finished job is not recreated."""
         await self._update(
             {
                 "Key": job_key(job.kind, job.post_ref),
@@ -121,8 +121,8 @@ class Fanouts:
     async def put_merged(self, post_ref: PostRef, oldest: PostId) -> None:
         """Record a post for merging at read time. Idempotent.
 
-        `oldest` is the oldest post id in timelines. If the author's last recorded post is older,
-        the merged posts begin with this one.
+        `oldest` is the oldest post id in timelines. If the author's last recorded post is older
+        than that, the merged posts begin with `post_ref`.
         """
         key = row_key(MERGED, f"{MERGED}#{post_ref.author}")
         values = {":post": {"S": post_ref.post}}

@@ -2,7 +2,7 @@
 
 A favorite is two items in the user's own partition, written and deleted in one transaction. The
 `favorite` item sorts by the time of saving and refers to the post or message. The `reference` item
-maps the post or message to the favorite, so that it is saved only once. Contents are not copied.
+maps the post or message to the favorite, so that it is saved only once.
 
 Each save counts the user's favorites, which costs a read unit for about 40 of them. Concurrent
 saves by one user may exceed the maximum slightly.
@@ -106,7 +106,7 @@ class SocialFavorites:
     async def list_page(
         self, user: str, kind: Kind, start: Token | None, limit: int, load: Load[T]
     ) -> Page[T]:
-        """Return a page of what `load` returns for favorites of one kind, last saved first.
+        """Return a page of favorites of one kind, converted by `load`, most recently saved first.
 
         Favorites for which `load` returns None are omitted. Guarantees as for `read_page`.
         """
@@ -160,7 +160,7 @@ def parse_ref(text: str) -> PostRef | MessageRef:
             return PostRef(PostId(post), author)
         case ["message", chat, seq] if seq.isdecimal():
             return MessageRef(ChatId(chat), Seq(int(seq)))
-    raise CorruptData(f"table social: {text} is not a reference of a favorite")
+    raise CorruptData(f"table social: {text} is not a favorite's reference")
 
 
 def _encode_ref(ref: PostRef | MessageRef) -> str:

@@ -1,14 +1,11 @@
 """Follow edges in table `social`; see `chatserver.features.social.warm.rows`.
 
-A follow is one transaction that writes both edges. It requires that no edge exists and that neither
-user blocks the other (items of `directory`). A retry therefore changes nothing. After a block has
-removed the existing edges, no new edge can appear.
+A follow is one transaction that writes both edges. The transaction requires that no edge exists and
+that neither user blocks the other (items of `directory`). A retry therefore changes nothing. After
+a block has removed the existing edges, no new edge can appear.
 
 No two pairs of users share an item, so concurrent follows of one user do not conflict. The counts
 are updated later, through a queue; see `chatserver.features.social.warm.counts`.
-
-Cost: 8 write units to follow (two items and two checks, doubled as in all transactions), 4 to
-unfollow.
 """
 
 from __future__ import annotations
@@ -122,8 +119,8 @@ class SocialGraph:
         """Return up to `limit` followers after a given id, sorted by id.
 
         Guarantees:
-            Consistent: a user who follows during the whole iteration is on a page, regardless of
-            concurrent changes. A page with fewer than `limit` users is the last one.
+            Consistent: a user who is a follower during the whole iteration appears on a page,
+            regardless of concurrent changes. A page with fewer than `limit` users is the last one.
         """
         return [edge.user for edge in await self._after(social.follower_key(user), after, limit)]
 

@@ -109,7 +109,7 @@ class SocialLikes:
         return await self._table.count_rows(social.likelist_key(post))
 
     async def set_count(self, post: PostId, n: int, seen: Tally) -> bool:
-        """Set a post's like count to `n`; return False if it is no longer `seen`."""
+        """Set a post's like count to `n`; return False if the stored count is not `seen`."""
         values = {":n": {"N": str(n)}, ":seen": {"N": str(seen.n)}}
         if seen.batch:
             values[":batch"] = {"S": seen.batch}

@@ -36,7 +36,7 @@ class SocialTimelines:
         """Write an entry to the timelines of several users; `ttl` is its expiry (s since 1970).
 
         Guarantees:
-            Idempotent. All entries are written when it returns.
+            Idempotent. All entries are written when this returns.
             Cost: one write unit per user.
 
         Raises:

@@ -9,7 +9,6 @@
 One worker, the lease holder, counts the changes of a partition. Each count item stores the last
 queue entry that it includes, so no entry counts twice, even if a worker crashes or two workers
 overlap for a moment. The queue is trimmed only after counting, so no entry is missed.
-A queued change waits for at most half of `FLUSH_S`, plus the time of the writes.
 """
 
 from __future__ import annotations

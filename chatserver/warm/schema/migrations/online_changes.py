@@ -126,7 +126,7 @@ async def switch_expiry(
         Idempotent and resumable. Cancellation: safe; TTL may be off until the next run.
 
     Raises:
-        CorruptData: DynamoDB rejects the change for another reason than a recent change.
+        CorruptData: DynamoDB rejects the change for a reason other than a recent change.
     """
     poll = _Poll(say, EXPIRY_POLL_S_MAX)
     while True:

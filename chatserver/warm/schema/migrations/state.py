@@ -233,7 +233,7 @@ async def run_locked(
     """Acquire the lock, and run `work` with the fencing token while renewing the lock.
 
     Raises:
-        Unavailable: another process kept the lock for longer than a dead process could.
+        Unavailable: another process kept renewing the lock.
         LockLost: another process acquired the lock; `work` is cancelled.
     """
     token = await _wait_for_lock(rows, holder, clock)

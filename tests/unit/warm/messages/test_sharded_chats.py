@@ -306,7 +306,7 @@ async def test_full_list_takes_no_more_chats(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(
     ("field", "text", "why"),
-    [("chats", "5:3", "not a shard layout"), ("floors", "5:3", "not a minimum of shards")],
+    [("chats", "5:3", "not a shard layout"), ("floors", "5:3", "not a minimum number of shards")],
 )
 async def test_row_that_makes_no_sense_stops_who_reads_it(field: str, text: str, why: str) -> None:
     """A guess would put messages where nobody finds them."""
