@@ -206,7 +206,7 @@ def test_results_of_the_load_tool_lie_over_the_constants(tmp_path: Path) -> None
 
     assert taken == made.from_results == ["gateway_cpu_us_per_message"]
     assert constants["redis_cpu_us_per_message"] == CONSTANTS["redis_cpu_us_per_message"]
-    assert values_of(made)["gateway_us"] == pytest.approx(values_of(plan())["gateway_us"] + 34)
+    assert values_of(made)["gateway_us"] == pytest.approx(values_of(plan())["gateway_us"] + 11)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_results_that_are_none_are_refused_by_name(
 def test_worked_example_is_what_the_sheet_says() -> None:
     """The table of docs/capacity.md, cell by cell."""
     text = (Path(__file__).parents[4] / "docs" / "capacity.md").read_text("utf-8")
-    plans = [{line.name: line for line in plan(users=n).lines} for n in (1e4, 1e7, 1e9)]
+    plans = [{line.name: line for line in plan(users=n).lines} for n in (1e6, 1e8, 1e9)]
     rows = re.findall(r"^\| `(\w+)` \((.+?)\) \| (.+) \|$", text, re.M)
 
     assert len(rows) > 20
