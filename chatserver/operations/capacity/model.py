@@ -272,7 +272,8 @@ DYNAMODB = (
         "write units to archive a message",
         "",
         "is_archived * (is_removed_by_worker * write_units_message"
-        " + segments_per_message * write_units_per_segment)",
+        " + segments_per_message * (write_units_per_segment"
+        " + (2 - group_share) * write_units_per_position))",
     ),
     Row(
         "dynamodb",
