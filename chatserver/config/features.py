@@ -1,4 +1,4 @@
-"""Settings of the features: attachments, webhooks, push, companions, privacy and social."""
+"""Settings of the features."""
 
 from __future__ import annotations
 
@@ -106,6 +106,18 @@ class Privacy(Section):
     """Data exports and erasure of user data."""
 
     export_days: int = Field(7, ge=1, le=30, description="Time for which an export is available")
+
+
+class Analytics(Section):
+    """Export of messages as Parquet files. The same in all workers."""
+
+    bodies: bool = Field(False, description="The files contain the texts of messages")
+    warm: bool = Field(
+        False, description="Messages are exported before they are archived; costs reads"
+    )
+    interval_s: float = Field(
+        3600.0, gt=0, description="Time between two passes of `worker analytics`"
+    )
 
 
 class Timeline(Section):

@@ -9,6 +9,7 @@ registers them as ``FEATURE``; see `registry`. To read a feature, start with its
 # To remove a feature, delete its package and its line here.
 INSTALLED = (
     "accounts",
+    "analytics",
     "attachments",
     "companions",
     "pins",
