@@ -217,7 +217,7 @@ def _plain(value: Any) -> Any:
     """Return a value of a result as a JSON value."""
     match value:
         case datetime.datetime():
-            return value.isoformat().replace("+00:00", "Z")
+            return value.isoformat(" ")
         case datetime.date() | datetime.time() | datetime.timedelta():
             return str(value)
         case decimal.Decimal():

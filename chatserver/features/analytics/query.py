@@ -1,8 +1,8 @@
 """SQL over the Parquet files with DuckDB, in this process.
 
-View `messages` is an Arrow dataset of the files, so DuckDB reads only the columns and dates that a
-query needs. Each file is read with one GET: a file that is replaced meanwhile is read as it was or
-as it is, never as a mixture.
+View `messages` reads an Arrow dataset of the files, so DuckDB decodes only the columns and loads
+only the dates that a query needs. Each file is read with one GET: a file that is replaced meanwhile
+is read as it was or as it is, never as a mixture.
 
 Read-only: only one statement that returns rows is accepted, and DuckDB has no access to files, to
 the network, to extensions or to objects of this process.
@@ -20,11 +20,16 @@ import pyarrow.dataset as ds  # type: ignore[import-untyped]  # no type informat
 import pyarrow.fs as pafs  # type: ignore[import-untyped]  # no type information
 
 from chatserver.errors import BadRequest, NotFound
-from chatserver.features.analytics.model import TABLE
+from chatserver.features.analytics.model import COLUMNS, TABLE
 from chatserver.features.analytics.parquet import PARTITION_SCHEMA, TABLE_SCHEMA
 
 MEMORY_BYTES_MAX: Final = 2_147_483_648  # of DuckDB; Arrow uses a few files more
 _READING: Final = ("SELECT", "EXPLAIN")
+_FILES: Final = "parquet_files"
+# Times are plain UTC timestamps, as in Athena.
+_TIMES: Final = [each.name for each in COLUMNS if each.type == "timestamp"]
+_REPLACED: Final = ", ".join(f"timezone('UTC', {name}) AS {name}" for name in _TIMES)
+_VIEW: Final = f"CREATE VIEW {TABLE} AS SELECT * REPLACE ({_REPLACED}) FROM {_FILES}"  # noqa: S608  # constants
 NOTHING_EXPORTED: Final = (
     "analytics: nothing is exported yet; run `chatserver analytics export` or `chatserver worker "
     "analytics`"
@@ -81,8 +86,9 @@ def run_query(dataset: ds.Dataset, sql: str, rows_max: int) -> Result:
         "temp_directory": "",
     }
     with duckdb.connect(":memory:", config=settings) as connection:
-        connection.register(TABLE, dataset)
+        connection.register(_FILES, dataset)
         connection.execute("SET TimeZone = 'UTC'")
+        connection.execute(_VIEW)
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         try:

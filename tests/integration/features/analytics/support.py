@@ -31,6 +31,7 @@ from chatserver.warm.messages.store import PersistItem
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.warm.support import message
 from tests.integration.workers.support import PATIENT_VARIABLES, open_container
+from tests.support.servers.processes import redis_client
 from workers.archive.archiver import Archiver
 
 DAY_US = 86_400_000_000
@@ -130,6 +131,12 @@ class Lake:
             env=self.environment(**more), capture_output=True, text=True, check=False,
             timeout=CLI_S,
         )  # fmt: skip
+
+    def forget_lease(self) -> None:
+        """End the lease of a killed process, which would last for a minute."""
+        with redis_client(self.redis_url) as client:
+            for key in client.scan_iter("*lease:analytics*"):
+                client.delete(key)
 
     def objects(self) -> dict[str, bytes]:
         """All objects of the bucket, read past all code of ours."""
