@@ -112,12 +112,6 @@ class Analytics(Section):
     """Export of messages as Parquet files. The same in all workers."""
 
     bodies: bool = Field(False, description="The files contain the texts of messages")
-    warm: bool = Field(
-        False, description="Messages are exported before they are archived; costs reads"
-    )
-    interval_s: float = Field(
-        3600.0, gt=0, description="Time between two passes of `worker analytics`"
-    )
 
 
 class Timeline(Section):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import secrets
 import subprocess
 from collections.abc import AsyncIterator
@@ -12,7 +13,6 @@ from pathlib import Path
 
 import httpx
 import pyarrow.parquet as pq
-import pytest
 import pytest_asyncio
 import zstandard
 
@@ -26,8 +26,6 @@ from tests.integration.features.privacy.support import (
 )
 from tests.support.servers.processes import eventually
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
 CLI_S = 200
 ARCHIVE = {
     "CHAT_ARCHIVE_RETENTION_S": "1",
@@ -37,11 +35,10 @@ ARCHIVE = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def vault(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vault]:
+@pytest_asyncio.fixture
+async def vault(tmp_path: Path) -> AsyncIterator[Vault]:
     """A stack whose files have texts."""
-    folder = tmp_path_factory.mktemp("analytics")
-    async with open_vault(folder, CHAT_ANALYTICS_BODIES="true", **ARCHIVE) as made:
+    async with open_vault(tmp_path, CHAT_ANALYTICS_BODIES="true", **ARCHIVE) as made:
         yield made
 
 
@@ -50,7 +47,7 @@ async def run(vault: Vault, *args: str) -> subprocess.CompletedProcess[str]:
     return await asyncio.to_thread(
         subprocess.run,
         [*vault.stack.cli, "analytics", *args],
-        env=vault.stack.environment(PATH="/usr/bin:/bin"), capture_output=True, text=True,
+        env={**os.environ, **vault.stack.environment()}, capture_output=True, text=True,
         check=False, timeout=CLI_S, cwd=Path(__file__).parents[2],
     )  # fmt: skip
 
@@ -90,7 +87,8 @@ async def test_messages_are_exported_asked_about_and_erased(vault: Vault) -> Non
         edited = await zoe.say(direct, f"first {mark}")
         group = (await zoe.ask("POST", "/v1/chats", 201, {"members": [bob.user]}))["chat"]
         await zoe.say(group, f"to all {mark}")
-        await _wait_until_stored(vault, zoe, group)
+        await _wait_until_stored(vault, direct, 7)
+        await _wait_until_stored(vault, group, 1)
 
         # From DynamoDB first; then the same messages are archived, and one is edited.
         first = await run(vault, "export", "--warm")
@@ -99,11 +97,11 @@ async def test_messages_are_exported_asked_about_and_erased(vault: Vault) -> Non
             "SELECT chat_kind, count(*) AS n FROM messages GROUP BY chat_kind ORDER BY chat_kind",
         )
         archiver = vault.start_worker("archive")
-        await eventually(lambda: _is_archived(vault, mark, direct), TIMEOUT_S)
+        await eventually(lambda: _is_archived(vault, mark, direct))
         await zoe.ask(
             "PATCH", f"/v1/chats/{direct}/messages/{edited}", 200, {"body": f"second {mark}"}
         )
-        await eventually(lambda: _is_archived(vault, f"second {mark}", direct), TIMEOUT_S)
+        await eventually(lambda: _is_archived(vault, f"second {mark}", direct))
         second = await run(vault, "export")
         texts = await ask(
             vault,
@@ -141,11 +139,11 @@ async def test_messages_are_exported_asked_about_and_erased(vault: Vault) -> Non
     assert deleted == [{"n": 5}]
 
 
-async def _wait_until_stored(vault: Vault, person: Person, chat: str) -> None:
+async def _wait_until_stored(vault: Vault, chat: str, count: int) -> None:
     async def is_stored() -> bool:
-        return bool(await vault.stack.read_items(chat))
+        return len(await vault.stack.read_items(chat)) >= count
 
-    await eventually(is_stored, TIMEOUT_S)
+    await eventually(is_stored)
 
 
 async def _is_archived(vault: Vault, text: str, chat: str) -> bool:
@@ -155,8 +153,16 @@ async def _is_archived(vault: Vault, text: str, chat: str) -> bool:
 
 async def test_query_prints_tables_csv_and_the_bound(vault: Vault) -> None:
     """A result that is cut says so on standard error; a wrong statement is an error."""
+    async with httpx.AsyncClient(base_url=vault.api.endpoint, timeout=TIMEOUT_S) as client:
+        dan, eve = (Person(client, f"{name}-{secrets.token_hex(4)}") for name in ("dan", "eve"))
+        await dan.register()
+        await eve.register()
+        chat = await dan.open_direct(eve.user)
+        for number in range(5):
+            await dan.say(chat, f"number {number}")
+        await _wait_until_stored(vault, chat, 5)
     await run(vault, "export", "--warm")
-    sql = "SELECT seq, kind, body, ts FROM messages ORDER BY ts LIMIT 5"
+    sql = f"SELECT seq, kind, body, ts FROM messages WHERE chat = '{chat}' ORDER BY ts"
 
     table = await run(vault, "query", "--max-rows", "2", sql)
     csv = await run(vault, "query", "--format", "csv", sql)

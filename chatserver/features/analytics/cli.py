@@ -44,7 +44,7 @@ def analytics() -> None:
     "--warm",
     "with_warm",
     is_flag=True,
-    help="Also export messages that are not archived yet; default: CHAT_ANALYTICS_WARM.",
+    help="Also export messages that are not archived yet: at least one read unit per chat.",
 )
 @click.option(
     "--all",
@@ -55,13 +55,12 @@ def analytics() -> None:
 def export(with_warm: bool, is_all: bool) -> None:
     """Export new and changed messages once.
 
-    This can be stopped at any time; the next run continues. `chatserver worker analytics` does the
-    same periodically. Needs Redis, DynamoDB and S3.
+    This can be stopped at any time; the next run continues. `chatserver worker analytics` exports
+    archived messages every hour. Needs Redis, DynamoDB and S3.
     """
     check_extra()
     settings = prepare("analytics")
     require_redis(settings.redis)
-    with_warm = with_warm or settings.analytics.warm
     tally = run(_export(settings, with_warm=with_warm, is_all=is_all))
     click.echo(_format_tally(tally))
     if tally.postponed:

@@ -1,9 +1,9 @@
 """Passes of the exporter: find archived and, on request, stored entries that are not exported.
 
 A pass scans table `directory` for archive segments that are new or have changed. Parts of a segment
-that a unit covers already are read again; the rest becomes a new unit. With `analytics.warm`, the
-pass also reads each chat's newer entries in DynamoDB. Among these, edits, deletions and reactions
-name the messages that they change, whose units are read again.
+that a unit covers already are read again; the rest becomes a new unit. On request, the pass also
+reads each chat's newer entries in DynamoDB. Among these, edits, deletions and reactions name the
+messages that they change, whose units are read again.
 
 One process exports at a time, under a lease; correctness does not depend on the lease
 (`chatserver.features.analytics.worker.exporter`).
@@ -37,6 +37,7 @@ from workers.periodic_work import make_rounds
 log = structlog.get_logger()
 
 LEASE_S: Final = 60.0
+INTERVAL_S: Final = 3600.0  # between two passes of the worker
 UNIT_ENTRIES_MAX = 500  # of a unit of the warm tier; segments have their own limit
 
 OnProgress = Callable[[ExportTally], Awaitable[None]]
@@ -192,20 +193,19 @@ class ExportPass:
 
 
 async def run_analytics(container: StorageContainer, owner: str) -> None:
-    """Export every `analytics.interval_s` until cancelled.
+    """Export what is archived, every `INTERVAL_S` until cancelled.
 
     Raises:
         ConfigError: the extra `analytics` is not installed.
         Unavailable: a store is unavailable; restart the worker.
     """
     check_extra()
-    settings = container.settings.analytics
 
     async def export(_: int) -> None:
         lease = make_lease(container, owner)
 
         async def make_pass() -> None:
-            tally = await ExportPass(container, lease).run(with_warm=settings.warm)
+            tally = await ExportPass(container, lease).run(with_warm=False)
             if tally.files or tally.postponed:
                 log.info(
                     "analytics.exported",
@@ -214,6 +214,6 @@ async def run_analytics(container: StorageContainer, owner: str) -> None:
                     postponed=tally.postponed,
                 )
 
-        await make_rounds(lease, settings.interval_s, make_pass)
+        await make_rounds(lease, INTERVAL_S, make_pass)
 
     await keep_running(container.hot, "analytics", 0, export)
