@@ -41,22 +41,23 @@ async def rewrite_chat(container: StorageContainer, chat: ChatId) -> int:
         Cost: one or two small reads per unit, and the reads of units that are not archived.
 
     Raises:
-        Unavailable: a store does not respond, or the files keep changing; call again.
+        Unavailable: a store does not respond, or the files cannot be written; call again.
     """
     files = 0
     for _ in range(TRIES_MAX):
-        written, postponed = await _rewrite_once(container, chat)
+        written, is_postponed = await _rewrite_once(container, chat)
         files += written
-        if not postponed:
+        if not is_postponed:
             return files
         await asyncio.sleep(RETRY_S)
-    raise Unavailable(f"analytics: the files of chat {chat} keep changing; try again")
+    raise Unavailable(f"analytics: the files of chat {chat} cannot be written now; try again")
 
 
-async def _rewrite_once(container: StorageContainer, chat: ChatId) -> tuple[int, int]:
+async def _rewrite_once(container: StorageContainer, chat: ChatId) -> tuple[int, bool]:
+    """Return the number of files written, and whether a part was postponed."""
     state, source = container.get(AnalyticsContainer).state, make_source(container)
     exporter = make_exporter(container, source)
-    postponed = 0
+    is_postponed = False
     async for page in state.iter_units_down(chat):
         for unit in page:
             if unit.version and unit.version == await source.find_version(unit):
@@ -67,7 +68,7 @@ async def _rewrite_once(container: StorageContainer, chat: ChatId) -> tuple[int,
                 raise Unavailable(exc.problems[0]) from exc
             await exporter.add(unit)
             if exporter.is_full:
-                postponed += await exporter.flush()
+                is_postponed |= bool(await exporter.flush())
                 failpoint("analytics.in_erasure")
-    postponed += await exporter.flush()
-    return exporter.tally.files, postponed
+    is_postponed |= bool(await exporter.flush())
+    return exporter.tally.files, is_postponed

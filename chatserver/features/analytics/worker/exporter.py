@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import structlog
 
 from chatserver.domain.ids import ChatId, new_id
-from chatserver.errors import ChatError, Conflict
+from chatserver.errors import ChatError, Conflict, CorruptData, TooLarge
 from chatserver.features.analytics.cold import ParquetFiles
 from chatserver.features.analytics.model import Changes, Unit, object_key
 from chatserver.features.analytics.warm import ExportRows, NewSegment
@@ -112,10 +112,12 @@ class Exporter:
         """Whether the collected units have reached the size of a batch."""
         return self._rows >= ROWS_MAX or self._bytes >= BYTES_MAX or len(self._pending) >= UNITS_MAX
 
-    async def flush(self) -> int:
-        """Write all units; return the number of units that were postponed.
+    async def flush(self) -> set[ChatId]:
+        """Write all units; return the chats of which units were postponed.
 
-        A unit is postponed if it changed meanwhile. It stays in the state that a crash leaves.
+        A unit is postponed if it changed meanwhile, or if a file was changed by another process.
+        New units of its chat are then not recorded either: the next pass reads all of them again,
+        with the changes in them.
         """
         pending, segments = self._pending, self._segments
         self._pending, self._segments, self._batch = {}, [], ""
@@ -127,24 +129,31 @@ class Exporter:
         written = {key for key, each in pending.items() if each.sha256 == each.unit.sha256}
         for batch, units in batches.items():
             written |= await self._write_batch(batch, units)
+        postponed = {pending[key].unit.chat for key in pending.keys() - written}
+        done = {
+            key: pending[key]
+            for key in written
+            if pending[key].unit.sha256 or pending[key].unit.chat not in postponed
+        }
         failpoint("analytics.before_record")
         await _for_each(
-            [each for key, each in pending.items() if key in written and _is_news(each)],
+            [each for each in done.values() if _is_news(each)],
             lambda each: self._state.record(each.unit, each.sha256, each.version),
         )
         failpoint("analytics.after_record")
         marked = [
             segment
             for segment, units in segments
-            if all((unit.chat, unit.first) in written for unit in units)
+            if all((unit.chat, unit.first) in done for unit in units)
         ]
         await _for_each(marked, self._state.mark_exported)
         failpoint("analytics.after_mark")
-        rows = sum(len(each.rows) for key, each in pending.items() if key in written)
+        rows = sum(len(each.rows) for each in done.values())
         self.tally.rows += rows
         metrics.ANALYTICS_ROWS.inc(rows)
-        self.tally.postponed += len(pending) - len(written)
-        return len(pending) - len(written)
+        self.tally.postponed += len(pending) - len(done)
+        metrics.ANALYTICS_POSTPONED.inc(len(pending) - len(done))
+        return postponed
 
     async def _write_batch(self, batch: str, units: Sequence[UnitRows]) -> set[tuple[str, int]]:
         """Write the files of a batch; return the keys of the units that were written."""
@@ -166,8 +175,9 @@ class Exporter:
 
         try:
             await _for_each(list(parts), write, FILES_IN_FLIGHT_MAX)
-        except Conflict as exc:
-            log.info("analytics.batch_postponed", batch=batch, reason=exc.message)
+        except (Conflict, CorruptData, TooLarge) as exc:
+            # A file that is damaged must not block the others.
+            log.warning("analytics.batch_postponed", batch=batch, reason=exc.message)
             return set()
         return {(each.unit.chat, each.unit.first) for each in current}
 

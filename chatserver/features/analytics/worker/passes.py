@@ -38,6 +38,7 @@ log = structlog.get_logger()
 
 LEASE_S: Final = 60.0
 INTERVAL_S: Final = 3600.0  # between two passes of the worker
+FAILURES_MAX: Final = 10  # parts of chats in a row that a pass skips
 UNIT_ENTRIES_MAX = 500  # of a unit of the warm tier; segments have their own limit
 
 OnProgress = Callable[[ExportTally], Awaitable[None]]
@@ -93,6 +94,7 @@ class ExportPass:
         self._exporter = make_exporter(container, self._source)
         self._lease = lease
         self._on_progress = on_progress
+        self._failures = 0  # in a row
 
     async def run(self, *, with_warm: bool, is_all: bool = False) -> ExportTally:
         """Export new and changed entries. `is_all`: read all archived entries again.
@@ -103,6 +105,7 @@ class ExportPass:
 
         Raises:
             Unavailable: a store does not respond, or another process holds the lease.
+            CorruptData, LostRace: many parts in a row were postponed, the last one for this.
         """
         start: Item | None = None
         while True:
@@ -128,18 +131,18 @@ class ExportPass:
             raise Unavailable("analytics: another process is exporting; wait until it has finished")
         try:
             await work()
-        except LostRace as exc:
+        except (LostRace, Unavailable, CorruptData) as exc:
+            self._failures += 1
+            if self._failures >= FAILURES_MAX:
+                raise  # a store is down
             self._postpone(chat, exc.message)
-        except (Unavailable, CorruptData) as exc:
-            if not self._container.hot.is_up:
-                raise
-            self._postpone(chat, exc.message)
+        else:
+            self._failures = 0
         await self._flush_if_full()
         await self._on_progress(self._exporter.tally)
 
-    async def _flush_if_full(self) -> None:
-        if self._exporter.is_full:
-            await self._exporter.flush()
+    async def _flush_if_full(self) -> set[ChatId]:
+        return await self._exporter.flush() if self._exporter.is_full else set()
 
     def _postpone(self, chat: ChatId, reason: str) -> None:
         metrics.ANALYTICS_POSTPONED.inc()
@@ -167,7 +170,8 @@ class ExportPass:
             unit = await self._exporter.claim(chat, entries[0].seq, entries[-1].seq)
             await self._add_with_targets(unit, entries)
             after = unit.last
-            await self._flush_if_full()
+            if chat in await self._flush_if_full():
+                return  # the next pass begins with what was postponed
 
     async def _list_unwritten(self, chat: ChatId) -> list[Unit]:
         """Return the newest units that an interrupted pass claimed and did not write."""

@@ -10,8 +10,10 @@ import pytest
 import pytest_asyncio
 
 from chatserver.errors import Unavailable
+from chatserver.features.analytics.model import Changes, Unit
 from chatserver.features.analytics.worker import exporter
 from chatserver.features.analytics.worker.passes import ExportPass, make_lease
+from chatserver.features.analytics.worker.unit_source import UnitSource
 from chatserver.hot.leases import Lease
 from chatserver.protocol.frames import Ai, Attachment
 from tests.integration.features.analytics.support import (
@@ -216,6 +218,55 @@ async def test_change_that_the_warm_tier_has_not_applied_yet_is_applied(
 
     assert [row["is_deleted"] for row in lake.rows(chat)] == [False, True, False]
     assert "text 2 ⟨é⟩" not in texts_of(lake.rows(chat))
+
+
+async def test_change_whose_message_is_postponed_is_not_forgotten(
+    lake_with_bodies: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The unit with the deletion stays open until the deleted message has left its file."""
+    lake = lake_with_bodies
+    chat = await lake.open_direct()
+    await lake.put(*chat.texts(3))
+    await lake.export(with_warm=True)
+    await lake.put(chat.text(4, kind="delete", body="", target=2), chat.text(5))
+    find_version = UnitSource.find_version
+
+    async def find_other_version(self: UnitSource, unit: Unit, changes: Changes) -> str:
+        found = await find_version(self, unit, changes)
+        return "another" if unit.first == 1 else found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(UnitSource, "find_version", find_other_version)
+        tally = await lake.export(with_warm=True)
+    between = lake.rows(chat)
+    await lake.export(with_warm=True)
+
+    assert tally.postponed == 2
+    assert [row["is_deleted"] for row in between] == [False] * 4
+    assert [row["is_deleted"] for row in lake.rows(chat)] == [False, True, False, False]
+    assert lake.seqs(chat) == [1, 2, 3, 5]
+
+
+async def test_damaged_file_does_not_block_the_others(lake: Lake) -> None:
+    """Its rows are left out until it is removed or repaired; the log has its name."""
+    chat, other = await lake.open_direct(), await lake.open_direct()
+    sent = chat.texts(3)
+    await lake.put(*sent)
+    await lake.archive(chat)
+    await lake.export()
+    (key,) = lake.files()
+    await lake.container.store.call("put_object", Key=key, Body=b"no Parquet file")
+    await lake.change(sent[0], chat.text(4, kind="delete", body="", target=1, ts=YOUNG_TS))
+    await lake.put(*other.texts(3))
+    await lake.archive(chat, other)
+
+    tally = await lake.export()
+
+    assert (tally.files, tally.postponed) == (1, 1)
+    await lake.container.store.call("delete_object", Key=key)
+    assert lake.seqs(other) == [1, 2, 3]
+    await lake.export()
+    assert [row["is_deleted"] for row in lake.rows(chat)] == [True, False, False]
 
 
 async def test_batches_are_bounded(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
