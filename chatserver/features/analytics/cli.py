@@ -50,7 +50,8 @@ def analytics() -> None:
     "--all",
     "is_all",
     is_flag=True,
-    help="Read all archived messages again, for example after a change of CHAT_ANALYTICS_BODIES.",
+    help="Compare all archived messages with the files, for example after a change of "
+    "CHAT_ANALYTICS_BODIES, and repair the files.",
 )
 def export(with_warm: bool, is_all: bool) -> None:
     """Export new and changed messages once.

@@ -11,6 +11,7 @@ One process exports at a time, under a lease; correctness does not depend on the
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
@@ -97,7 +98,9 @@ class ExportPass:
         self._failures = 0  # in a row
 
     async def run(self, *, with_warm: bool, is_all: bool = False) -> ExportTally:
-        """Export new and changed entries. `is_all`: read all archived entries again.
+        """Export new and changed entries.
+
+        `is_all`: compare all archived entries with the files, and repair these.
 
         Guarantees:
             Idempotent and resumable: a repeated or interrupted pass exports each message once.
@@ -111,7 +114,8 @@ class ExportPass:
         while True:
             segments, start = await self._state.list_segments(start, is_all=is_all)
             for segment in segments:
-                await self._guard(segment.chat, functools.partial(self._add_segment, segment))
+                add = functools.partial(self._add_segment, segment, is_all=is_all)
+                await self._guard(segment.chat, add)
             if start is None:
                 break
         if with_warm:
@@ -149,7 +153,7 @@ class ExportPass:
         self._exporter.tally.postponed += 1
         log.warning("analytics.chat_postponed", chat=chat, reason=reason)
 
-    async def _add_segment(self, segment: NewSegment) -> None:
+    async def _add_segment(self, segment: NewSegment, *, is_all: bool) -> None:
         chat, first, last = segment.chat, segment.first, segment.last
         units = await self._state.list_units(chat, first, last)
         end = units[-1].last if units else await self._state.find_last(chat)
@@ -158,7 +162,8 @@ class ExportPass:
         if end < last:
             units.append(await self._exporter.claim(chat, end + 1, last))
         for unit in units:
-            await self._exporter.add(unit)
+            # Without the digest, the rows are compared with the files themselves.
+            await self._exporter.add(dataclasses.replace(unit, sha256="") if is_all else unit)
         self._exporter.mark(segment, units)
 
     async def _add_stored(self, chat: ChatId) -> None:
