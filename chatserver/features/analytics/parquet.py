@@ -71,16 +71,15 @@ def replace_rows(held: bytes | None, units: Iterable[Unit], rows: pa.Table) -> b
     if held is None:
         return encode(rows)
     before = decode(held)
-    keep = pa.chunked_array([pa.repeat(pa.scalar(True), len(before))])
+    ranges: dict[str, list[tuple[int, int]]] = {}
     for unit in units:
-        is_inside = pc.and_(
-            pc.equal(before["chat"], unit.chat),
-            pc.and_(
-                pc.greater_equal(before["seq"], unit.first), pc.less_equal(before["seq"], unit.last)
-            ),
-        )
-        keep = pc.and_(keep, pc.invert(is_inside))
-    after = pa.concat_tables([before.filter(keep), rows]).sort_by(_ORDER)
+        ranges.setdefault(unit.chat, []).append((unit.first, unit.last))
+    places = zip(before["chat"].to_pylist(), before["seq"].to_pylist(), strict=True)
+    keep = [
+        not any(first <= seq <= last for first, last in ranges.get(chat, ()))
+        for chat, seq in places
+    ]
+    after = pa.concat_tables([before.filter(pa.array(keep, pa.bool_())), rows]).sort_by(_ORDER)
     return None if after.equals(before) else encode(after)
 
 
