@@ -319,7 +319,7 @@ def _translate_answer(exc: ClientError, where: str) -> ChatError:
         return BucketMissing([f"{text}; run `chatserver tables apply` to create the bucket"])
     if code in _MISSING:
         return ObjectMissing(text)
-    if code in {"412", "PreconditionFailed"}:
+    if code in {"412", "PreconditionFailed", "ConditionalRequestConflict"}:
         return Conflict(text)
     if code in _REFUSED:
         return ConfigError([text])

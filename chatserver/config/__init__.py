@@ -9,6 +9,7 @@ loads the settings.
 
 from chatserver.config.api import Api, Auth, Outbound
 from chatserver.config.features import (
+    Analytics,
     Attachments,
     Companions,
     Notify,
@@ -27,6 +28,7 @@ from chatserver.config.workers import Archive, Audit, Persist, Telemetry
 
 __all__ = [
     "PREFIX",
+    "Analytics",
     "Api",
     "Archive",
     "Attachments",

@@ -1,4 +1,4 @@
-"""Settings of the features: attachments, webhooks, push, companions, privacy and social."""
+"""Settings of the features."""
 
 from __future__ import annotations
 
@@ -106,6 +106,12 @@ class Privacy(Section):
     """Data exports and erasure of user data."""
 
     export_days: int = Field(7, ge=1, le=30, description="Time for which an export is available")
+
+
+class Analytics(Section):
+    """Export of messages as Parquet files. The same in all workers."""
+
+    bodies: bool = Field(False, description="The files contain the texts of messages")
 
 
 class Timeline(Section):

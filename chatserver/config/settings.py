@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from chatserver.config.api import Api, Auth, Outbound
 from chatserver.config.features import (
+    Analytics,
     Attachments,
     Companions,
     Notify,
@@ -54,6 +55,7 @@ class Settings(BaseSettings):
     notify: Notify = Notify()
     companions: Companions = Companions()
     privacy: Privacy = Privacy()
+    analytics: Analytics = Analytics()
     timeline: Timeline = Timeline()
     telemetry: Telemetry = Telemetry()
 

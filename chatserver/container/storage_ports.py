@@ -24,6 +24,7 @@ RecordPending = Callable[[int, Sequence[BacklogEntry]], Awaitable[None]]
 PublishEntries = Callable[[int, Sequence[frames.Message]], Awaitable[None]]
 HandleCompanionCall = Callable[[rpc.CompanionCall], Awaitable[msgspec.Struct]]
 LoadFile = Callable[[str], Awaitable[bytes]]
+RewriteExported = Callable[[Collection[ChatId]], Awaitable[int]]
 
 
 class NoFollows:
@@ -38,6 +39,10 @@ class NoFollows:
 
 async def _find_no_file(file: str) -> bytes:
     return b""
+
+
+async def _rewrite_nothing(chats: Collection[ChatId]) -> int:
+    return 0
 
 
 async def _refuse_companion_call(call: rpc.CompanionCall) -> msgspec.Struct:
@@ -59,4 +64,7 @@ HANDLE_COMPANION_CALL: Port[HandleCompanionCall] = Port(
     "handle_companion_call", _refuse_companion_call
 )
 LOAD_FILE: Port[LoadFile] = Port("load_file", _find_no_file)
+# Updates exported copies of messages after an erasure; returns the number of changed copies. The
+# function raises `Unavailable` unless all copies of these chats are as the tiers are.
+REWRITE_EXPORTED: Port[RewriteExported] = Port("rewrite_exported", _rewrite_nothing)
 REVIVE_SESSION: Port[ReviveSession | None] = Port("revive_session", None)

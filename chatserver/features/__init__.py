@@ -14,6 +14,7 @@ Each package registers its parts as ``FEATURE``; see `registry`.
 # To remove a feature, delete its package and its line here.
 INSTALLED = (
     "accounts",
+    "analytics",
     "attachments",
     "companions",
     "pins",

@@ -13,6 +13,7 @@ KINDS: Final[tuple[Kind, ...]] = ("read", "write")
 # The feature that a client's calls are charged to, set by the container; `other` if not specified.
 Feature = Literal[
     "accounts",
+    "analytics",
     "archive",
     "audit",
     "bodies",

@@ -141,6 +141,16 @@ ARCHIVE_PASS = Gauge(
     "Unix time of the last complete pass of the archive worker",
     ["partition"],
 )
+ANALYTICS_ROWS = Counter("chatserver_analytics_rows", "Rows of exported units, unchanged included")
+ANALYTICS_FILES = Counter(
+    "chatserver_analytics_files", "Parquet files put: written (new), rewritten", ["what"]
+)
+ANALYTICS_POSTPONED = Counter(
+    "chatserver_analytics_postponed", "Exports left to the next pass: changed meanwhile, failed"
+)
+ANALYTICS_PASS = Gauge(
+    "chatserver_analytics_pass_time_seconds", "Unix time of the last complete analytics pass"
+)
 STREAM_REMOVALS = Counter(
     "chatserver_stream_removals",
     "Items that TTL deleted: archived, expired, returned (restored, because the archive has no "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from chatserver.container import storage_ports
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import SYSTEM_USER
 from chatserver.features.accounts.container import AccountContainer
@@ -57,6 +58,10 @@ class PrivacyContainer:
             messages=self.user_messages,
             system=SYSTEM_USER,
         )
+
+    @cached_property
+    def rewrite_exported(self) -> storage_ports.RewriteExported:
+        return self._core.provided(storage_ports.REWRITE_EXPORTED)
 
     @cached_property
     def privacy(self) -> Privacy:

@@ -30,6 +30,20 @@ class PinField:
     REQUEST: Final = "request"  # chats: digest of the last change's request
 
 
+class ExportField:
+    """Attributes of the analytics export, in `directory`."""
+
+    PK: Final = "PK"
+    SK: Final = "SK"
+    FIRST: Final = "first"  # units: chat seq
+    LAST: Final = "last"  # units: chat seq
+    BATCH: Final = "batch"  # units: suffix of the keys of their files
+    SHA256: Final = "sha256"  # units: hex, of the rows in the files; none until they are written
+    VERSION: Final = "version"  # units: digest of the source of these rows
+    EXPORTED: Final = "exported"  # archive segments: the files contain this segment
+    TAG: Final = "tag"  # archive segments, see `SegmentField`
+
+
 class FanoutField:
     """Attributes of pending post fan-outs to timelines, in `directory`."""
 

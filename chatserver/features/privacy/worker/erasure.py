@@ -2,8 +2,8 @@
 
 ::
 
-    sessions ─► chats ─► messages ─► companions ─► files ─► exports ─► reports ─► social ─► traces
-                                                                     check ◄─ keys ◄─ rows ◄─┘
+    sessions ─► chats ─► messages ─► companions ─► copies ─► files ─► exports ─► reports ─► social
+                                                            check ◄─ keys ◄─ rows ◄─ traces ◄─┘
 
 Each completed step adds lines to the job's receipt. Crash-safe: the next worker continues with the
 first step that is not in the receipt, and every step is idempotent. A line counts only the items
@@ -72,6 +72,7 @@ class Erasure:
             "chats": self._leave_chats,
             "messages": self._erase_messages,
             "companions": self._erase_companions,
+            "copies": self._rewrite_copies,
             "files": self._remove_files,
             "exports": self._remove_exports,
             "reports": self._blank_reports,
@@ -240,6 +241,27 @@ class Erasure:
             Done("companions", SESSIONS, "sessions with companions", sessions),
         ]
 
+    async def _rewrite_copies(self) -> list[Done]:
+        count = await self._private.rewrite_exported(await self._list_chats())
+        return [Done("copies", BUCKET, "analytics files rewritten", count)]
+
+    async def _list_chats(self) -> set[ChatId]:
+        """Return the chats that have, or had, messages of the user or to the user."""
+        chats = set(await self._private.user_messages.list_chats(self._user))
+        async for page in self._private.rows.iter_entries(self._user):
+            chats |= {ChatId(entry.chat) for entry in page}
+        async for session in iter_sessions(self._container, self._user):
+            chats.add(session.chat)
+        start = None
+        while True:
+            memberships = await self._container.directory.list_memberships(
+                self._user, limit=CHATS_PAGE, start=start
+            )
+            chats |= {ChatId(chat.chat) for chat, _ in memberships.items}
+            start = memberships.next
+            if start is None:
+                return chats
+
     async def _remove_files(self) -> list[Done]:
         names = await self._private.rows.list_names(self._user, FILE_PREFIX)
         for name in names:
@@ -320,6 +342,7 @@ class Erasure:
             await self._private.redis_data.remove_keys(self._user)
             if found == 0:
                 await self._rewrite_archive()
+                await self._private.rewrite_exported(await self._list_chats())
                 await self._private.rows.remove_trails(self._user)
                 # Delete the sessions last, because they point to the companions' messages.
                 await self._container.get(CompanionContainer).session_rows.remove_all(self._user)

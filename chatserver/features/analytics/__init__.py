@@ -1,0 +1,30 @@
+"""Analytics: messages as Parquet files in S3, for SQL queries outside the chat path.
+
+Start with `model.py`, which defines the columns and the object keys. `worker/exporter.py` writes
+the files and rewrites them after changes and erasures. `warm.py` holds the export state in
+DynamoDB. `parquet.py` encodes files, `query.py` runs SQL over them, and `table_definition.py`
+prints definitions for Athena and Glue. Needs the extra `analytics`.
+"""
+
+from chatserver.features.registry import Feature, Worker
+
+FEATURE = Feature(
+    name="analytics",
+    workers={
+        "analytics": Worker(
+            "chatserver.features.analytics.worker.passes:run_analytics",
+            "writes messages as Parquet files for SQL queries",
+            is_in_all=False,  # it stores a second copy of message data
+            check="chatserver.features.analytics.extra:check_extra",
+        ),
+    },
+    commands={
+        "analytics": (
+            "chatserver.features.analytics.cli:analytics",
+            "Export messages as Parquet files, and query them with SQL.",
+        ),
+    },
+    ports={
+        "rewrite_exported": "chatserver.features.analytics.worker.erasure:make_rewriter",
+    },
+)

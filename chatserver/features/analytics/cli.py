@@ -1,0 +1,259 @@
+"""`chatserver analytics`: export messages as Parquet files, define a table, run SQL.
+
+Exit codes: 0 success, 1 a service is unavailable or a part was postponed, 2 an invalid option.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import datetime
+import decimal
+import json
+import os
+import re
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from chatserver.cli.process_setup import prepare, require_redis, run
+from chatserver.config import Settings
+from chatserver.errors import BadRequest, NotFound
+from chatserver.features.analytics.extra import check_extra
+
+if TYPE_CHECKING:
+    from chatserver.features.analytics.query import Result
+    from chatserver.features.analytics.worker.exporter import ExportTally
+
+ROWS_DEFAULT = 1000
+ROWS_MAX = 100_000
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+@click.group()
+def analytics() -> None:
+    """Export messages as Parquet files, and query them with SQL."""
+
+
+@analytics.command()
+@click.option(
+    "--warm",
+    "with_warm",
+    is_flag=True,
+    help="Also export messages that are not archived yet: at least one read unit per chat.",
+)
+@click.option(
+    "--all",
+    "is_all",
+    is_flag=True,
+    help="Compare all archived messages with the files, for example after a change of "
+    "CHAT_ANALYTICS_BODIES, and repair the files.",
+)
+def export(with_warm: bool, is_all: bool) -> None:
+    """Export new and changed messages once.
+
+    This can be stopped at any time; the next run continues. `chatserver worker analytics` exports
+    archived messages every hour. Needs Redis, DynamoDB and S3.
+    """
+    check_extra()
+    settings = prepare("analytics")
+    require_redis(settings.redis)
+    tally = run(_export(settings, with_warm=with_warm, is_all=is_all))
+    click.echo(_format_tally(tally))
+    if tally.postponed:
+        click.echo(f"{tally.postponed} postponed; run the command again", err=True)
+        sys.exit(1)
+
+
+async def _export(settings: Settings, *, with_warm: bool, is_all: bool) -> ExportTally:
+    from chatserver.cli.progress import open_report
+    from chatserver.container.storage import open_storage_container
+    from chatserver.domain.clock import SystemClock
+    from chatserver.domain.ids import new_id
+    from chatserver.features.analytics.worker.passes import ExportPass, make_lease
+    from chatserver.telemetry.failpoints import arm_failpoint
+
+    arm_failpoint()
+    clock = SystemClock()
+    owner = f"{socket.gethostname()}-{os.getpid()}-{new_id()}"
+    with open_report(clock, is_aside=True) as report:
+        report.begin("analytics", 0)
+
+        async def on_progress(tally: ExportTally) -> None:
+            report.show(tally.units, _format_tally(tally))
+
+        async with open_storage_container(
+            role="worker", settings=settings, clock=clock
+        ) as container:
+            await container.check_tables()
+            lease = make_lease(container, owner)
+            async with lease.given_back():
+                tally = await ExportPass(container, lease, on_progress).run(
+                    with_warm=with_warm, is_all=is_all
+                )
+        report.end()
+    return tally
+
+
+def _format_tally(tally: ExportTally) -> str:
+    return f"{tally.rows} rows read, {tally.files} files written, {tally.bytes} bytes"
+
+
+@analytics.command()
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["athena", "glue"]),
+    default="athena",
+    show_default=True,
+    help="CREATE TABLE statement for Athena, or `TableInput` for `aws glue create-table`.",
+)
+@click.option(
+    "--tenant",
+    "tenants",
+    multiple=True,
+    help="Tenant whose files the table contains; can be repeated. Default: CHAT_WARM_TENANT.",
+)
+@click.option("--first-date", default=None, help="First date with messages; default 2020-01-01.")
+def table(form: str, tenants: tuple[str, ...], first_date: str | None) -> None:
+    """Print the definition of the table for Athena or AWS Glue."""
+    from chatserver.features.analytics.table_definition import (
+        FIRST_DATE,
+        make_ddl,
+        make_glue_input,
+    )
+
+    if first_date is not None and not _DATE.fullmatch(first_date):
+        raise click.UsageError("--first-date must be a date like 2026-01-31")
+    settings = prepare("analytics").cold
+    chosen = list(tenants) or [name for name in [settings.tenant] if name]
+    first = first_date or FIRST_DATE
+    if form == "athena":
+        click.echo(make_ddl(settings, chosen, first))
+    else:
+        click.echo(json.dumps(make_glue_input(settings, chosen, first), indent=2))
+
+
+@analytics.command()
+@click.argument("sql")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="`json`: one object per line.",
+)
+@click.option(
+    "--max-rows",
+    type=click.IntRange(1, ROWS_MAX),
+    default=ROWS_DEFAULT,
+    show_default=True,
+    help="Maximum rows printed; further rows are reported on standard error.",
+)
+@click.option(
+    "--files",
+    "folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=None,
+    help="Read a local copy of the files, not S3.",
+)
+def query(sql: str, form: str, max_rows: int, folder: Path | None) -> None:
+    """Run a SELECT statement over the exported messages: table `messages`.
+
+    Read-only. Needs S3, or --files.
+    """
+    check_extra()
+    try:
+        if folder is not None:
+            from chatserver.features.analytics.query import open_folder, run_query
+
+            result = run_query(open_folder(folder), sql, max_rows)
+        else:
+            result = run(_query(prepare("analytics"), sql, max_rows))
+    except NotFound as exc:
+        raise click.ClickException(exc.message) from exc
+    except BadRequest as exc:
+        raise click.UsageError(exc.message) from exc
+    _print_result(result, form)
+    if result.is_cut:
+        click.echo(f"more than {max_rows} rows: only these are shown (--max-rows)", err=True)
+
+
+async def _query(settings: Settings, sql: str, rows_max: int) -> Result:
+    from chatserver.cold.client import open_s3
+    from chatserver.features.analytics.cold import ParquetFiles
+    from chatserver.features.analytics.query import open_objects, run_query
+
+    async with open_s3(settings.cold) as store:
+        files, loop = ParquetFiles(store), asyncio.get_running_loop()
+        keys = [key async for page in files.iter_keys() for key in page]
+
+        def read(key: str) -> bytes:
+            return asyncio.run_coroutine_threadsafe(files.read(key), loop).result()
+
+        return await asyncio.to_thread(lambda: run_query(open_objects(keys, read), sql, rows_max))
+
+
+def _print_result(result: Result, form: str) -> None:
+    if form == "csv":
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(result.columns)
+        writer.writerows([_plain(value) for value in row] for row in result.rows)
+    elif form == "json":
+        for row in result.rows:
+            values = dict(zip(result.columns, map(_plain, row), strict=True))
+            click.echo(json.dumps(values, ensure_ascii=False))
+    else:
+        for line in _format_table(result):
+            click.echo(line)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a result as a JSON value."""
+    match value:
+        case datetime.datetime():
+            return value.isoformat(" ")
+        case datetime.date() | datetime.time() | datetime.timedelta():
+            return str(value)
+        case decimal.Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case dict():
+            return {str(key): _plain(each) for key, each in value.items()}
+        case None | bool() | int() | float() | str():
+            return value
+        case _:
+            return str(value)
+
+
+def _format_table(result: Result) -> Sequence[str]:
+    from chatserver.telemetry.printable_text import printable
+
+    def text(value: Any) -> str:
+        plain = _plain(value)
+        return "" if plain is None else printable(str(plain))
+
+    rows = [[text(value) for value in row] for row in result.rows]
+    is_number = [
+        all(isinstance(row[at], int | float | decimal.Decimal | None) for row in result.rows)
+        for at in range(len(result.columns))
+    ]
+    widths = [
+        max(len(name), *(len(row[at]) for row in rows)) if rows else len(name)
+        for at, name in enumerate(result.columns)
+    ]
+
+    def line(cells: Sequence[str]) -> str:
+        placed = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(cells, widths, is_number, strict=True)
+        ]
+        return "  ".join(placed).rstrip()
+
+    return [line(result.columns), line(["-" * width for width in widths]), *map(line, rows)]

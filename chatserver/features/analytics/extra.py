@@ -1,0 +1,18 @@
+"""Check that the optional dependencies of analytics are installed."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from chatserver.config import Settings
+from chatserver.errors import ConfigError
+
+_MODULES = ("pyarrow", "duckdb")
+
+
+def check_extra(_: Settings | None = None) -> None:
+    """Raise ConfigError unless the extra `analytics` is installed."""
+    if any(importlib.util.find_spec(name) is None for name in _MODULES):
+        raise ConfigError(
+            ["analytics: needs the extra `analytics`: pip install 'tierchat[analytics]'"]
+        )

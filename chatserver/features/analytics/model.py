@@ -1,0 +1,212 @@
+"""Analytics table: its columns, the rows of chat entries, and the object keys. No I/O.
+
+One row per message. Entries that change a message (edits, deletions, reactions) have no rows; their
+effect is in the row of the message. A deleted or expiring message keeps only its position: `chat`,
+`chat_kind`, `seq`, `ts`, `kind` and `is_deleted`.
+
+Rows are exported in *units*: ranges of a chat's entries. The units of a chat cover the exported
+entries without overlap or gap, and never change. The rows of a unit are in the files of its
+*batch*, one file per date:
+
+    analytics/v1/date=<YYYY-MM-DD>/tenant=<tenant>/part-<batch>.parquet
+
+A row therefore never moves to another file, because a message keeps its `ts`. A file is replaced in
+one PUT, so readers see each message exactly once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from chatserver.domain.archive_segments import LOST_KIND
+from chatserver.domain.ids import ChatId
+from chatserver.protocol.entry_rules import AMENDING, apply_entry, is_message
+from chatserver.protocol.frames import Message
+
+PREFIX: Final = "analytics/v1/"
+DEFAULT_TENANT: Final = "default"  # value of `tenant` without tenants
+TABLE: Final = "messages"
+
+ColumnType = Literal["string", "bigint", "int", "boolean", "timestamp"]
+
+
+class Column(NamedTuple):
+    """A column of the table. `type` is the type in Athena; timestamps are UTC microseconds."""
+
+    name: str
+    type: ColumnType
+    is_nullable: bool
+    meaning: str
+
+
+# The schema of `analytics/v1`, on which readers rely. New columns are nullable and come last; any
+# other change needs a new prefix.
+COLUMNS: Final = (
+    Column("chat", "string", False, "id of the chat"),
+    Column("chat_kind", "string", True, "`direct`, `group` or `companion`"),
+    Column("seq", "bigint", False, "position in the chat; `chat` and `seq` identify a message"),
+    Column("ts", "timestamp", False, "time of sending"),
+    Column("sender", "string", True, "id of the sender; null if deleted"),
+    Column(
+        "receiver",
+        "string",
+        True,
+        "direct chats: id of the other user; null if deleted or if that user is erased",
+    ),
+    Column("kind", "string", False, "kind of message, as sent by the client; usually `text`"),
+    Column("body", "string", True, "text; null unless bodies are exported"),
+    Column("body_chars", "int", False, "length of the text in characters"),
+    Column("attachments", "int", False, "number of attached files"),
+    Column("attachment_bytes", "bigint", False, "total size of attached files"),
+    Column("reply_to", "bigint", True, "`seq` of the message that this one replies to"),
+    Column("reactions", "int", False, "number of users who reacted"),
+    Column("is_ai", "boolean", False, "written by a language model"),
+    Column("is_deleted", "boolean", False, "deleted, expired or expiring"),
+    Column("edited_at", "timestamp", True, "time of the last edit; null if never edited"),
+)
+PARTITIONS: Final = (
+    Column("date", "string", False, "UTC date of `ts`, as `YYYY-MM-DD`"),
+    Column("tenant", "string", False, "tenant; `default` without tenants"),
+)
+
+
+class Row(NamedTuple):
+    """A row, in the order of `COLUMNS`."""
+
+    chat: str
+    chat_kind: str | None
+    seq: int
+    ts: int
+    sender: str | None
+    receiver: str | None
+    kind: str
+    body: str | None
+    body_chars: int
+    attachments: int
+    attachment_bytes: int
+    reply_to: int | None
+    reactions: int
+    is_ai: bool
+    is_deleted: bool
+    edited_at: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unit:
+    """A range of a chat's entries that is exported together; both ends included.
+
+    `sha256` is the digest of the rows in the files, and `version` that of their source; both are
+    empty until the files are written.
+    """
+
+    chat: ChatId
+    first: int
+    last: int
+    batch: str
+    sha256: str = ""
+    version: str = ""
+
+
+class ChatFacts(NamedTuple):
+    """Properties of a chat that its rows contain. `erased`: its users who are erased."""
+
+    kind: str | None = None
+    users: Sequence[str] = ()  # direct chats only
+    erased: Collection[str] = ()
+
+    def find_receiver(self, sender: str) -> str | None:
+        """Return the other user of a direct chat, unless that user is erased."""
+        if sender not in self.users:
+            return None
+        other = next((user for user in self.users if user != sender), sender)
+        return None if other in self.erased else other
+
+
+Changes = Mapping[int, Sequence[Message]]  # seq of a message → entries that change it, in seq order
+
+
+def list_changes(entries: Iterable[Message]) -> dict[int, list[Message]]:
+    """Return the entries that change messages, by the seq of the message."""
+    changes: dict[int, list[Message]] = {}
+    for entry in entries:
+        if entry.kind in AMENDING and entry.target is not None:
+            changes.setdefault(entry.target, []).append(entry)
+    return changes
+
+
+def make_rows(
+    entries: Iterable[Message], facts: ChatFacts, changes: Changes, *, with_bodies: bool
+) -> list[Row]:
+    """Return the rows of the messages among the entries, with the changes applied."""
+    rows = []
+    for entry in entries:
+        if not is_message(entry) or entry.kind == LOST_KIND:
+            continue
+        message = entry
+        for change in changes.get(entry.seq, ()):
+            message = apply_entry(message, change)
+        rows.append(_make_row(message, facts, with_bodies=with_bodies))
+    return rows
+
+
+def _make_row(message: Message, facts: ChatFacts, *, with_bodies: bool) -> Row:
+    # An expiring message is exported without content, because nothing reports its expiry.
+    is_gone = message.deleted or message.expires_at is not None
+    if is_gone:
+        return Row(
+            chat=message.chat,
+            chat_kind=facts.kind,
+            seq=message.seq,
+            ts=message.ts,
+            sender=None,
+            receiver=None,
+            kind=message.kind,
+            body=None,
+            body_chars=0,
+            attachments=0,
+            attachment_bytes=0,
+            reply_to=None,
+            reactions=0,
+            is_ai=False,
+            is_deleted=True,
+            edited_at=None,
+        )
+    return Row(
+        chat=message.chat,
+        chat_kind=facts.kind,
+        seq=message.seq,
+        ts=message.ts,
+        sender=message.sender,
+        receiver=facts.find_receiver(message.sender),
+        kind=message.kind,
+        body=message.body if with_bodies else None,
+        body_chars=len(message.body),
+        attachments=len(message.attachments),
+        attachment_bytes=sum(each.size for each in message.attachments),
+        reply_to=message.reply_to,
+        reactions=len(message.reactions),
+        is_ai=message.ai is not None,
+        is_deleted=False,
+        edited_at=message.edited_ts or None,
+    )
+
+
+def digest_of(value: object) -> str:
+    """Return a digest of plain values."""
+    return hashlib.sha256(msgspec.msgpack.encode(value)).hexdigest()
+
+
+def date_of(ts: int) -> str:
+    """Return the UTC date of a time in microseconds."""
+    return datetime.datetime.fromtimestamp(ts // 1_000_000, datetime.UTC).date().isoformat()
+
+
+def object_key(date: str, tenant: str, batch: str) -> str:
+    """Return the key of the file of a batch for one date."""
+    return f"{PREFIX}date={date}/tenant={tenant or DEFAULT_TENANT}/part-{batch}.parquet"

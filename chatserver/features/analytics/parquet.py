@@ -1,0 +1,106 @@
+"""Parquet files of the analytics table. CPU-bound: do not call on an event loop.
+
+A file contains the rows of one batch for one date, ordered by chat and seq. `date` and `tenant` are
+in its key, not in its columns.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import pyarrow as pa  # type: ignore[import-untyped]  # no type information
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # no type information
+import pyarrow.parquet as pq  # type: ignore[import-untyped]  # no type information
+
+from chatserver.errors import CorruptData
+from chatserver.features.analytics.model import COLUMNS, PARTITIONS, ColumnType, Row, Unit, date_of
+
+_TYPES: Final[dict[ColumnType, pa.DataType]] = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "boolean": pa.bool_(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+FILE_SCHEMA: Final = pa.schema(
+    [pa.field(each.name, _TYPES[each.type], each.is_nullable) for each in COLUMNS]
+)
+PARTITION_SCHEMA: Final = pa.schema([pa.field(each.name, _TYPES[each.type]) for each in PARTITIONS])
+TABLE_SCHEMA: Final = pa.schema([*FILE_SCHEMA, *PARTITION_SCHEMA])
+_ORDER: Final = [("chat", "ascending"), ("seq", "ascending")]
+
+
+def build_table(rows: Sequence[Row]) -> pa.Table:
+    """Return rows as an Arrow table."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(COLUMNS)
+    arrays = [
+        pa.array(values, field.type) for values, field in zip(columns, FILE_SCHEMA, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=FILE_SCHEMA)
+
+
+def list_dates(rows: Iterable[Row]) -> list[str]:
+    """Return the dates of rows, ascending."""
+    return sorted({date_of(row.ts) for row in rows})
+
+
+def split_by_date(tables: Sequence[pa.Table]) -> dict[str, pa.Table]:
+    """Return the rows of tables by date."""
+    table = pa.concat_tables(tables)
+    dates = pc.strftime(table["ts"], format="%Y-%m-%d")
+    ordered = table.append_column("date", dates).sort_by([("date", "ascending"), *_ORDER])
+    found: dict[str, pa.Table] = {}
+    start = 0
+    runs = pc.run_end_encode(ordered["date"].combine_chunks()) if len(ordered) else None
+    if runs is None:
+        return found
+    for date, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        found[date] = ordered.slice(start, end - start).drop_columns(["date"])
+        start = end
+    return found
+
+
+def replace_rows(held: bytes | None, units: Iterable[Unit], rows: pa.Table) -> bytes | None:
+    """Return a file in which the rows of these units are replaced; None if that changes nothing.
+
+    Raises:
+        CorruptData: `held` is not a file of this table.
+    """
+    if held is None:
+        return encode(rows)
+    before = decode(held)
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    for unit in units:
+        ranges.setdefault(unit.chat, []).append((unit.first, unit.last))
+    places = zip(before["chat"].to_pylist(), before["seq"].to_pylist(), strict=True)
+    keep = [
+        not any(first <= seq <= last for first, last in ranges.get(chat, ()))
+        for chat, seq in places
+    ]
+    after = pa.concat_tables([before.filter(pa.array(keep, pa.bool_())), rows]).sort_by(_ORDER)
+    return None if after.equals(before) else encode(after)
+
+
+def encode(table: pa.Table) -> bytes:
+    """Return a Parquet file."""
+    content = io.BytesIO()
+    pq.write_table(table.sort_by(_ORDER), content, compression="zstd")
+    return content.getvalue()
+
+
+def decode(data: bytes) -> pa.Table:
+    """Return the table of a file. A column that the file lacks is null.
+
+    Raises:
+        CorruptData: it is not a file of this table.
+    """
+    try:
+        table = pq.read_table(pa.BufferReader(data))
+        for field in FILE_SCHEMA:
+            if field.name not in table.column_names:
+                table = table.append_column(field, pa.nulls(len(table), field.type))
+        return table.select(FILE_SCHEMA.names).cast(FILE_SCHEMA)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as exc:
+        raise CorruptData(f"analytics: not a Parquet file of this table: {exc}") from exc

@@ -1,0 +1,155 @@
+"""SQL over the Parquet files with DuckDB, in this process.
+
+View `messages` reads an Arrow dataset of the files, so DuckDB decodes only the columns and loads
+only the dates that a query needs. Each file is read with one GET: a file that is replaced meanwhile
+is read as it was or as it is, never as a mixture.
+
+Read-only: only one statement that returns rows is accepted, and DuckDB has no access to files, to
+the network, to extensions or to objects of this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import duckdb
+import pyarrow as pa  # type: ignore[import-untyped]  # no type information
+import pyarrow.dataset as ds  # type: ignore[import-untyped]  # no type information
+import pyarrow.fs as pafs  # type: ignore[import-untyped]  # no type information
+
+from chatserver.errors import BadRequest, NotFound
+from chatserver.features.analytics.model import COLUMNS, TABLE
+from chatserver.features.analytics.parquet import PARTITION_SCHEMA, TABLE_SCHEMA
+
+MEMORY_BYTES_MAX: Final = 2_147_483_648  # of DuckDB; Arrow uses a few files more
+_READING: Final = ("SELECT", "EXPLAIN")
+_FILES: Final = "parquet_files"
+# Times are plain UTC timestamps, as in Athena.
+_TIMES: Final = [each.name for each in COLUMNS if each.type == "timestamp"]
+_REPLACED: Final = ", ".join(f"timezone('UTC', {name}) AS {name}" for name in _TIMES)
+_VIEW: Final = f"CREATE VIEW {TABLE} AS SELECT * REPLACE ({_REPLACED}) FROM {_FILES}"  # noqa: S608  # constants
+NOTHING_EXPORTED: Final = (
+    "analytics: nothing is exported yet; run `chatserver analytics export` or `chatserver worker "
+    "analytics`"
+)
+
+ReadFile = Callable[[str], bytes]
+
+
+class Result(NamedTuple):
+    """A result. `is_cut`: there are more rows."""
+
+    columns: Sequence[str]
+    rows: Sequence[tuple[Any, ...]]
+    is_cut: bool
+
+
+def open_folder(folder: Path) -> ds.Dataset:
+    """Return the dataset of a local copy of the files. Raises NotFound if there is none."""
+    files = sorted(str(path) for path in folder.rglob("date=*/tenant=*/*.parquet"))
+    if not files:
+        raise NotFound(f"analytics: {folder} has no files date=*/tenant=*/*.parquet")
+    base = str(folder)
+    return _open(files, base, pafs.LocalFileSystem())
+
+
+def open_objects(keys: Sequence[str], read: ReadFile) -> ds.Dataset:
+    """Return the dataset of objects, which `read` loads. Raises NotFound if there are none."""
+    if not keys:
+        raise NotFound(NOTHING_EXPORTED)
+    return _open(sorted(keys), "", pafs.PyFileSystem(_Objects(read)))
+
+
+def _open(files: list[str], base: str, filesystem: pafs.FileSystem) -> ds.Dataset:
+    partitioning = ds.partitioning(PARTITION_SCHEMA, flavor="hive")
+    return ds.dataset(
+        files,
+        schema=TABLE_SCHEMA,
+        format="parquet",
+        filesystem=filesystem,
+        partitioning=partitioning,
+        partition_base_dir=base or None,
+    )
+
+
+def run_query(dataset: ds.Dataset, sql: str, rows_max: int) -> Result:
+    """Run a statement and return its first `rows_max` rows.
+
+    Raises:
+        BadRequest: the statement is invalid, does not read, or needs too much memory.
+    """
+    settings: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": f"{MEMORY_BYTES_MAX // 1_048_576}MiB",
+        "python_enable_replacements": False,
+        "temp_directory": "",
+    }
+    with duckdb.connect(":memory:", config=settings) as connection:
+        connection.register(_FILES, dataset)
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute(_VIEW)
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        try:
+            statements = connection.extract_statements(sql)
+            if len(statements) != 1 or statements[0].type.name not in _READING:
+                raise BadRequest("analytics: must be exactly one SELECT statement")
+            connection.execute(statements[0])
+            columns = [each[0] for each in connection.description or ()]
+            rows = connection.fetchmany(rows_max + 1)
+        except duckdb.Error as exc:
+            raise BadRequest(f"analytics: {exc}") from exc
+    return Result(columns, rows[:rows_max], len(rows) > rows_max)
+
+
+class _Objects(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type information
+    """File system of the objects, read-only. Paths are keys."""
+
+    def __init__(self, read: ReadFile) -> None:
+        self._read = read
+
+    def get_type_name(self) -> str:
+        return "chatserver"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        return pa.BufferReader(self._read(path))
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        return self.open_input_file(path)
+
+    def get_file_info(self, paths: Sequence[str]) -> list[pafs.FileInfo]:
+        return [pafs.FileInfo(path, pafs.FileType.File) for path in paths]
+
+    def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
+        raise NotImplementedError("the caller lists the objects")
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        raise NotImplementedError("read-only")
+
+    def delete_dir(self, path: str) -> None:
+        raise NotImplementedError("read-only")
+
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
+        raise NotImplementedError("read-only")
+
+    def delete_root_dir_contents(self) -> None:
+        raise NotImplementedError("read-only")
+
+    def delete_file(self, path: str) -> None:
+        raise NotImplementedError("read-only")
+
+    def move(self, src: str, dest: str) -> None:
+        raise NotImplementedError("read-only")
+
+    def copy_file(self, src: str, dest: str) -> None:
+        raise NotImplementedError("read-only")
+
+    def open_output_stream(self, path: str, metadata: Any) -> pa.NativeFile:
+        raise NotImplementedError("read-only")
+
+    def open_append_stream(self, path: str, metadata: Any) -> pa.NativeFile:
+        raise NotImplementedError("read-only")

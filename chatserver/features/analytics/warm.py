@@ -1,0 +1,227 @@
+"""Export state of analytics in table `directory`.
+
+| record  | `PK`       | `SK`                          | attributes                               |
+|---------|------------|-------------------------------|------------------------------------------|
+| unit    | `x#<chat>` | `p#<first, 20 digits>#<chat>` | `first last batch`, once its files are   |
+|         |            |                               | written `sha256 version`                 |
+| segment | `a#<chat>` | `s#<last, 20 digits>#<chat>`  | `exported` (BOOL)                        |
+
+Segments belong to `chatserver.warm.archive.manifests`. Writing a segment replaces the whole item,
+so a new or changed segment never has `exported`: a scan for segments without it finds exactly what
+is to be exported, whenever a process died.
+
+Invariants: the units of a chat cover ``1..last`` without overlap or gap, because each new unit
+begins after the last one and `claim` is conditional on its `first`. The range and the batch of a
+unit never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from typing import Any, Final, NamedTuple
+
+from chatserver.config import Warm
+from chatserver.domain.ids import ChatId
+from chatserver.errors import CorruptData, LostRace
+from chatserver.features.analytics.model import Unit
+from chatserver.warm.chats.records import row_key, user_key
+from chatserver.warm.dynamo.batches import get_items
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.schema.directory_attributes import ExportField as Field
+from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
+
+_UNIT_PREFIX: Final = "p#"
+_ARCHIVE_PREFIX: Final = "a#"
+_SEGMENT_PREFIX: Final = "s#"
+_PAGE: Final = 32  # units per Query
+
+
+class NewSegment(NamedTuple):
+    """An archive segment that is not exported."""
+
+    chat: ChatId
+    first: int
+    last: int
+    tag: str
+
+
+class ExportRows:
+    """Repository of the export state."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._settings = settings
+        self._table = DIRECTORY.name_in(settings)
+
+    # Segments
+
+    async def list_segments(
+        self, start: Item | None, *, is_all: bool
+    ) -> tuple[list[NewSegment], Item | None]:
+        """Return archive segments that are not exported, or all, and the next start key.
+
+        In ascending order within a chat. Scans the table: about 8,000 items for 128 read units.
+        """
+        condition = "begins_with(#pk, :archive) AND begins_with(#sk, :segment)"
+        names = {"#pk": Field.PK, "#sk": Field.SK}
+        if not is_all:
+            condition += " AND attribute_not_exists(#exported)"
+            names["#exported"] = Field.EXPORTED
+        request: dict[str, Any] = {
+            "TableName": self._table,
+            "ConsistentRead": True,
+            "FilterExpression": condition,
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": {
+                ":archive": {"S": _ARCHIVE_PREFIX},
+                ":segment": {"S": _SEGMENT_PREFIX},
+            },
+        }
+        if start is not None:
+            request["ExclusiveStartKey"] = start
+        answer = await self._client.call("scan", request)
+        return [_decode_segment(row) for row in answer["Items"]], answer.get("LastEvaluatedKey")
+
+    async def mark_exported(self, segment: NewSegment) -> bool:
+        """Record that the files contain a segment; return False if it was replaced meanwhile."""
+        request = {
+            "TableName": self._table,
+            "Key": row_key(
+                _ARCHIVE_PREFIX + segment.chat,
+                f"{_SEGMENT_PREFIX}{segment.last:020d}#{segment.chat}",
+            ),
+            "UpdateExpression": "SET #exported = :yes",
+            "ConditionExpression": "#tag = :tag",
+            "ExpressionAttributeNames": {"#exported": Field.EXPORTED, "#tag": Field.TAG},
+            "ExpressionAttributeValues": {":yes": {"BOOL": True}, ":tag": {"S": segment.tag}},
+        }
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            return False
+        return True
+
+    # Units; all reads are strongly consistent.
+
+    async def claim(self, unit: Unit) -> None:
+        """Create a unit, before its entries are read. Idempotent.
+
+        Raises:
+            LostRace: another process created it.
+        """
+        item = _unit_key(unit.chat, unit.first) | {
+            Field.FIRST: {"N": str(unit.first)},
+            Field.LAST: {"N": str(unit.last)},
+            Field.BATCH: {"S": unit.batch},
+        }
+        request = {
+            "TableName": self._table,
+            "Item": item,
+            "ConditionExpression": "attribute_not_exists(#pk) OR #batch = :batch",
+            "ExpressionAttributeNames": {"#pk": Field.PK, "#batch": Field.BATCH},
+            "ExpressionAttributeValues": {":batch": {"S": unit.batch}},
+        }
+        try:
+            await self._client.call("put_item", request)
+        except ConditionFailed as exc:
+            raise LostRace(f"analytics: another process exports chat {unit.chat}") from exc
+
+    async def record(self, unit: Unit, sha256: str, version: str) -> None:
+        """Record what the files contain of a unit. Idempotent."""
+        request = {
+            "TableName": self._table,
+            "Key": _unit_key(unit.chat, unit.first),
+            "UpdateExpression": "SET #sha256 = :sha256, #version = :version",
+            "ConditionExpression": "attribute_exists(#pk)",
+            "ExpressionAttributeNames": {
+                "#pk": Field.PK,
+                "#sha256": Field.SHA256,
+                "#version": Field.VERSION,
+            },
+            "ExpressionAttributeValues": {
+                ":sha256": {"S": sha256},
+                ":version": {"S": version},
+            },
+        }
+        await self._client.call("update_item", request)
+
+    async def iter_units_down(self, chat: str, seq: int | None = None) -> AsyncIterator[list[Unit]]:
+        """Yield pages of the units that begin at `seq` or earlier, or of all, newest first."""
+        to = f"{_UNIT_PREFIX}{seq + 1:020d}" if seq is not None else "p$"  # '$' follows '#'
+        span = Span(DIRECTORY, f"x#{chat}", between=(_UNIT_PREFIX, to))
+        request: dict[str, Any] = {
+            **span.query(self._settings),
+            "ConsistentRead": True,
+            "ScanIndexForward": False,
+            "Limit": _PAGE,
+        }
+        while True:
+            answer = await self._client.call("query", request)
+            yield [_decode_unit(row) for row in answer["Items"]]
+            if (last := answer.get("LastEvaluatedKey")) is None:
+                return
+            request["ExclusiveStartKey"] = last
+
+    async def list_units(self, chat: str, first: int, last: int) -> list[Unit]:
+        """Return the units with any of the seqs ``[first, last]``, ascending."""
+        found: list[Unit] = []
+        async for page in self.iter_units_down(chat, last):
+            found += [unit for unit in page if unit.last >= first]
+            if page and page[-1].last < first:
+                break
+        return found[::-1]
+
+    async def find_last(self, chat: str) -> int:
+        """Return the last seq that a unit covers; 0 if there is none."""
+        async for page in self.iter_units_down(chat):
+            return page[0].last if page else 0
+        return 0
+
+    # Users
+
+    async def find_erased(self, users: Collection[str]) -> set[str]:
+        """Return the users who are erased."""
+        keys = [row_key(user_key(user), user_key(user)) for user in sorted(set(users))]
+        rows = await get_items(self._client, self._table, keys)
+        return {
+            row[DirectoryField.PK]["S"].removeprefix(user_key(""))
+            for row in rows
+            if DirectoryField.ERASED in row
+        }
+
+
+def _unit_key(chat: str, first: int) -> Item:
+    # The sort key ends with the chat, because index `by_member` inverts the keys.
+    return row_key(f"x#{chat}", f"{_UNIT_PREFIX}{first:020d}#{chat}")
+
+
+def _decode_unit(item: Item) -> Unit:
+    try:
+        return Unit(
+            chat=ChatId(item[Field.PK]["S"].removeprefix("x#")),
+            first=int(item[Field.FIRST]["N"]),
+            last=int(item[Field.LAST]["N"]),
+            batch=item[Field.BATCH]["S"],
+            sha256=item.get(Field.SHA256, {"S": ""})["S"],
+            version=item.get(Field.VERSION, {"S": ""})["S"],
+        )
+    except (KeyError, ValueError) as exc:
+        raise _corrupt(item, "an analytics unit", exc) from exc
+
+
+def _decode_segment(item: Item) -> NewSegment:
+    try:
+        return NewSegment(
+            chat=ChatId(item[Field.PK]["S"].removeprefix(_ARCHIVE_PREFIX)),
+            first=int(item[Field.FIRST]["N"]),
+            last=int(item[Field.LAST]["N"]),
+            tag=item[Field.TAG]["S"],
+        )
+    except (KeyError, ValueError) as exc:
+        raise _corrupt(item, "an archive segment", exc) from exc
+
+
+def _corrupt(item: Item, what: str, exc: Exception) -> CorruptData:
+    key = {name: item.get(name) for name in DIRECTORY.key.names}
+    return CorruptData(f"table directory: the item at {key} is not {what}: {exc!r}")

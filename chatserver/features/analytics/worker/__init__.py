@@ -1,0 +1,5 @@
+"""Background job of analytics.
+
+`passes` finds what is to be exported. `exporter` reads units and writes their files; `unit_source`
+reads the entries of a unit. `erasure` updates the files after an erasure. Start with `exporter`.
+"""

@@ -1,0 +1,74 @@
+"""Updates of Parquet files after the erasure of a user.
+
+The erasure has deleted the user's messages in all tiers, and rewritten the archive. The files of
+the chats concerned are compared with the tiers, unit by unit, and rewritten where they differ. So
+the texts and the user id leave the files, also as the receiver of other users' messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Final
+
+from chatserver.container.storage import StorageContainer
+from chatserver.container.storage_ports import RewriteExported
+from chatserver.domain.ids import ChatId
+from chatserver.errors import ConfigError, Unavailable
+from chatserver.features.analytics.container import AnalyticsContainer
+from chatserver.features.analytics.extra import check_extra
+from chatserver.features.analytics.worker.passes import make_exporter, make_source
+from chatserver.telemetry.failpoints import failpoint
+
+TRIES_MAX: Final = 20
+RETRY_S: Final = 0.1
+
+
+def make_rewriter(container: StorageContainer) -> RewriteExported:
+    """Return the function that erasures call."""
+
+    async def rewrite(chats: Collection[ChatId]) -> int:
+        return sum([await rewrite_chat(container, chat) for chat in sorted(chats)])
+
+    return rewrite
+
+
+async def rewrite_chat(container: StorageContainer, chat: ChatId) -> int:
+    """Rewrite the exported messages of a chat that differ from the tiers; return the file count.
+
+    Guarantees:
+        Idempotent. After it returns, no file has a text that was deleted before the call.
+        Cost: one or two small reads per unit, and the reads of units that are not archived.
+
+    Raises:
+        Unavailable: a store does not respond, or the files cannot be written; call again.
+    """
+    files = 0
+    for _ in range(TRIES_MAX):
+        written, is_postponed = await _rewrite_once(container, chat)
+        files += written
+        if not is_postponed:
+            return files
+        await asyncio.sleep(RETRY_S)
+    raise Unavailable(f"analytics: the files of chat {chat} cannot be written now; try again")
+
+
+async def _rewrite_once(container: StorageContainer, chat: ChatId) -> tuple[int, bool]:
+    """Return the number of files written, and whether a part was postponed."""
+    state, source = container.get(AnalyticsContainer).state, make_source(container)
+    exporter = make_exporter(container, source)
+    is_postponed = False
+    async for page in state.iter_units_down(chat):
+        for unit in page:
+            if unit.version and unit.version == await source.find_version(unit):
+                continue
+            try:
+                check_extra()
+            except ConfigError as exc:
+                raise Unavailable(exc.problems[0]) from exc
+            await exporter.add(unit)
+            if exporter.is_full:
+                is_postponed |= bool(await exporter.flush())
+                failpoint("analytics.in_erasure")
+    is_postponed |= bool(await exporter.flush())
+    return exporter.tally.files, is_postponed

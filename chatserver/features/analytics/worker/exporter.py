@@ -1,0 +1,241 @@
+"""Exporter: reads units and writes their rows into Parquet files.
+
+::
+
+    claim ─► read entries ─► ETags of the files ─► source unchanged? ─► files ─► state ─► segments
+      │                                                                   │ one conditional PUT each
+      └── left after a crash: the next pass reads the unit again and replaces its rows
+
+Crash safety: a unit is claimed, with the batch that names its files, before anything is written. A
+repeated export replaces the rows of the unit in the same files, so each message is in exactly one
+file once. A segment is marked as exported last.
+
+Concurrent changes: another process (an erasure, or a second exporter) may rewrite the same files.
+The ETags are read before the sources are compared with what was read, and a file is replaced only
+if its ETag is unchanged. So a process that was paused cannot write outdated rows over newer ones.
+
+Memory: at most `ROWS_MAX` rows or `BYTES_MAX` of texts and one unit; a file is not larger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import structlog
+
+from chatserver.domain.ids import ChatId, new_id
+from chatserver.errors import ChatError, Conflict, CorruptData, TooLarge
+from chatserver.features.analytics.cold import ParquetFiles
+from chatserver.features.analytics.model import Changes, Unit, object_key
+from chatserver.features.analytics.warm import ExportRows, NewSegment
+from chatserver.features.analytics.worker.unit_source import NO_CHANGES, UnitRows, UnitSource
+from chatserver.telemetry import metrics
+from chatserver.telemetry.failpoints import failpoint
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]  # no type information
+
+log = structlog.get_logger()
+
+ROWS_MAX = 100_000
+BYTES_MAX = 33_554_432
+UNITS_MAX: Final = 5_000
+CALLS_IN_FLIGHT_MAX: Final = 16
+FILES_IN_FLIGHT_MAX: Final = 2  # each takes the memory of a file, decoded
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+@dataclasses.dataclass
+class ExportTally:
+    """Work of a pass."""
+
+    units: int = 0
+    rows: int = 0  # of units that were written, unchanged ones included
+    files: int = 0
+    bytes: int = 0
+    postponed: int = 0  # units that changed while they were exported
+
+
+class Exporter:
+    """Collects units and writes them in batches. Not safe for concurrent use."""
+
+    def __init__(
+        self, *, source: UnitSource, state: ExportRows, files: ParquetFiles, tenant: str
+    ) -> None:
+        self.tally = ExportTally()
+        self._source = source
+        self._state = state
+        self._files = files
+        self._tenant = tenant
+        self._batch = ""
+        self._pending: dict[tuple[str, int], UnitRows] = {}
+        self._segments: list[tuple[NewSegment, list[Unit]]] = []
+        self._rows = self._bytes = 0
+
+    async def claim(self, chat: ChatId, first: int, last: int) -> Unit:
+        """Claim a new unit for the current batch. Raises LostRace."""
+        self._batch = self._batch or new_id().lower()
+        unit = Unit(chat, first, last, self._batch)
+        await self._state.claim(unit)
+        failpoint("analytics.after_claim")
+        return unit
+
+    async def add(self, unit: Unit, changes: Changes = NO_CHANGES) -> None:
+        """Read a unit, to be written with the next batch. No-op if it is collected already.
+
+        Raises:
+            Unavailable: a store does not respond, or not all entries can be read now.
+            CorruptData: a file or an item is invalid.
+        """
+        key = (unit.chat, unit.first)
+        held = self._pending.get(key)
+        if held is not None and not changes:
+            return  # if it has changed since, `flush` postpones it
+        merged = _merge(held.changes, changes) if held is not None else changes
+        loaded = await self._source.load(unit, merged)
+        self._pending[key] = loaded
+        self._rows += len(loaded.rows)
+        self._bytes += sum(len(row.body or "") for row in loaded.rows)
+        self.tally.units += 1
+
+    def mark(self, segment: NewSegment, units: Iterable[Unit]) -> None:
+        """Mark a segment as exported once these units are written."""
+        self._segments.append((segment, list(units)))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the collected units have reached the size of a batch."""
+        return self._rows >= ROWS_MAX or self._bytes >= BYTES_MAX or len(self._pending) >= UNITS_MAX
+
+    async def flush(self) -> set[ChatId]:
+        """Write all units; return the chats of which units were postponed.
+
+        A unit is postponed if it changed meanwhile, or if a file was changed by another process.
+        New units of its chat are then not recorded either: the next pass reads all of them again,
+        with the changes in them.
+        """
+        pending, segments = self._pending, self._segments
+        self._pending, self._segments, self._batch = {}, [], ""
+        self._rows = self._bytes = 0
+        batches: dict[str, list[UnitRows]] = {}
+        for loaded in pending.values():
+            if loaded.sha256 != loaded.unit.sha256:
+                batches.setdefault(loaded.unit.batch, []).append(loaded)
+        written = {key for key, each in pending.items() if each.sha256 == each.unit.sha256}
+        for batch, units in batches.items():
+            written |= await self._write_batch(batch, units)
+        postponed = {pending[key].unit.chat for key in pending.keys() - written}
+        done = {
+            key: pending[key]
+            for key in written
+            if pending[key].unit.sha256 or pending[key].unit.chat not in postponed
+        }
+        failpoint("analytics.before_record")
+        await _for_each(
+            [each for each in done.values() if _is_news(each)],
+            lambda each: self._state.record(each.unit, each.sha256, each.version),
+        )
+        failpoint("analytics.after_record")
+        marked = [
+            segment
+            for segment, units in segments
+            if all((unit.chat, unit.first) in done for unit in units)
+        ]
+        await _for_each(marked, self._state.mark_exported)
+        failpoint("analytics.after_mark")
+        rows = sum(len(each.rows) for each in done.values())
+        self.tally.rows += rows
+        metrics.ANALYTICS_ROWS.inc(rows)
+        self.tally.postponed += len(pending) - len(done)
+        metrics.ANALYTICS_POSTPONED.inc(len(pending) - len(done))
+        return postponed
+
+    async def _write_batch(self, batch: str, units: Sequence[UnitRows]) -> set[tuple[str, int]]:
+        """Write the files of a batch; return the keys of the units that were written."""
+        from chatserver.features.analytics.parquet import build_table, list_dates, split_by_date
+
+        dates = list_dates(row for each in units for row in each.rows)
+        keys = {date: object_key(date, self._tenant, batch) for date in dates}
+        etags = dict(
+            await _for_each(dates, lambda date: _with(date, self._files.find_etag(keys[date])))
+        )
+        current = [each for each, is_current in await _for_each(units, self._check) if is_current]
+        if not current:
+            return set()
+        tables = await asyncio.to_thread(lambda: [build_table(each.rows) for each in current])
+        parts = await asyncio.to_thread(split_by_date, tables)
+
+        async def write(date: str) -> None:
+            await self._write_file(keys[date], etags[date], current, parts[date])
+
+        try:
+            await _for_each(list(parts), write, FILES_IN_FLIGHT_MAX)
+        except (Conflict, CorruptData, TooLarge) as exc:
+            # A file that is damaged must not block the others.
+            log.warning("analytics.batch_postponed", batch=batch, reason=exc.message)
+            return set()
+        return {(each.unit.chat, each.unit.first) for each in current}
+
+    async def _check(self, loaded: UnitRows) -> tuple[UnitRows, bool]:
+        version = await self._source.find_version(loaded.unit, loaded.changes)
+        return loaded, version == loaded.version
+
+    async def _write_file(
+        self, key: str, etag: str | None, units: Sequence[UnitRows], rows: pa.Table
+    ) -> None:
+        from chatserver.features.analytics.parquet import replace_rows
+
+        # If the file changed since its ETag was read, the conditional write fails.
+        held = await self._files.read(key) if etag is not None else None
+        data = await asyncio.to_thread(replace_rows, held, [each.unit for each in units], rows)
+        if data is None:
+            return
+        failpoint("analytics.before_file")
+        await self._files.put(key, data, etag)
+        failpoint("analytics.after_file")
+        metrics.ANALYTICS_FILES.labels("written" if etag is None else "rewritten").inc()
+        self.tally.files += 1
+        self.tally.bytes += len(data)
+
+
+def _is_news(loaded: UnitRows) -> bool:
+    return (loaded.sha256, loaded.version) != (loaded.unit.sha256, loaded.unit.version)
+
+
+def _merge(held: Changes, added: Changes) -> Changes:
+    """Return all changes, each once and in seq order."""
+    merged = {}
+    for seq in {*held, *added}:
+        by_seq = {each.seq: each for each in (*held.get(seq, ()), *added.get(seq, ()))}
+        merged[seq] = [by_seq[each] for each in sorted(by_seq)]
+    return merged
+
+
+async def _with(name: str, value: Awaitable[T]) -> tuple[str, T]:
+    return name, await value
+
+
+async def _for_each(
+    items: Sequence[S],
+    work: Callable[[S], Awaitable[T]],
+    in_flight_max: int = CALLS_IN_FLIGHT_MAX,
+) -> list[T]:
+    """Run `work` for all items, a bounded number at a time; return the results in order."""
+    slots = asyncio.Semaphore(in_flight_max)
+
+    async def run(item: S) -> T:
+        async with slots:
+            return await work(item)
+
+    tasks: list[asyncio.Task[T]] = []
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks += [group.create_task(run(item), name="analytics") for item in items]
+    except* ChatError as failures:
+        raise failures.exceptions[0] from failures
+    return [task.result() for task in tasks]

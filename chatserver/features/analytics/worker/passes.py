@@ -1,0 +1,228 @@
+"""Passes of the exporter: find archived and, on request, stored entries that are not exported.
+
+A pass scans table `directory` for archive segments that are new or have changed. Parts of a segment
+that a unit covers already are read again; the rest becomes a new unit. On request, the pass also
+reads each chat's newer entries in DynamoDB. Among these, edits, deletions and reactions name the
+messages that they change, whose units are read again.
+
+One process exports at a time, under a lease; correctness does not depend on the lease
+(`chatserver.features.analytics.worker.exporter`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import structlog
+
+from chatserver.container.storage import StorageContainer
+from chatserver.domain.ids import ChatId
+from chatserver.errors import CorruptData, LostRace, Unavailable
+from chatserver.features.analytics.container import AnalyticsContainer
+from chatserver.features.analytics.extra import check_extra
+from chatserver.features.analytics.model import Unit, list_changes
+from chatserver.features.analytics.warm import NewSegment
+from chatserver.features.analytics.worker.exporter import Exporter, ExportTally
+from chatserver.features.analytics.worker.unit_source import UnitSource
+from chatserver.hot.leases import Lease
+from chatserver.protocol.frames import Message
+from chatserver.telemetry import metrics
+from chatserver.warm.chats.chat_scan import iter_chats
+from chatserver.warm.dynamo.client import Item
+from workers.partitions import keep_running
+from workers.periodic_work import make_rounds
+
+log = structlog.get_logger()
+
+LEASE_S: Final = 60.0
+INTERVAL_S: Final = 3600.0  # between two passes of the worker
+FAILURES_MAX: Final = 10  # parts of chats in a row that a pass skips
+UNIT_ENTRIES_MAX = 500  # of a unit of the warm tier; segments have their own limit
+
+OnProgress = Callable[[ExportTally], Awaitable[None]]
+
+
+async def ignore_progress(_: ExportTally) -> None:
+    """Do nothing."""
+
+
+def make_lease(container: StorageContainer, owner: str) -> Lease:
+    """Return the lease of the exporter."""
+    return Lease(
+        hot=container.hot,
+        partition=0,
+        work="analytics",
+        owner=owner,
+        ttl_s=LEASE_S,
+        clock=container.clock,
+    )
+
+
+def make_source(container: StorageContainer) -> UnitSource:
+    """Return the source of exported rows."""
+    return UnitSource(
+        state=container.get(AnalyticsContainer).state,
+        tiers=container.older_tiers,
+        cold=container.cold_log,
+        manifests=container.manifests,
+        directory=container.directory,
+        with_bodies=container.settings.analytics.bodies,
+    )
+
+
+def make_exporter(container: StorageContainer, source: UnitSource) -> Exporter:
+    """Return an exporter with nothing collected."""
+    made = container.get(AnalyticsContainer)
+    tenant = container.settings.cold.tenant
+    return Exporter(source=source, state=made.state, files=made.files, tenant=tenant)
+
+
+class ExportPass:
+    """One pass over everything that is not exported."""
+
+    def __init__(
+        self,
+        container: StorageContainer,
+        lease: Lease,
+        on_progress: OnProgress = ignore_progress,
+    ) -> None:
+        self._container = container
+        self._state = container.get(AnalyticsContainer).state
+        self._source = make_source(container)
+        self._exporter = make_exporter(container, self._source)
+        self._lease = lease
+        self._on_progress = on_progress
+        self._failures = 0  # in a row
+
+    async def run(self, *, with_warm: bool, is_all: bool = False) -> ExportTally:
+        """Export new and changed entries.
+
+        `is_all`: compare all archived entries with the files, and repair these.
+
+        Guarantees:
+            Idempotent and resumable: a repeated or interrupted pass exports each message once.
+            Memory: see `chatserver.features.analytics.worker.exporter`.
+
+        Raises:
+            Unavailable: a store does not respond, or another process holds the lease.
+            CorruptData, LostRace: many parts in a row were postponed, the last one for this.
+        """
+        start: Item | None = None
+        while True:
+            segments, start = await self._state.list_segments(start, is_all=is_all)
+            for segment in segments:
+                add = functools.partial(self._add_segment, segment, is_all=is_all)
+                await self._guard(segment.chat, add)
+            if start is None:
+                break
+        if with_warm:
+            client = self._container.dynamodb.for_feature("analytics")
+            async for chats in iter_chats(client, self._container.settings.warm):
+                for chat in chats:
+                    await self._guard(chat, functools.partial(self._add_stored, chat))
+        await self._exporter.flush()
+        tally = self._exporter.tally
+        await self._on_progress(tally)
+        metrics.ANALYTICS_PASS.set(self._container.clock.time())
+        return tally
+
+    async def _guard(self, chat: ChatId, work: Callable[[], Awaitable[None]]) -> None:
+        """Export a part of a chat. One that cannot be read must not block the others."""
+        if not await self._lease.hold():
+            raise Unavailable("analytics: another process is exporting; wait until it has finished")
+        try:
+            await work()
+        except (LostRace, Unavailable, CorruptData) as exc:
+            self._failures += 1
+            if self._failures >= FAILURES_MAX:
+                raise  # a store is down
+            self._postpone(chat, exc.message)
+        else:
+            self._failures = 0
+        await self._flush_if_full()
+        await self._on_progress(self._exporter.tally)
+
+    async def _flush_if_full(self) -> set[ChatId]:
+        return await self._exporter.flush() if self._exporter.is_full else set()
+
+    def _postpone(self, chat: ChatId, reason: str) -> None:
+        metrics.ANALYTICS_POSTPONED.inc()
+        self._exporter.tally.postponed += 1
+        log.warning("analytics.chat_postponed", chat=chat, reason=reason)
+
+    async def _add_segment(self, segment: NewSegment, *, is_all: bool) -> None:
+        chat, first, last = segment.chat, segment.first, segment.last
+        units = await self._state.list_units(chat, first, last)
+        end = units[-1].last if units else await self._state.find_last(chat)
+        if end < first - 1:
+            raise Unavailable(f"entries {end + 1} to {first - 1} are not exported yet")
+        if end < last:
+            units.append(await self._exporter.claim(chat, end + 1, last))
+        for unit in units:
+            # Without the digest, the rows are compared with the files themselves.
+            await self._exporter.add(dataclasses.replace(unit, sha256="") if is_all else unit)
+        self._exporter.mark(segment, units)
+
+    async def _add_stored(self, chat: ChatId) -> None:
+        """Export the entries of a chat after its last unit, from any tier."""
+        for unit in await self._list_unwritten(chat):
+            await self._add_with_targets(unit, await self._source.read(unit))
+        after = await self._state.find_last(chat)
+        while entries := await self._source.list_new(chat, after, UNIT_ENTRIES_MAX):
+            unit = await self._exporter.claim(chat, entries[0].seq, entries[-1].seq)
+            await self._add_with_targets(unit, entries)
+            after = unit.last
+            if chat in await self._flush_if_full():
+                return  # the next pass begins with what was postponed
+
+    async def _list_unwritten(self, chat: ChatId) -> list[Unit]:
+        """Return the newest units that an interrupted pass claimed and did not write."""
+        found: list[Unit] = []
+        async for page in self._state.iter_units_down(chat):
+            unwritten = [unit for unit in page if not unit.sha256]
+            found += unwritten
+            if len(unwritten) < len(page):
+                break
+        return found[::-1]
+
+    async def _add_with_targets(self, unit: Unit, entries: Sequence[Message]) -> None:
+        """Add a unit, and the earlier units whose messages its entries change."""
+        await self._exporter.add(unit)
+        changed = {seq: found for seq, found in list_changes(entries).items() if seq < unit.first}
+        while changed:
+            seq = min(changed)
+            for target in await self._state.list_units(unit.chat, seq, seq):
+                own = {at: found for at, found in changed.items() if at <= target.last}
+                await self._exporter.add(target, own)
+                changed = {at: found for at, found in changed.items() if at > target.last}
+            changed.pop(seq, None)
+
+
+async def run_analytics(container: StorageContainer, owner: str) -> None:
+    """Export what is archived, every `INTERVAL_S` until cancelled.
+
+    Raises:
+        ConfigError: the extra `analytics` is not installed.
+        Unavailable: a store is unavailable; restart the worker.
+    """
+    check_extra()
+
+    async def export(_: int) -> None:
+        lease = make_lease(container, owner)
+
+        async def make_pass() -> None:
+            tally = await ExportPass(container, lease).run(with_warm=False)
+            if tally.files or tally.postponed:
+                log.info(
+                    "analytics.exported",
+                    rows=tally.rows,
+                    files=tally.files,
+                    postponed=tally.postponed,
+                )
+
+        await make_rounds(lease, INTERVAL_S, make_pass)
+
+    await keep_running(container.hot, "analytics", 0, export)

@@ -1,0 +1,128 @@
+"""Source of exported rows: the entries of a unit, in the archive and the warm tier.
+
+A *version* identifies the source of a unit's rows: the tags of its archive segments, or, while some
+of its entries are not archived, the rows themselves. It also covers erased users and the setting
+for bodies. If the version has not changed, neither have the rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Final
+
+from chatserver.errors import NotFound, Unavailable
+from chatserver.features.analytics.model import (
+    Changes,
+    ChatFacts,
+    Row,
+    Unit,
+    digest_of,
+    list_changes,
+    make_rows,
+)
+from chatserver.features.analytics.warm import ExportRows
+from chatserver.protocol.frames import PAGE_MAX, Message
+from chatserver.service.history.cold_log import ColdLog
+from chatserver.service.history.warm_and_cold_log import OlderTiers
+from chatserver.warm.archive.manifests import Manifests
+from chatserver.warm.chats.directory import Directory
+
+NO_CHANGES: Final[Changes] = {}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UnitRows:
+    """The current rows of a unit. `changes`: entries of other units that change its messages."""
+
+    unit: Unit
+    rows: Sequence[Row]
+    sha256: str
+    version: str
+    changes: Changes
+
+
+class UnitSource:
+    """Reads units."""
+
+    def __init__(
+        self,
+        *,
+        state: ExportRows,
+        tiers: OlderTiers,
+        cold: ColdLog,
+        manifests: Manifests,
+        directory: Directory,
+        with_bodies: bool,
+    ) -> None:
+        self._state = state
+        self._tiers = tiers
+        self._cold = cold
+        self._manifests = manifests
+        self._directory = directory
+        self._with_bodies = with_bodies
+
+    async def load(self, unit: Unit, changes: Changes = NO_CHANGES) -> UnitRows:
+        """Return the current rows of a unit.
+
+        Raises:
+            Unavailable: not all of its entries can be read now.
+        """
+        facts = await self._read_facts(unit)
+        version = await self._find_archived_version(unit, facts)
+        if version:
+            entries = await self._cold.read(unit.chat, unit.first, unit.last)
+        else:
+            entries = await self.read(unit)
+        # The warm tier may store an edit or a deletion shortly before it changes the message.
+        own = list_changes(entries)
+        both = {seq: [*own.get(seq, ()), *changes.get(seq, ())] for seq in {*own, *changes}}
+        rows = make_rows(entries, facts, both, with_bodies=self._with_bodies)
+        sha256 = digest_of(rows)
+        return UnitRows(unit, rows, sha256, version or sha256, changes)
+
+    async def find_version(self, unit: Unit, changes: Changes = NO_CHANGES) -> str:
+        """Return the current version of a unit. Cost: as `load` until the unit is archived."""
+        archived = await self._find_archived_version(unit, await self._read_facts(unit))
+        return archived or (await self.load(unit, changes)).version
+
+    async def _read_facts(self, unit: Unit) -> ChatFacts:
+        try:
+            chat = await self._directory.get_chat(unit.chat)
+        except NotFound:
+            return ChatFacts()
+        if chat.kind != "direct":
+            return ChatFacts(chat.kind)
+        users = sorted(chat.users)
+        return ChatFacts(chat.kind, users, sorted(await self._state.find_erased(users)))
+
+    async def _find_archived_version(self, unit: Unit, facts: ChatFacts) -> str:
+        """Return the version of a unit; empty if some of its entries are not archived."""
+        segments = await self._manifests.list_covering(unit.chat, unit.first, unit.last)
+        if not segments or segments[-1].last < unit.last or segments[0].first > unit.first:
+            return ""
+        places = [(each.first, each.last, each.tag) for each in segments]
+        return digest_of((places, facts, self._with_bodies))
+
+    async def read(self, unit: Unit) -> list[Message]:
+        """Return the entries of a unit. Raises Unavailable unless all can be read."""
+        found = await self.list_new(unit.chat, unit.first - 1, unit.last - unit.first + 1)
+        if len(found) < unit.last - unit.first + 1:
+            missing = unit.first + len(found)
+            raise Unavailable(
+                f"analytics: chat {unit.chat}: entries {missing} to {unit.last} cannot be read now"
+            )
+        return found
+
+    async def list_new(self, chat: str, after: int, limit: int) -> list[Message]:
+        """Return at most `limit` stored entries after seq `after`, from any tier."""
+        found: list[Message] = []
+        ts: int | None = None
+        while len(found) < limit:
+            wanted = min(PAGE_MAX, limit - len(found))
+            page = await self._tiers.list_after(chat, after, wanted, ts)
+            if not page:
+                break
+            found += page
+            after, ts = page[-1].seq, page[-1].ts
+        return found

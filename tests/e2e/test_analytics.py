@@ -1,0 +1,180 @@
+"""Analytics from outside: people chat over HTTP, an operator exports, asks and erases."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import secrets
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pyarrow.parquet as pq
+import pytest_asyncio
+import zstandard
+
+from tests.integration.features.privacy.support import (
+    PASSWORD,
+    TIMEOUT_S,
+    Person,
+    Vault,
+    open_vault,
+    wait_for_erasure,
+)
+from tests.support.servers.processes import eventually
+
+CLI_S = 200
+ARCHIVE = {
+    "CHAT_ARCHIVE_RETENTION_S": "1",
+    "CHAT_ARCHIVE_SWEEP_INTERVAL_S": "0.5",
+    "CHAT_ARCHIVE_SEGMENT_ENTRIES_MIN": "1",
+    "CHAT_ARCHIVE_WAIT_S": "0",
+}
+
+
+@pytest_asyncio.fixture
+async def vault(tmp_path: Path) -> AsyncIterator[Vault]:
+    """A stack whose files have texts."""
+    async with open_vault(tmp_path, CHAT_ANALYTICS_BODIES="true", **ARCHIVE) as made:
+        yield made
+
+
+async def run(vault: Vault, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run `chatserver analytics`."""
+    return await asyncio.to_thread(
+        subprocess.run,
+        [*vault.stack.cli, "analytics", *args],
+        env={**os.environ, **vault.stack.environment()}, capture_output=True, text=True,
+        check=False, timeout=CLI_S, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+
+
+async def ask(vault: Vault, sql: str) -> list[dict[str, object]]:
+    """Run a query; return its rows."""
+    done = await run(vault, "query", "--format", "json", sql)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def find_in_bucket(vault: Vault, mark: str) -> list[str]:
+    """Return the objects that contain a mark, as they are or decoded."""
+    found = []
+    for key, data in vault.iter_objects():
+        contents = [data]
+        if key.endswith(".parquet"):
+            contents.append(repr(pq.read_table(io.BytesIO(data)).to_pylist()).encode())
+        if key.endswith(".zst"):
+            contents.append(zstandard.ZstdDecompressor().decompress(data))
+        found += [key for content in contents if mark.encode() in content]
+    return found
+
+
+async def test_messages_are_exported_asked_about_and_erased(vault: Vault) -> None:
+    """What people wrote is counted; what an erased user wrote, and their id, leaves the files."""
+    mark = f"canary{secrets.token_hex(8)}"
+    nothing = await run(vault, "query", "SELECT 1")
+    async with httpx.AsyncClient(base_url=vault.api.endpoint, timeout=TIMEOUT_S) as client:
+        zoe, bob = (Person(client, f"{name}-{secrets.token_hex(4)}") for name in ("zoe", "bob"))
+        await zoe.register()
+        await bob.register()
+        direct = await zoe.open_direct(bob.user)
+        for turn in range(3):
+            await zoe.say(direct, f"ask {turn} {mark}")
+            await bob.say(direct, f"answer {turn}")
+        edited = await zoe.say(direct, f"first {mark}")
+        group = (await zoe.ask("POST", "/v1/chats", 201, {"members": [bob.user]}))["chat"]
+        await zoe.say(group, f"to all {mark}")
+        await _wait_until_stored(vault, direct, 7)
+        await _wait_until_stored(vault, group, 1)
+
+        # From DynamoDB first; then the same messages are archived, and one is edited.
+        first = await run(vault, "export", "--warm")
+        by_kind = await ask(
+            vault,
+            "SELECT chat_kind, count(*) AS n FROM messages GROUP BY chat_kind ORDER BY chat_kind",
+        )
+        archiver = vault.start_worker("archive")
+        await eventually(lambda: _is_archived(vault, mark, direct))
+        await zoe.ask(
+            "PATCH", f"/v1/chats/{direct}/messages/{edited}", 200, {"body": f"second {mark}"}
+        )
+        await eventually(lambda: _is_archived(vault, f"second {mark}", direct))
+        second = await run(vault, "export")
+        texts = await ask(
+            vault,
+            f"SELECT body, receiver FROM messages WHERE chat = '{direct}' AND sender = "
+            f"'{zoe.user}' ORDER BY seq",
+        )
+        before = set(find_in_bucket(vault, mark))
+
+        worker = vault.start_worker("erasures")
+        receipt = await zoe.ask("DELETE", "/v1/me", 202, {"password": PASSWORD})
+        done = await wait_for_erasure(client, receipt["receipt"])
+        worker.kill()
+        archiver.kill()
+        kept = await ask(
+            vault, "SELECT body, sender, receiver FROM messages WHERE NOT is_deleted ORDER BY ts"
+        )
+        deleted = await ask(vault, "SELECT count(*) AS n FROM messages WHERE is_deleted")
+
+    assert nothing.returncode == 1
+    assert "nothing is exported yet; run `chatserver analytics export`" in nothing.stderr
+    assert first.returncode == 0, first.stderr
+    assert by_kind == [{"chat_kind": "direct", "n": 7}, {"chat_kind": "group", "n": 1}]
+    assert second.returncode == 0, second.stderr
+    assert [row["body"] for row in texts] == [
+        *(f"ask {turn} {mark}" for turn in range(3)), f"second {mark}",
+    ]  # fmt: skip
+    assert {row["receiver"] for row in texts} == {bob.user}
+    assert any(key.endswith(".parquet") for key in before)
+    assert "analytics files rewritten" in {line["what"] for line in done["steps"]}
+    assert find_in_bucket(vault, mark) == []
+    assert [key for key in find_in_bucket(vault, zoe.user) if key.endswith(".parquet")] == []
+    assert kept == [
+        {"body": f"answer {turn}", "sender": bob.user, "receiver": None} for turn in range(3)
+    ]
+    assert deleted == [{"n": 5}]
+
+
+async def _wait_until_stored(vault: Vault, chat: str, count: int) -> None:
+    async def is_stored() -> bool:
+        return len(await vault.stack.read_items(chat)) >= count
+
+    await eventually(is_stored)
+
+
+async def _is_archived(vault: Vault, text: str, chat: str) -> bool:
+    keys = await asyncio.to_thread(find_in_bucket, vault, text)
+    return any(key.startswith(f"archive/v1/{chat}/") for key in keys)
+
+
+async def test_query_prints_tables_csv_and_the_bound(vault: Vault) -> None:
+    """A result that is cut says so on standard error; a wrong statement is an error."""
+    async with httpx.AsyncClient(base_url=vault.api.endpoint, timeout=TIMEOUT_S) as client:
+        dan, eve = (Person(client, f"{name}-{secrets.token_hex(4)}") for name in ("dan", "eve"))
+        await dan.register()
+        await eve.register()
+        chat = await dan.open_direct(eve.user)
+        for number in range(5):
+            await dan.say(chat, f"number {number}")
+        await _wait_until_stored(vault, chat, 5)
+    await run(vault, "export", "--warm")
+    sql = f"SELECT seq, kind, body, ts FROM messages WHERE chat = '{chat}' ORDER BY ts"
+
+    table = await run(vault, "query", "--max-rows", "2", sql)
+    csv = await run(vault, "query", "--format", "csv", sql)
+    wrong = await run(vault, "query", "DELETE FROM messages")
+    definition = await run(vault, "table")
+
+    lines = table.stdout.splitlines()
+    assert lines[0].split() == ["seq", "kind", "body", "ts"]
+    assert len(lines) == 4
+    assert "more than 2 rows: only these are shown" in table.stderr
+    assert csv.stdout.splitlines()[0] == "seq,kind,body,ts"
+    assert len(csv.stdout.splitlines()) == 6
+    assert wrong.returncode == 2
+    assert "must be exactly one SELECT statement" in wrong.stderr
+    assert f"s3://{vault.cold.bucket}/analytics/v1/" in definition.stdout

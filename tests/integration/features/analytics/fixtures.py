@@ -1,0 +1,41 @@
+"""Fixtures of the tests of analytics: tables and a bucket of each test's own.
+
+Import as a plugin: ``pytest_plugins = ["tests.integration.features.analytics.fixtures"]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+
+from chatserver.dev.servers import Server, redis_launch
+from tests.integration.features.analytics.support import Lake, open_lake
+from tests.integration.features.attachments.support import cold_settings
+from tests.integration.warm.support import settings_for
+from tests.support.servers.processes import free_port, redis_url_of
+
+
+@pytest.fixture(scope="session")
+def lake_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Redis that no other test empties."""
+    redis = Server(redis_launch(tmp_path_factory.mktemp("lake"), free_port(), appendonly="no"))
+    redis.start()
+    yield redis_url_of(redis)
+    redis.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def lake(lake_redis: str, dynamodb: str, s3: str) -> AsyncIterator[Lake]:
+    """Files without texts."""
+    async with open_lake(lake_redis, settings_for(dynamodb), cold_settings(s3)) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def lake_with_bodies(lake_redis: str, dynamodb: str, s3: str) -> AsyncIterator[Lake]:
+    """Files with texts."""
+    warm, cold = settings_for(dynamodb), cold_settings(s3)
+    async with open_lake(lake_redis, warm, cold, bodies=True) as made:
+        yield made

@@ -1,0 +1,197 @@
+"""What the tests of analytics build with: chats, an archive, and the files read past our code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import io
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import boto3
+import pyarrow.parquet as pq
+
+from chatserver import config
+from chatserver.cold.bucket import apply_bucket
+from chatserver.cold.client import open_s3
+from chatserver.config import Cold, Warm
+from chatserver.container.storage import StorageContainer
+from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY
+from chatserver.domain.ids import ChatId, UserId, direct_chat_id
+from chatserver.features.analytics.worker.exporter import ExportTally
+from chatserver.features.analytics.worker.passes import ExportPass, make_lease
+from chatserver.protocol.frames import Message
+from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.messages.store import PersistItem
+from chatserver.warm.schema.provisioning import apply_tables
+from tests.integration.warm.support import message
+from tests.integration.workers.support import PATIENT_VARIABLES, open_container
+from tests.support.servers.processes import redis_client
+from workers.archive.archiver import Archiver
+
+DAY_US = 86_400_000_000
+OLD_TS = 1_600_000_000_000_000  # 2020-09-13
+YOUNG_TS = 4_000_000_000_000_000
+CLI_S = 120
+
+
+@dataclasses.dataclass
+class DirectChat:
+    """A direct chat."""
+
+    id: ChatId
+    a: UserId
+    b: UserId
+
+    def text(self, seq: int, sender: str = "", **changes: Any) -> Message:
+        """A message of 2020; ten minutes pass from each seq to the next."""
+        fields = {"ts": OLD_TS + seq * 600_000_000, "body": f"text {seq} ⟨é⟩", **changes}
+        return message(seq, self.id, sender or (self.a if seq % 2 else self.b), **fields)
+
+    def texts(self, count: int, start: int = 1) -> list[Message]:
+        return [self.text(seq) for seq in range(start, start + count)]
+
+
+@dataclasses.dataclass
+class Lake:
+    """A worker's container and the bucket."""
+
+    container: StorageContainer
+    redis_url: str
+    warm: Warm
+    cold: Cold
+
+    async def open_direct(self) -> DirectChat:
+        """Create a direct chat of two new users."""
+        mark = secrets.token_hex(4)
+        a, b = UserId(f"ann-{mark}"), UserId(f"ben-{mark}")
+        for user in (a, b):
+            await self.container.directory.put_user_if_absent(user, None, 1.0)
+        chat = direct_chat_id(a, b)
+        await self.container.directory.create_direct(chat, a, b, 1.0)
+        return DirectChat(chat, a, b)
+
+    async def put(self, *messages: Message) -> None:
+        """Write entries into the warm tier, as the persister does."""
+        items = [PersistItem(each, "x") for each in messages]
+        for start in range(0, len(items), 20):
+            await self.container.messages.put_batch(items[start : start + 20], 20)
+
+    async def archive(self, *chats: DirectChat, **settings: Any) -> None:
+        """Archive what is old of the chats."""
+        core = self.container
+        archiver = Archiver(
+            core.manifests, core.segments, core.archivable,
+            core.settings.archive.model_copy(update=settings), core.clock, core.restored,
+            core.user_positions,
+        )  # fmt: skip
+        for chat in chats:
+            await archiver.visit(chat.id)
+
+    async def change(self, target: Message, entry: Message) -> None:
+        """Apply an entry of the backlog to an earlier message."""
+        await self.put(entry)
+        await self.container.message_changes.apply(target.chat, target.ts, [entry])
+
+    async def export(self, **options: Any) -> ExportTally:
+        """Run one pass."""
+        lease = make_lease(self.container, secrets.token_hex(4))
+        async with lease.given_back():
+            return await ExportPass(self.container, lease).run(**{"with_warm": False, **options})
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Variables of a process on these stores."""
+        return {
+            **os.environ,
+            "CHAT_REDIS_URL": self.redis_url,
+            "CHAT_WARM_ENDPOINT": self.warm.endpoint or "",
+            "CHAT_WARM_REGION": REGION,
+            "CHAT_WARM_ACCESS_KEY": ACCESS_KEY,
+            "CHAT_WARM_SECRET_KEY": SECRET_KEY,
+            "CHAT_WARM_TABLE_PREFIX": self.warm.table_prefix,
+            "CHAT_WARM_TENANT": self.warm.tenant,
+            "CHAT_COLD_ENDPOINT": self.cold.endpoint or "",
+            "CHAT_COLD_BUCKET": self.cold.bucket,
+            "CHAT_COLD_ACCESS_KEY": ACCESS_KEY,
+            "CHAT_COLD_SECRET_KEY": SECRET_KEY,
+            **PATIENT_VARIABLES,
+            **more,
+        }
+
+    async def run(self, *args: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run `chatserver analytics` as a process of its own."""
+        return await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-m", "tests.support.cli", "analytics", *args],
+            env=self.environment(**more), capture_output=True, text=True, check=False,
+            timeout=CLI_S,
+        )  # fmt: skip
+
+    def forget_lease(self) -> None:
+        """End the lease of a killed process, which would last for a minute."""
+        with redis_client(self.redis_url) as client:
+            for key in client.scan_iter("*lease:analytics*"):
+                client.delete(key)
+
+    def objects(self) -> dict[str, bytes]:
+        """All objects of the bucket, read past all code of ours."""
+        client = boto3.client(
+            "s3",
+            endpoint_url=self.cold.endpoint,
+            region_name=REGION,
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
+        )
+        found = {}
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=self.cold.bucket)
+        for page in pages:
+            for each in page.get("Contents", ()):
+                answer = client.get_object(Bucket=self.cold.bucket, Key=each["Key"])
+                found[each["Key"]] = answer["Body"].read()
+        return found
+
+    def files(self) -> dict[str, bytes]:
+        """The Parquet files."""
+        return {key: data for key, data in self.objects().items() if key.endswith(".parquet")}
+
+    def rows(self, chat: DirectChat | None = None) -> list[dict[str, Any]]:
+        """All rows of all files, or those of a chat, by seq; `date` and `tenant` are of the key."""
+        rows: list[dict[str, Any]] = []
+        for key, data in self.files().items():
+            parts = dict(part.split("=") for part in key.split("/") if "=" in part)
+            rows += [row | parts for row in pq.read_table(io.BytesIO(data)).to_pylist()]
+        chosen = [row for row in rows if chat is None or row["chat"] == chat.id]
+        return sorted(chosen, key=lambda row: (row["chat"], row["seq"]))
+
+    def seqs(self, chat: DirectChat) -> list[int]:
+        """The seqs of a chat in the files, each as often as it is there."""
+        return [row["seq"] for row in self.rows(chat)]
+
+
+@contextlib.asynccontextmanager
+async def open_lake(
+    redis_url: str, warm: Warm, cold: Cold, *, bodies: bool = False
+) -> AsyncIterator[Lake]:
+    """Put it together: what is older than a second is archived, 40 entries a segment."""
+    archive = config.Archive(retention_s=1, segment_entries_min=1, segment_entries_max=40, wait_s=0)
+    analytics = config.Analytics(bodies=bodies)
+    async with (
+        open_s3(cold) as store,
+        open_dynamodb(warm) as client,
+        open_container(
+            redis_url, warm, cold=cold, archive=archive, analytics=analytics
+        ) as container,
+    ):
+        await apply_tables(client, warm, poll_s=0.01)
+        await apply_bucket(store, cold)
+        yield Lake(container, redis_url, warm, cold)
+
+
+def texts_of(rows: Sequence[dict[str, Any]]) -> list[str | None]:
+    """The bodies of rows."""
+    return [row["body"] for row in rows]

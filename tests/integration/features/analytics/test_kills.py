@@ -1,0 +1,85 @@
+"""An exporter that is killed at any step is followed by one that finishes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+
+from tests.integration.features.analytics.support import YOUNG_TS, Lake
+from tests.support.servers.processes import eventually
+
+pytest_plugins = ["tests.integration.features.analytics.fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+# In the order in which an export comes by. Two segments are claimed.
+STEPS = ("after_claim", "before_file", "after_file", "before_record", "after_record", "after_mark")
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_export_that_is_killed_at_a_step_is_completed(lake: Lake, step: str) -> None:
+    """At any time each message is in the files at most once, and in the end exactly once."""
+    chat = await lake.open_direct()
+    await lake.put(*chat.texts(80))
+    await lake.archive(chat)
+
+    killed = await lake.run("export", CHAT_FAILPOINT=f"analytics.{step}:kill")
+    between = lake.seqs(chat)
+    left_over = set(lake.files())
+    lake.forget_lease()
+    done = await lake.run("export")
+
+    assert killed.returncode == -9, killed.stderr
+    assert len(between) == len(set(between))
+    assert done.returncode == 0, done.stderr
+    assert lake.seqs(chat) == list(range(1, 81))
+    assert left_over <= set(lake.files())  # what the killed one wrote was completed
+    assert (await lake.export()).units == 0
+
+
+async def test_rewrite_that_is_killed_is_completed(lake: Lake) -> None:
+    """Also where files exist already, and with messages of the warm tier."""
+    chat = await lake.open_direct()
+    sent = chat.texts(60)
+    await lake.put(*sent[:50])
+    await lake.archive(chat)
+    await lake.export()
+    await lake.put(*sent[50:])
+    for seq, target in ((61, 1), (62, 49)):
+        entry = chat.text(seq, kind="delete", body="", target=target, ts=YOUNG_TS + seq)
+        await lake.change(sent[target - 1], entry)
+
+    for name in ("after_claim", "before_file", "after_file", "after_file", "before_record"):
+        await lake.run("export", "--warm", CHAT_FAILPOINT=f"analytics.{name}:kill")
+        lake.forget_lease()
+        seqs = lake.seqs(chat)
+        assert len(seqs) == len(set(seqs))
+        assert set(range(1, 51)) <= set(seqs)
+    done = await lake.run("export", "--warm")
+
+    assert done.returncode == 0, done.stderr
+    assert lake.seqs(chat) == list(range(1, 61))
+    deleted = [row["seq"] for row in lake.rows(chat) if row["is_deleted"]]
+    assert deleted == [1, 49]
+
+
+async def test_worker_exports_what_is_archived(lake: Lake) -> None:
+    """`chatserver worker analytics` makes its first pass at once, and leaves DynamoDB alone."""
+    chat = await lake.open_direct()
+    await lake.put(*chat.texts(20), chat.text(21, ts=YOUNG_TS))
+    await lake.archive(chat)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.support.cli", "worker", "analytics", env=lake.environment()
+    )
+    try:
+
+        async def is_exported() -> bool:
+            return await asyncio.to_thread(lake.seqs, chat) == list(range(1, 21))
+
+        await eventually(is_exported)
+    finally:
+        process.terminate()
+        await process.wait()
+
+    assert process.returncode == 0
