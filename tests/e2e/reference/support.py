@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import itertools
 import json
 import os
 import secrets
 import shlex
+import socket
 import subprocess
 import sys
 import time
@@ -130,6 +132,10 @@ class Client:
                 return items
             params["cursor"] = page["next"]
 
+    def texts(self, path: str, **params: Any) -> list[str]:
+        """Return the bodies of the messages of a list."""
+        return [message["body"] for message in self.pages(path, **params)]
+
     def close(self) -> None:
         self._http.close()
 
@@ -163,9 +169,9 @@ class User(Client):
         placed: dict[str, Any] = self.post(f"/v1/chats/{chat}/messages", message)
         return placed
 
-    def texts(self, path: str, **params: Any) -> list[str]:
-        """Return the bodies of the messages of a list."""
-        return [message["body"] for message in self.pages(path, **params)]
+    def pins(self, chat: str) -> list[str]:
+        """Return the texts of the pinned messages, newest first."""
+        return [pin["message"]["body"] for pin in self.pages(f"/v1/chats/{chat}/pins")]
 
     @contextlib.contextmanager
     def connect(self, device: str = "phone", **hello: Any) -> Iterator[Socket]:
@@ -298,6 +304,10 @@ class Server:
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
         return done.stdout
 
+    def redis_url(self, database: int) -> str:
+        """Return the URL of another database of the same Redis."""
+        return f"redis://{HOST}:{self.addresses.redis}/{database}"
+
     # DynamoDB
 
     def item(self, table: str, **key: Any) -> dict[str, Any] | None:
@@ -360,10 +370,49 @@ class Server:
         answer = self.s3.list_objects_v2(Bucket=self.bucket, Prefix=prefix)
         return [each["Key"] for each in answer.get("Contents", ())]
 
+    def upload(self, user: User, chat: str, content: bytes, name: str) -> str:
+        """Upload a file to a chat, as a browser does; return its id."""
+        file = {
+            "name": name,
+            "type": "application/octet-stream",
+            "size": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+        form = user.post(f"/v1/chats/{chat}/attachments", file)
+        done = httpx.post(form["url"], data=form["fields"], files={"file": content})
+        assert done.is_success, done.text
+        user.post(f"/v1/attachments/{form['id']}/complete")
+        return str(form["id"])
+
     def read_object(self, key: str) -> bytes:
         """Return the content of an object."""
         content: bytes = self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read()
         return content
+
+
+@contextlib.contextmanager
+def open_api(server: Server, **settings: str) -> Iterator[int]:
+    """Start another `chatserver api` with other settings; yield its port."""
+    with socket.create_server((HOST, 0)) as free:
+        port = free.getsockname()[1]
+    address = {"CHAT_API_HOST": HOST, "CHAT_API_PORT": str(port)}
+    argv = [sys.executable, "-m", "chatserver.cli.main", "api"]
+    environment = {**server.environment, **address, **settings}
+    process = subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL)
+    try:
+        with httpx.Client(base_url=f"http://{HOST}:{port}") as client:
+            wait_for(lambda: _is_up(client), "the API is ready")
+        yield port
+    finally:
+        process.terminate()
+        process.wait(DEADLINE_S)
+
+
+def _is_up(client: httpx.Client) -> bool:
+    try:
+        return client.get("/healthz").is_success
+    except httpx.TransportError:
+        return False
 
 
 def keys_of(description: Mapping[str, Any]) -> list[str]:
