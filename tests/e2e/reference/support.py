@@ -33,8 +33,9 @@ HOST = "127.0.0.1"
 DEADLINE_S = 60.0  # only a failure takes so long
 PASSWORD = "correct horse 7 battery"
 # Settings that make events happen within a test that take a day or a crowd otherwise.
-ARCHIVED_MIN = 40  # messages that make an archive segment: only one test sends so many to a chat
+ARCHIVED_MIN = 200  # messages that make an archive segment: only one test sends so many to a chat
 LARGE_ABOVE = 6  # members
+MERGED_ABOVE = 3  # followers
 INLINE_BYTES_MAX = 1024
 SETTINGS = {
     "CHAT_ARCHIVE_RETENTION_S": "1",
@@ -46,6 +47,7 @@ SETTINGS = {
     "CHAT_NOTIFY_DELAY_S": "0.1",
     "CHAT_REDIS_INBOX_MAX": "10",
     "CHAT_REDIS_LOG_MAX": "10",
+    "CHAT_TIMELINE_FANOUT_FOLLOWERS_MAX": str(MERGED_ABOVE),
     "CHAT_WARM_BODY_INLINE_BYTES_MAX": str(INLINE_BYTES_MAX),
     "CHAT_WARM_STREAM": "true",
 }
@@ -352,6 +354,28 @@ class Server:
         client = self.dynamodb.meta.client
         answer = client.describe_time_to_live(TableName=f"chat_{table}")
         return str(answer["TimeToLiveDescription"].get("AttributeName", ""))
+
+    def removed(self, table: str) -> list[dict[str, Any]]:
+        """Return the items whose removal is in the Stream of a table, in the DynamoDB format."""
+        streams = boto3.client(
+            "dynamodbstreams", endpoint_url=f"http://{HOST}:{self.addresses.dynamodb}", **_AWS
+        )
+        arn = self.describe(table)["LatestStreamArn"]
+        images: list[dict[str, Any]] = []
+        for shard in streams.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"]:
+            iterator = streams.get_shard_iterator(
+                StreamArn=arn, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+            )["ShardIterator"]
+            while iterator:
+                page = streams.get_records(ShardIterator=iterator)
+                records = page["Records"]
+                images += [
+                    each["dynamodb"]["OldImage"]
+                    for each in records
+                    if each["eventName"] == "REMOVE"
+                ]
+                iterator = page.get("NextShardIterator") if records else None
+        return images
 
     # Redis and S3
 

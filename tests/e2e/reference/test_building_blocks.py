@@ -15,7 +15,6 @@ from tests.e2e.reference.support import (
     PASSWORD,
     Client,
     Server,
-    keys_of,
     open_api,
     wait_for,
 )
@@ -213,8 +212,8 @@ def test_old_messages_move_to_the_archive(server: Server) -> None:
     chat = ann.open_direct(ben)
     texts = [f"old {number}" for number in range(ARCHIVED_MIN)]
     with ann.connect() as device:
-        for number, text in enumerate(texts):
-            device.ask("send", chat=chat, ref=f"r{number}", body=text)
+        for text in texts:
+            device.ask("send", chat=chat, ref=text.replace(" ", "-"), body=text)
 
     segments = wait_for(lambda: server.rows("directory", f"a#{chat}", "s#"), "a segment")
     wait_for(lambda: not server.messages(chat), "the items are removed")
@@ -228,6 +227,25 @@ def test_old_messages_move_to_the_archive(server: Server) -> None:
     page = ben.get(f"/v1/chats/{chat}/messages", before=20, limit=10)
     assert page["tier"] == "cold"
     assert [message["body"] for message in page["messages"]] == texts[9:19]
+
+
+def test_removals_are_in_the_stream_with_the_old_item(server: Server) -> None:
+    """DynamoDB Streams of the messages: whoever reads them can keep what was removed."""
+    ann, ben = server.add_users(2)
+    chat = ann.open_direct(ben)
+    place = ann.send(chat, "short", expires_s=1)
+
+    def removed() -> list[dict[str, Any]]:
+        return [item for item in server.removed("messages") if item["chatid"]["S"] == chat]
+
+    (item,) = wait_for(removed, "the removal is in the Stream")
+
+    assert server.describe("messages")["StreamSpecification"] == {
+        "StreamEnabled": True,
+        "StreamViewType": "OLD_IMAGE",
+    }
+    assert (item["mid"]["S"], int(item["ts"]["N"])) == (place["mid"], place["ts"])
+    assert int(item["ttl"]["N"]) <= time.time()
 
 
 # vertical partitioning
@@ -280,7 +298,6 @@ def test_busy_chat_is_written_to_several_partitions(server: Server) -> None:
     chat = ann.open_direct(ben)
     ann.send(chat, "before")
     server.command("shards", "set", chat, "4", "--for", "1h")
-    time_ns = time.time_ns()
 
     def shards() -> list[list[dict[str, Any]]]:
         parts = [Key("chatid").eq(f"{chat}#{number}") for number in range(4)]
@@ -290,7 +307,7 @@ def test_busy_chat_is_written_to_several_partitions(server: Server) -> None:
     while sum(map(bool, shards())) < 2:
         ann.send(chat, f"vote {number}")
         number += 1
-        assert time.time_ns() - time_ns < 60e9, "no item is in a shard"
+        assert number < ARCHIVED_MIN - 1, "no item is in a shard"
 
     everything = [*server.messages(chat), *(item for part in shards() for item in part)]
     assert sorted(item["seq"] for item in everything) == list(range(1, number + 2))
@@ -314,11 +331,3 @@ def test_votes_are_counted_in_batches(server: Server) -> None:
     votes = server.sort_keys("social", f"p#{post}#likelist")
     assert votes == sorted(f"u#{voter.id}" for voter in voters)
     assert author.get(f"/v1/users/{author.id}/posts/{post}")["likes"] == len(voters)
-
-
-def test_tables_share_the_generic_keys(server: Server) -> None:
-    """Different types of items are in one table, under `PK` and `SK`."""
-    tables = ("chat_session", "directory", "social")
-
-    assert [keys_of(server.describe(table)) for table in tables] == [["PK", "SK"]] * 3
-    assert keys_of(server.describe("messages")) == ["chatid", "ts"]

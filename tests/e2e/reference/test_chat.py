@@ -42,7 +42,7 @@ def pair(server: Server) -> tuple[User, User, str]:
 
 
 def test_login_at_the_api_leads_to_the_chat_server(server: Server) -> None:
-    """The client logs in at the API, learns the address of the gateway and connects with a token."""
+    """The client logs in at the API, learns the gateway's address and connects with a token."""
     name = server.add_user().id
 
     config = server.public.get("/v1/client-config")
@@ -175,6 +175,20 @@ def test_direct_message_is_in_both_inboxes_and_stored_once(
     assert server.redis.type(server.redis_key(f"inbox:{ben.id}")) == "stream"
 
 
+def test_message_of_a_small_group_is_in_the_inbox_of_each_member(server: Server) -> None:
+    """Write fan-out, as for direct messages; the history of the group is stored once."""
+    ann, *others = server.add_users(3)
+    chat = ann.create_group(*others)
+
+    ann.send(chat, "Hi all")
+
+    for user in (ann, *others):
+        wait_for(lambda user=user: {chat: "1"} in server.inbox(user), "the inbox")  # type: ignore[misc]
+    (item,) = server.messages(chat)
+    assert "receiver_id" not in item
+    assert others[0].texts(f"/v1/chats/{chat}/messages/between") == ["Hi all"]
+
+
 def test_message_of_a_large_group_is_in_the_log_of_the_group_alone(server: Server) -> None:
     """A group above the fan-out limit has one mailbox, which all members read."""
     ann, *others = server.add_users(LARGE_ABOVE + 1)
@@ -301,10 +315,12 @@ def test_redis_keeps_its_data_on_disk(server: Server) -> None:
     ann, ben = server.add_users(2)
     chat = ann.open_direct(ben)
     ann.send(chat, "kept")
-    lost = [key for key in server.redis.scan_iter(f"*:{chat}", count=10_000)]
+    lost = list(server.redis.scan_iter(f"*:{chat}", count=10_000))
     wait_for(lambda: server.redis.xlen(server.redis_key("backlog")) == 0, "the queue is empty")
     server.redis.delete(*lost)
-    assert [each["body"] for each in ben.get(f"/v1/chats/{chat}/messages")["messages"]] == ["kept"]
+    page = ben.get(f"/v1/chats/{chat}/messages")
+    assert [message["body"] for message in page["messages"]] == ["kept"]
+    assert page["tier"] == "warm"
 
 
 # the table of messages

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
-from tests.e2e.reference.support import Server, User, indexes_of, keys_of, wait_for
+from tests.e2e.reference.support import (
+    MERGED_ABOVE,
+    Server,
+    User,
+    indexes_of,
+    keys_of,
+    wait_for,
+)
 
 pytest_plugins = ["tests.e2e.reference.fixtures"]
 
+WORKBENCH = Path(__file__).parents[3] / "deploy" / "dynamodb" / "nosql-workbench.json"
 MONTH_S = 30 * 86_400
 
 
@@ -184,3 +194,35 @@ def test_timeline_rows_expire(server: Server) -> None:
 
     assert abs(int(row["ttl"]) - time.time() - MONTH_S) < 3600
     assert server.expiry_of("social") == "ttl"
+
+
+def test_posts_of_an_author_with_many_followers_are_merged_on_read(server: Server) -> None:
+    """No rows are written for them: a post of a famous author costs one item."""
+    author, *followers = server.add_users(MERGED_ABOVE + 2)
+    for follower in followers:
+        follower.put(f"/v1/me/following/{author.id}")
+    wait_for(lambda: count_row(server, author).get("follower#") == len(followers), "the count")
+
+    post = add_post(author, "Hello, everyone")
+
+    def timeline(user: User) -> list[str]:
+        return [each["id"] for each in user.get(f"/v1/users/{user.id}/timeline")["items"]]
+
+    for follower in followers:  # readers know the author's state within seconds
+        wait_for(lambda user=follower: timeline(user) == [post], "the post")  # type: ignore[misc]
+        assert server.rows("social", f"u#{follower.id}#timeline") == []
+    assert server.item("directory", PK="merged", SK=f"merged#{author.id}") is not None
+
+
+def test_workbench_model_is_that_of_the_tables(server: Server) -> None:
+    """`deploy/dynamodb/nosql-workbench.json` can be imported into NoSQL Workbench."""
+    model = json.loads(WORKBENCH.read_text("utf-8"))
+
+    for table in model["DataModel"]:
+        running = server.describe(table["TableName"])
+        keys = table["KeyAttributes"]
+        expected = [keys[part]["AttributeName"] for part in ("PartitionKey", "SortKey")]
+        assert keys_of(running) == expected
+        names = {index["IndexName"] for index in table.get("GlobalSecondaryIndexes", ())}
+        assert names == set(indexes_of(running))
+    assert len(model["DataModel"]) == 4
