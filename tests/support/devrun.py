@@ -84,9 +84,9 @@ class DevRun:
             )
         return self
 
-    def start(self, *options: str) -> DevRun:
+    def start(self, *options: str, env: Mapping[str, str] | None = None) -> DevRun:
         """Start the process and wait until it prints the start page URL."""
-        self.spawn(*options)
+        self.spawn(*options, env=env)
         assert self.process is not None
         give_up = time.monotonic() + READY_S
         while "chatserver is running" not in self.text():

@@ -1,0 +1,446 @@
+"""The real-time chat of the document on databases for social chat messages."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx
+import pytest
+from boto3.dynamodb.conditions import Key  # type: ignore[import-untyped]
+
+from tests.e2e.reference.support import (
+    HOST,
+    LARGE_ABOVE,
+    PASSWORD,
+    Server,
+    User,
+    indexes_of,
+    keys_of,
+    wait_for,
+)
+
+pytest_plugins = ["tests.e2e.reference.fixtures"]
+
+# A public key of a browser: the base point of P-256, as good as any other. And 16 bytes of secret.
+P256DH = "BGsX0fLhLEJH-Lzm5WOkQPJ3A32BLeszoPShOUXYmMKWT-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU"
+AUTH = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+@pytest.fixture
+def pair(server: Server) -> tuple[User, User, str]:
+    """Two users and their direct chat."""
+    ann, ben = server.add_users(2)
+    return ann, ben, ann.open_direct(ben)
+
+
+# the servers of the architecture
+
+
+def test_login_at_the_api_leads_to_the_chat_server(server: Server) -> None:
+    """The client logs in at the API, learns the gateway's address and connects with a token."""
+    name = server.add_user().id
+
+    config = server.public.get("/v1/client-config")
+    granted = server.public.post("/v1/auth/login", {"user": name, "password": PASSWORD})
+
+    user = User(server.addresses, granted)
+    assert config["gateway_url"] == f"ws://{HOST}:{server.addresses.gateway}/"
+    with user.connect() as device:
+        assert device.welcome["user"] == name
+    user.close()
+    assert server.sort_keys("directory", f"u#{name}", "cred#") == [f"cred#{name}"]
+    assert len(server.sort_keys("directory", f"u#{name}", "device#")) == 2
+
+
+def test_users_are_items_and_not_rows_of_a_relational_database(server: Server) -> None:
+    """Account, profile and logins of a user."""
+    user = server.add_user()
+    user.patch("/v1/me", {"name": "Ann", "about": "Likes the sea"})
+
+    row = server.item("directory", PK=f"u#{user.id}", SK=f"u#{user.id}")
+    assert row is not None and (row["name"], row["about"]) == ("Ann", "Likes the sea")
+    assert user.get("/v1/me")["name"] == "Ann"
+    assert server.host_application.get(f"/v1/admin/users/{user.id}")["name"] == "Ann"
+
+
+def test_status_of_a_user_is_online_while_a_device_is_connected(
+    server: Server, pair: tuple[User, User, str]
+) -> None:
+    """The status server is Redis: who shares a chat sees the status, live and on request."""
+    ann, ben, chat = pair
+    ann.send(chat, "Hi")
+    ben.send(chat, "Hello")
+    with ann.connect() as watcher:
+        watcher.send("watch", users=[ben.id])
+        with ben.connect():
+            live = watcher.wait_for(type="signal", kind="presence", state="online")
+            assert live["from"] == ben.id
+            assert ann.get("/v1/presence", user=ben.id)["items"][0]["state"] == "online"
+            gateways = server.redis.zrange(server.redis_key(f"online:{ben.id}"), 0, -1)
+            assert len(gateways) == 1
+
+
+def test_message_is_queued_and_then_stored(server: Server, pair: tuple[User, User, str]) -> None:
+    """Redis Streams are the queue before DynamoDB: ack at once, `stored` when it is written."""
+    ann, _, chat = pair
+    with ann.connect() as device:
+        ack = device.ask("send", chat=chat, ref="r1", body="Hi")
+        stored = device.wait_for(type="stored", chat=chat)
+
+    assert ack["durability"] == "hot" and stored["upto"] == 1
+    (item,) = server.messages(chat)
+    assert (item["mid"], item["ts"]) == (ack["mid"], ack["ts"])
+    backlog = server.redis_key("backlog")
+    assert server.redis.type(backlog) == "stream"
+    wait_for(lambda: server.redis.xlen(backlog) == 0, "the queue is empty")
+
+
+@pytest.fixture
+def push_service() -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """A Web Push service: its URL, and the headers of what it received."""
+    received: list[dict[str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            received.append(dict(self.headers))
+            self.send_response(201)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  its name
+            """Print nothing."""
+
+    service = ThreadingHTTPServer((HOST, 0), Handler)
+    thread = threading.Thread(target=service.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://{HOST}:{service.server_port}", received
+    service.shutdown()
+    thread.join()
+    service.server_close()
+
+
+def test_user_without_a_connection_gets_a_push(
+    server: Server,
+    pair: tuple[User, User, str],
+    push_service: tuple[str, list[dict[str, str]]],
+) -> None:
+    """The notification server: online users get the message, offline users a notification."""
+    ann, ben, chat = pair
+    url, received = push_service
+    made = ben.post(
+        "/v1/me/push-subscriptions",
+        {"endpoint": f"{url}/ben", "keys": {"p256dh": P256DH, "auth": AUTH}},
+    )
+
+    ann.send(chat, "Are you there?")
+
+    wait_for(lambda: received, "a push")
+    assert received[0]["Content-Encoding"] == "aes128gcm"
+    row = server.item("directory", PK=f"u#{ben.id}", SK=f"push#{made['id']}")
+    assert row is not None and (row["kind"], row["target"]) == ("web", f"{url}/ben")
+
+
+def test_operators_see_the_processes(server: Server) -> None:
+    """The management server: state of all servers, for keys of the host application."""
+    server.host_application.get("/v1/admin/overview")
+
+    overview = wait_for(
+        lambda: (found := server.host_application.get("/v1/admin/overview"))["processes"] and found,
+        "the processes report",
+    )
+
+    assert {"gateway", "api", "worker"} <= {each["kind"] for each in overview["processes"]}
+
+
+# the message store and the message sync store
+
+
+def test_direct_message_is_in_both_inboxes_and_stored_once(
+    server: Server, pair: tuple[User, User, str]
+) -> None:
+    """Write fan-out to the inboxes in Redis; one item in DynamoDB."""
+    ann, ben, chat = pair
+
+    place = ann.send(chat, "Hi")
+
+    for user in (ann, ben):
+        wait_for(lambda user=user: {chat: "1"} in server.inbox(user), "the inbox")  # type: ignore[misc]
+    assert [item["seq"] for item in server.messages(chat)] == [place["seq"]] == [1]
+    assert server.redis.type(server.redis_key(f"inbox:{ben.id}")) == "stream"
+
+
+def test_message_of_a_small_group_is_in_the_inbox_of_each_member(server: Server) -> None:
+    """Write fan-out, as for direct messages; the history of the group is stored once."""
+    ann, *others = server.add_users(3)
+    chat = ann.create_group(*others)
+
+    ann.send(chat, "Hi all")
+
+    for user in (ann, *others):
+        wait_for(lambda user=user: {chat: "1"} in server.inbox(user), "the inbox")  # type: ignore[misc]
+    (item,) = server.messages(chat)
+    assert "receiver_id" not in item
+    assert others[0].texts(f"/v1/chats/{chat}/messages/between") == ["Hi all"]
+
+
+def test_message_of_a_large_group_is_in_the_log_of_the_group_alone(server: Server) -> None:
+    """A group above the fan-out limit has one mailbox, which all members read."""
+    ann, *others = server.add_users(LARGE_ABOVE + 1)
+    chat = ann.create_group(*others)
+    with others[0].connect() as device:
+        place = ann.send(chat, "Hi all")
+        event = device.wait_for(type="event", chat=chat, kind="message")
+
+    assert (event["seq"], event["cs"]) == (0, place["seq"])
+    log = server.redis.xrange(server.redis_key(f"log:{chat}"))
+    assert [number for number, _ in log] == ["1-0"]
+    assert not any(chat in entry for user in others for entry in server.inbox(user))
+    assert len(server.messages(chat)) == 1
+
+
+def test_offline_messages_are_delivered_in_order(
+    server: Server, pair: tuple[User, User, str]
+) -> None:
+    """The inbox is a stream, which is sorted by its ids: a device resumes after its cursor."""
+    ann, ben, chat = pair
+    with ben.connect() as device:
+        cursor = {name: device.welcome[name] for name in ("epoch", "seq")}
+    for number in range(3):
+        ann.send(chat, f"missed {number}")
+
+    with ben.connect(cursor=cursor) as device:
+        events = [device.wait_for(type="event", kind="message", cs=n) for n in (1, 2, 3)]
+
+    assert [event["message"]["body"] for event in events] == [f"missed {n}" for n in range(3)]
+    seqs = [event["seq"] for event in events]
+    assert seqs == sorted(seqs)
+    numbers = [n for n, _ in server.redis.xrange(server.redis_key(f"inbox:{ben.id}"))]
+    assert numbers == sorted(numbers, key=lambda n: int(n.split("-")[0]))
+
+
+def test_devices_of_a_user_are_in_step(pair: tuple[User, User, str]) -> None:
+    """Message roaming: each device, also the sender's other one, gets each message once."""
+    ann, ben, chat = pair
+    with ann.connect("phone") as phone, ann.connect("laptop") as laptop, ben.connect() as other:
+        phone.ask("send", chat=chat, ref="r1", body="From my phone")
+        events = [each.wait_for(type="event", cs=1) for each in (phone, laptop, other)]
+
+    assert {event["message"]["body"] for event in events} == {"From my phone"}
+    assert events[0]["seq"] == events[1]["seq"]
+
+
+def test_message_ids_are_unique_and_increase(pair: tuple[User, User, str]) -> None:
+    """`seq` counts the messages of a chat; a repeated send gets the same id."""
+    ann, _, chat = pair
+    with ann.connect() as device:
+        acks = [device.ask("send", chat=chat, ref=f"r{n}", body="Hi") for n in range(20)]
+        again = device.ask("send", chat=chat, ref="r7", body="Hi")
+
+    assert [ack["seq"] for ack in acks] == list(range(1, 21))
+    assert len({ack["mid"] for ack in acks}) == 20
+    assert (again["mid"], again["dup"]) == (acks[7]["mid"], True)
+
+
+def test_recent_messages_are_listed_newest_chat_first(server: Server) -> None:
+    """The chats of a user, ordered by their newest message, with what is unread."""
+    ann, ben, cleo = server.add_users(3)
+    chats = [ben.open_direct(ann), cleo.open_direct(ann)]
+    ben.send(chats[0], "first")
+    cleo.send(chats[1], "second")
+    ben.send(chats[0], "third")
+
+    listed = ann.pages("/v1/chats", limit=1)
+
+    assert [(each["chat"], each["unread"]) for each in listed] == [(chats[0], 2), (chats[1], 1)]
+    assert listed[0]["last"]["body"] == "third"
+    assert server.redis.hget(server.redis_key(f"chat:{chats[0]}"), "seq") == "2"
+
+
+# tiers
+
+
+def test_history_is_read_from_redis_and_then_from_dynamodb(
+    server: Server, pair: tuple[User, User, str]
+) -> None:
+    """Hot and warm data: the newest messages are in Redis, all are in DynamoDB."""
+    ann, ben, chat = pair
+    with ann.connect() as device:
+        for number in range(1, 31):
+            device.ask("send", chat=chat, ref=f"r{number}", body=f"text {number}")
+        device.wait_for(type="stored", chat=chat, upto=30)
+    log = server.redis_key(f"log:{chat}")
+    wait_for(lambda: server.redis.xlen(log) < 20, "the log is trimmed")
+
+    newest = ben.get(f"/v1/chats/{chat}/messages", limit=5)
+    older = ben.get(f"/v1/chats/{chat}/messages", before=newest["messages"][0]["seq"], limit=25)
+
+    assert (newest["tier"], older["tier"]) == ("hot", "warm")
+    found = [message["body"] for message in older["messages"] + newest["messages"]]
+    assert found == [f"text {number}" for number in range(1, 31)]
+    assert len(server.messages(chat)) == 30
+
+
+def test_large_objects_are_in_s3_and_their_metadata_in_redis_and_dynamodb(
+    server: Server, pair: tuple[User, User, str]
+) -> None:
+    """Upload to S3, send, download through a link that only members get."""
+    ann, ben, chat = pair
+    content = b"a sound " * 100
+    file = server.upload(ann, chat, content, "sound.bin")
+    unsent = server.redis_key(f"file:{file}")
+
+    ann.send(chat, "listen", attachments=[file])
+
+    assert unsent
+    row = server.item("directory", PK=f"file#{file}", SK=f"file#{file}")
+    assert row is not None and (row["name"], row["size"]) == ("sound.bin", len(content))
+    assert server.read_object(f"attachments/{chat}/{file}") == content
+    link = ben.get(f"/v1/attachments/{file}/link")
+    assert httpx.get(link["url"]).content == content
+    assert server.add_user().refused("GET", f"/v1/attachments/{file}/link") == (404, "not_found")
+
+
+def test_redis_keeps_its_data_on_disk(server: Server) -> None:
+    """Append-only file and no eviction; chats that Redis lost are loaded from DynamoDB."""
+    persistence = server.redis.info("persistence")
+
+    assert persistence["aof_enabled"] == 1
+    assert server.redis.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+    ann, ben = server.add_users(2)
+    chat = ann.open_direct(ben)
+    ann.send(chat, "kept")
+    lost = list(server.redis.scan_iter(f"*:{chat}", count=10_000))
+    wait_for(lambda: server.redis.xlen(server.redis_key("backlog")) == 0, "the queue is empty")
+    server.redis.delete(*lost)
+    page = ben.get(f"/v1/chats/{chat}/messages")
+    assert [message["body"] for message in page["messages"]] == ["kept"]
+    assert page["tier"] == "warm"
+
+
+# the table of messages
+
+
+def test_message_table_has_the_keys_and_indexes_of_the_document(server: Server) -> None:
+    """`chatid` and `ts`; indexes by sender, receiver and status."""
+    table = server.describe("messages")
+    types = {each["AttributeName"]: each["AttributeType"] for each in table["AttributeDefinitions"]}
+    indexes = {name: keys_of(index) for name, index in indexes_of(table).items()}
+
+    assert keys_of(table) == ["chatid", "ts"]
+    assert (types["chatid"], types["ts"], types["status_ts"]) == ("S", "N", "S")
+    assert indexes == {
+        "sender": ["sender_id", "ts"],
+        "receiver": ["receiver_id", "ts"],
+        "status": ["chatid", "status_ts"],
+        "files": ["files_of", "ts"],
+    }
+
+
+def test_message_item_has_the_attributes_of_the_document(
+    server: Server, pair: tuple[User, User, str]
+) -> None:
+    """One item a message: id, chat, sender, receiver, time, body, status and `status_ts`."""
+    ann, ben, chat = pair
+
+    place = ann.send(chat, "Hi", ref="r1")
+
+    (item,) = server.messages(chat)
+    assert re.fullmatch(r"[0-9a-zA-Z.]+", str(item.pop("sum")))
+    assert item == {
+        "chatid": chat,
+        "ts": place["ts"],
+        "seq": 1,
+        "mid": place["mid"],
+        "ref": "r1",
+        "sender_id": ann.id,
+        "receiver_id": ben.id,
+        "kind": "text",
+        "body": "Hi",
+        "status": "active",
+        "status_ts": f"active#{place['ts']:020d}",
+        "rev": 1,
+    }
+
+
+def test_timestamps_are_microseconds_and_unique_in_a_chat(
+    server: Server, pair: tuple[User, User, str]
+) -> None:
+    """Messages of the same moment get different times."""
+    ann, _, chat = pair
+    with ann.connect() as device:
+        for number in range(30):
+            device.send("send", id=1000 + number, chat=chat, ref=f"r{number}", body="Hi")
+        times = [device.wait_for(type="ack", id=1000 + number)["ts"] for number in range(30)]
+
+    assert times == sorted(set(times))
+    assert abs(times[0] / 1e6 - time.time()) < 60
+    wait_for(lambda: len(server.messages(chat)) == 30, "all are stored")
+    assert [item["ts"] for item in server.messages(chat)] == times
+
+
+def test_all_messages_of_a_chat_and_those_of_a_time_range(
+    server: Server, pair: tuple[User, User, str]
+) -> None:
+    """Query by `chatid`, and by `chatid` with `ts` between two times."""
+    ann, ben, chat = pair
+    times = [ann.send(chat, f"text {number}")["ts"] for number in range(4)]
+    path = f"/v1/chats/{chat}/messages/between"
+
+    condition = Key("chatid").eq(chat) & Key("ts").between(*times[1:3])
+    rows = server.query("messages", condition)
+
+    assert ben.texts(path, order="oldest") == [item["body"] for item in server.messages(chat)]
+    in_range = ben.texts(path, order="oldest", from_=times[1], to=times[2])
+    assert in_range == [row["body"] for row in rows] == ["text 1", "text 2"]
+    assert ben.texts(path, limit=1) == [f"text {number}" for number in (3, 2, 1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("index", "attribute", "mine"),
+    [("sender", "sender_id", "/v1/me/sent"), ("receiver", "receiver_id", "/v1/me/received")],
+)
+def test_messages_of_a_sender_or_receiver_and_those_of_a_time_range(
+    server: Server, index: str, attribute: str, mine: str
+) -> None:
+    """Query of index `sender` or `receiver`, for the user and for the host application."""
+    ann, ben, cleo = server.add_users(3)
+    chats = [ann.open_direct(ben), ann.open_direct(cleo)]
+    places = [ann.send(chats[number % 2], f"text {number}") for number in range(4)]
+    times = [place["ts"] for place in places]
+    user, expected = (ann, [0, 1, 2, 3]) if index == "sender" else (ben, [0, 2])
+    texts = [f"text {number}" for number in expected]
+    admin = f"/v1/admin/users/{user.id}/{mine.rsplit('/', 1)[1]}"
+    owner = Key(attribute).eq(user.id)
+
+    wait_for(lambda: len(server.query("messages", owner, index)) == len(texts), "the index")
+    rows = server.query("messages", owner & Key("ts").between(times[1], times[2]), index)
+
+    in_range = user.texts(mine, order="oldest", from_=times[1], to=times[2])
+    assert user.texts(mine, order="oldest") == texts
+    assert server.host_application.texts(admin, order="oldest") == texts
+    assert in_range == [f"text {n}" for n in expected if n in (1, 2)]
+    assert [row["ts"] for row in rows] == [times[n] for n in expected if n in (1, 2)]
+
+
+def test_active_messages_of_a_chat(server: Server, pair: tuple[User, User, str]) -> None:
+    """Query of `chatid` with `status_ts` that begins with `active`; a deletion changes it."""
+    ann, ben, chat = pair
+    places = [ann.send(chat, text) for text in ("stays", "goes", "stays too")]
+    ann.delete(f"/v1/chats/{chat}/messages/{places[1]['seq']}")
+
+    active = Key("chatid").eq(chat) & Key("status_ts").begins_with("active")
+    wait_for(lambda: len(server.query("messages", active, "status")) == 2, "the index")
+
+    assert ben.texts(f"/v1/chats/{chat}/messages/active", order="oldest") == ["stays", "stays too"]
+    admin = f"/v1/admin/chats/{chat}/messages/active"
+    assert server.host_application.texts(admin, order="oldest") == ["stays", "stays too"]
+    deleted = Key("chatid").eq(chat) & Key("status_ts").begins_with("deleted#")
+    rows = server.query("messages", deleted, "status")
+    assert [row["ts"] for row in rows] == [places[1]["ts"]]
+    assert server.messages(chat)[1]["body"] == ""

@@ -1,0 +1,104 @@
+"""docs/reference-systems.md: each row has a test, each test a row; tests import no product code."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.docs.markdown import ROOT
+
+FOLDER = ROOT / "tests" / "e2e" / "reference"
+TEXT = (ROOT / "docs" / "reference-systems.md").read_text(encoding="utf-8")
+NAMED = set(re.findall(r"`(tests/e2e/reference/\w+\.py::\w+)`", TEXT))
+HEADER = ["in the document", "here", "reached by", "test"]
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split(" | ")]
+    for line in TEXT.splitlines()
+    if line.startswith("| ")
+]
+# How to say that a row has no test, and why.
+EXCUSES = ("**Not available**", "**Not tested here**")
+PUBLIC = {"boto3", "botocore", "httpx", "pytest", "redis", "websockets"}
+OWN = {"tests.e2e.reference.support"}
+STARTER = {"tests.support.devrun"}  # starts `chatserver dev`, in the fixture alone
+MODULES = sorted(FOLDER.glob("*.py"))
+
+
+def list_tests() -> set[str]:
+    """Return the node ids of all tests in the folder."""
+    return {
+        f"tests/e2e/reference/{path.name}::{node.name}"
+        for path in MODULES
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+    }
+
+
+def list_imports(source: str) -> set[str]:
+    """Return the full names of all imported modules, wherever the import is."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add("." * node.level + (node.module or ""))
+    return found
+
+
+def is_public(module: str) -> bool:
+    """Return whether somebody outside of the project has the module."""
+    top = module.split(".")[0]
+    return top in PUBLIC or (top in sys.stdlib_module_names and top != "importlib")
+
+
+def test_page_names_each_test_of_the_folder_and_no_other() -> None:
+    """A test without a row, or a row with a test that is gone, is an error."""
+    assert list_tests() == NAMED
+
+
+def test_page_has_a_table_for_each_of_the_five_documents() -> None:
+    """Four columns everywhere."""
+    assert ROWS.count(HEADER) == 5
+    assert [row for row in ROWS if len(row) != len(HEADER)] == []
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row != HEADER], ids=lambda row: row[0])
+def test_row_has_a_test_or_says_why_not(row: list[str]) -> None:
+    """What is not there or not reachable is said openly."""
+    if row[3] == "none":
+        assert any(excuse in row[1] for excuse in EXCUSES), row
+    else:
+        assert all(node.strip("`") in NAMED for node in row[3].split()), row
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
+def test_reference_tests_import_only_public_clients(path: Path) -> None:
+    """Users have HTTP, WebSocket, `boto3` and `redis`, and nothing of ours."""
+    source = path.read_text(encoding="utf-8")
+    allowed = OWN | STARTER if path == FOLDER / "fixtures.py" else OWN
+
+    foreign = {name for name in list_imports(source) if not is_public(name)}
+
+    assert foreign <= allowed
+    assert "__import__" not in source
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import chatserver",
+        "import workers.repair as repair",
+        "def f():\n    from chatserver.domain import ids",
+        "import importlib",
+        "from . import support",
+        "from tests.support.stack import Stack",
+    ],
+)
+def test_import_of_the_product_is_noticed(source: str) -> None:
+    """However it is written."""
+    assert not {name for name in list_imports(source) if is_public(name)}
