@@ -8,40 +8,35 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import secrets
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any
 
-from chatserver.client.backoff import REPLACED_S, Backoff, Verdict, judge_close
+from chatserver.client.backoff import Reconnects
 from chatserver.client.cache.local_store import LocalStore
 from chatserver.client.cache.revalidation import revalidate
 from chatserver.client.calls import Calls, HistoryPage
 from chatserver.client.event_queue import EventQueue
 from chatserver.client.events import Acked, Disconnected, Event, Refused
-from chatserver.client.files import FileCalls
 from chatserver.client.http_api import HttpApi
+from chatserver.client.http_calls import HttpCalls
 from chatserver.client.model import Bounds
 from chatserver.client.outbox import OutboxEntry, Stage
 from chatserver.client.requests import Fields
-from chatserver.client.social import SocialApi
 from chatserver.client.socket import Lost, Socket, open_socket
 from chatserver.client.state import ANSWER_S, ClientState, QueuedEvent
 from chatserver.client.store import Store
 from chatserver.client.token_renewal import RETRY_S, find_user, renewal_wait_s
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import (
-    BadRequest,
     ChatError,
     Conflict,
     Overloaded,
-    Unauthenticated,
     Unavailable,
 )
 
-SAVE_S = 0.5  # maximum age of the stored state, except for operations about to be sent
 WELCOME_S = 10.0
 NO_GATEWAY = "cannot connect to a gateway"  # the error starts with this
 
@@ -49,19 +44,14 @@ GetToken = Callable[[], Awaitable[str]]
 _spread = secrets.SystemRandom()
 
 
-class ChatClient(Calls, FileCalls):
+class ChatClient(HttpCalls, Calls):
     """A chat client for one device. See docs/sdk.md. Use it as an async context manager.
 
     Guarantees:
         Each event is delivered once and in order while the client is open. With a store, the next
         client continues from there. After a crash, the most recent events may be delivered again;
         none is missed.
-        With a `SqliteStore`, messages and chats are cached. A cached message is in its state at the
-        last saved position: edits, reactions and deletions, also by an erasure, are applied as
-        events. Where events were missed (see `Recorder`), copies are unverified: they are not read
-        until a page of history has replaced them, at most one page in `revalidation.INTERVAL_S`.
-        Expired messages are not returned, also offline. What was evicted or missed is not cached:
-        there is no silent gap in a page.
+        With a `SqliteStore`, messages and chats are cached: see there.
         A sent operation stays in the outbox until it is stored, under the same `ref`. Cancellation
         of a call: safe; the send continues from the outbox.
     """
@@ -97,7 +87,7 @@ class ChatClient(Calls, FileCalls):
         self._clock = clock or SystemClock()
         server = urllib.parse.urlsplit(url).netloc
         self._local = None if store is None else LocalStore(store, self._state, self._clock, server)
-        self._backoff = Backoff(_spread.uniform)
+        self._reconnects = Reconnects(_spread.uniform)
         self._events = EventQueue(self._state.bounds.events_max)
         self._news = asyncio.Event()
         self._is_waiting = False  # the application has consumed every event and waits for more
@@ -108,15 +98,11 @@ class ChatClient(Calls, FileCalls):
         self._outgoing: list[Fields] = []
         self._wake = asyncio.Event()
         self._has_new_deeds = False
-        self._save_due = asyncio.Event()
-        self._is_held = False  # the store must write before the server sends more
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._welcomed: asyncio.Future[None] | None = None
         self._failure: Exception | None = None
         self._last_loss = ""
-        self._replaced_at = float("-inf")
-        self._refusals = 0  # consecutive token rejections
         self._activity = "fg"
 
     # ── lifecycle ───────────────────────────────────────────────────────────────────────────────
@@ -145,7 +131,7 @@ class ChatClient(Calls, FileCalls):
         self._welcomed = asyncio.get_running_loop().create_future()
         self._start(self._stay_connected(), "chat-client")
         if self._local is not None:
-            self._start(self._save_often(), "chat-client-store")
+            self._start(self._local.run(self._save, self._resume), "chat-client-store")
             if self._local.has_cache:
                 comparing = revalidate(self._local, self._state, self._ask, self._save)
                 self._start(comparing, "chat-client-revalidation")
@@ -231,13 +217,19 @@ class ChatClient(Calls, FileCalls):
                 try:
                     await self._connect_once()
                 except Lost as lost:
-                    self._backoff.lasted(self._now() - started)
-                    self._judge(lost)
+                    self._reconnects.lasted(self._now() - started)
+                    self._reconnects.judge(
+                        lost.code,
+                        lost.reason,
+                        self._now(),
+                        can_renew=not isinstance(self._token, str) and self._was_welcomed,
+                        device=self._state.device,
+                    )
                     self._last_loss = lost.reason
                     is_there = lost.retry_after_ms is not None  # a gateway that cannot serve yet
                     if not (self._is_patient or self._was_welcomed or is_there):
                         raise self._no_gateway() from lost
-                    wait = self._backoff.next_s(lost.retry_after_ms)
+                    wait = self._reconnects.next_s(lost.retry_after_ms)
                     self._push([QueuedEvent(Disconnected(lost.reason, wait), self._state.cursor)])
                     await asyncio.sleep(wait)
         except Exception as exc:  # noqa: BLE001  # reported to every pending caller
@@ -269,7 +261,7 @@ class ChatClient(Calls, FileCalls):
         return self._token if isinstance(self._token, str) else await self._token()
 
     async def _run_session(self, socket: Socket, welcome: Fields, token: str) -> None:
-        self._refusals = 0
+        self._reconnects.welcomed()
         self._outgoing.clear()
         if self._local is not None:
             self._local.record_welcome(welcome)
@@ -321,25 +313,6 @@ class ChatClient(Calls, FileCalls):
             for frame in frames:
                 await socket.send(frame)
 
-    def _judge(self, lost: Lost) -> None:
-        """Raise if the client must not reconnect."""
-        match judge_close(lost.code):
-            case Verdict.STOP:
-                raise ChatError(f"the gateway closed the session: {lost.reason}") from lost
-            case Verdict.NEW_TOKEN:
-                self._refusals += 1
-                is_last = isinstance(self._token, str) or not self._was_welcomed
-                if is_last or self._refusals > 1:
-                    raise Unauthenticated(f"the gateway refused the token: {lost.reason}") from lost
-            case Verdict.REPLACED:
-                now = self._now()
-                if now - self._replaced_at < REPLACED_S:
-                    why = f"another process uses device {self._state.device}"
-                    raise Conflict(why) from lost
-                self._replaced_at = now
-            case Verdict.COME_BACK:
-                pass
-
     # ── outputs of the state ────────────────────────────────────────────────────────────────────
 
     def _now(self) -> float:
@@ -382,9 +355,6 @@ class ChatClient(Calls, FileCalls):
         if self._local is not None:
             self._local.touch()
             self._local.record_events([each.event for each in queued])
-            if self._local.is_full and not self._is_held:
-                self._is_held = True
-                self._save_due.set()
         for each in queued:
             self._events.put(each)
         if queued:
@@ -433,17 +403,6 @@ class ChatClient(Calls, FileCalls):
 
     # ── store ───────────────────────────────────────────────────────────────────────────────────
 
-    async def _save_often(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SAVE_S):
-                    await self._save_due.wait()
-            self._save_due.clear()
-            await self._save()
-            if self._is_held:
-                self._is_held = False
-                self._resume()
-
     async def _save(self, *, is_closing: bool = False) -> None:
         self._has_new_deeds = False
         if self._local is not None:
@@ -451,6 +410,11 @@ class ChatClient(Calls, FileCalls):
             # the queue shows which events the application has consumed.
             is_place_known = is_closing or (self._is_waiting and not self._events)
             await self._local.save(list(self._events), is_place_known=is_place_known)
+
+    @property
+    def _is_held(self) -> bool:
+        """True while the store must write before the server sends more."""
+        return self._local is not None and self._local.is_full
 
     @property
     def _has_cache(self) -> bool:
@@ -462,18 +426,6 @@ class ChatClient(Calls, FileCalls):
         await self._save()  # the newest entries, too
         page = await self._local.read_page(request)
         return None if page is None else HistoryPage(page.entries, "cache", page.has_more)
-
-    # ── HTTP API ────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def social(self) -> SocialApi:
-        """Follows, posts, timelines and favorites. Raises BadRequest without `api_url`."""
-        return SocialApi(self._http_api())
-
-    def _http_api(self) -> HttpApi:
-        if self._api is None:
-            raise BadRequest("api_url: required; set it to the address of the HTTP API")
-        return self._api
 
     # ── commands ────────────────────────────────────────────────────────────────────────────────
 
@@ -498,8 +450,8 @@ class ChatClient(Calls, FileCalls):
         if len(self._events) >= bounds.events_max + bounds.outbox_max:
             raise Overloaded("too many unread acks; read events()")
         self._has_new_deeds = self._local is not None
-        if not self._state.is_online:
-            self._save_due.set()  # online, it is saved before it is sent
+        if self._local is not None and not self._state.is_online:
+            self._local.due.set()  # online, it is saved before it is sent
         self._state.do(deed, self._now())
         self._flush()
 

@@ -5,7 +5,6 @@ The content goes directly to and from S3; the API receives names, sizes and chec
 
 from __future__ import annotations
 
-import abc
 import asyncio
 import hashlib
 import mimetypes
@@ -95,40 +94,6 @@ class FilesApi:
         place = "" if seq is None else f"?seq={seq}"
         link = await self._api.request("GET", f"/v1/attachments/{file}/link{place}")
         return msgspec.convert(link["attachment"], Attachment)
-
-
-class FileCalls(abc.ABC):
-    """The file commands of a client. Raises BadRequest without `api_url`."""
-
-    @abc.abstractmethod
-    def _http_api(self) -> HttpApi:
-        """Return the HTTP API of the client."""
-
-    async def upload(
-        self,
-        chat: str,
-        source: str | Path | bytes,
-        *,
-        name: str | None = None,
-        type: str | None = None,  # noqa: A002  # the field name of attachments
-    ) -> Attachment:
-        """Upload a file by path or as bytes; return an attachment for `send`. See `FilesApi`."""
-        return await self._files_api().upload(chat, source, name, type)
-
-    async def download(
-        self, attachment: Attachment | str, *, seq: int | None = None, is_thumb: bool = False
-    ) -> bytes:
-        """Return the content of a file of message `seq`, or of its thumbnail. See `FilesApi`."""
-        file = attachment if isinstance(attachment, str) else attachment.id
-        return await self._files_api().download(file, seq, is_thumb=is_thumb)
-
-    async def describe(self, attachment: Attachment | str, *, seq: int | None = None) -> Attachment:
-        """Return the current metadata of a file of message `seq`, with a thumbnail added later."""
-        file = attachment if isinstance(attachment, str) else attachment.id
-        return await self._files_api().describe(file, seq)
-
-    def _files_api(self) -> FilesApi:
-        return FilesApi(self._http_api())
 
 
 def _read(source: str | Path | bytes, name: str | None, type_: str | None) -> _Source:

@@ -8,7 +8,8 @@ the cache. The cache may be ahead of the position; what is delivered again chang
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -23,6 +24,8 @@ from chatserver.client.state import ClientState, QueuedEvent
 from chatserver.client.store import Saved, Store
 from chatserver.domain.clock import Clock
 from chatserver.errors import ChatError
+
+SAVE_S = 0.5  # maximum age of the stored state, except for operations about to be sent
 
 T = TypeVar("T")
 
@@ -44,6 +47,8 @@ class LocalStore:
         self._last = Saved()
         self._is_place_due = True  # the delivery position may have changed
         self._changed: set[str] = set()  # chats whose description is not saved
+        self.due = asyncio.Event()  # save now
+        self._is_held = False  # the server holds back events
         self._is_ended = False  # nothing is saved any more
         self._is_closed = False
 
@@ -59,7 +64,7 @@ class LocalStore:
     @property
     def is_full(self) -> bool:
         """True while the server must hold back events, because too many are not written yet."""
-        return self._recorder is not None and self._recorder.is_full
+        return self._is_held
 
     # ── opening ─────────────────────────────────────────────────────────────────────────────────
 
@@ -120,11 +125,26 @@ class LocalStore:
             self._changed |= {chat for event in events if (chat := _chat_of(event)) is not None}
             if self._recorder.has_unverified:
                 self.unverified.set()
+            if self._recorder.is_full:
+                self._is_held = True
+                self.due.set()
 
     def record_refusal(self, chat: str) -> None:
         """Record that the server does not let the user read the chat."""
         if self._recorder is not None:
             self._recorder.record_refusal(chat)
+
+    async def run(self, save: Callable[[], Awaitable[None]], resume: Callable[[], None]) -> None:
+        """Call `save` at least every `SAVE_S`, until cancelled; `resume` after `is_full`."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SAVE_S):
+                    await self.due.wait()
+            self.due.clear()
+            await save()
+            if self._is_held:
+                self._is_held = False
+                resume()
 
     async def save(self, untaken: Sequence[QueuedEvent], *, is_place_known: bool) -> None:
         """Save what has changed. `untaken`: events that the application has not consumed.

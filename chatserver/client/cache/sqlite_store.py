@@ -46,6 +46,13 @@ class SqliteStore:
     Guarantees:
         Changes, cursor and outbox of a save are one transaction. They survive a process crash. A
         power failure may lose the last saves, but never corrupts the file.
+        A page has no gap: what was evicted or missed is not cached, and is read from the server.
+        A cached message is in its state at the last save: edits, reactions and deletions, also
+        those of an erasure, arrive as events and are applied. Where the client missed events, or
+        the server lost data (see `Recorder`), copies are unverified: they are not read until a page
+        of history has replaced them (see `revalidation`). A chat that the user left is deleted.
+        An expired message is a tombstone from its `expires_at` on, also offline.
+        Deleted and expired texts are overwritten in the file; the last ones when it is closed.
     """
 
     def __init__(

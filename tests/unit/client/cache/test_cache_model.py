@@ -27,8 +27,8 @@ from chatserver.client.store import Saved
 from tests.unit.client.fake_server import ME
 from tests.unit.client.test_state_model import BOUNDS, CHATS, ClientMachine, chats, small
 
-ENTRIES_MAX = 10
-BYTES_MAX = 4_000
+ENTRIES_MAX = 20
+BYTES_MAX = 6_000
 PAGES_MAX = 500
 
 
@@ -138,6 +138,27 @@ class CachedMachine(ClientMachine):
         said = [entry["seq"] for entry in self.server.logs[chat] if "target" not in entry]
         if back < len(said):
             self.server.hide(chat, said[-1 - back])
+
+    @rule(chat=chats, back=small, other=chats)
+    def hide_while_away(self, chat: str, back: int, other: str) -> None:
+        """The inbox has lost it, and the snapshot may not list the chat."""
+        self.flow_all(2)
+        self.save()
+        assert self.session is not None
+        self.cut(is_late=False)
+        self.others_hide(chat, back)
+        for busy in (other, "a", "b"):
+            self.others_say(busy, 1, "bob")
+        self.server.trim(0)
+
+    @rule(chat=chats, kind=st.sampled_from(["edit", "delete", "reaction"]), back=small)
+    def lose_change(self, chat: str, kind: str, back: int) -> None:
+        """Redis loses a change that the device has applied."""
+        self.server.store(chat)
+        self.others_change(chat, kind, back)
+        self.flow_all(2)
+        self.save()
+        self.server.rewind(3)
 
     @rule()
     def save(self) -> None:
