@@ -90,7 +90,6 @@ class ChatClient(HttpCalls, Calls):
         self._reconnects = Reconnects(_spread.uniform)
         self._events = EventQueue(self._state.bounds.events_max)
         self._news = asyncio.Event()
-        self._is_waiting = False  # the application has consumed every event and waits for more
         self._answers: dict[int, asyncio.Future[Fields]] = {}
         self._asked: dict[int, Fields] = {}  # the requests of these answers
         self._acks: dict[str, asyncio.Future[Acked]] = {}
@@ -265,15 +264,18 @@ class ChatClient(HttpCalls, Calls):
         self._outgoing.clear()
         if self._local is not None:
             self._local.record_welcome(welcome)
+        is_first = self._state.cursor is None
         number = self._state.connected(welcome, self._now())
         writing = asyncio.create_task(self._write(socket), name="chat-client-writer")
         writing.add_done_callback(self._task_ended)
         renewing = asyncio.create_task(self._renew(token), name="chat-client-renewal")
         renewing.add_done_callback(self._task_ended)
-        if self._welcomed is not None and not self._welcomed.done():
-            self._welcomed.set_result(None)
         try:
             self._flush()
+            if is_first:
+                await self._save()  # whatever happens from now on is after this position
+            if self._welcomed is not None and not self._welcomed.done():
+                self._welcomed.set_result(None)
             while True:
                 frame = await socket.receive()
                 try:
@@ -392,24 +394,18 @@ class ChatClient(HttpCalls, Calls):
                 self._resume()
             if self._failure is not None:
                 raise self._failure
-            self._is_waiting = True
+            self._events.current = None  # consumed
             if self._local is not None:
                 self._local.touch()
             self._news.clear()
-            try:
-                await self._news.wait()
-            finally:
-                self._is_waiting = False
+            await self._news.wait()
 
     # ── store ───────────────────────────────────────────────────────────────────────────────────
 
     async def _save(self, *, is_closing: bool = False) -> None:
         self._has_new_deeds = False
         if self._local is not None:
-            # While events are queued for the application, the older position stays valid. On close,
-            # the queue shows which events the application has consumed.
-            is_place_known = is_closing or (self._is_waiting and not self._events)
-            await self._local.save(list(self._events), is_place_known=is_place_known)
+            await self._local.save(self._events, is_closing=is_closing)
 
     @property
     def _is_held(self) -> bool:

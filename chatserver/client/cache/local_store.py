@@ -18,9 +18,10 @@ from chatserver.client.cache.cached_state import infos_of, load_chats, restore_c
 from chatserver.client.cache.message_tables import CachedPage, Unverified
 from chatserver.client.cache.recorder import Recorder
 from chatserver.client.cache.sqlite_store import Owner, SqliteStore
+from chatserver.client.event_queue import EventQueue
 from chatserver.client.events import Event
 from chatserver.client.requests import Fields
-from chatserver.client.state import ClientState, QueuedEvent
+from chatserver.client.state import ClientState
 from chatserver.client.store import Saved, Store
 from chatserver.domain.clock import Clock
 from chatserver.errors import ChatError
@@ -147,8 +148,11 @@ class LocalStore:
                 self._is_held = False
                 resume()
 
-    async def save(self, untaken: Sequence[QueuedEvent], *, is_place_known: bool) -> None:
-        """Save what has changed. `untaken`: events that the application has not consumed.
+    async def save(self, events: EventQueue, *, is_closing: bool = False) -> None:
+        """Save what has changed. `events`: those that the application has not consumed.
+
+        Before a close, the application has consumed what it has taken; otherwise it may not have
+        consumed the last one.
 
         Raises:
             Unavailable: the store cannot be written. Nothing is saved from then on.
@@ -159,7 +163,7 @@ class LocalStore:
             if self._cache is not None and self._state.user != self._owner.user:
                 cache, owner = self._cache, Owner(self._state.user, self._server)
                 self._owner = await self._run(lambda: cache.claim(owner))
-            write = self._take(untaken, is_place_known=is_place_known)
+            write = self._take(events, is_closing=is_closing)
             if write is None:
                 return
             try:
@@ -168,17 +172,17 @@ class LocalStore:
                 self._is_ended = True  # a later save would lack these changes
                 raise
 
-    def _take(
-        self, untaken: Sequence[QueuedEvent], *, is_place_known: bool
-    ) -> Callable[[], None] | None:
+    def _take(self, events: EventQueue, *, is_closing: bool) -> Callable[[], None] | None:
         """Take what has changed; return the call that writes it."""
-        place, infos = None, {}
-        if self._state.user and is_place_known and self._is_place_due:
-            place = saved_state.place_of(self._state, untaken)
+        untaken, place, infos = list(events), None, {}
+        current = None if is_closing else events.current
+        if self._state.user and self._is_place_due:
+            unconsumed = untaken if current is None else [current, *untaken]
+            place = saved_state.place_of(self._state, unconsumed)
             if place is not None:
                 self._is_place_due = False
                 # As of this position: what the application has not consumed is left out.
-                names = self._changed - {_chat_of(queued.event) for queued in untaken}
+                names = self._changed - {_chat_of(queued.event) for queued in unconsumed}
                 self._changed -= names
                 infos = infos_of(self._state, names)
         deeds = saved_state.deeds_of(self._state, untaken)

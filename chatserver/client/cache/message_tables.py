@@ -34,7 +34,7 @@ from chatserver.protocol.entry_rules import AMENDING, apply_entry, tombstone_of
 from chatserver.protocol.message_expiry import as_of
 
 ROW_BYTES = 40  # of an entry, in addition to its body
-EVICTED = 100  # entries evicted from a chat before the next one is considered
+EVICTED = 20  # entries evicted from a chat before the next one is considered
 EXPIRED_MAX = 1_000  # expired messages overwritten in one transaction
 VACUUM_PAGES = 200
 

@@ -166,9 +166,11 @@ class CachedMachine(ClientMachine):
         if self.recorder is None:
             return
         place, infos = None, {}
-        if self.client.user and not self.is_busy and not self.untaken:
-            place = saved_state.place_of(self.client)
-            infos = infos_of(self.client, list(self.client.chats))
+        if self.client.user:
+            place = saved_state.place_of(self.client, list(self.untaken))
+        if place is not None:
+            ahead = {getattr(queued.event, "chat", None) for queued in self.untaken}
+            infos = infos_of(self.client, [c for c in self.client.chats if c not in ahead])
         deeds = saved_state.deeds_of(self.client, list(self.untaken))
         self.store.save_changes(Saved(place, deeds), self.recorder.take(), infos, 0.0)
         self.saved_witness.acked = dict(self.witness.acked)
