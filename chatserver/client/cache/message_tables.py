@@ -332,7 +332,9 @@ class MessageTables:
 
     def _list_changes(self, chat: _Chat, target: int) -> list[Entry]:
         rows = self._connection.execute(
-            "SELECT body FROM entry WHERE chat = ? AND target = ? ORDER BY seq", (chat.id, target)
+            "SELECT body FROM entry INDEXED BY entry_target"
+            " WHERE chat = ? AND target = ? ORDER BY seq",
+            (chat.id, target),
         )
         changes = [_decode(body) for (body,) in rows]
         return [change for change in changes if change.kind in AMENDING]

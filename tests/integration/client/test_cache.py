@@ -47,6 +47,7 @@ async def consuming(client: ChatClient) -> AsyncIterator[ChatClient]:
         reading = asyncio.create_task(consume(client))
         try:
             yield client
+            await eventually(lambda: not client._events, DEADLINE_S, "all events are consumed")
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
