@@ -8,8 +8,9 @@ the user who runs the client.
 from __future__ import annotations
 
 from chatserver.client import events
+from chatserver.client.cache.sqlite_store import SqliteStore
 from chatserver.client.client import ChatClient
 from chatserver.client.model import Bounds
-from chatserver.client.store import MemoryStore, SqliteStore, Store
+from chatserver.client.store import MemoryStore, Store
 
 __all__ = ["Bounds", "ChatClient", "MemoryStore", "SqliteStore", "Store", "events"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 
+from chatserver.errors import ChatError, Conflict, Unauthenticated
 from chatserver.protocol.codes import Close
 
 WAIT_S_MIN = 0.5
@@ -52,3 +53,38 @@ class Backoff:
         if advice_ms is not None:
             return advice_ms / 1000 + self._uniform(0.0, WAIT_S_MIN)
         return max(WAIT_S_MIN, self._uniform(0.0, bound))
+
+
+class Reconnects(Backoff):
+    """Decides after each close whether the client reconnects, and when."""
+
+    def __init__(self, uniform: Uniform) -> None:
+        super().__init__(uniform)
+        self._replaced_at = float("-inf")
+        self._refusals = 0  # consecutive token rejections
+
+    def welcomed(self) -> None:
+        """Record that the gateway accepted the token."""
+        self._refusals = 0
+
+    def judge(self, code: int, reason: str, now: float, *, can_renew: bool, device: str) -> None:
+        """Return if the client must reconnect. `can_renew`: a new token may be accepted.
+
+        Raises:
+            Unauthenticated: the token is rejected, and so is a new one.
+            Conflict: another process uses the same device.
+            ChatError: the gateway forbids to reconnect.
+        """
+        match judge_close(code):
+            case Verdict.STOP:
+                raise ChatError(f"the gateway closed the session: {reason}")
+            case Verdict.NEW_TOKEN:
+                self._refusals += 1
+                if not can_renew or self._refusals > 1:
+                    raise Unauthenticated(f"the gateway refused the token: {reason}")
+            case Verdict.REPLACED:
+                if now - self._replaced_at < REPLACED_S:
+                    raise Conflict(f"another process uses device {device}")
+                self._replaced_at = now
+            case Verdict.COME_BACK:
+                pass

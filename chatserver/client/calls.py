@@ -23,6 +23,7 @@ from chatserver.client.pin_calls import PinCalls
 from chatserver.client.requests import Fields
 from chatserver.client.state import ANSWER_S, ClientState
 from chatserver.domain.clock import Clock
+from chatserver.errors import Unavailable
 from chatserver.protocol.frames import Attachment, InvitationInfo
 
 ACK_S = 30.0
@@ -69,6 +70,15 @@ class Calls(Moderating, CompanionCalls, PinCalls):
     @abc.abstractmethod
     async def _do(self, deed: OutboxEntry, deadline_s: float) -> Acked:
         """Append an operation to the outbox and wait for its ack."""
+
+    async def _read_cached(self, request: Fields) -> HistoryPage | None:
+        """Return a page of history from the message cache, or None if it is not there."""
+        return None
+
+    @property
+    def _has_cache(self) -> bool:
+        """True if messages are cached."""
+        return False
 
     @abc.abstractmethod
     def _notify(self, fields: Fields) -> None:
@@ -217,10 +227,27 @@ class Calls(Moderating, CompanionCalls, PinCalls):
         """Return entries before or after a seq, by default the newest.
 
         The client keeps the entries if they are adjacent to those it already has. They are not
-        delivered as events.
+        delivered as events. If no event of the chat has been delivered before, the entries of the
+        page count as delivered.
+
+        With a message cache, a page that the server cannot return is read from there, with `tier`
+        "cache". It may be shorter than `limit`, but has no gap.
+
+        Raises:
+            Unavailable: the server does not answer, or the client is offline and the page is not
+            cached.
         """
         fields = _fields("history", chat=chat, before=before, after=after, limit=limit)
-        page = await self._ask(fields, deadline_s)
+        is_offline = self._has_cache and not self.is_online
+        try:
+            if is_offline:
+                raise Unavailable(f"history: offline, and this page of chat {chat} is not cached")
+            page = await self._ask(fields, deadline_s)
+        except Unavailable:
+            cached = await self._read_cached(fields)
+            if cached is None:
+                raise
+            return cached
         is_newest = before is None and after is None
         self._state.take_history(page, is_newest=is_newest, before=before)
         entries = [parse_entry(fields) for fields in page["messages"]]
@@ -229,7 +256,12 @@ class Calls(Moderating, CompanionCalls, PinCalls):
     # ── chats ───────────────────────────────────────────────────────────────────────────────────
 
     async def chats(self, *, after: str | None = None, limit: int = 50) -> ChatsPage:
-        """Return our chats, most recent activity first."""
+        """Return our chats, most recent activity first.
+
+        Offline, with a message cache: all cached chats, on one page.
+        """
+        if self._has_cache and not self.is_online and after is None:
+            return ChatsPage(self.known_chats[::-1], None)
         page = await self._ask(_fields("chats", after=after, limit=limit), ANSWER_S)
         self._state.take_chats(page)
         chats = [self._state.chats[summary["chat"]] for summary in page["chats"]]

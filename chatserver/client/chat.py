@@ -35,6 +35,24 @@ class _Settings(msgspec.Struct):
     retention_s: int | None = None
 
 
+class SavedChat(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The description of a chat that a cache keeps; messages are kept apart."""
+
+    kind: str
+    top: int
+    read: int
+    unread: int
+    name: str | None = None
+    members: dict[str, str] | None = None
+    slow_s: int = 0
+    retention_s: int = 0
+    muted: dict[str, int] = {}
+    marks: dict[str, tuple[int, int]] = {}  # user → read, received
+    is_large: bool = False
+    is_ended: bool = False
+    needs_history: bool = False
+
+
 class _Listed(NamedTuple):
     """The unread count in the chat list. It counts messages after seq `read`, up to seq `top`."""
 
@@ -160,6 +178,38 @@ class Chat:
             return []
         return [Marked(self.id, user, known.read, known.received)]
 
+    # ── cache ───────────────────────────────────────────────────────────────────────────────────
+
+    def save(self) -> SavedChat:
+        """Return the description to cache."""
+        return SavedChat(
+            self.kind,
+            self.top,
+            self.read,
+            self.unread,
+            self.name,
+            self.members,
+            self.slow_s,
+            self.retention_s,
+            self.muted,
+            {user: (marks.read, marks.received) for user, marks in self.marks.items()},
+            self.is_large,
+            self.is_ended,
+            self.needs_history,
+        )
+
+    def restore(self, saved: SavedChat) -> None:
+        """Continue with a cached description."""
+        self.kind, self.name, self.members = saved.kind, saved.name, saved.members
+        self.slow_s, self.retention_s, self.muted = saved.slow_s, saved.retention_s, saved.muted
+        self.is_large, self.is_ended = saved.is_large or self.is_large, saved.is_ended
+        self.needs_history = saved.needs_history
+        for user, (read, received) in saved.marks.items():
+            self.take_marks({"user": user, "read": read, "received": received})
+        if not self.log.is_suspect:
+            self._listed_top = saved.top
+            self._listed = _Listed(saved.read, saved.top, saved.unread)
+
     # ── new epoch ───────────────────────────────────────────────────────────────────────────────
 
     def suspect(self) -> None:
@@ -268,6 +318,8 @@ class Chat:
         if entry.user is None:
             return
         self._apply_mute(entry.user, entry)
+        if entry.user == self._me:
+            self.is_left = not entry.role
         if entry.role:
             self.members = {**(self.members or {}), entry.user: entry.role}
         elif self.members is not None:

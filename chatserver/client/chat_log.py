@@ -304,6 +304,18 @@ class ChatLog:
         seqs = sorted(seq for seq in known if seq <= upto)
         return {seq: known[seq] for seq in seqs[-MIDS_SAVED:]}
 
+    def put_cached(self, entries: list[Entry]) -> None:
+        """Store delivered entries of a cache, without a gap up to `shown`."""
+        for entry in entries:
+            self.put(entry)
+        self.trim()
+
+    def refresh(self, entries: Iterable[Entry]) -> None:
+        """Replace entries that are stored by newer copies."""
+        for entry in entries:
+            if entry.seq in self._entries:
+                self.put(entry)
+
     def restore(self, shown: int, top: int, mids: Iterable[tuple[int, str]]) -> None:
         """Restore the delivery position of an earlier process; the entries are loaded again."""
         self.shown = shown

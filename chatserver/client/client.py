@@ -9,38 +9,34 @@ from __future__ import annotations
 import asyncio
 import collections
 import secrets
+import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from chatserver.client import saved_state
-from chatserver.client.backoff import REPLACED_S, Backoff, Verdict, judge_close
-from chatserver.client.calls import Calls
+from chatserver.client.backoff import Reconnects
+from chatserver.client.cache.local_store import LocalStore
+from chatserver.client.cache.revalidation import revalidate
+from chatserver.client.calls import Calls, HistoryPage
 from chatserver.client.event_queue import EventQueue
 from chatserver.client.events import Acked, Disconnected, Event, Refused
-from chatserver.client.files import FilesApi
 from chatserver.client.http_api import HttpApi
+from chatserver.client.http_calls import HttpCalls
 from chatserver.client.model import Bounds
 from chatserver.client.outbox import OutboxEntry, Stage
 from chatserver.client.requests import Fields
-from chatserver.client.social import SocialApi
 from chatserver.client.socket import Lost, Socket, open_socket
 from chatserver.client.state import ANSWER_S, ClientState, QueuedEvent
-from chatserver.client.store import Saved, Store
-from chatserver.client.token_renewal import RETRY_S, renewal_wait_s
+from chatserver.client.store import Store
+from chatserver.client.token_renewal import RETRY_S, find_user, renewal_wait_s
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import (
-    BadRequest,
     ChatError,
     Conflict,
     Overloaded,
-    Unauthenticated,
     Unavailable,
 )
-from chatserver.protocol.frames import Attachment
 
-SAVE_S = 0.5  # maximum age of the stored state, except for operations about to be sent
 WELCOME_S = 10.0
 NO_GATEWAY = "cannot connect to a gateway"  # the error starts with this
 
@@ -48,13 +44,14 @@ GetToken = Callable[[], Awaitable[str]]
 _spread = secrets.SystemRandom()
 
 
-class ChatClient(Calls):
+class ChatClient(HttpCalls, Calls):
     """A chat client for one device. See docs/sdk.md. Use it as an async context manager.
 
     Guarantees:
         Each event is delivered once and in order while the client is open. With a store, a client
         opened later continues after the last event. After a crash, the most recent events may be
         delivered again; none is missed.
+        With a `SqliteStore`, messages and chats are cached: see there.
         A sent operation stays in the outbox, under the same `ref`, until the server has stored it.
         Cancellation of a call: safe; the operation is still sent.
     """
@@ -71,67 +68,92 @@ class ChatClient(Calls):
         is_patient: bool = True,
         clock: Clock | None = None,
         api_url: str | None = None,
+        is_offline_first: bool = False,
     ) -> None:
-        """Create a client. `api_url`: the HTTP API, required for files, pins and `social`."""
+        """Create a client. `api_url`: the HTTP API, required for files, pins and `social`.
+
+        `is_offline_first`: if the store knows the user, open without a connection, and connect in
+        the background for as long as it takes.
+        """
         self._api = None if api_url is None else HttpApi(api_url, self._get_token)
         self._state = ClientState(device or f"sdk-{secrets.token_hex(6)}", bounds)
         self._has_device = device is not None
         self._url = url
         self._token = token
-        self._store = store
         self._open_s = open_s
-        self._is_patient = is_patient  # False: fail if no gateway is reachable at first
+        self._is_offline_first = is_offline_first
+        # False: fail if no gateway is reachable at first
+        self._is_patient = is_patient or is_offline_first
         self._clock = clock or SystemClock()
-        self._backoff = Backoff(_spread.uniform)
+        server = urllib.parse.urlsplit(url).netloc
+        self._local = None if store is None else LocalStore(store, self._state, self._clock, server)
+        self._reconnects = Reconnects(_spread.uniform)
         self._events = EventQueue(self._state.bounds.events_max)
         self._news = asyncio.Event()
-        self._is_waiting = False  # the application has consumed every event and waits for more
         self._answers: dict[int, asyncio.Future[Fields]] = {}
+        self._asked: dict[int, Fields] = {}  # the requests of these answers
         self._acks: dict[str, asyncio.Future[Acked]] = {}
         self._callers: collections.Counter[str] = collections.Counter()  # waiting per ref
         self._outgoing: list[Fields] = []
         self._wake = asyncio.Event()
         self._has_new_deeds = False
-        self._save_lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._welcomed: asyncio.Future[None] | None = None
         self._failure: Exception | None = None
         self._last_loss = ""
-        self._replaced_at = float("-inf")
-        self._refusals = 0  # consecutive token rejections
         self._activity = "fg"
 
     # ── lifecycle ───────────────────────────────────────────────────────────────────────────────
 
     async def __aenter__(self) -> ChatClient:
-        """Connect.
+        """Load the store and connect.
 
         Raises:
+            Conflict: the store belongs to another user or server, or another process uses it.
             Unauthenticated: the token is rejected.
             Unavailable: no gateway answered within `open_s`.
             ChatError: a permanent failure; the message states the cause.
         """
-        if self._store is not None:
-            saved = await asyncio.to_thread(self._store.load)
-            device = self._state.device
-            saved_state.restore(self._state, saved.place, saved.deeds)
-            if self._has_device:
-                self._state.device = device
+        try:
+            await self._open()
+        except BaseException:
+            await self._stop()
+            if self._local is not None:
+                await self._local.close()
+            raise
+        return self
+
+    async def _open(self) -> None:
+        if self._local is not None:
+            await self._load(self._local)
         self._welcomed = asyncio.get_running_loop().create_future()
         self._start(self._stay_connected(), "chat-client")
-        if self._store is not None:
-            self._start(self._save_often(), "chat-client-store")
+        if self._local is not None:
+            self._start(self._local.run(self._save, self._resume), "chat-client-store")
+            if self._local.has_cache:
+                comparing = revalidate(self._local, self._state, self._ask, self._save)
+                self._start(comparing, "chat-client-revalidation")
+        if self._is_offline_first and self._state.user:
+            return
         try:
             async with asyncio.timeout(self._open_s):
                 await asyncio.shield(self._welcomed)
         except TimeoutError:
-            await self._stop()
             raise self._no_gateway() from None
-        except BaseException:
-            await self._stop()
-            raise
-        return self
+
+    async def _load(self, local: LocalStore) -> None:
+        device = self._state.device
+        user = find_user(self._token) if isinstance(self._token, str) else None
+        await local.load(user or "")
+        if self._has_device:
+            self._state.device = device
+
+    async def forget(self) -> None:
+        """Close the client and delete its store: messages, outbox and position. For a logout."""
+        await self._stop()
+        if self._local is not None:
+            await self._local.delete()
 
     async def __aexit__(
         self,
@@ -140,9 +162,11 @@ class ChatClient(Calls):
         trace: TracebackType | None,
     ) -> None:
         await self._stop()
-        if self._store is not None:
-            await self._save(is_closing=True)
-            await asyncio.to_thread(self._store.close)
+        if self._local is not None:
+            try:
+                await self._save(is_closing=True)
+            finally:
+                await self._local.close()
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
@@ -192,13 +216,19 @@ class ChatClient(Calls):
                 try:
                     await self._connect_once()
                 except Lost as lost:
-                    self._backoff.lasted(self._now() - started)
-                    self._judge(lost)
+                    self._reconnects.lasted(self._now() - started)
+                    self._reconnects.judge(
+                        lost.code,
+                        lost.reason,
+                        self._now(),
+                        can_renew=not isinstance(self._token, str) and self._was_welcomed,
+                        device=self._state.device,
+                    )
                     self._last_loss = lost.reason
                     is_there = lost.retry_after_ms is not None  # a gateway that cannot serve yet
                     if not (self._is_patient or self._was_welcomed or is_there):
                         raise self._no_gateway() from lost
-                    wait = self._backoff.next_s(lost.retry_after_ms)
+                    wait = self._reconnects.next_s(lost.retry_after_ms)
                     self._push([QueuedEvent(Disconnected(lost.reason, wait), self._state.cursor)])
                     await asyncio.sleep(wait)
         except Exception as exc:  # noqa: BLE001  # reported to every pending caller
@@ -230,20 +260,27 @@ class ChatClient(Calls):
         return self._token if isinstance(self._token, str) else await self._token()
 
     async def _run_session(self, socket: Socket, welcome: Fields, token: str) -> None:
-        self._refusals = 0
+        self._reconnects.welcomed()
         self._outgoing.clear()
+        if self._local is not None:
+            self._local.record_welcome(welcome)
+        is_first = self._state.cursor is None
         number = self._state.connected(welcome, self._now())
         writing = asyncio.create_task(self._write(socket), name="chat-client-writer")
         writing.add_done_callback(self._task_ended)
         renewing = asyncio.create_task(self._renew(token), name="chat-client-renewal")
         renewing.add_done_callback(self._task_ended)
-        if self._welcomed is not None and not self._welcomed.done():
-            self._welcomed.set_result(None)
         try:
             self._flush()
+            if is_first:
+                await self._save()  # whatever happens from now on is after this position
+            if self._welcomed is not None and not self._welcomed.done():
+                self._welcomed.set_result(None)
             while True:
                 frame = await socket.receive()
                 try:
+                    if self._local is not None:
+                        self._local.record_frame(frame)
                     self._state.received(number, frame, self._now())
                 except (KeyError, TypeError, ValueError) as exc:  # not only msgspec errors
                     raise Lost(0, f"unexpected frame: {frame['type']}") from exc
@@ -278,25 +315,6 @@ class ChatClient(Calls):
             for frame in frames:
                 await socket.send(frame)
 
-    def _judge(self, lost: Lost) -> None:
-        """Raise an error if the client must not reconnect."""
-        match judge_close(lost.code):
-            case Verdict.STOP:
-                raise ChatError(f"the gateway closed the session: {lost.reason}") from lost
-            case Verdict.NEW_TOKEN:
-                self._refusals += 1
-                is_last = isinstance(self._token, str) or not self._was_welcomed
-                if is_last or self._refusals > 1:
-                    raise Unauthenticated(f"the gateway refused the token: {lost.reason}") from lost
-            case Verdict.REPLACED:
-                now = self._now()
-                if now - self._replaced_at < REPLACED_S:
-                    why = f"another process uses device {self._state.device}"
-                    raise Conflict(why) from lost
-                self._replaced_at = now
-            case Verdict.COME_BACK:
-                pass
-
     # ── outputs of the state ────────────────────────────────────────────────────────────────────
 
     def _now(self) -> float:
@@ -309,6 +327,9 @@ class ChatClient(Calls):
             self._outgoing += frames
             self._wake.set()
         for number, answer in self._state.take_answers():
+            request = self._asked.pop(number, None)
+            if self._local is not None and request is not None and isinstance(answer, dict):
+                self._local.record_answer(request, answer)
             future = self._answers.pop(number, None)
             if future is not None and not future.done():
                 if isinstance(answer, ChatError):
@@ -333,12 +354,21 @@ class ChatClient(Calls):
         return self._callers[event.ref] > 0
 
     def _push(self, queued: list[QueuedEvent]) -> None:
+        if self._local is not None:
+            self._local.touch()
+            self._local.record_events([each.event for each in queued])
         for each in queued:
             self._events.put(each)
         if queued:
             self._news.set()
-            if self._events.is_full:
+            if self._events.is_full or self._is_held:
                 self._state.pause(self._now(), is_paused=True)
+
+    def _resume(self) -> None:
+        """Let the server send events again, if there is room for them."""
+        if not self._events and not self._is_held:
+            self._state.pause(self._now(), is_paused=False)
+            self._flush()
 
     def _schedule(self) -> None:
         if self._timer is not None:
@@ -361,75 +391,37 @@ class ChatClient(Calls):
         while True:
             while self._events:
                 yield self._events.take()
-                if not self._events:
-                    self._state.pause(self._now(), is_paused=False)
-                    self._flush()
+                self._resume()
             if self._failure is not None:
                 raise self._failure
-            self._is_waiting = True
+            self._events.current = None  # consumed
+            if self._local is not None:
+                self._local.touch()
             self._news.clear()
-            try:
-                await self._news.wait()
-            finally:
-                self._is_waiting = False
+            await self._news.wait()
 
     # ── store ───────────────────────────────────────────────────────────────────────────────────
 
-    async def _save_often(self) -> None:
-        while True:
-            await asyncio.sleep(SAVE_S)
-            await self._save()
-
     async def _save(self, *, is_closing: bool = False) -> None:
         self._has_new_deeds = False
-        if self._store is None:
-            return
-        async with self._save_lock:
-            place = None
-            # While events are queued for the application, the older position stays valid. On close,
-            # the queue shows which events the application has consumed.
-            if self._state.user and (is_closing or (self._is_waiting and not self._events)):
-                place = saved_state.place_of(self._state, list(self._events))
-            deeds = saved_state.deeds_of(self._state, list(self._events))
-            await asyncio.to_thread(self._store.save, Saved(place, deeds))
-
-    # ── files ───────────────────────────────────────────────────────────────────────────────────
-
-    async def upload(
-        self,
-        chat: str,
-        source: str | Path | bytes,
-        *,
-        name: str | None = None,
-        type: str | None = None,  # noqa: A002  # the field name of attachments
-    ) -> Attachment:
-        """Upload a file by path or as bytes; return an attachment for `send`. See `FilesApi`."""
-        return await self._files_api().upload(chat, source, name, type)
-
-    async def download(
-        self, attachment: Attachment | str, *, seq: int | None = None, is_thumb: bool = False
-    ) -> bytes:
-        """Return the content of a file of message `seq`, or of its thumbnail. See `FilesApi`."""
-        file = attachment if isinstance(attachment, str) else attachment.id
-        return await self._files_api().download(file, seq, is_thumb=is_thumb)
-
-    async def describe(self, attachment: Attachment | str, *, seq: int | None = None) -> Attachment:
-        """Return the current metadata of a file of message `seq`, for example its new thumbnail."""
-        file = attachment if isinstance(attachment, str) else attachment.id
-        return await self._files_api().describe(file, seq)
-
-    def _files_api(self) -> FilesApi:
-        return FilesApi(self._http_api())
+        if self._local is not None:
+            await self._local.save(self._events, is_closing=is_closing)
 
     @property
-    def social(self) -> SocialApi:
-        """Follows, posts, timelines and favorites. Raises BadRequest without `api_url`."""
-        return SocialApi(self._http_api())
+    def _is_held(self) -> bool:
+        """True while the store must write before the server sends more."""
+        return self._local is not None and self._local.is_full
 
-    def _http_api(self) -> HttpApi:
-        if self._api is None:
-            raise BadRequest("api_url: required; set it to the address of the HTTP API")
-        return self._api
+    @property
+    def _has_cache(self) -> bool:
+        return self._local is not None and self._local.has_cache
+
+    async def _read_cached(self, request: Fields) -> HistoryPage | None:
+        if self._local is None:
+            return None
+        await self._save()  # the newest entries, too
+        page = await self._local.read_page(request)
+        return None if page is None else HistoryPage(page.entries, "cache", page.has_more)
 
     # ── commands ────────────────────────────────────────────────────────────────────────────────
 
@@ -438,12 +430,14 @@ class ChatClient(Calls):
         now = self._now()
         number = self._state.ask(fields, now, now + deadline_s)
         future = self._answers[number] = asyncio.get_running_loop().create_future()
+        self._asked[number] = fields
         self._flush()
         try:
             answer: Fields = await future
             return answer
         finally:
             self._answers.pop(number, None)
+            self._asked.pop(number, None)
             self._state.give_up(number)
 
     def _post(self, deed: OutboxEntry) -> None:
@@ -451,7 +445,9 @@ class ChatClient(Calls):
         bounds = self._state.bounds
         if len(self._events) >= bounds.events_max + bounds.outbox_max:
             raise Overloaded("too many unread acks; iterate over `events()` to read them")
-        self._has_new_deeds = self._store is not None
+        self._has_new_deeds = self._local is not None
+        if self._local is not None and not self._state.is_online:
+            self._local.due.set()  # online, it is saved before it is sent
         self._state.do(deed, self._now())
         self._flush()
 

@@ -28,6 +28,7 @@ class EventQueue:
     def __init__(self, events_max: int) -> None:
         self._events_max = events_max
         self._queue: collections.deque[QueuedEvent] = collections.deque()
+        self.current: QueuedEvent | None = None  # taken, may not be consumed yet
         self._newest: dict[str, QueuedEvent] = {}  # deferred, by chat; "" is the connection
 
     def __len__(self) -> int:
@@ -58,8 +59,8 @@ class EventQueue:
 
     def take(self) -> Event:
         """Remove and return the oldest event."""
-        event = self._queue.popleft().event
+        self.current = self._queue.popleft()
         if not self._queue:
             self._queue.extend(self._newest.values())
             self._newest.clear()
-        return event
+        return self.current.event

@@ -151,6 +151,8 @@ class ClientState:
         is_fresh = self.cursor is None
         if self.cursor is None:
             self.cursor = Cursor(welcome["epoch"], welcome["seq"])
+            for chat in self.chats.values():  # from a cache that may be outdated
+                chat.suspect()
         self._is_reset_coming = self.cursor.epoch != welcome["epoch"]
         if not self._is_reset_coming:
             self.outbox.will_be_told(self._named_unstored, now)
@@ -292,6 +294,18 @@ class ClientState:
         self._emit(chat.take_page(entries, is_newest=is_newest, before=before))
         self.catch_up.want(chat)
 
+    def refresh(self, page: Fields) -> None:
+        """Update stored entries from a page of history that the application did not request."""
+        chat = self.chats.get(page["chat"])
+        if chat is not None and not chat.log.is_suspect:
+            chat.log.refresh(parse_entry(fields) for fields in page["messages"])
+
+    def forget_chat(self, name: str) -> None:
+        """Remove a chat that we can no longer read."""
+        chat = self.chats.pop(name, None)
+        if chat is not None:
+            self.catch_up.forget(chat)
+
     def take_info(self, info: Fields) -> None:
         """Apply chat info from an answer."""
         self.chat(info["chat"]).take_info(info)
@@ -394,8 +408,11 @@ class ClientState:
         self._begun.clear()
         if is_new:
             self.outbox.new_epoch()
-            for chat in self.chats.values():
+        for chat in self.chats.values():
+            if is_new:
                 chat.suspect()
+            elif chat.log.shown is None:  # its missed entries are not delivered
+                chat.log.suspect()
         self.take_chats(frame)
         restarted = tuple(c.id for c in self.chats.values() if c.needs_history)
         for head in frame.get("large", []):

@@ -1,12 +1,14 @@
-"""Renewal time of an access token, read from its payload. No I/O.
+"""Payload of an access token: its renewal time and its user. No I/O.
 
-The signature is not verified: a wrong time only costs an extra request or a reconnect.
+The client cannot verify the signature, but a wrong time only costs an extra request or a reconnect,
+and the gateway rejects a wrong user.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+from typing import TypeVar
 
 import msgspec
 
@@ -14,18 +16,34 @@ SHARE = 0.8  # fraction of the token lifetime after which a new one is fetched
 WAIT_S_MIN = 0.5
 RETRY_S = 5.0
 
+T = TypeVar("T")
+
 
 class _Life(msgspec.Struct):
     iat: float
     exp: float
 
 
+class _Subject(msgspec.Struct):
+    sub: str
+
+
 def renewal_wait_s(token: str) -> float | None:
-    """Return the seconds after which a fresh token is renewed; None if it cannot be read."""
+    """Return the delay after which a new token must be replaced; None if it cannot be read."""
+    life = _decode_payload(token, _Life)
+    return None if life is None else max(WAIT_S_MIN, (life.exp - life.iat) * SHARE)
+
+
+def find_user(token: str) -> str | None:
+    """Return the user of a token; None if it cannot be read."""
+    subject = _decode_payload(token, _Subject)
+    return None if subject is None else subject.sub
+
+
+def _decode_payload(token: str, type_: type[T]) -> T | None:
     payload = token.split(".")[1:2]
     try:
         padded = "".join(payload) + "=="
-        life = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=_Life)
+        return msgspec.json.decode(base64.urlsafe_b64decode(padded), type=type_)
     except (binascii.Error, ValueError, msgspec.MsgspecError):
         return None
-    return max(WAIT_S_MIN, (life.exp - life.iat) * SHARE)

@@ -14,7 +14,7 @@ from tests.support.stack import Stack
 pytest_plugins = ["tests.support.stack_fixtures"]
 
 TEXT = (Path(__file__).parents[3] / "docs" / "sdk.md").read_text("utf-8")
-FIRST, RESUMING = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+FIRST, RESUMING, CACHING = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 DEADLINE_S = 60.0
 
 
@@ -65,3 +65,27 @@ async def test_second_example_goes_on_after_a_restart(
     await alice.say(chat, "three")
 
     assert await output_of(await start(RESUMING, *arguments, "2")) == "ready\ntwo\nthree\n"
+
+
+async def test_third_example_reads_the_cache(
+    stack: Stack, alice: RawChat, new_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Without a gateway it prints the messages that the second example has received."""
+    user, path = new_name("sdk"), str(tmp_path / "place.db")
+    url = f"ws://127.0.0.1:{stack.port}/"
+    async with stack.chat_of(user, device="first"):
+        chat = (await alice.ask("open_direct", user=user))["chat"]["chat"]
+    process = await start(RESUMING, url, stack.token(user), path, "1")
+    assert process.stdout is not None
+    assert await asyncio.wait_for(process.stdout.readline(), DEADLINE_S) == b"ready\n"
+    await alice.say(chat, "one")
+    assert await output_of(process) == "one\n"
+
+    program = CACHING.replace("SqliteStore(path,", f'SqliteStore(path, server="{stack_of(url)}",')
+    offline = await start(program, "ws://127.0.0.1:9/", stack.token(user), path)
+
+    assert await output_of(offline) == f"{chat} cache ['one']\n"
+
+
+def stack_of(url: str) -> str:
+    return url.removeprefix("ws://").rstrip("/")

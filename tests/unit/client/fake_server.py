@@ -31,6 +31,7 @@ class FakeServer:
         self.large = {LARGE: 0}  # chat → seq above which it is a large one
         self._large_before = dict(self.large)  # as it was before the inbox began
         self._clock = 0
+        self.hidden: dict[str, set[int]] = {chat: set() for chat in chats}
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────
 
@@ -87,6 +88,11 @@ class FakeServer:
             marks = {"user": user, "read": read}
             self.inbox.append({"type": "event", "kind": "read", "chat": chat, "read": marks})
 
+    def hide(self, chat: str, seq: int) -> None:
+        """Delete a message for `ME` only."""
+        self.hidden[chat].add(seq)
+        self.inbox.append({"type": "event", "kind": "hidden", "chat": chat, "hidden": [seq]})
+
     def trim(self, kept: int) -> None:
         """Forget all but the last events of the inbox."""
         self.first = max(self.first, len(self.inbox) + 1 - kept)
@@ -103,6 +109,7 @@ class FakeServer:
         for chat, log in self.logs.items():
             del log[max(self.stored[chat], len(log) - lost_max) :]
             self.marks[chat] = {u: min(read, len(log)) for u, read in self.marks[chat].items()}
+            self.hidden[chat] = {seq for seq in self.hidden[chat] if seq <= len(log)}
         self.large = {chat: min(since, len(self.logs[chat])) for chat, since in self.large.items()}
         self._large_before = dict(self.large)
 
@@ -127,6 +134,9 @@ class FakeServer:
                     target["reactions"][entry["sender"]] = entry["body"]
                 case "reaction":
                     target["reactions"].pop(entry["sender"], None)
+        for seq in self.hidden[chat]:
+            blank = {"body": "", "deleted": True, "reactions": {}, "edited_ts": 0, "edited_seq": 0}
+            shown[seq - 1] |= blank
         return shown
 
     def count_unread(self, chat: str) -> int:
@@ -165,6 +175,8 @@ class FakeServer:
         """Return `too_long` or `reset`."""
         place = {"epoch": f"e{self.epoch}", "seq": len(self.inbox)}
         frame = {"type": kind, "cursor": place, "chats": self.summaries(SNAPSHOT_CHATS)}
+        for line in frame["chats"]:
+            line["hidden"] = sorted(self.hidden[line["chat"]])
         return frame if request is None else {**frame, "id": request}
 
     def judge(self, cursor: Fields) -> str:
@@ -261,6 +273,7 @@ class FakeSession:
         if place is None:
             cursor = {"epoch": f"e{server.epoch}", "seq": self._sent}
             lines = [line for line in server.summaries(100) if line["chat"] == chat]
+            lines[0]["hidden"] = sorted(server.hidden[chat])
             self.to_client.append({"type": "too_long", "cursor": cursor, "chats": lines})
             place = upto
         for entry in server.logs[chat][place:upto]:

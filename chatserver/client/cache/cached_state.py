@@ -1,0 +1,53 @@
+"""Restores a client's state from its message cache, and encodes what the cache keeps of chats."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import msgspec
+
+from chatserver.client.cache.sqlite_store import CachedChat, SqliteStore
+from chatserver.client.chat import SavedChat
+from chatserver.client.model import Entry
+from chatserver.client.state import ClientState
+
+LOADED_PER_CHAT = 50  # newest entries in memory after opening; `history` reads the rest
+LOADED_MAX = 5_000  # of all chats, the most recently used first
+
+
+class LoadedChat(NamedTuple):
+    """A chat of the cache with its newest entries."""
+
+    cached: CachedChat
+    entries: list[Entry]
+
+
+def load_chats(store: SqliteStore, shown: dict[str, int | None], now_s: float) -> list[LoadedChat]:
+    """Read the chats, the most recently used last. `shown`: delivery positions of the client."""
+    chats: list[LoadedChat] = []
+    left = LOADED_MAX
+    for cached in reversed(store.list_chats()):
+        limit = min(LOADED_PER_CHAT, left)
+        upto = shown.get(cached.chat)
+        entries = store.list_newest(cached.chat, upto, limit, now_s) if limit else []
+        left -= len(entries)
+        chats.append(LoadedChat(cached, entries))
+    return chats[::-1]
+
+
+def restore_chats(state: ClientState, chats: Collection[LoadedChat]) -> None:
+    """Add the chats to a state whose delivery position is restored."""
+    for cached, entries in chats:
+        chat = state.chat(cached.chat)
+        if cached.info is not None:
+            chat.restore(msgspec.json.decode(cached.info, type=SavedChat))
+        if not chat.log.is_suspect:
+            chat.log.put_cached(entries)
+            chat.last = next(iter(chat.log.messages()[-1:]), None)
+
+
+def infos_of(state: ClientState, chats: Collection[str]) -> dict[str, bytes]:
+    """Encode the descriptions of these chats."""
+    known = (state.chats[name] for name in chats if name in state.chats)
+    return {chat.id: msgspec.json.encode(chat.save()) for chat in known if not chat.is_left}

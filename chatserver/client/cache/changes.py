@@ -1,0 +1,63 @@
+"""Changes of the message cache, in the order in which the client received them. No I/O."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from chatserver.client.model import Entry
+
+
+class Delivered(NamedTuple):
+    """The next entry of a chat, delivered in order."""
+
+    chat: str
+    entry: Entry
+
+
+class PageRead(NamedTuple):
+    """A page of history, as the server answered it; without `before` and `after` the newest."""
+
+    chat: str
+    entries: tuple[Entry, ...]
+    before: int | None
+    after: int | None
+    has_more: bool
+
+
+class Hidden(NamedTuple):
+    """Messages that the user deleted for themselves."""
+
+    chat: str
+    seqs: tuple[int, ...]
+
+
+class EntriesSkipped(NamedTuple):
+    """Entries up to `upto` were missed; copies up to there may be outdated."""
+
+    chat: str
+    upto: int
+
+
+class EntriesLost(NamedTuple):
+    """The server lost the entries above `after`."""
+
+    chat: str
+    after: int
+
+
+class ChatDropped(NamedTuple):
+    """The user can no longer read the chat."""
+
+    chat: str
+
+
+class ChatsUnverified(NamedTuple):
+    """Copies may differ from the server: of these chats, or of all chats except `verified`."""
+
+    chats: frozenset[str] | None = None
+    verified: frozenset[str] = frozenset()
+
+
+Change = (
+    Delivered | PageRead | Hidden | EntriesSkipped | EntriesLost | ChatDropped | ChatsUnverified
+)

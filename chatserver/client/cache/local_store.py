@@ -1,0 +1,239 @@
+"""`LocalStore`: loads and saves a client's state and message cache in one thread.
+
+The event loop never waits for the disk. A save takes the pending changes together with the delivery
+position and the outbox, so they are written in one transaction: whatever the position covers is in
+the cache. The cache may be ahead of the position; what is delivered again changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from chatserver.client import saved_state
+from chatserver.client.cache.cached_state import infos_of, load_chats, restore_chats
+from chatserver.client.cache.message_tables import CachedPage, Unverified
+from chatserver.client.cache.recorder import Recorder
+from chatserver.client.cache.sqlite_store import Owner, SqliteStore
+from chatserver.client.event_queue import EventQueue
+from chatserver.client.events import Event
+from chatserver.client.requests import Fields
+from chatserver.client.state import ClientState
+from chatserver.client.store import Saved, Store
+from chatserver.domain.clock import Clock
+from chatserver.errors import ChatError
+
+SAVE_S = 0.5  # maximum age of the stored state, except for operations about to be sent
+
+T = TypeVar("T")
+
+
+class LocalStore:
+    """The store of one client, and its message cache if it is a `SqliteStore`."""
+
+    def __init__(self, store: Store, state: ClientState, clock: Clock, server: str) -> None:
+        self._store = store
+        self._cache = store if isinstance(store, SqliteStore) else None
+        self._state = state
+        self._clock = clock
+        self._server = server
+        self._recorder = Recorder(state) if self._cache is not None else None
+        self.unverified = asyncio.Event()  # there may be messages to compare with the server
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="chat-store")
+        self._lock = asyncio.Lock()
+        self._owner = Owner()
+        self._last = Saved()
+        self._is_place_due = True  # the delivery position may have changed
+        self._changed: set[str] = set()  # chats whose description is not saved
+        self.due = asyncio.Event()  # save now
+        self._is_held = False  # the server holds back events
+        self._is_ended = False  # nothing is saved any more
+        self._is_closed = False
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        # A cancelled caller does not cancel the call: what it writes has been taken.
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, call))
+
+    @property
+    def has_cache(self) -> bool:
+        """True if messages are cached."""
+        return self._cache is not None
+
+    @property
+    def is_full(self) -> bool:
+        """True while the server must hold back events, because too many are not written yet."""
+        return self._is_held
+
+    # ── opening ─────────────────────────────────────────────────────────────────────────────────
+
+    async def load(self, user: str) -> None:
+        """Restore the state. `user`: the user of the token, or empty if that is not known.
+
+        Raises:
+            Conflict: the store belongs to another user or server, or another process uses it.
+            CorruptData: the store is damaged.
+        """
+        if self._cache is not None:
+            owner = Owner(user, self._server)
+            cache = self._cache
+            self._owner = await self._run(lambda: cache.claim(owner))
+            self._state.user = self._owner.user
+        saved = await self._run(self._store.load)
+        saved_state.restore(self._state, saved.place, saved.deeds)
+        self._last = saved
+        if self._cache is not None:
+            shown = {chat.id: chat.log.shown for chat in self._state.chats.values()}
+            now_s = self._clock.time()
+            await self._run(lambda: cache.save_changes(Saved(), (), {}, now_s))  # expires messages
+            restore_chats(self._state, await self._run(lambda: load_chats(cache, shown, now_s)))
+
+    # ── saving ──────────────────────────────────────────────────────────────────────────────────
+
+    def touch(self) -> None:
+        """Record that the delivery position may have changed."""
+        self._is_place_due = True
+
+    def record_welcome(self, welcome: Fields) -> None:
+        """Record a `welcome` before the state handles it."""
+        if self._recorder is not None:
+            self._recorder.record_welcome(welcome)
+            self.unverified.set()  # there may be some from before
+
+    def record_frame(self, frame: Fields) -> None:
+        """Record a frame before the state handles it."""
+        if self._recorder is not None and frame["type"] in ("too_long", "reset"):
+            self._recorder.record_snapshot(frame)
+            self._changed |= {summary["chat"] for summary in frame["chats"]}
+            self.unverified.set()
+
+    def record_answer(self, request: Fields, answer: Fields) -> None:
+        """Record the answer to a request of the application."""
+        if self._recorder is None:
+            return
+        if request["type"] == "history":
+            self._recorder.record_page(request, answer)
+        elif request["type"] == "chats":
+            self._changed |= {summary["chat"] for summary in answer["chats"]}
+        elif isinstance(answer.get("chat"), dict):
+            self._changed.add(answer["chat"]["chat"])
+
+    def record_events(self, events: Sequence[Event]) -> None:
+        """Record events before the application receives them."""
+        if self._recorder is not None:
+            self._recorder.record_events(events)
+            self._changed |= {chat for event in events if (chat := _chat_of(event)) is not None}
+            if self._recorder.has_unverified:
+                self.unverified.set()
+            if self._recorder.is_full:
+                self._is_held = True
+                self.due.set()
+
+    def record_refusal(self, chat: str) -> None:
+        """Record that the server does not let the user read the chat."""
+        if self._recorder is not None:
+            self._recorder.record_refusal(chat)
+
+    async def run(self, save: Callable[[], Awaitable[None]], resume: Callable[[], None]) -> None:
+        """Call `save` at least every `SAVE_S`, until cancelled; `resume` after `is_full`."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SAVE_S):
+                    await self.due.wait()
+            self.due.clear()
+            await save()
+            if self._is_held:
+                self._is_held = False
+                resume()
+
+    async def save(self, events: EventQueue, *, is_closing: bool = False) -> None:
+        """Save what has changed. `events`: those that the application has not consumed.
+
+        Before a close, the application has consumed what it has taken; otherwise it may not have
+        consumed the last one.
+
+        Raises:
+            Unavailable: the store cannot be written. Nothing is saved from then on.
+        """
+        async with self._lock:
+            if self._is_ended:
+                return
+            if self._cache is not None and self._state.user != self._owner.user:
+                cache, owner = self._cache, Owner(self._state.user, self._server)
+                self._owner = await self._run(lambda: cache.claim(owner))
+            write = self._take(events, is_closing=is_closing)
+            if write is None:
+                return
+            try:
+                await self._run(write)
+            except ChatError:
+                self._is_ended = True  # a later save would lack these changes
+                raise
+
+    def _take(self, events: EventQueue, *, is_closing: bool) -> Callable[[], None] | None:
+        """Take what has changed; return the call that writes it."""
+        untaken, place, infos = list(events), None, {}
+        current = None if is_closing else events.current
+        if self._state.user and self._is_place_due:
+            unconsumed = untaken if current is None else [current, *untaken]
+            place = saved_state.place_of(self._state, unconsumed)
+            if place is not None:
+                self._is_place_due = False
+                # As of this position: what the application has not consumed is left out.
+                names = self._changed - {_chat_of(queued.event) for queued in unconsumed}
+                self._changed -= names
+                infos = infos_of(self._state, names)
+        deeds = saved_state.deeds_of(self._state, untaken)
+        saved = Saved(
+            None if place == self._last.place else place,
+            None if deeds == self._last.deeds else deeds,
+        )
+        self._last = Saved(place or self._last.place, deeds)
+        if self._cache is None or self._recorder is None:
+            return None if saved == Saved() else lambda: self._store.save(saved)
+        cache, changes, now_s = self._cache, self._recorder.take(), self._clock.time()
+        if saved == Saved() and not changes and not infos:
+            return None
+        return lambda: cache.save_changes(saved, changes, infos, now_s)
+
+    async def close(self) -> None:
+        """Close the store. Idempotent."""
+        await self._end(self._store.close)
+
+    async def delete(self) -> None:
+        """Delete the stored state and messages. Nothing is saved from then on."""
+        await self._end(self._store.delete)
+
+    async def _end(self, call: Callable[[], None]) -> None:
+        async with self._lock:
+            self._is_ended = True
+            if not self._is_closed:
+                self._is_closed = True
+                await self._run(call)
+                self._thread.shutdown(wait=False)
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────
+
+    async def read_page(self, request: Fields) -> CachedPage | None:
+        """Return the page that a `history` request asks for, or None if it is not cached."""
+        cache = self._cache
+        if cache is None or self._is_closed:
+            return None
+        now_s = self._clock.time()
+        before, after = request.get("before"), request.get("after")
+        return await self._run(
+            lambda: cache.read_page(
+                request["chat"], before=before, after=after, limit=request["limit"], now_s=now_s
+            )
+        )
+
+    async def find_unverified(self) -> Unverified | None:
+        """Return the next page to compare with the server."""
+        cache = self._cache
+        return None if cache is None else await self._run(cache.find_unverified)
+
+
+def _chat_of(event: Event) -> str | None:
+    return getattr(event, "chat", None)

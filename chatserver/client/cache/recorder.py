@@ -1,0 +1,155 @@
+"""Records what a client receives as changes of its message cache. No I/O.
+
+Each method is called when its input is received, so the changes are in the order of the server.
+Copies become unverified, and are not read until they are compared with the server, if the client
+cannot know what happened to them:
+
+* after a `reset` and for a client without a cursor: all of them;
+* after a `too_long`: chats that the snapshot does not list, because messages that the user deleted
+  for themselves are listed only there, and chats whose missed entries are not delivered;
+* after a change of the history access of a chat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from chatserver.client.cache.changes import (
+    Change,
+    ChatDropped,
+    ChatsUnverified,
+    Delivered,
+    EntriesLost,
+    EntriesSkipped,
+    Hidden,
+    PageRead,
+)
+from chatserver.client.events import (
+    ChatChanged,
+    EntriesWithdrawn,
+    Event,
+    MemberChanged,
+    MessageAdded,
+    MessageChanged,
+    MessagesHidden,
+    PinsChanged,
+    Skipped,
+)
+from chatserver.client.model import Entry, parse_entry
+from chatserver.client.requests import Fields
+from chatserver.client.state import ClientState
+from chatserver.protocol.frames import Cursor
+
+CHANGES_MAX = 5_000  # not yet written; beyond that the server keeps the rest
+
+
+class Recorder:
+    """The changes of a client's message cache that are not written yet."""
+
+    def __init__(self, state: ClientState) -> None:
+        self._state = state
+        self._changes: list[Change] = []
+        self.has_unverified = False  # copies became unverified since `take`
+
+    @property
+    def is_full(self) -> bool:
+        """True while the server must hold back events."""
+        return len(self._changes) >= CHANGES_MAX
+
+    def take(self) -> list[Change]:
+        """Remove and return the changes."""
+        changes, self._changes = self._changes, []
+        self.has_unverified = False
+        return changes
+
+    def _unverify(
+        self, chats: frozenset[str] | None = None, verified: frozenset[str] = frozenset()
+    ) -> None:
+        self._changes.append(ChatsUnverified(chats, verified))
+        self.has_unverified = True
+
+    # ── frames, before the state handles them ───────────────────────────────────────────────────
+
+    def record_welcome(self, welcome: Fields) -> None:
+        cursor = self._state.cursor
+        if cursor is None or cursor.epoch != welcome["epoch"]:
+            self._unverify()
+            return
+        heads = [head["chat"] for head in welcome.get("large", []) if isinstance(head, dict)]
+        # Delivery of these chats starts now: what happened to them before is unknown.
+        begun = frozenset(chat for chat in heads if not self._is_delivered(chat))
+        if begun:
+            self._unverify(begun)
+
+    def record_snapshot(self, frame: Fields) -> None:
+        """Record a `reset` or `too_long`."""
+        cursor, place = self._state.cursor, msgspec.convert(frame["cursor"], Cursor)
+        if frame["type"] == "reset" or cursor is None or cursor.epoch != place.epoch:
+            self._unverify()
+            return
+        listed = frozenset(summary["chat"] for summary in frame["chats"])
+        verified = frozenset(chat for chat in listed if self._is_delivered(chat))
+        if cursor == place:  # of one large chat: no other events were missed
+            self._unverify(listed - verified)
+        else:
+            self._unverify(verified=verified)
+
+    def _is_delivered(self, chat: str) -> bool:
+        known = self._state.chats.get(chat)
+        return known is not None and known.log.shown is not None
+
+    def record_page(self, request: Fields, page: Fields) -> None:
+        """Record the answer to a `history` request."""
+        chat = self._state.chats.get(page["chat"])
+        if chat is not None and chat.is_left:
+            return  # later deletions are not delivered
+        entries = tuple(parse_entry(fields) for fields in page["messages"])
+        before, after = request.get("before"), request.get("after")
+        self._changes.append(PageRead(page["chat"], entries, before, after, page["more"]))
+
+    def record_refusal(self, chat: str) -> None:
+        """Record that the server does not let the user read the chat."""
+        self._changes.append(ChatDropped(chat))
+
+    # ── events, before the application receives them ────────────────────────────────────────────
+
+    def record_events(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._record(event)
+
+    def _record(self, event: Event) -> None:
+        match event:
+            case MessageAdded(chat, entry) | MessageChanged(chat, entry, _):
+                self._changes.append(Delivered(chat, entry))
+            case PinsChanged(chat, entry):
+                self._changes.append(Delivered(chat, entry))
+            case MemberChanged(chat, entry) if entry.user == self._state.user and not entry.role:
+                # Later deletions in the chat are not delivered, so no copy may remain.
+                self._changes.append(ChatDropped(chat))
+            case MemberChanged(chat, entry):
+                self._changes.append(Delivered(chat, entry))
+            case ChatChanged(chat, entry) if entry is not None:
+                self._changes.append(Delivered(chat, entry))
+                if _changes_history(entry):
+                    self._unverify(frozenset({chat}))
+            case MessagesHidden(chat, seqs):
+                self._changes.append(Hidden(chat, seqs))
+            case Skipped(chat, _, upto):
+                self._changes.append(EntriesSkipped(chat, upto))
+            case EntriesWithdrawn(chat, _, after):
+                self._changes.append(EntriesLost(chat, after))
+            case _:
+                pass
+
+
+class _Settings(msgspec.Struct):
+    history: str | None = None
+
+
+def _changes_history(entry: Entry) -> bool:
+    try:
+        return msgspec.json.decode(entry.body, type=_Settings).history is not None
+    except msgspec.MsgspecError:
+        return False  # only a new name

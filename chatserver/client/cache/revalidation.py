@@ -1,0 +1,54 @@
+"""Comparison of cached messages with the server, in the background.
+
+Reads the unverified part of each chat as pages of history, the most recently used chat first, at
+most one page in `INTERVAL_S`. A page replaces the copies; a chat that the server refuses is
+dropped. Until then, unverified copies are not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from chatserver.client.cache.local_store import LocalStore
+from chatserver.client.cache.message_tables import Unverified
+from chatserver.client.requests import Fields
+from chatserver.client.state import ClientState
+from chatserver.errors import ChatError, Forbidden, NotFound
+
+INTERVAL_S = 0.25
+RETRY_S = 5.0
+PAGE = 200
+ANSWER_S = 30.0
+
+Ask = Callable[[Fields, float], Awaitable[Fields]]
+Save = Callable[[], Awaitable[None]]
+
+
+async def revalidate(store: LocalStore, state: ClientState, ask: Ask, save: Save) -> None:
+    """Compare unverified messages with the server, until cancelled."""
+    while True:
+        store.unverified.clear()
+        found = None
+        if state.is_online:
+            await save()  # the changes so far
+            found = await store.find_unverified()
+        if found is None:
+            await store.unverified.wait()
+            continue
+        await asyncio.sleep(await _compare(found, store, state, ask))
+
+
+async def _compare(found: Unverified, store: LocalStore, state: ClientState, ask: Ask) -> float:
+    """Read one page; return the time until the next one."""
+    fields: Fields = {"type": "history", "chat": found.chat, "limit": PAGE}
+    if found.before is not None:
+        fields["before"] = found.before
+    try:
+        state.refresh(await ask(fields, ANSWER_S))  # `ask` has recorded the page
+    except (NotFound, Forbidden):
+        store.record_refusal(found.chat)
+        state.forget_chat(found.chat)
+    except ChatError as exc:
+        return (exc.retry_after_ms or 0) / 1000 + RETRY_S
+    return INTERVAL_S

@@ -1,0 +1,191 @@
+"""`SqliteStore`: the state and the message cache of one client in a SQLite file."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from chatserver.client.cache import store_file
+from chatserver.client.cache.changes import Change
+from chatserver.client.cache.message_tables import CachedPage, MessageTables, Unverified
+from chatserver.client.model import Entry
+from chatserver.client.store import Saved
+from chatserver.errors import Conflict
+
+ENTRIES_PER_CHAT_MAX = 2_000
+BYTES_MAX = 64 * 1_048_576
+CHATS_MAX = 2_000
+_NOTHING: Mapping[str, bytes] = {}
+
+
+class Owner(NamedTuple):
+    """The user and the server that a file belongs to; empty if not known yet."""
+
+    user: str = ""
+    server: str = ""
+
+
+class CachedChat(NamedTuple):
+    """A chat in the cache. `info` is None if it was never saved."""
+
+    chat: str
+    info: bytes | None
+
+
+class SqliteStore:
+    """A store in one SQLite file that also caches messages, for one user and one server.
+
+    `entries_per_chat_max` bounds the cached entries (messages and changes) of a chat, `bytes_max`
+    those of all chats; 0 caches no messages. `user` and `server` are checked when the file is
+    opened. By default, `server` is the address of the gateway; give a name if the address changes.
+    The file is readable by its owner only (mode 0600).
+
+    Guarantees:
+        Changes, cursor and outbox of a save are one transaction. They survive a process crash. A
+        power failure may lose the last saves, but never corrupts the file.
+        A page has no gap: what was evicted or missed is not cached, and is read from the server.
+        A cached message is in its state at the last save: edits, reactions and deletions, also
+        those of an erasure, arrive as events and are applied. Where the client missed events, or
+        the server lost data (see `Recorder`), copies are unverified: they are not read until a page
+        of history has replaced them (see `revalidation`). A chat that the user left is deleted.
+        An expired message is a tombstone from its `expires_at` on, also offline.
+        Deleted and expired texts are overwritten in the file; the last ones when it is closed.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        entries_per_chat_max: int = ENTRIES_PER_CHAT_MAX,
+        bytes_max: int = BYTES_MAX,
+        user: str | None = None,
+        server: str | None = None,
+    ) -> None:
+        self.user = user
+        self.server = server
+        self._path = path
+        self._entries_per_chat_max = entries_per_chat_max
+        self._bytes_max = bytes_max
+        self._connection: sqlite3.Connection | None = None
+        self._opened: MessageTables | None = None
+
+    @property
+    def _tables(self) -> MessageTables:
+        if self._opened is None:
+            connection = self._connection = store_file.open_file(self._path)
+            self._opened = MessageTables(
+                connection,
+                entries_per_chat_max=self._entries_per_chat_max,
+                bytes_max=self._bytes_max,
+                chats_max=CHATS_MAX,
+            )
+        return self._opened
+
+    @property
+    def _open(self) -> sqlite3.Connection:
+        assert self._tables is not None
+        assert self._connection is not None
+        return self._connection
+
+    # ── state ───────────────────────────────────────────────────────────────────────────────────
+
+    def claim(self, owner: Owner) -> Owner:
+        """Check whose file it is, record what was not known, and return the owner.
+
+        Raises:
+            Conflict: it belongs to another user or server.
+        """
+        with store_file.translated_errors(self._path):
+            known = store_file.get_owner(self._open)
+            given = {"user": owner.user or self.user, "server": self.server or owner.server}
+            for name, value in given.items():
+                if value and known.get(name, value) != value:
+                    raise Conflict(
+                        f"store {self._path} belongs to {name} {known[name]}, not {value}; use"
+                        " another file"
+                    )
+            new = {name: value for name, value in given.items() if value and name not in known}
+            store_file.set_owner(self._open, **new)
+            known |= new
+            return Owner(known.get("user", ""), known.get("server", ""))
+
+    def load(self) -> Saved:
+        """Load the last saved records."""
+        with store_file.translated_errors(self._path):
+            rows: dict[str, bytes] = dict(self._open.execute("SELECT name, value FROM record"))
+            return Saved(rows.get("place"), rows.get("deeds"))
+
+    def save(self, saved: Saved) -> None:
+        """Save the records that are not None, in one transaction."""
+        self.save_changes(saved, (), _NOTHING, 0.0)
+
+    def save_changes(
+        self,
+        saved: Saved,
+        changes: Sequence[Change],
+        infos: Mapping[str, bytes],
+        now_s: float,
+    ) -> None:
+        """Save the records that are not None, and apply changes of the cache, atomically.
+
+        `infos` are saved descriptions of chats; `now_s` is the time for expiry.
+        """
+        rows = [(name, value) for name, value in saved._asdict().items() if value is not None]
+        with store_file.translated_errors(self._path):
+            tables = self._tables
+            with tables.transaction():
+                tables.apply(changes, infos, now_s)
+                self._open.executemany("INSERT OR REPLACE INTO record VALUES (?, ?)", rows)
+            tables.vacuum()
+
+    def close(self) -> None:
+        """Close the file. A later call opens it again."""
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                self._connection.close()
+        self._connection = self._opened = None
+
+    def delete(self) -> None:
+        """Close and delete the file."""
+        self.close()
+        store_file.delete_file(self._path)
+
+    # ── messages ────────────────────────────────────────────────────────────────────────────────
+
+    def list_chats(self) -> list[CachedChat]:
+        """Return the cached chats, most recently used last."""
+        with store_file.translated_errors(self._path):
+            return [CachedChat(*row) for row in self._tables.list_chats()]
+
+    def list_newest(self, chat: str, upto: int | None, limit: int, now_s: float) -> list[Entry]:
+        """Return the newest verified entries of a chat up to `upto`, in order."""
+        with store_file.translated_errors(self._path):
+            return self._tables.list_newest(chat, upto, limit, now_s)
+
+    def read_page(
+        self, chat: str, *, before: int | None, after: int | None, limit: int, now_s: float
+    ) -> CachedPage | None:
+        """Return a page of verified entries, or None if it is not cached."""
+        with store_file.translated_errors(self._path):
+            return self._tables.read_page(
+                chat, before=before, after=after, limit=limit, now_s=now_s
+            )
+
+    def find_unverified(self) -> Unverified | None:
+        """Return the next page to compare with the server."""
+        with store_file.translated_errors(self._path):
+            return self._tables.find_unverified()
+
+    @property
+    def size(self) -> int:
+        """The bytes of the cached entries."""
+        return self._tables.size
+
+    @property
+    def entries(self) -> int:
+        """The number of cached entries."""
+        return self._tables.entries

@@ -1,0 +1,354 @@
+"""The message cache of the SDK against real gateways, workers, Redis and DynamoDB."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import stat
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis.asyncio as redis
+
+from chatserver.client import ChatClient, SqliteStore
+from chatserver.errors import Conflict, Unavailable
+from tests.integration.client.cache_support import (
+    DEADLINE_S,
+    add_user,
+    client_of,
+    consume,
+    offline_client,
+    read_all,
+    read_line,
+    shown,
+    start_process,
+)
+from tests.support.servers.processes import eventually
+from tests.support.stack import PATIENT, Stack, bring_up, open_stack
+
+pytest_plugins = ["tests.support.stack_fixtures"]
+
+NewName = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stack to take apart, with an inbox of 20 events."""
+    env = {**PATIENT, "CHAT_REDIS_INBOX_MAX": "20"}
+    with open_stack(tmp_path_factory.mktemp("cache"), fsync="no", env=env) as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def consuming(client: ChatClient) -> AsyncIterator[ChatClient]:
+    """Open a client whose events are consumed."""
+    async with client:
+        reading = asyncio.create_task(consume(client))
+        try:
+            yield client
+            await eventually(lambda: not client._events, DEADLINE_S, "all events are consumed")
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+
+async def test_client_opens_offline_with_its_chats_and_messages(
+    stack: Stack, new_name: NewName, tmp_path: Path
+) -> None:
+    """Without a gateway: names, messages with their changes, pages; a clear error for the rest."""
+    path, bob_name = tmp_path / "alice.db", await add_user(stack, new_name("bob"))
+    alice = client_of(stack, new_name("alice"), SqliteStore(path))
+    async with consuming(alice), consuming(client_of(stack, bob_name)) as bob:
+        chat = (await alice.create_chat([bob_name], name="Trip")).id
+        first = await alice.send(chat, "helo")
+        await alice.edit(chat, first.seq, "hello")
+        await bob.react(chat, first.seq, "👍")
+        gone = await bob.send(chat, "oops")
+        await bob.delete(chat, gone.seq)
+        await bob.send(chat, "bye")
+        await shown(alice, chat, ["hello", "", "bye"])
+
+    async with offline_client(stack, path) as client:
+        assert not client.is_online
+        (known,) = client.known_chats
+        assert (known.id, known.name, known.unread) == (chat, "Trip", 1)
+        assert set(known.members or {}) == {alice.user, bob_name}
+        hello, oops, bye = client.messages(chat)
+        assert (hello.body, hello.reactions) == ("hello", {bob_name: "👍"})
+        assert (oops.body, oops.deleted, bye.body) == ("", True, "bye")
+        page = await client.history(chat)
+        assert (page.tier, page.has_more) == ("cache", False)
+        assert [entry.body for entry in page.entries if entry.target is None][-3:] == [
+            "hello",
+            "",
+            "bye",
+        ]
+        assert (await client.chats()).chats == [known]
+        with pytest.raises(Unavailable, match="not cached"):
+            await client.history("d-unknown")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+async def test_client_killed_while_it_receives_misses_nothing_and_keeps_nothing_twice(
+    stack: Stack, new_name: NewName, tmp_path: Path
+) -> None:
+    """`kill -9` between any two saves; the next process has every message once, offline too."""
+    path, bob_name = tmp_path / "bob.db", await add_user(stack, new_name("bob"))
+    async with client_of(stack, new_name("alice")) as alice:
+        chat = (await alice.open_direct(bob_name)).id
+        sent = 0
+        for round_ in range(4):
+            process = await start_process(stack, bob_name, path)
+            sends = [asyncio.create_task(alice.send(chat, str(n))) for n in range(sent, sent + 150)]
+            sent += 150
+            for _ in range(40 * round_ + 1):
+                await read_line(process)
+            process.kill()
+            await process.wait()
+            await asyncio.gather(*sends)
+        expected = await _bodies(alice, chat)
+        assert sorted(expected, key=int) == [str(n) for n in range(sent)]
+
+        async with consuming(client_of(stack, bob_name, SqliteStore(path))) as bob:
+            await eventually(
+                lambda: [m.body for m in bob.messages(chat)][-1:] == expected[-1:],
+                DEADLINE_S,
+                "the newest message",
+            )
+
+    async with offline_client(stack, path) as client:
+        assert await read_all(client, chat) == expected
+
+
+async def _bodies(client: ChatClient, chat: str) -> list[str]:
+    bodies: list[str] = []
+    before: int | None = None
+    while True:
+        page = await client.history(chat, before=before, limit=200)
+        bodies = [entry.body for entry in page.entries if entry.target is None] + bodies
+        if not page.has_more:
+            return bodies
+        before = page.entries[0].seq
+
+
+@pytest.mark.parametrize("missed", [0, 60], ids=["inbox", "inbox trimmed"])
+async def test_messages_deleted_while_the_client_was_away_are_gone(
+    breakable: Stack, new_name: NewName, tmp_path: Path, missed: int
+) -> None:
+    """For everyone, and for the user on another device; in a busy chat and in a silent one."""
+    path, bob_name = tmp_path / "bob.db", await add_user(breakable, new_name("bob"))
+    stack = breakable
+    async with client_of(stack, new_name("alice")) as alice:
+        direct = (await alice.open_direct(bob_name)).id
+        group = (await alice.create_chat([bob_name], name="Quiet")).id
+        async with consuming(client_of(stack, bob_name, SqliteStore(path))) as bob:
+            for chat in (direct, group):
+                for body in ("secret one", "secret two", "public"):
+                    await alice.send(chat, body)
+                await shown(bob, chat, ["secret one", "secret two", "public"])
+
+        async with client_of(stack, bob_name, device="other") as other:
+            for chat in (direct, group):
+                seqs = [
+                    entry.seq
+                    for entry in (await other.history(chat)).entries
+                    if entry.body.startswith("secret")
+                ]
+                await alice.delete(chat, seqs[0])
+                await other.delete(chat, seqs[1], scope="me")
+        for number in range(missed):
+            await alice.send(direct, str(number))
+        texts = ["", "", "public"]
+
+        async with consuming(client_of(stack, bob_name, SqliteStore(path))) as bob:
+            await shown(bob, direct, texts + [str(n) for n in range(missed)])
+            await shown(bob, group, texts)
+
+    async with offline_client(stack, path) as client:
+        assert await read_all(client, direct) == texts + [str(n) for n in range(missed)]
+        assert await read_all(client, group) == texts
+    assert b"secret" not in path.read_bytes()
+
+
+async def test_messages_that_a_lost_redis_had_are_gone(
+    breakable: Stack, new_name: NewName, tmp_path: Path
+) -> None:
+    """After a new epoch the cache has what the server has, and nothing else."""
+    path, bob_name = tmp_path / "bob.db", await add_user(breakable, new_name("bob"))
+    (worker,) = breakable.workers.values()
+    alice = client_of(breakable, new_name("alice"))
+    async with alice, consuming(client_of(breakable, bob_name, SqliteStore(path))) as bob:
+        chat = (await alice.open_direct(bob_name)).id
+        await alice.send(chat, "stored", durability="stored")
+        await shown(bob, chat, ["stored"])
+    worker.kill()
+    try:
+        async with (
+            client_of(breakable, alice.user, device="lost") as short,
+            consuming(client_of(breakable, bob_name, SqliteStore(path))) as bob,
+        ):
+            await short.send(chat, "only in Redis")
+            await shown(bob, chat, ["stored", "only in Redis"])
+        async with redis.from_url(breakable.redis_url) as client:
+            await client.flushall()
+    finally:
+        await bring_up(worker)
+
+    async with consuming(client_of(breakable, bob_name, SqliteStore(path))) as bob:
+        await shown(bob, chat, ["stored"])
+
+        async def is_cached() -> bool:
+            return await _cached(bob, chat) == ["stored"]
+
+        await eventually(is_cached, DEADLINE_S, "the cache is compared")
+    async with offline_client(breakable, path) as offline:
+        assert await read_all(offline, chat) == ["stored"]
+
+
+async def _cached(client: ChatClient, chat: str) -> list[str] | None:
+    page = await client._read_cached({"chat": chat, "limit": 100})
+    return None if page is None else [e.body for e in page.entries if e.target is None]
+
+
+async def test_messages_of_a_chat_that_the_user_left_are_gone(
+    stack: Stack, new_name: NewName, tmp_path: Path
+) -> None:
+    """Later deletions would not reach the device."""
+    path, bob_name = tmp_path / "bob.db", await add_user(stack, new_name("bob"))
+    async with client_of(stack, new_name("alice")) as alice:
+        chat = (await alice.create_chat([bob_name], name="Trip")).id
+        async with consuming(client_of(stack, bob_name, SqliteStore(path))) as bob:
+            await alice.send(chat, "secret")
+            await shown(bob, chat, ["secret"])
+        await alice.remove(chat, bob_name)
+        async with consuming(client_of(stack, bob_name, SqliteStore(path))) as bob:
+            await eventually(
+                lambda: (known := bob.find_chat(chat)) is None or known.is_left,
+                DEADLINE_S,
+                "the removal",
+            )
+
+    async with offline_client(stack, path) as client:
+        assert client.messages(chat) == []
+        with pytest.raises(Unavailable):
+            await client.history(chat)
+    assert b"secret" not in path.read_bytes()
+
+
+async def test_messages_expire_offline(stack: Stack, new_name: NewName, tmp_path: Path) -> None:
+    """By their `expires_at`, without an event, in memory and in the file."""
+    path, bob_name = tmp_path / "bob.db", await add_user(stack, new_name("bob"))
+    alice = client_of(stack, new_name("alice"))
+    async with alice, consuming(client_of(stack, bob_name, SqliteStore(path))) as bob:
+        chat = (await alice.open_direct(bob_name)).id
+        await alice.send(chat, "secret", expires_s=4)
+        await alice.send(chat, "public")
+        await eventually(lambda: len(bob.messages(chat)) == 2, DEADLINE_S, "both arrive")
+
+    async with offline_client(stack, path) as client:
+        await eventually(
+            lambda: [message.body for message in client.messages(chat)] == ["", "public"],
+            DEADLINE_S,
+            "it expires",
+        )
+        assert await read_all(client, chat) == ["", "public"]
+    async with offline_client(stack, path):
+        pass
+    assert b"secret" not in path.read_bytes()
+
+
+async def test_messages_posted_offline_are_sent_once(
+    stack: Stack, new_name: NewName, tmp_path: Path
+) -> None:
+    """They wait in the file, through a restart offline, in their order."""
+    path, alice_name = tmp_path / "alice.db", new_name("alice")
+    async with consuming(client_of(stack, await add_user(stack, new_name("bob")))) as bob:
+        async with client_of(stack, alice_name, SqliteStore(path)) as alice:
+            chat = (await alice.open_direct(bob.user)).id
+            await alice.send(chat, "0", durability="stored")
+        async with offline_client(stack, path) as alice:
+            for number in range(1, 4):
+                alice.post(chat, str(number))
+        async with offline_client(stack, path) as alice:
+            alice.post(chat, "4")
+            assert [deed.fields["body"] for deed in alice.deeds(chat)] == ["1", "2", "3", "4"]
+
+        async with consuming(client_of(stack, alice_name, SqliteStore(path))) as alice:
+            await shown(bob, chat, ["0", "1", "2", "3", "4"])
+            await eventually(lambda: alice.deeds(chat) == [], DEADLINE_S, "all are stored")
+        async with client_of(stack, alice_name, SqliteStore(path)):
+            pass
+        assert await read_all(bob, chat) == ["0", "1", "2", "3", "4"]
+
+
+async def test_cache_keeps_its_bounds_and_knows_what_it_evicted(
+    stack: Stack, new_name: NewName, tmp_path: Path
+) -> None:
+    """The newest entries stay; older ones come from the server, and offline they are refused."""
+    path, bob_name = tmp_path / "bob.db", await add_user(stack, new_name("bob"))
+    bounds = {"entries_per_chat_max": 30, "bytes_max": 8_000}
+    async with client_of(stack, new_name("alice")) as alice:
+        chats = [(await alice.create_chat([bob_name], name=name)).id for name in ("A", "B")]
+        store = SqliteStore(path, **bounds)  # type: ignore[arg-type]  # numbers
+        async with consuming(client_of(stack, bob_name, store)) as bob:
+            for chat in chats:
+                for number in range(40):
+                    await alice.send(chat, f"{number}")
+                await eventually(
+                    lambda chat=chat: (m := bob.messages(chat)) and m[-1].body == "39",
+                    DEADLINE_S,
+                    "all arrive",
+                )
+            assert (await read_all(bob, chats[0]))[-40:] == [str(n) for n in range(40)]
+
+    store = SqliteStore(path, **bounds)  # type: ignore[arg-type]  # numbers
+    assert store.size <= 8_000
+    assert store.entries <= 60
+    store.close()
+    async with offline_client(stack, path) as client:
+        page = await client.history(chats[0], limit=10)
+        assert [entry.body for entry in page.entries] == [str(n) for n in range(30, 40)]
+        with pytest.raises(Unavailable, match="not cached"):
+            await read_all(client, chats[0])
+    assert path.stat().st_size < 200_000
+
+
+async def test_store_of_another_user_server_or_process_is_refused(
+    stack: Stack, new_name: NewName, tmp_path: Path
+) -> None:
+    """The error names what the file belongs to."""
+    path, alice, bob = (
+        tmp_path / "alice.db",
+        new_name("alice"),
+        await add_user(stack, new_name("bob")),
+    )
+    async with client_of(stack, alice, SqliteStore(path)):
+        with pytest.raises(Conflict, match="in use by another client"):
+            async with client_of(stack, alice, SqliteStore(path), device="second"):
+                pass
+
+    with pytest.raises(Conflict, match=f"belongs to {alice}"):
+        async with client_of(stack, bob, SqliteStore(path)):
+            pass
+    with pytest.raises(Conflict, match=f"belongs to user {alice}, not {bob}"):
+        async with ChatClient(
+            f"ws://127.0.0.1:{stack.port}/", stack.token(bob), store=SqliteStore(path)
+        ):
+            pass
+    with pytest.raises(Conflict, match="belongs to server"):
+        async with client_of(stack, alice, SqliteStore(path, server="elsewhere")):
+            pass
+
+
+async def test_forget_deletes_the_file(stack: Stack, new_name: NewName, tmp_path: Path) -> None:
+    """A logout leaves nothing on the disk."""
+    path = tmp_path / "alice.db"
+    async with client_of(stack, new_name("alice"), SqliteStore(path)) as client:
+        chat = (await client.open_direct(await add_user(stack, new_name("bob")))).id
+        await client.send(chat, "secret")
+        await client.forget()
+        with pytest.raises(Unavailable):
+            await client.send(chat, "too late")
+
+    assert list(tmp_path.iterdir()) == []

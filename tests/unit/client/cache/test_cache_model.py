@@ -1,0 +1,307 @@
+"""The cache's promise as a property: whatever happens, it ends with what the server returns.
+
+The random histories of `test_state_model`, with a cache in a file: events, edits, deletions for
+everyone and for oneself, trimmed inboxes, epochs in which Redis lost entries, evictions, and kills
+between any two steps, which lose everything since the last save.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import msgspec
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import invariant, rule
+
+from chatserver.client import saved_state
+from chatserver.client.cache.cached_state import infos_of, load_chats, restore_chats
+from chatserver.client.cache.recorder import Recorder
+from chatserver.client.cache.sqlite_store import Owner, SqliteStore
+from chatserver.client.model import Entry, parse_entry
+from chatserver.client.state import ClientState
+from chatserver.client.store import Saved
+from tests.unit.client.fake_server import ME
+from tests.unit.client.test_state_model import BOUNDS, CHATS, ClientMachine, chats, small
+
+ENTRIES_MAX = 20
+BYTES_MAX = 6_000
+PAGES_MAX = 500
+
+
+def plain(entry: Entry) -> Entry:
+    """Return what a reader sees: a tombstone's revision and the text of an edit entry are not."""
+    if entry.deleted or entry.target is not None:
+        return msgspec.structs.replace(entry, rev=0, body="", deleted=entry.target is None)
+    return entry
+
+
+class CachedMachine(ClientMachine):
+    """The device of `ClientMachine` with a cache."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.recorder: Recorder | None = None
+        super().__init__()
+        self.answered: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self.requests: dict[int, dict[str, Any]] = {}
+        self.store = self.open_store()
+        self.store.claim(Owner(ME, "server"))
+        self.recorder = Recorder(self.client)
+        self.saved_witness = copy.deepcopy(self.witness)
+        self.client = ClientState("phone", BOUNDS)
+        self.recorder = Recorder(self.client)
+        self.session = None
+        self.save()
+
+    def open_store(self) -> SqliteStore:
+        path = Path(self.folder.name) / "phone.db"
+        return SqliteStore(path, entries_per_chat_max=ENTRIES_MAX, bytes_max=BYTES_MAX)
+
+    # ── what the shell records ──────────────────────────────────────────────────────────────────
+
+    def connect(self) -> None:
+        if self.recorder is None:
+            super().connect()
+            return
+        received = self.client.connected
+
+        def connected(welcome: dict[str, Any], now: float) -> int:
+            assert self.recorder is not None
+            self.recorder.record_welcome(welcome)
+            return received(welcome, now)
+
+        self.client.connected = connected  # type: ignore[method-assign]  # seen before the state
+        super().connect()
+        del self.client.connected  # type: ignore[attr-defined]  # the method is there again
+
+    def deliver(self, count: int) -> None:
+        if self.recorder is None:
+            super().deliver(count)
+            return
+        assert self.session is not None
+        self.session.pump()
+        for _ in range(min(count, len(self.session.to_client))):
+            self.last = self.session.to_client.pop(0)
+            if self.last["type"] in {"too_long", "reset"}:
+                self.recorder.record_snapshot(self.last)
+            self.client.received(self.connection, self.last, self.now)
+            self.move_frames()
+
+    def _hear(self) -> None:
+        if self.recorder is None:
+            super()._hear()
+            return
+        answers = self.client.take_answers()
+        for number, answer in answers:
+            if isinstance(answer, dict) and "messages" in answer:
+                self.recorder.record_page(self.requests.pop(number), answer)
+        queued = self.client.take_queued()
+        self.recorder.record_events([each.event for each in queued])
+        # The state of `ClientMachine` takes both again.
+        self.client.take_answers = lambda: answers  # type: ignore[method-assign]
+        self.client.take_queued = lambda: queued  # type: ignore[method-assign]
+        try:
+            super()._hear()
+        finally:
+            del self.client.take_answers, self.client.take_queued  # type: ignore[attr-defined]
+
+    @rule(chat=chats, has_before=st.booleans())
+    def ask_history(self, chat: str, has_before: bool) -> None:
+        known = self.client.chats.get(chat)
+        bottom = known.log.bottom if known is not None else 0
+        fields: dict[str, Any] = {"type": "history", "chat": chat}
+        if has_before and bottom:
+            fields["before"] = bottom
+        self._ask_page(fields)
+
+    def _ask_page(self, fields: dict[str, Any]) -> None:
+        number = self.client.ask(fields, self.now, self.now + 30)
+        self.requests[number] = fields
+        if "before" in fields:
+            self.before[number] = fields["before"]
+        else:
+            self.newest.add(number)
+
+    def _do(self, chat: str, kind: str, **fields: Any) -> None:
+        super()._do(chat, kind, **fields)
+        self.save()  # before it is sent
+
+    # ── what else happens ───────────────────────────────────────────────────────────────────────
+
+    @rule(chat=chats, back=small)
+    def others_hide(self, chat: str, back: int) -> None:
+        """The user deletes a message for themselves on another device."""
+        said = [entry["seq"] for entry in self.server.logs[chat] if "target" not in entry]
+        if back < len(said):
+            self.server.hide(chat, said[-1 - back])
+
+    @rule(chat=chats, back=small, other=chats)
+    def hide_while_away(self, chat: str, back: int, other: str) -> None:
+        """The inbox has lost it, and the snapshot may not list the chat."""
+        self.flow_all(2)
+        self.save()
+        assert self.session is not None
+        self.cut(is_late=False)
+        self.others_hide(chat, back)
+        for busy in (other, "a", "b"):
+            self.others_say(busy, 1, "bob")
+        self.server.trim(0)
+
+    @rule(chat=chats, kind=st.sampled_from(["edit", "delete", "reaction"]), back=small)
+    def lose_change(self, chat: str, kind: str, back: int) -> None:
+        """Redis loses a change that the device has applied."""
+        self.server.store(chat)
+        self.others_change(chat, kind, back)
+        self.flow_all(2)
+        self.save()
+        self.server.rewind(3)
+
+    @rule()
+    def save(self) -> None:
+        """Write what has changed, as the shell does."""
+        if self.recorder is None:
+            return
+        place, infos = None, {}
+        if self.client.user:
+            place = saved_state.place_of(self.client, list(self.untaken))
+        if place is not None:
+            ahead = {getattr(queued.event, "chat", None) for queued in self.untaken}
+            infos = infos_of(self.client, [c for c in self.client.chats if c not in ahead])
+        deeds = saved_state.deeds_of(self.client, list(self.untaken))
+        self.store.save_changes(Saved(place, deeds), self.recorder.take(), infos, 0.0)
+        self.saved_witness.acked = dict(self.witness.acked)
+        self.saved_witness.refused = set(self.witness.refused)
+        if place is not None:
+            self.saved_witness = copy.deepcopy(self.witness)
+
+    @rule()
+    def kill(self) -> None:
+        """The process ends at once; another one continues with what is on the disk."""
+        if self.recorder is None:
+            return
+        if self.session is not None:
+            self.session = None
+        self.store._connection.close()  # type: ignore[union-attr]  # without an orderly end
+        self._reopen()
+
+    @rule()
+    def restart_process(self) -> None:
+        """The process ends in order; events that were not taken come again."""
+        if self.recorder is None:
+            return
+        self._hear()
+        self._take(len(self.untaken))
+        self.is_busy = False
+        self.save()
+        if self.session is not None:
+            self.cut(is_late=False)
+        self.store.close()
+        self._reopen()
+
+    def _reopen(self) -> None:
+        self.late.clear()
+        self.newest.clear()
+        self.before.clear()
+        self.requests.clear()
+        self.untaken.clear()
+        self.is_busy = False
+        self.witness = copy.deepcopy(self.saved_witness)
+        self.client = ClientState("phone", BOUNDS)
+        self.recorder = Recorder(self.client)
+        self.store = self.open_store()
+        self.client.user = self.store.claim(Owner("", "server")).user
+        saved = self.store.load()
+        saved_state.restore(self.client, saved.place, saved.deeds)
+        shown = {chat.id: chat.log.shown for chat in self.client.chats.values()}
+        restore_chats(self.client, load_chats(self.store, shown, 0.0))
+
+    # ── what must hold ──────────────────────────────────────────────────────────────────────────
+
+    @invariant()
+    def cache_has_what_the_saved_position_covers(self) -> None:
+        """A chat's cached range reaches the delivery position, and pages have no gap."""
+        if self.recorder is None:
+            return
+        place = self.store.load().place
+        shown = {} if place is None else self._shown_in(place)
+        for name, chat in self.store._tables._chats.items():
+            if not chat.is_empty and not chat.stale and name in shown:
+                assert chat.head >= shown[name], name
+            page = self.store.read_page(name, before=None, after=None, limit=100, now_s=0.0)
+            seqs = [entry.seq for entry in page.entries] if page is not None else []
+            assert seqs == list(range(chat.head + 1 - len(seqs), chat.head + 1)), name
+        assert self.store.size <= BYTES_MAX
+        assert all(c.entries <= ENTRIES_MAX for c in self.store._tables._chats.values())
+
+    @staticmethod
+    def _shown_in(place: bytes) -> dict[str, int]:
+        decoded = msgspec.json.decode(place, type=saved_state.Place)
+        return {chat.chat: chat.shown for chat in decoded.chats}
+
+    def _settle(self) -> None:
+        super()._settle()
+        for _ in range(PAGES_MAX):
+            self.save()
+            found = self.store.find_unverified()
+            if found is None:
+                return
+            fields: dict[str, Any] = {"type": "history", "chat": found.chat}
+            if found.before is not None:
+                fields["before"] = found.before
+            number = self.client.ask(fields, self.now, self.now + 30)
+            self.requests[number] = fields
+            self.refreshed(number)
+        raise AssertionError("unverified copies remain")
+
+    def refreshed(self, number: int) -> None:
+        """Have the page of a comparison answered; it is not one of the application."""
+        assert self.recorder is not None
+        for _ in range(1_000):
+            assert self.session is not None
+            self.session.to_server += self.client.take_frames()
+            answers = dict(self.client.take_answers())
+            if number in answers:
+                page = answers[number]
+                assert isinstance(page, dict)
+                self.recorder.record_page(self.requests.pop(number), page)
+                self.client.refresh(page)
+                return
+            if self.session.to_server:
+                self.session.serve()
+            self.session.pump()
+            for frame in self.session.to_client[:]:
+                self.session.to_client.remove(frame)
+                self.client.received(self.connection, frame, self.now)
+        raise AssertionError("no answer")
+
+    def _compare(self) -> None:
+        for name in CHATS:
+            fresh = [plain(parse_entry(entry)) for entry in self.server.view(name)]
+            kept = [plain(entry) for entry in self.client.chats[name].log.entries()]
+            if self.client.chats[name].log.shown is not None:
+                assert kept == fresh[len(fresh) - len(kept) :], name
+            page = self.store.read_page(name, before=None, after=None, limit=100, now_s=0.0)
+            if page is None:
+                continue
+            cached = [plain(entry) for entry in page.entries]
+            assert cached == fresh[len(fresh) - len(cached) :], name
+            assert page.has_more == (len(cached) < len(fresh)) or not cached
+        self._compare_sends()
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.store.close()
+        self.folder.cleanup()
+
+
+TestCache = CachedMachine.TestCase
+TestCache.settings = settings(
+    max_examples=100,
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)

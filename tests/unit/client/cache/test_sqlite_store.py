@@ -1,0 +1,164 @@
+"""`SqliteStore`: its file, its versions, and what remains of texts that were removed."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatserver.client.cache.changes import (
+    ChatsUnverified,
+    Delivered,
+    Hidden,
+    PageRead,
+)
+from chatserver.client.cache.sqlite_store import Owner, SqliteStore
+from chatserver.client.cache.store_file import VERSION
+from chatserver.client.model import Entry, parse_entry
+from chatserver.client.store import Saved
+from chatserver.errors import Conflict, CorruptData
+from tests.unit.client.device import entry as fields_of
+
+
+def entry(seq: int, **fields: Any) -> Entry:
+    return parse_entry(fields_of(seq, **fields))
+
+
+def page(*entries: Entry, before: int | None = None, has_more: bool = False) -> PageRead:
+    return PageRead("c1", entries, before, None, has_more)
+
+
+def filled(path: Path, *changes: Any, now_s: float = 0.0) -> SqliteStore:
+    store = SqliteStore(path)
+    store.save_changes(Saved(), changes, {}, now_s)
+    return store
+
+
+def bodies(store: SqliteStore, **bounds: int) -> list[str] | None:
+    place: dict[str, Any] = {"before": None, "after": None, "limit": 100, "now_s": 0.0, **bounds}
+    found = store.read_page("c1", **place)
+    return None if found is None else [e.body for e in found.entries if e.target is None]
+
+
+def test_a_file_of_the_first_version_is_migrated(tmp_path: Path) -> None:
+    """It had the two records only; they are kept, and messages are cached from now on."""
+    path = tmp_path / "old.db"
+    with sqlite3.connect(path) as old:
+        old.execute("CREATE TABLE record (name TEXT PRIMARY KEY, value BLOB NOT NULL)")
+        old.execute("INSERT INTO record VALUES ('place', x'01'), ('deeds', x'02')")
+    old.close()
+    path.chmod(0o644)
+
+    store = filled(path, Delivered("c1", entry(1)))
+
+    assert store.load() == Saved(b"\x01", b"\x02")
+    assert bodies(store) == ["text 1"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    store.close()
+
+
+def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    """This version cannot tell which of its copies are valid."""
+    path = tmp_path / "new.db"
+    with sqlite3.connect(path) as new:
+        new.execute(f"PRAGMA user_version = {VERSION + 1}")
+    new.close()
+
+    with pytest.raises(Conflict, match="update the SDK"):
+        SqliteStore(path).load()
+
+
+def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    """The error says what to do."""
+    path = tmp_path / "notes.txt"
+    path.write_text("Dear diary, " * 100)
+
+    with pytest.raises(CorruptData, match="delete it"):
+        SqliteStore(path).load()
+
+
+def test_a_user_given_to_the_store_is_checked(tmp_path: Path) -> None:
+    """Before anything of the file is read."""
+    store = SqliteStore(tmp_path / "a.db", user="alice")
+    store.claim(Owner("", "server"))
+    store.close()
+
+    with pytest.raises(Conflict, match="belongs to user alice, not bob"):
+        SqliteStore(tmp_path / "a.db", user="bob").claim(Owner("", "server"))
+
+
+@pytest.mark.parametrize(
+    "removal",
+    [
+        Delivered("c1", entry(3, kind="delete", target=1, body="")),
+        Hidden("c1", (1,)),
+        page(
+            entry(1, deleted=True, body="", rev=3),
+            entry(2, kind="edit", target=1, deleted=True, body="", rev=3),
+        ),
+    ],
+    ids=["delete", "hide", "page"],
+)
+def test_a_removed_text_is_not_in_the_file(tmp_path: Path, removal: Any) -> None:
+    """Nor are the texts of its edits; the bytes are overwritten."""
+    first = entry(1, body="secret one")
+    edit = entry(2, kind="edit", target=1, body="secret two")
+    store = filled(tmp_path / "a.db", Delivered("c1", first), Delivered("c1", edit))
+    assert bodies(store) == ["secret two"]
+
+    store.save_changes(Saved(), [removal], {}, 0.0)
+
+    assert bodies(store) == [""]
+    store.close()
+    assert b"secret" not in (tmp_path / "a.db").read_bytes()
+
+
+def test_an_expired_message_is_a_tombstone(tmp_path: Path) -> None:
+    """When it is read, and in the file at the next save."""
+    message = entry(1, body="secret", expires_at=10)
+    store = filled(tmp_path / "a.db", Delivered("c1", message), now_s=5.0)
+
+    assert bodies(store, now_s=9) == ["secret"]
+    assert bodies(store, now_s=10) == [""]
+    store.save_changes(Saved(), [], {}, 10.0)
+    store.close()
+    assert b"secret" not in (tmp_path / "a.db").read_bytes()
+
+
+def test_unverified_entries_are_read_when_a_page_has_replaced_them(tmp_path: Path) -> None:
+    """From the newest to the oldest; the part below stays unread."""
+    old = [Delivered("c1", entry(seq, body=f"old {seq}")) for seq in range(1, 7)]
+    store = filled(tmp_path / "a.db", *old, ChatsUnverified())
+    assert bodies(store) is None
+    assert store.find_unverified() == ("c1", None)
+
+    store.save_changes(Saved(), [page(entry(4), entry(5), has_more=True)], {}, 0.0)
+
+    assert bodies(store) == ["text 4", "text 5"]
+    assert bodies(store, before=4) is None
+    assert store.find_unverified() == ("c1", 4)
+    store.save_changes(Saved(), [page(entry(2), entry(3), before=4)], {}, 0.0)
+    assert bodies(store) == ["text 2", "text 3", "text 4", "text 5"]
+    assert store.find_unverified() is None
+    store.close()
+
+
+def test_a_failed_save_changes_nothing(tmp_path: Path) -> None:
+    """Neither the messages nor the records, in memory or in the file."""
+    store = filled(tmp_path / "a.db", Delivered("c1", entry(1)))
+
+    with pytest.raises(AssertionError):
+        store.save_changes(
+            Saved(b"place", b"deeds"),
+            [Delivered("c1", entry(2)), "no change"],  # type: ignore[list-item]  # it fails
+            {},
+            0.0,
+        )
+
+    assert (bodies(store), store.load(), store.entries) == (["text 1"], Saved(), 1)
+    store.save_changes(Saved(), [Delivered("c1", entry(2))], {}, 0.0)
+    assert bodies(store) == ["text 1", "text 2"]
+    store.close()
