@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -34,6 +34,7 @@ DEADLINE_S = 60.0  # only a failure takes so long
 PASSWORD = "correct horse 7 battery"
 # Settings that make events happen within a test that take a day or a crowd otherwise.
 ARCHIVED_MIN = 200  # messages that make an archive segment: only one test sends so many to a chat
+IN_FLIGHT_MAX = 50  # sends of a device
 LARGE_ABOVE = 6  # members
 MERGED_ABOVE = 3  # followers
 INLINE_BYTES_MAX = 1024
@@ -166,9 +167,19 @@ class User(Client):
         return str(self.post("/v1/chats", {"members": ids, "name": name})["chat"])
 
     def send(self, chat: str, body: str, **more: Any) -> dict[str, Any]:
-        """Send a message; return its place once DynamoDB has it."""
-        message = {"body": body, "durability": "stored", **more}
-        placed: dict[str, Any] = self.post(f"/v1/chats/{chat}/messages", message)
+        """Send a message; return its place once DynamoDB has it.
+
+        A slow machine may answer `unavailable`: the same `ref` again is the same message.
+        """
+        message = {"ref": secrets.token_hex(8), "body": body, "durability": "stored", **more}
+
+        def attempt() -> httpx.Response | None:
+            response = self.call("POST", f"/v1/chats/{chat}/messages", message)
+            return None if response.status_code == httpx.codes.SERVICE_UNAVAILABLE else response
+
+        response = wait_for(attempt, "the message is stored")
+        assert response is not None and response.is_success, response
+        placed: dict[str, Any] = response.json()
         return placed
 
     def pins(self, chat: str) -> list[str]:
@@ -218,9 +229,15 @@ class Socket:
             with contextlib.suppress(TimeoutError):
                 self._frames.append(json.loads(self._connection.recv(left_s)))
 
-    def unread(self, **fields: Any) -> list[dict[str, Any]]:
-        """Return the unread frames with these fields, which stay unread."""
-        return [frame for frame in self._frames if _has(frame, fields)]
+    def send_messages(self, chat: str, texts: Sequence[str]) -> list[dict[str, Any]]:
+        """Send many messages; return their acks. Fewer than the limit are unanswered at a time."""
+        acks = []
+        for start in range(0, len(texts), IN_FLIGHT_MAX):
+            part = {secrets.token_hex(8): text for text in texts[start : start + IN_FLIGHT_MAX]}
+            for ref, text in part.items():
+                self.send("send", id=next(self._ids), chat=chat, ref=ref, body=text)
+            acks += [self.wait_for(type="ack", ref=ref) for ref in part]
+        return acks
 
 
 def _has(frame: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
@@ -403,10 +420,16 @@ class Server:
             "sha256": hashlib.sha256(content).hexdigest(),
         }
         form = user.post(f"/v1/chats/{chat}/attachments", file)
-        done = httpx.post(form["url"], data=form["fields"], files={"file": content})
+        done = httpx.post(
+            form["url"], data=form["fields"], files={"file": content}, timeout=DEADLINE_S
+        )
         assert done.is_success, done.text
         user.post(f"/v1/attachments/{form['id']}/complete")
         return str(form["id"])
+
+    def download(self, url: str) -> bytes:
+        """Download a file through a link, as a browser does."""
+        return httpx.get(url, timeout=DEADLINE_S).raise_for_status().content
 
     def read_object(self, key: str) -> bytes:
         """Return the content of an object."""

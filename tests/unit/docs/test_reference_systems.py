@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 from pathlib import Path
@@ -74,6 +75,21 @@ def test_row_has_a_test_or_says_why_not(row: list[str]) -> None:
         assert any(excuse in row[1] for excuse in EXCUSES), row
     else:
         assert all(node.strip("`") in NAMED for node in row[3].split()), row
+
+
+def test_page_names_only_routes_that_there_are() -> None:
+    """As in the API's own document; `/v1/me/…` stands for all that begin so."""
+    paths = json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))["paths"]
+    named = set(re.findall(r"(?<![\w…])(/v1/[\w/{}-]+…?)", TEXT))
+
+    unknown = {
+        route
+        for route in named - set(paths)
+        if not (route.endswith("…") and any(path.startswith(route[:-1]) for path in paths))
+    }
+
+    assert len(named) > 20
+    assert unknown == set()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
