@@ -162,3 +162,32 @@ def test_a_failed_save_changes_nothing(tmp_path: Path) -> None:
     store.save_changes(Saved(), [Delivered("c1", entry(2))], {}, 0.0)
     assert bodies(store) == ["text 1", "text 2"]
     store.close()
+
+
+def test_a_page_older_than_a_delivered_change_gets_the_change(tmp_path: Path) -> None:
+    """The server answered before the edit, and the answer arrived after it."""
+    edit = entry(3, kind="edit", target=2, body="edited")
+    store = filled(tmp_path / "a.db", Delivered("c1", edit))
+
+    store.save_changes(Saved(), [page(entry(1), entry(2), before=3)], {}, 0.0)
+
+    assert bodies(store) == ["text 1", "edited"]
+    store.close()
+
+
+def test_a_chat_read_from_the_entry_that_added_the_user_is_complete(tmp_path: Path) -> None:
+    """A page without more entries ends there, offline too; an evicted entry is still known of."""
+    store = filled(tmp_path / "a.db", page(entry(5), entry(6)))
+    whole = store.read_page("c1", before=None, after=None, limit=9, now_s=0.0)
+    first = store.read_page("c1", before=5, after=None, limit=9, now_s=0.0)
+    store.close()
+
+    small = SqliteStore(tmp_path / "a.db", entries_per_chat_max=1)
+    small.save_changes(Saved(), [Delivered("c1", entry(7))], {}, 0.0)
+    cut = small.read_page("c1", before=None, after=None, limit=9, now_s=0.0)
+
+    assert whole is not None and not whole.has_more
+    assert first is not None and not first.entries
+    assert cut is not None and cut.has_more
+    assert bodies(small, before=7) is None
+    small.close()
