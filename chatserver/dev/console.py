@@ -47,7 +47,7 @@ class Screen:
         )
 
     def log(self, text: str) -> None:
-        """Print a line of `chatserver dev` itself."""
+        """Print a message of `chatserver dev`, not of one of its processes."""
         self.line("dev", text)
 
     def failed(self, name: str, why: str, tail: list[str]) -> None:

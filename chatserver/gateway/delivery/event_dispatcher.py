@@ -107,7 +107,7 @@ class EventDispatcher:
         self._epoch, (self._device_epoch, self._head) = epoch, found
 
     def notify_seq(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
-        """Notify the user's sessions that the inbox has grown to `seq`; they read the gap."""
+        """Notify the user's sessions that the inbox has grown to `seq`."""
         self._notify_seq_here(user, seq)
         self._remote.notify_seq(user, seq, gateways)
 

@@ -53,7 +53,7 @@ class RemoteDelivery:
             self._gateway_stream_writer.post(gateway, push)
 
     def notify_seq(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
-        """Notify the user's sessions that the inbox has grown to `seq`; they read the gap."""
+        """Notify the user's sessions that the inbox has grown to `seq`."""
         self._post(gateways, NewSeq(user, seq))
 
     def publish(

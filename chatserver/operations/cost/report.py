@@ -156,7 +156,7 @@ def chat_lines(spending: Spending, rates: Rates, count: int = TOP_CHATS) -> list
 
 
 def chats_error(spending: Spending) -> dict[str, float]:
-    """Return how many units of a chat may be missing from the report; see `heavy_hitters`."""
+    """Return, by kind, the capacity units by which a chat may be undercounted."""
     found: dict[str, float] = {}
     for kind in KINDS:
         listed = sum(spending.chats[kind].values())

@@ -29,7 +29,7 @@ class _Queue:
 
 
 class ChatSerializer:
-    """The queues of one process."""
+    """Runs the changes to each chat one at a time, within one process."""
 
     def __init__(self, try_deliver: Callable[[Chat], Awaitable[bool]]) -> None:
         self._try_deliver = try_deliver

@@ -213,7 +213,7 @@ export function createAdminPage({ admin, onBack }) {
         "p",
         { class: "hint" },
         ...withCode(
-          "To get access, have your username added to `CHAT_AUTH_ADMINS` and restart `chatserver api`.",
+          "To get access, add your username to `CHAT_AUTH_ADMINS`, then restart `chatserver api`.",
         ),
       ),
       h("button", { type: "button", class: "button", on: { click: onBack } }, "Back to chats"),
