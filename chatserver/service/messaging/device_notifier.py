@@ -27,7 +27,7 @@ class DeviceNotifier(Protocol):
         """Send an event to each user's devices, with the user's own inbox seq."""
 
     def notify_seq(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
-        """Notify the user's gateways that the inbox has grown to `seq`; sessions read what they lack."""
+        """Notify the user's gateways that the inbox has grown to `seq`."""
 
     def publish(
         self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, far: bytes | Literal[0]
