@@ -413,7 +413,7 @@ async def test_notify_what_is_persisted_first_is_told_all_the_same(
 
 
 @pytest.mark.parametrize(
-    ("place", "count"), [("after_note", 1), ("after_claim", 0), ("after_send", 1)]
+    ("place", "count"), [("after_record", 1), ("after_claim", 0), ("after_send", 1)]
 )
 async def test_notify_killed_anywhere_tells_at_most_once(
     world: PushWorld, place: str, count: int
