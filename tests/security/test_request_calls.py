@@ -44,8 +44,11 @@ SILENT = ("typing", "watch", "unwatch", "state")
 SPOILING = (
     "DELETE", "leave", "ban", "remove", "mute", "logout", "password", "hold", "retention", "/v1/me"
 )  # fmt: skip
-# Nothing is persisted, so these find nothing.
-UNSTORED = {"GET /v1/chats/{chat}/messages/by-mid/{mid}": 404}
+# Nothing is persisted, so these find nothing, or wait for it in vain.
+UNSTORED = {
+    "GET /v1/chats/{chat}/messages/by-mid/{mid}": 404,
+    "PUT /v1/chats/{chat}/pins/{seq}": 503,
+}
 DEAREST: dict[str, dict[str, Any]] = {
     "create_chat": {"members": CROWD},
     "invite": {"users": CROWD[:INVITE_MAX]},

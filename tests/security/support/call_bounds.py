@@ -140,6 +140,10 @@ ROUTE_CALLS: dict[str, tuple[int, int]] = {
     "PATCH /v1/chats/{chat}/messages/{seq}": (11, 1),
     "DELETE /v1/chats/{chat}/messages/{seq}": (15, 1),
     "PUT /v1/chats/{chat}/messages/{seq}/reaction": (11, 1),
+    "GET /v1/chats/{chat}/pins": (6, 2),
+    # Nothing is persisted here, so it polls Redis until its deadline.
+    "PUT /v1/chats/{chat}/pins/{seq}": (450, 7),
+    "DELETE /v1/chats/{chat}/pins/{seq}": (13, 6),
     "POST /v1/chats/{chat}/attachments": (8, 2),
     "POST /v1/attachments/{file}/complete": (6, 2),
     "GET /v1/attachments/{file}": (6, 2),
