@@ -55,7 +55,7 @@ class Spending:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there was no usage."""
+        """True if there was no usage."""
         return not self.units and not self.messages
 
 

@@ -73,7 +73,7 @@ def find_in_bucket(vault: Vault, mark: str) -> list[str]:
 
 
 async def test_messages_are_exported_asked_about_and_erased(vault: Vault) -> None:
-    """What people wrote is counted; what an erased user wrote, and their id, leaves the files."""
+    """Messages are counted; the texts and the id of an erased user leave the files."""
     mark = f"canary{secrets.token_hex(8)}"
     nothing = await run(vault, "query", "SELECT 1")
     async with httpx.AsyncClient(base_url=vault.api.endpoint, timeout=TIMEOUT_S) as client:

@@ -116,7 +116,7 @@ class ChatQueues:
 
     @property
     def is_full(self) -> bool:
-        """Whether the queues have used up their memory and a chat waits for a writer."""
+        """True if the queues have used up their memory and a chat waits for a writer."""
         return self.bytes >= self._bytes_max and not self.is_held and self._has_waiting
 
     @property

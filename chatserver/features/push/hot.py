@@ -32,7 +32,7 @@ USERS_AT_ONCE = 100  # one call of this size blocks Redis for a third of a milli
 
 
 class Need(enum.IntEnum):
-    """Whether a user needs a push, decided from Redis data alone."""
+    """Decides from Redis data alone whether a user needs a push."""
 
     NO = 0
     YES = 1

@@ -76,7 +76,7 @@ class ForbiddenTransition(Exception):
 
 
 class Verdict(enum.Enum):
-    """How to handle an inbox event."""
+    """The handling of an inbox event."""
 
     SEND = "send"
     DROP = "drop"  # the device already has it, or reads it from the inbox later

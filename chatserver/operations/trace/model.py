@@ -113,7 +113,7 @@ class Trace:
 
     @property
     def is_persisted(self) -> bool | None:
-        """Whether the message is in the warm or cold tier; None if unknown."""
+        """True if the message is in the warm or cold tier; None if unknown."""
         if self.warm is not None or self.cold is not None:
             return True
         if self.hot is not None and self.hot.is_open:

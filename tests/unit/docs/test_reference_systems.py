@@ -80,7 +80,7 @@ def test_page_has_a_table_for_each_of_the_five_documents() -> None:
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row != HEADER], ids=lambda row: row[0])
 def test_row_has_a_test_or_says_why_not(row: list[str]) -> None:
-    """What is not there or not reachable is said openly."""
+    """A row without a test gives the reason."""
     if row[3] == "none":
         assert any(excuse in row[1] for excuse in EXCUSES), row
     else:

@@ -48,7 +48,7 @@ class Pace:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResponseEnd:
-    """How a response ended, and its token counts if the provider reported them."""
+    """The end of a response, with its token counts if the provider reported them."""
 
     end: End | Literal["broken", "late"]
     tokens_in: int | None = None

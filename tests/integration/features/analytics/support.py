@@ -1,4 +1,4 @@
-"""What the tests of analytics build with: chats, an archive, and the files read past our code."""
+"""Fixtures for analytics tests: chats, an archive, and the files as read without our code."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ async def test_pin_needs_the_owner_or_an_admin_of_a_group(
 async def test_pins_of_a_direct_chat_are_for_both_users_unless_blocked(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Who may write may pin; a block makes the pins read-only."""
+    """Both users may pin; a block makes the pins read-only."""
     mine, theirs = caller(alice.user), caller(bob.user)
     seq = (await send(mine, pair, "address: 5 Main St")).json()["seq"]
     path = f"/v1/chats/{pair}/pins/{seq}"

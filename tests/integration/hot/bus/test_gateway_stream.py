@@ -39,7 +39,7 @@ class Owner:
 
     @property
     def seqs(self) -> list[int]:
-        """What was notified, in order."""
+        """The notifications, in order."""
         return [r.seq for batch in self.batches for r in batch if isinstance(r, NewSeq)]
 
     async def read(self) -> None:

@@ -153,7 +153,7 @@ def list_of(rows: Rows, time: Time) -> ShardList:
 
 
 def now_of(time: Time) -> Callable[[], Awaitable[int]]:
-    """What the hot tier says is the newest ts."""
+    """The newest ts according to Redis."""
 
     async def find_newest_ts() -> int:
         return int(time.time() * US)
@@ -208,7 +208,7 @@ async def test_many_writers_move_the_horizon_about_twice_a_second() -> None:
 
 
 async def test_late_write_of_a_stretch_fails() -> None:
-    """Who slept between reckoning and writing, while others wrote entries, has reckoned wrong."""
+    """A process that pauses between computing and writing a stretch must not write it."""
     rows, time = Rows(), Time()
     sleeper, other = list_of(rows, time), list_of(rows, time)
     await other.get_for_writing(int(time.time() * US))
