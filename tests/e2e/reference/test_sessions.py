@@ -19,7 +19,7 @@ ULID_CHARS = 26
 
 @pytest.fixture(scope="module")
 def companion(server: Server) -> str:
-    """A companion whose answer tells what the model received."""
+    """A companion whose response repeats the prompt that the model received."""
     return server.add_companion("facts")
 
 

@@ -291,7 +291,7 @@ async def test_batches_are_bounded(lake: Lake, monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_only_one_process_exports(lake: Lake) -> None:
-    """The second one is told so."""
+    """The second export gets an error."""
     first = make_lease(lake.container, "first")
     async with first.given_back():
         assert await first.claim()

@@ -428,7 +428,12 @@ async def test_notify_killed_anywhere_tells_at_most_once(
         env={**os.environ, **world.variables(), "CHAT_FAILPOINT": f"notify.{place}:kill"},
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
-    assert await asyncio.wait_for(worker.wait(), 90) == -signal.SIGKILL
+    try:
+        assert await asyncio.wait_for(worker.wait(), 90) == -signal.SIGKILL
+    finally:
+        if worker.returncode is None:
+            worker.kill()
+            await worker.wait()
     await world.hot.call("HSET", world.hot.keys.lease(0, "notify"), "until_ms", 0)
     await world.end_delay(direct)
     async with world.notifying("n2"):

@@ -43,32 +43,32 @@ async def test_saved_posts_are_listed_for_oneself_last_saved_first(
 ) -> None:
     """Saving is idempotent; deleted posts and posts of blocked users are not listed."""
     alice, bob, carol = map(new_name, ("alice", "bob", "carol"))
-    hers, his, third = caller(alice), caller(bob), caller(carol)
+    as_alice, as_bob, as_carol = caller(alice), caller(bob), caller(carol)
     made = [
         (who, (await ask(client, "POST", "/v1/me/posts", {"content": f"post {number}"}))["id"])
-        for number, (who, client) in enumerate(((alice, hers), (carol, third)) * 2)
+        for number, (who, client) in enumerate(((alice, as_alice), (carol, as_carol)) * 2)
     ]
     for author, post in [*made[::-1], made[3]]:
-        await ask(his, "PUT", f"{POSTS}/{author}/{post}")
+        await ask(as_bob, "PUT", f"{POSTS}/{author}/{post}")
 
-    found = await read_all(his, POSTS)
-    again = await ask(his, "GET", f"/v1/users/{alice}/posts/{made[0][1]}")
-    of_alice = await ask(hers, "GET", f"/v1/users/{alice}/posts/{made[0][1]}")
+    found = await read_all(as_bob, POSTS)
+    again = await ask(as_bob, "GET", f"/v1/users/{alice}/posts/{made[0][1]}")
+    of_alice = await ask(as_alice, "GET", f"/v1/users/{alice}/posts/{made[0][1]}")
 
     assert [each["post"]["content"] for each in found] == [f"post {n}" for n in range(4)]
     assert found[0]["saved"] >= found[3]["saved"] >= found[3]["post"]["created"]
     assert found[0]["post"] == again
     assert (again["favorite"], of_alice["favorite"]) == (True, False)
-    assert await read_all(hers, POSTS) == []
-    await ask(hers, "DELETE", f"/v1/me/posts/{made[0][1]}")
-    await ask(third, "PUT", f"/v1/me/blocks/{bob}")
-    assert [each["post"]["content"] for each in await read_all(his, POSTS)] == ["post 2"]
-    await ask(third, "DELETE", f"/v1/me/blocks/{bob}")
-    await ask(his, "DELETE", f"{POSTS}/{alice}/{made[2][1]}")
-    await ask(his, "DELETE", f"{POSTS}/{alice}/{made[2][1]}")
-    left = [each["post"]["content"] for each in await read_all(his, POSTS)]
+    assert await read_all(as_alice, POSTS) == []
+    await ask(as_alice, "DELETE", f"/v1/me/posts/{made[0][1]}")
+    await ask(as_carol, "PUT", f"/v1/me/blocks/{bob}")
+    assert [each["post"]["content"] for each in await read_all(as_bob, POSTS)] == ["post 2"]
+    await ask(as_carol, "DELETE", f"/v1/me/blocks/{bob}")
+    await ask(as_bob, "DELETE", f"{POSTS}/{alice}/{made[2][1]}")
+    await ask(as_bob, "DELETE", f"{POSTS}/{alice}/{made[2][1]}")
+    left = [each["post"]["content"] for each in await read_all(as_bob, POSTS)]
     assert left == ["post 1", "post 3"]
-    gone = await his.put(f"{POSTS}/{alice}/{made[0][1]}")
+    gone = await as_bob.put(f"{POSTS}/{alice}/{made[0][1]}")
     assert problem_of(gone) == (404, "not_found")
 
 
@@ -76,29 +76,29 @@ async def test_saved_messages_are_listed_while_the_user_may_read_them(
     caller: Caller, alice: RawChat, bob: RawChat
 ) -> None:
     """Edits show; deleted and hidden messages, and those of a chat that the user left, do not."""
-    hers, his = caller(alice.user), caller(bob.user)
+    as_alice, as_bob = caller(alice.user), caller(bob.user)
     group = await alice.ask("create_chat", members=[bob.user], name="Trip", ref="g")
     chat = group["chat"]["chat"]
-    seqs = [(await send(hers, chat, f"m{number}")).json()["seq"] for number in range(5)]
+    seqs = [(await send(as_alice, chat, f"m{number}")).json()["seq"] for number in range(5)]
     for seq in seqs:
-        await ask(his, "PUT", f"{MESSAGES}/{chat}/{seq}")
+        await ask(as_bob, "PUT", f"{MESSAGES}/{chat}/{seq}")
     path = f"/v1/chats/{chat}/messages"
 
-    first = await read_all(his, MESSAGES)
-    await ask(hers, "PATCH", f"{path}/{seqs[1]}", {"body": "edited"})
-    await ask(hers, "DELETE", f"{path}/{seqs[2]}")
-    await ask(his, "DELETE", f"{path}/{seqs[3]}?for=me")
-    await ask(his, "DELETE", f"{MESSAGES}/{chat}/{seqs[4]}")
-    second = await read_all(his, MESSAGES)
+    first = await read_all(as_bob, MESSAGES)
+    await ask(as_alice, "PATCH", f"{path}/{seqs[1]}", {"body": "edited"})
+    await ask(as_alice, "DELETE", f"{path}/{seqs[2]}")
+    await ask(as_bob, "DELETE", f"{path}/{seqs[3]}?for=me")
+    await ask(as_bob, "DELETE", f"{MESSAGES}/{chat}/{seqs[4]}")
+    second = await read_all(as_bob, MESSAGES)
 
     assert [each["message"]["body"] for each in first] == ["m4", "m3", "m2", "m1", "m0"]
     assert [each["message"]["body"] for each in second] == ["edited", "m0"]
     assert (second[1]["message"]["chat"], second[1]["message"]["seq"]) == (chat, seqs[0])
-    assert problem_of(await his.put(f"{MESSAGES}/{chat}/{seqs[2]}")) == (404, "not_found")
-    assert problem_of(await his.put(f"{MESSAGES}/{chat}/{seqs[4] + 99}")) == (404, "not_found")
+    assert problem_of(await as_bob.put(f"{MESSAGES}/{chat}/{seqs[2]}")) == (404, "not_found")
+    assert problem_of(await as_bob.put(f"{MESSAGES}/{chat}/{seqs[4] + 99}")) == (404, "not_found")
     await bob.ask("leave", chat=chat, ref="l")
-    assert await read_all(his, MESSAGES) == []
-    assert problem_of(await his.put(f"{MESSAGES}/{chat}/{seqs[0]}")) == (404, "not_found")
+    assert await read_all(as_bob, MESSAGES) == []
+    assert problem_of(await as_bob.put(f"{MESSAGES}/{chat}/{seqs[0]}")) == (404, "not_found")
 
 
 async def test_sdk_follows_posts_and_saves(
