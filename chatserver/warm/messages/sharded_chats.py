@@ -60,7 +60,7 @@ SHARD_REFRESH_S = 0.2  # how long a copy is used for reads beyond its horizon
 EXTENSION_US: Final = 500_000  # how far beyond an entry's ts the horizon moves
 READ_LEAD_US: Final = 300_000  # above `SHARD_REFRESH_S`
 TEXT_MAX: Final = 200_000  # characters of all layouts and chat ids; the DynamoDB limit is 400 KB
-_TRIES_MAX: Final = 20  # to move the horizon, while other processes move it
+_TRIES_MAX: Final = 20  # to change the horizon, while other processes change it
 _LEVELS: Final = [2**n for n in range(SHARDS_MAX.bit_length())]
 
 Outcome = Literal["moved", "waiting", "full", "raced"]
@@ -254,7 +254,12 @@ class ShardList:
             Unavailable: DynamoDB or `find_newest_ts` failed; the period may be added.
         """
         async with self._client.deadline():
-            return await self._spread(chat, shards, find_newest_ts, floor)
+            for _ in range(_TRIES_MAX):
+                outcome = await self._spread(chat, shards, find_newest_ts, floor)
+                # The write of an entry often moves the horizon at the same moment.
+                if outcome != "raced":
+                    break
+            return outcome
 
     async def _spread(
         self,
