@@ -1,4 +1,4 @@
-"""Command handler for client frames: rate limits, `hello`, requests, sends and acks.
+"""Command handler for client frames: rate limits, requests, sends and acks.
 
 Each request gets exactly one response with its id: a result or an `error`. To preserve their order,
 frames are held while one of these is pending:
@@ -14,41 +14,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 import structlog
 
 from chatserver.domain.access.caller import CALLER
-from chatserver.domain.access.logins import Claims
 from chatserver.domain.companion_ids import is_session_chat
-from chatserver.domain.ids import ChatId, DeviceId, Epoch, Seq, Ts, UserId
-from chatserver.domain.inbox_cursors import Coverage
-from chatserver.domain.inboxes import InboxState
+from chatserver.domain.ids import ChatId, DeviceId, Seq, Ts, UserId
 from chatserver.domain.messages import PendingDraft
 from chatserver.errors import (
     BadRequest,
-    Banned,
     ChatError,
     RateLimited,
     Unauthenticated,
     Unavailable,
-    UnknownKey,
 )
-from chatserver.gateway.delivery.large_chat_channel import Entry
 from chatserver.gateway.session.requests import Request
 from chatserver.gateway.session.send_order import SendOrder
 from chatserver.gateway.session.session import Session
-from chatserver.gateway.session.session_auth import close_code_of
 from chatserver.gateway.session.session_context import SessionContext
 from chatserver.gateway.session.session_directory import SessionDirectory
+from chatserver.gateway.session.session_opening import SessionOpening
 from chatserver.gateway.session.state_machine import Stage
-from chatserver.gateway.session.welcome import SENDS_IN_FLIGHT_MAX, find_start, make_welcome
+from chatserver.gateway.session.welcome import SENDS_IN_FLIGHT_MAX
 from chatserver.gateway.transport.admission_control import Admission
 from chatserver.gateway.transport.connection import Connection
 from chatserver.hot.users.rate_limits import TOO_MUCH, Allowance
 from chatserver.protocol import codec, frames
-from chatserver.protocol.codes import CODES, Close
+from chatserver.protocol.codes import Close
 from chatserver.protocol.memory_costs import cost_of, cost_of_send
 from chatserver.protocol.request_costs import cost_of_frame
 from chatserver.telemetry import metrics
@@ -70,11 +63,10 @@ class CommandHandler:
         "_admission",
         "_connection",
         "_context",
-        "_directory",
         "_held",
         "_held_timer",
         "_memory_allowed",
-        "_on_authenticated",
+        "_opening",
         "_order",
         "_others_allowed",
         "_sends_allowed",
@@ -94,14 +86,21 @@ class CommandHandler:
     ) -> None:
         self._context = context
         self._connection = connection
-        self._directory = directory
         self._admission = admission
-        self._on_authenticated = on_authenticated
         self.session = Session(
             context=context,
             connection=connection,
             on_live=self._process_held,
             on_end=on_end,
+        )
+        self._opening = SessionOpening(
+            context=context,
+            connection=connection,
+            session=self.session,
+            directory=directory,
+            admission=admission,
+            on_authenticated=on_authenticated,
+            on_registered=self._set_limits,
         )
         self._state = self.session.state
         # Held frames: (held since, arrival number, payload).
@@ -138,7 +137,7 @@ class CommandHandler:
             self.session.bye(Close.BAD_PROTOCOL, invalid.message)
         except ChatError as exc:
             if self._state.stage is Stage.NEW:
-                self._refuse_hello(Close.BAD_PROTOCOL, exc.message)
+                self._opening.refuse(Close.BAD_PROTOCOL, exc.message)
             else:
                 self._refuse(codec.find_request_id(payload), exc)
 
@@ -242,9 +241,9 @@ class CommandHandler:
     def _handle(self, frame: frames.AnyClientFrame) -> None:
         if self._state.stage is Stage.NEW:
             if not isinstance(frame, frames.Hello):
-                self._refuse_hello(Close.UNAUTHENTICATED, "the first frame must be hello")
+                self._opening.refuse(Close.UNAUTHENTICATED, "the first frame must be hello")
                 return
-            self._handle_hello(frame)
+            self._opening.start(frame)
             return
         match frame:
             case frames.Hello():
@@ -348,95 +347,11 @@ class CommandHandler:
     def _send_frame(self, frame: msgspec.Struct) -> None:
         self._connection.send_text(codec.encode(frame))
 
-    # hello
-
-    def _handle_hello(self, frame: frames.Hello) -> None:
-        claims = None
-        try:
-            claims = self._context.container.authentication.verify(frame.token)
-        except UnknownKey:
-            pass  # `_open` fetches the key
-        except ChatError as exc:
-            self._refuse_hello(Close.UNAUTHENTICATED, exc.message)
-            return
-        self._connection.cancel_deadline()
-        self._state.hello()
-
-        def crashed() -> None:
-            self.session.bye(Close.OVERLOADED, "internal error; hello failed", 1000)
-
-        self._context.tasks.spawn(self._open(frame, claims), f"hello-{self.session.id}", crashed)
-
-    def _register(self, claims: Claims, frame: frames.Hello) -> None:
-        self._on_authenticated(self._connection)
-        session, limits = self.session, self._context.container.limits
-        session.authenticate(claims, DeviceId(frame.device), is_foreground=frame.state == "fg")
-        self._sends_allowed = limits.find("sends", session.user)
-        self._others_allowed = limits.find("requests", session.user)
-        self._memory_allowed = limits.find("memory", session.user)
-        self._directory.register(session)
-
-    def _refuse_hello(self, code: int, reason: str) -> None:
-        self._admission.failed(self._connection.peer)
-        self.session.bye(code, reason)
-
-    async def _open(self, frame: frames.Hello, claims: Claims | None) -> None:
-        authentication = self._context.container.authentication
-        try:
-            if claims is None:
-                claims = await authentication.authenticate(frame.token)
-            else:
-                # Checked first: a revoked token must not replace the device's current session.
-                await authentication.check(claims)
-            if not self.session.is_live:
-                return
-            self._register(claims, frame)
-            # Any: compiled code would require the tuple of the type hints; this is a list.
-            both: Any = asyncio.gather(
-                self.session.announce(), self._directory.claim([self.session])
-            )
-            state: InboxState = (await both)[0]
-            if self._state.stage is not Stage.OPENING:
-                return
-            await self._welcome(state, frame)
-        except (Banned, Unauthenticated) as exc:
-            self._refuse_hello(close_code_of(exc), exc.message)
-        except ChatError as exc:
-            meaning = CODES[exc.code]
-            self.session.bye(meaning.close or Close.OVERLOADED, exc.message, exc.retry_after_ms)
-            return
-
-    async def _welcome(self, state: InboxState, frame: frames.Hello) -> None:
-        assert self.session.auth is not None
-        coverage, start = find_start(frame.cursor, state)
-        is_known = frame.cursor is not None and coverage is Coverage.CURRENT
-        known = frame.large if is_known else None
-        both: Any = asyncio.gather(  # Any: as in `_open`
-            self._context.channels.open_for(self.session.user, start, known),
-            self.session.auth.check(),
-        )
-        entry: Entry = (await both)[0]
-        self._send_frame(
-            make_welcome(
-                self.session.id, self.session.user, state, entry.large, self._context.all_settings
-            )
-        )
-        if coverage is Coverage.CURRENT:
-            self._state.welcome(state.epoch, start)
-        else:
-            assert frame.cursor is not None
-            self._state.welcome(Epoch(frame.cursor.epoch), Seq(frame.cursor.seq))
-            if not state.is_known:
-                self.session.go_live_outdated()
-                return
-            snapshot = await self._context.requests.get_snapshot(
-                self.session.user, state, coverage, None, entry.large
-            )
-            self.session.send_snapshot(snapshot, state)
-        self.session.go_live(state.head)
-        self.session.enter_large_chats(entry, is_loaded=state.is_known)
-        if frame.unstored and frame.cursor is not None and frame.cursor.epoch == state.epoch:
-            self.session.report_stored(frame.unstored)
+    def _set_limits(self) -> None:
+        limits, user = self._context.container.limits, self.session.user
+        self._sends_allowed = limits.find("sends", user)
+        self._others_allowed = limits.find("requests", user)
+        self._memory_allowed = limits.find("memory", user)
 
     # sending
 

@@ -1,0 +1,137 @@
+"""Opening of a session: `hello`, authentication, registration and `welcome`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from chatserver.domain.access.logins import Claims
+from chatserver.domain.ids import DeviceId, Epoch, Seq
+from chatserver.domain.inbox_cursors import Coverage
+from chatserver.domain.inboxes import InboxState
+from chatserver.errors import Banned, ChatError, Unauthenticated, UnknownKey
+from chatserver.gateway.session.session import Session
+from chatserver.gateway.session.session_auth import close_code_of
+from chatserver.gateway.session.session_context import SessionContext
+from chatserver.gateway.session.session_directory import SessionDirectory
+from chatserver.gateway.session.state_machine import Stage
+from chatserver.gateway.session.welcome import find_start, make_welcome
+from chatserver.gateway.transport.admission_control import Admission
+from chatserver.gateway.transport.connection import Connection
+from chatserver.protocol import codec, frames
+from chatserver.protocol.codes import CODES, Close
+
+
+class SessionOpening:
+    """Opens one session. `on_registered` is called when the session's user is known."""
+
+    __slots__ = (
+        "_admission",
+        "_connection",
+        "_context",
+        "_directory",
+        "_on_authenticated",
+        "_on_registered",
+        "_session",
+    )
+
+    def __init__(
+        self,
+        *,
+        context: SessionContext,
+        connection: Connection,
+        session: Session,
+        directory: SessionDirectory,
+        admission: Admission,
+        on_authenticated: Callable[[Connection], None],
+        on_registered: Callable[[], None],
+    ) -> None:
+        self._context = context
+        self._connection = connection
+        self._session = session
+        self._directory = directory
+        self._admission = admission
+        self._on_authenticated = on_authenticated
+        self._on_registered = on_registered
+
+    def start(self, frame: frames.Hello) -> None:
+        """Handle `hello`. The session goes live, or the connection is closed."""
+        claims = None
+        try:
+            claims = self._context.container.authentication.verify(frame.token)
+        except UnknownKey:
+            pass  # `_open` fetches the key
+        except ChatError as exc:
+            self.refuse(Close.UNAUTHENTICATED, exc.message)
+            return
+        self._connection.cancel_deadline()
+        self._session.state.hello()
+
+        def crashed() -> None:
+            self._session.bye(Close.OVERLOADED, "internal error; hello failed", 1000)
+
+        self._context.tasks.spawn(self._open(frame, claims), f"hello-{self._session.id}", crashed)
+
+    def refuse(self, code: int, reason: str) -> None:
+        """Close the connection, and count the failure against its address."""
+        self._admission.failed(self._connection.peer)
+        self._session.bye(code, reason)
+
+    async def _open(self, frame: frames.Hello, claims: Claims | None) -> None:
+        authentication = self._context.container.authentication
+        try:
+            if claims is None:
+                claims = await authentication.authenticate(frame.token)
+            else:
+                # Checked first: a revoked token must not replace the device's current session.
+                await authentication.check(claims)
+            if not self._session.is_live:
+                return
+            self._register(claims, frame)
+            state, _ = await asyncio.gather(
+                self._session.announce(), self._directory.claim([self._session])
+            )
+            if self._session.state.stage is not Stage.OPENING:
+                return
+            await self._welcome(state, frame)
+        except (Banned, Unauthenticated) as exc:
+            self.refuse(close_code_of(exc), exc.message)
+        except ChatError as exc:
+            meaning = CODES[exc.code]
+            self._session.bye(meaning.close or Close.OVERLOADED, exc.message, exc.retry_after_ms)
+
+    def _register(self, claims: Claims, frame: frames.Hello) -> None:
+        self._on_authenticated(self._connection)
+        is_foreground = frame.state == "fg"
+        self._session.authenticate(claims, DeviceId(frame.device), is_foreground=is_foreground)
+        self._on_registered()
+        self._directory.register(self._session)
+
+    async def _welcome(self, state: InboxState, frame: frames.Hello) -> None:
+        session = self._session
+        assert session.auth is not None
+        coverage, start = find_start(frame.cursor, state)
+        is_known = frame.cursor is not None and coverage is Coverage.CURRENT
+        known = frame.large if is_known else None
+        entry, _ = await asyncio.gather(
+            self._context.channels.open_for(session.user, start, known), session.auth.check()
+        )
+        settings = self._context.all_settings
+        welcome = make_welcome(session.id, session.user, state, entry.large, settings)
+        self._connection.send_text(codec.encode(welcome))
+        if coverage is Coverage.CURRENT:
+            session.state.welcome(state.epoch, start)
+        else:
+            assert frame.cursor is not None
+            session.state.welcome(Epoch(frame.cursor.epoch), Seq(frame.cursor.seq))
+            if not state.is_known:
+                session.go_live_outdated()
+                return
+            snapshot = await self._context.requests.get_snapshot(
+                session.user, state, coverage, None, entry.large
+            )
+            session.send_snapshot(snapshot, state)
+        session.go_live(state.head)
+        session.enter_large_chats(entry, is_loaded=state.is_known)
+        if frame.unstored and frame.cursor is not None and frame.cursor.epoch == state.epoch:
+            session.report_stored(frame.unstored)
