@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
 import random
 import re
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 
 import structlog
@@ -33,7 +32,6 @@ from chatserver.domain.client_addresses import is_in, parse_networks, subject_of
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.connection_table import ConnectionTable, Stage
 from chatserver.domain.ids import GatewayId, UserId, new_id
-from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError
 from chatserver.gateway.delivery.event_dispatcher import EventDispatcher
 from chatserver.gateway.delivery.gateway_stream_check import GatewayStreamCheck
@@ -49,6 +47,7 @@ from chatserver.gateway.session.session_context import (
     SessionTasks,
 )
 from chatserver.gateway.session.session_directory import SessionDirectory
+from chatserver.gateway.session.session_refresher import SessionRefresher
 from chatserver.gateway.session.session_registry import SessionRegistry
 from chatserver.gateway.transport.admission_control import Admission
 from chatserver.gateway.transport.connection import GATEWAY_HEADER, Connection, Phase
@@ -74,7 +73,6 @@ DRAIN_RECONNECTS_PER_S = 1000  # clients that a stopping process disconnects
 
 # uri-host [":" port], RFC 9110 section 7.2.
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
-ANNOUNCED_MAX = 500  # users per call
 END_TRIES = 6
 REFUSALS_S = 0.25
 FAN_OUTS_S = 1.0
@@ -104,6 +102,7 @@ class GatewayServer:
         self._directory: SessionDirectory
         self._admission: Admission
         self._channels: Channels
+        self._refresher: SessionRefresher
         self._dispatcher: EventDispatcher
         self._wheel = HeartbeatWheel(self.settings.ping_interval_s, self.settings.pong_timeout_s)
         self._connections: set[Connection] = set()
@@ -116,7 +115,6 @@ class GatewayServer:
         self._gateway_stream_check: GatewayStreamCheck | None = None  # set by `run`
         self._is_draining = False
         self._has_siblings = False
-        self._ended_users: list[UserId] = []
 
     # Host
 
@@ -260,23 +258,7 @@ class GatewayServer:
 
     def _handle_end(self, session: Session) -> None:
         if self._directory.unregister(session):
-            self._withdraw_soon(session.user)
-
-    def _withdraw_soon(self, user: UserId) -> None:
-        """Remove the presence of a user whose last session here ended; batched per tick."""
-        if not self._ended_users:
-            asyncio.get_running_loop().call_soon(self._start_withdrawing)
-        self._ended_users.append(user)
-
-    def _start_withdrawing(self) -> None:
-        ended, self._ended_users = self._ended_users, []
-        gone = [user for user in set(ended) if not self.registry.sessions_of(user)]
-        if gone:
-            self._tasks.spawn(self._withdraw(gone), "withdraw")
-
-    async def _withdraw(self, users: list[UserId]) -> None:
-        with contextlib.suppress(ChatError):  # the entry expires through its TTL
-            await self._container.presence.withdraw(users)
+            self._refresher.withdraw_soon(session.user)
 
     # lifecycle
 
@@ -295,6 +277,9 @@ class GatewayServer:
         gateway_stream_writer.on_gone = self._prune_soon
         return self._dispatcher
 
+    def _prune_soon(self, users: set[UserId]) -> None:
+        self._refresher.prune_soon(users)
+
     def use(self, container: GatewayContainer) -> None:
         """Set the container. Sessions can be opened after this call."""
         self._container = container
@@ -308,6 +293,14 @@ class GatewayServer:
             spawn=self._tasks.spawn,
             device_epoch=lambda: container.hot.whole_epoch,
             record_new_event=self._counters.record_new_event,
+        )
+        self._refresher = SessionRefresher(
+            container=container,
+            registry=self.registry,
+            directory=self._directory,
+            channels=self._channels,
+            tasks=self._tasks,
+            interval_s=self.settings.online_ttl_s / 3,
         )
         self._context = SessionContext(
             settings=self.settings,
@@ -327,13 +320,6 @@ class GatewayServer:
         dispatcher.on_replaced = self._directory.close_replaced
         dispatcher.on_revoked = self._directory.apply_revocation
 
-    def _prune_soon(self, users: set[UserId]) -> None:
-        self._tasks.spawn(self._prune(list(users)), "prune")
-
-    async def _prune(self, users: list[UserId]) -> None:
-        with contextlib.suppress(ChatError):  # the next message to these users retries
-            await self._container.presence.prune(users)
-
     async def run(
         self,
         sock: socket.socket,
@@ -343,7 +329,7 @@ class GatewayServer:
         """Serve until `stop` is set, then drain."""
         await self._container.gateway_stream.renew()
         await self._container.presence_states.keep_alive()
-        self._container.hot.on_reload.append(self._compare_soon)
+        self._container.hot.on_reload.append(self._refresher.refresh_soon)
         self._container.hot.on_epoch += [
             self._stored_waits.expire_all,
             self._dispatcher.forget_epoch,
@@ -366,7 +352,7 @@ class GatewayServer:
             asyncio.create_task(stats.run(), name="process-stats"),
             asyncio.create_task(self._beat(), name="heartbeat"),
             asyncio.create_task(self._gateway_stream_check.run(), name="gateway stream-check"),
-            asyncio.create_task(self._refresh(), name="refresh"),
+            asyncio.create_task(self._refresher.run(), name="refresh"),
             asyncio.create_task(self._read_stream(), name="gateway_stream"),
             asyncio.create_task(
                 self._container.user_presence.run(self._directory.publish_presence),
@@ -407,59 +393,14 @@ class GatewayServer:
             for connection in due:
                 connection.ping()
 
-    async def _refresh(self) -> None:
-        while True:
-            await asyncio.sleep(jittered(self.settings.online_ttl_s / 3, 0.8))
-            await self._compare(is_doubtful=False)
-
-    async def _compare(self, *, is_doubtful: bool = True) -> None:
-        """Refresh presence and compare each session's cursor with its inbox head.
-
-        `is_doubtful`: records for this gateway, or data that it wrote to Redis, may have been lost.
-        """
-        steps: list[Callable[[], Awaitable[object]]] = [
-            self._container.gateway_stream.renew,
-            functools.partial(self._directory.renew, is_doubtful=is_doubtful),
-        ]
-        partition_of = self._container.hot.keys.partition_of
-        groups: dict[int, list[UserId]] = {}
-        for user in self.registry.users():
-            groups.setdefault(partition_of(user), []).append(user)
-        for users in groups.values():
-            steps += [
-                functools.partial(self._announce, users[at : at + ANNOUNCED_MAX])
-                for at in range(0, len(users), ANNOUNCED_MAX)
-            ]
-        steps.append(self._channels.refresh)
-        if is_doubtful:
-            steps.append(self._directory.check_revocations)
-        # One by one: if a cluster node is down, users on the other nodes are still refreshed.
-        for step in steps:
-            try:
-                await step()
-            except ChatError as exc:
-                log.warning("gateway.refresh_failed", error=exc.message)
-
-    async def _announce(self, users: Sequence[UserId]) -> None:
-        states = await self._container.presence.announce(users)
-        for user, state in zip(users, states, strict=True):
-            sessions = self.registry.sessions_of(user)
-            if not sessions:
-                self._withdraw_soon(user)  # the last session ended during the call
-            for session in list(sessions):
-                session.compare(state)
-
     def leave_to_siblings(self) -> None:
         """Release the port to sibling processes when the drain starts."""
         self._has_siblings = True
 
-    def _compare_soon(self) -> None:
-        self._tasks.spawn(self._compare(), "compare")
-
     async def _read_stream(self) -> None:
         async for records in self._container.gateway_stream.iter_records():
             if records is None:
-                await self._compare()
+                await self._refresher.refresh()
                 continue
             for record in records:
                 self._dispatcher.handle(record)
