@@ -1,0 +1,67 @@
+"""Who may ask for a demo login: a program or our own page on this machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from chatserver.errors import Forbidden
+from chatserver.features.accounts.routes import check_is_direct, check_is_local
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("evil.example", None),
+        ("evil.example:8080", "http://evil.example:8080"),
+        ("127.0.0.1.evil.example:8080", None),
+        ("", None),
+        ("127.0.0.1:8080", "http://evil.example"),
+        ("127.0.0.1:8080", "http://127.0.0.1:9999"),
+        ("127.0.0.1:8080", "https://127.0.0.1:8080"),
+        ("127.0.0.1:8080", "null"),
+        ("127.0.0.1:8080", ""),
+    ],
+)
+def test_demo_login_asked_from_elsewhere_is_forbidden(host: str, origin: str | None) -> None:
+    """A page of another site gets no token, by whatever name it reached us."""
+    with pytest.raises(Forbidden):
+        check_is_local(host, origin)
+
+
+@pytest.mark.parametrize(
+    ("peer", "headers"),
+    [
+        ("192.0.2.1", {}),
+        ("", {}),
+        ("127.0.0.1", {"x-forwarded-for": "127.0.0.1"}),
+        ("::1", {"forwarded": "for=127.0.0.1"}),
+        ("127.0.0.1", {"via": "1.1 proxy"}),
+    ],
+)
+def test_demo_login_of_another_machine_or_by_a_proxy_is_forbidden(
+    peer: str, headers: dict[str, str]
+) -> None:
+    """A Host header proves nothing: the connection itself has to come from this machine."""
+    with pytest.raises(Forbidden):
+        check_is_direct(peer, headers)
+
+
+def test_demo_login_of_this_machine_is_direct() -> None:
+    """Programs and browsers on this machine connect without a proxy."""
+    for peer in ("127.0.0.1", "::1", "::ffff:127.0.0.1"):
+        check_is_direct(peer, {"host": "localhost:8080"})
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("127.0.0.1:8080", None),
+        ("localhost:8080", "http://localhost:8080"),
+        ("[::1]:8080", "http://[::1]:8080"),
+    ],
+)
+def test_demo_login_asked_by_our_page_or_a_program_is_answered(
+    host: str, origin: str | None
+) -> None:
+    """Our own page has our own origin; a terminal client has none."""
+    check_is_local(host, origin)
