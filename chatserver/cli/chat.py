@@ -26,10 +26,19 @@ LOGIN_HELP = "Your token; prefer CHAT_TOKEN, because other users can read comman
 @click.option("--token", envvar="CHAT_TOKEN", help=LOGIN_HELP)
 @click.option("--url", help="Address of the gateway, ws:// or wss://. Default: from the API.")
 @click.option("--api", "api_url", default=API_URL, show_default=True, help="Address of the API.")
-def chat(user: str | None, peer: str, token: str | None, url: str | None, api_url: str) -> None:
+@click.option("--cache", type=click.Path(dir_okay=False), help="SQLite file for your messages.")
+def chat(
+    user: str | None,
+    peer: str,
+    token: str | None,
+    url: str | None,
+    api_url: str,
+    cache: str | None,
+) -> None:
     """Chat in the terminal; /file PATH sends a file.
 
-    Without a token, you log in as a demo user of a running `chatserver dev`.
+    Without a token, you log in as a demo user of a running `chatserver dev`. With --cache and
+    --url, a chat that was open before opens offline; what you write is sent later.
     """
     if user is None and token is None:
         raise click.UsageError("specify a user with --as NAME, or a token with --token")
@@ -49,7 +58,7 @@ def chat(user: str | None, peer: str, token: str | None, url: str | None, api_ur
 
     gateway_url = url or str(call_api(api_url, "/v1/client-config")["gateway_url"])
     try:
-        run(terminal.chat(gateway_url, get_token, peer, api_url))
+        run(terminal.chat(gateway_url, get_token, peer, api_url, cache))
     except Unavailable:
         raise
     except ChatError as exc:

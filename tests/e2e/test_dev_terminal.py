@@ -119,3 +119,29 @@ async def test_terminal_chat_with_nobody_says_so(dev: DevRun) -> None:
 
     assert done.returncode == 1
     assert b"nobody: there is no such user" in output
+
+
+async def test_terminal_chat_with_a_cache_opens_and_takes_messages_offline(
+    dev: DevRun, tmp_path: Path
+) -> None:
+    """What was said is there without a gateway; what is written then arrives once."""
+    cached = ("--cache", str(tmp_path / "alice.db"), "--url", dev.gateway_url)
+    async with TerminalChat(dev, "bob", "alice") as bob:
+        async with TerminalChat(dev, "alice", "bob", *cached) as alice:
+            alice.say("kept")
+            await alice.heard("alice: kept")
+        await bob.heard("alice: kept")
+        gateway = dev.child("gateway").pid
+        os.kill(dev.pid, signal.SIGSTOP)  # it starts no gateway before she has written
+        try:
+            os.kill(gateway, signal.SIGKILL)
+            async with TerminalChat(dev, "alice", "bob", *cached) as alice:
+                await alice.heard("alice: kept")
+                alice.say("written offline")
+        finally:
+            os.kill(dev.pid, signal.SIGCONT)
+        async with TerminalChat(dev, "alice", "bob", *cached) as alice:
+            assert (await bob.heard("alice: written offline")).count("alice: written offline") == 1
+            alice.say("done")
+            lines = await bob.heard("alice: done")
+            assert "alice: written offline" not in lines

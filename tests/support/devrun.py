@@ -148,8 +148,8 @@ def dev_run(folder: Path, ports: list[int] | None = None) -> Iterator[DevRun]:
 class TerminalChat:
     """`chatserver chat` through pipes: `say` writes a line, `heard` waits for one."""
 
-    def __init__(self, run: DevRun, user: str, peer: str) -> None:
-        self._argv = [*CLI, "chat", "--as", user, "--with", peer, "--api", run.page_url]
+    def __init__(self, run: DevRun, user: str, peer: str, *options: str) -> None:
+        self._argv = [*CLI, "chat", "--as", user, "--with", peer, "--api", run.page_url, *options]
         self._process: asyncio.subprocess.Process | None = None
 
     async def __aenter__(self) -> TerminalChat:

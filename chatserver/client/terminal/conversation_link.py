@@ -9,9 +9,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from chatserver.client import events
+from chatserver.client.cache.sqlite_store import SqliteStore
 from chatserver.client.client import NO_GATEWAY, ChatClient, GetToken
 from chatserver.client.model import Bounds
 from chatserver.client.terminal.conversation import Conversation
+from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.errors import ChatError, Unavailable
 
 PAGE = 50
@@ -29,7 +31,10 @@ class State(enum.Enum):
 
 
 class Link:
-    """The connection of one conversation. `on_change` is called after each visible change."""
+    """The connection of one conversation. `on_change` is called after each visible change.
+
+    With a `store`, a chat that is cached opens without a connection.
+    """
 
     def __init__(
         self,
@@ -39,6 +44,7 @@ class Link:
         talk: Conversation,
         on_change: Callable[[], None],
         api_url: str | None = None,
+        store: SqliteStore | None = None,
     ) -> None:
         self.talk = talk
         self.state = State.CONNECTING
@@ -48,7 +54,9 @@ class Link:
         self._client = ChatClient(
             url,
             get_token,
-            device=f"terminal-{secrets.token_hex(6)}",
+            device=None if store else f"terminal-{secrets.token_hex(6)}",
+            store=store,
+            is_offline_first=store is not None,
             bounds=Bounds(entries_max=MESSAGES_MAX),
             is_patient=False,
             api_url=api_url,
@@ -127,6 +135,8 @@ class Link:
             match event:
                 case events.Connected():
                     self._show(State.ONLINE if self.talk.chat is not None else State.CONNECTING)
+                    if self.talk.chat is not None:
+                        self._spawn(self._load_marks(), "marks")
                 case events.Disconnected(reason):
                     self.note = reason
                     self._show(State.OFFLINE)
@@ -140,7 +150,8 @@ class Link:
         client = self._client
         while True:
             try:
-                chat = await client.open_direct(self.talk.peer)
+                chat_id = direct_chat_id(UserId(client.user), UserId(self.talk.peer))
+                chat = client.find_chat(chat_id) or await client.open_direct(self.talk.peer)
                 page = await client.history(chat.id, limit=PAGE)
                 await self._load_marks()
                 break
@@ -152,8 +163,7 @@ class Link:
         self.talk.take_page(page)
         for body in drafts:
             self._post(body)
-        if client.is_online:
-            self._show(State.ONLINE)
+        self._show(State.ONLINE if client.is_online else State.OFFLINE)
 
     async def _load(self, before: int) -> None:
         assert self.talk.chat is not None

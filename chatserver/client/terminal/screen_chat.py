@@ -16,6 +16,7 @@ from prompt_toolkit.layout.processors import BeforeInput
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from chatserver.client.cache.sqlite_store import SqliteStore
 from chatserver.client.client import GetToken
 from chatserver.client.terminal.conversation import Conversation, Line, Mark
 from chatserver.client.terminal.conversation_link import Link, State
@@ -37,7 +38,13 @@ class ScreenChat:
     """Screen mode: header, messages, prompt."""
 
     def __init__(
-        self, *, url: str, get_token: GetToken, talk: Conversation, api_url: str | None = None
+        self,
+        *,
+        url: str,
+        get_token: GetToken,
+        talk: Conversation,
+        api_url: str | None = None,
+        store: SqliteStore | None = None,
     ) -> None:
         self._console = Console(highlight=False)
         keys = KeyBindings()
@@ -67,6 +74,7 @@ class ScreenChat:
             talk=talk,
             on_change=self._app.invalidate,
             api_url=api_url,
+            store=store,
         )
         self._scrolled = 0  # messages below the lower edge of the screen
         self._typed_at = 0.0

@@ -15,6 +15,7 @@ import threading
 import time
 from typing import TextIO
 
+from chatserver.client.cache.sqlite_store import SqliteStore
 from chatserver.client.client import GetToken
 from chatserver.client.terminal.conversation import Conversation, Mark
 from chatserver.client.terminal.conversation_link import Link
@@ -25,23 +26,34 @@ LINE_BYTES_MAX = 65_536
 LEAVE_S = 3.0  # maximum wait for unanswered sends at the end of piped input
 
 
-async def chat(url: str, get_token: GetToken, peer: str, api_url: str | None = None) -> None:
-    """Chat with `peer` until the user leaves. `api_url`: address of the HTTP API, for files.
+async def chat(
+    url: str,
+    get_token: GetToken,
+    peer: str,
+    api_url: str | None = None,
+    cache: str | None = None,
+) -> None:
+    """Chat with `peer` until the user leaves.
+
+    `api_url`: address of the HTTP API, for files. `cache`: SQLite file that keeps the messages.
 
     Raises:
         ChatError: a permanent failure; the message states the cause.
     """
     talk = Conversation(peer)
+    store = None if cache is None else SqliteStore(cache)
     if sys.stdin.isatty() and sys.stdout.isatty():
         try:
             from chatserver.client.terminal.screen_chat import ScreenChat
         except ImportError as exc:
             hint = "the terminal client is not installed: pip install 'tierchat[terminal]'"
             raise ConfigError([hint]) from exc
-        await ScreenChat(url=url, get_token=get_token, talk=talk, api_url=api_url).run()
+        await ScreenChat(
+            url=url, get_token=get_token, talk=talk, api_url=api_url, store=store
+        ).run()
     else:
         await PipeChat(
-            url=url, get_token=get_token, talk=talk, out=sys.stdout, api_url=api_url
+            url=url, get_token=get_token, talk=talk, out=sys.stdout, api_url=api_url, store=store
         ).run(sys.stdin)
 
 
@@ -56,11 +68,17 @@ class PipeChat:
         talk: Conversation,
         out: TextIO,
         api_url: str | None = None,
+        store: SqliteStore | None = None,
     ) -> None:
         self._talk = talk
         self._out = out
         self._link = Link(
-            url=url, get_token=get_token, talk=talk, on_change=self._show, api_url=api_url
+            url=url,
+            get_token=get_token,
+            talk=talk,
+            on_change=self._show,
+            api_url=api_url,
+            store=store,
         )
         self._shown = 0
         self._marks: dict[int, Mark | None] = {}
