@@ -20,6 +20,7 @@ from litestar.types import ASGIApp
 
 from chatserver.acceptor import Acceptor
 from chatserver.api.authentication import make_authentication
+from chatserver.api.blocked_tenant import BlockedTenant
 from chatserver.api.http_connection import HttpConnection, HttpLimits
 from chatserver.api.idempotency import Idempotency, StoreAnswers
 from chatserver.api.openapi import document_config, document_route
@@ -91,6 +92,7 @@ def create_app(
     for feature in list_features():
         if feature.middleware:
             app = load(feature.middleware)(app, container)
+    app = BlockedTenant(app, container.hot)
     return CommonHeaders(app, settings.api, settings.cold.client_urls)
 
 

@@ -35,6 +35,10 @@ COMMANDS = {
         "chatserver.operations.audit.cli:audit",
         "Compare the tiers and report inconsistencies.",
     ),
+    "tenants": (
+        "chatserver.operations.tenants.cli:tenants",
+        "List, measure, block, export, delete, audit and restore tenants.",
+    ),
     "restore": ("chatserver.cli.restore:restore", "Restore archived messages to DynamoDB."),
     "shards": ("chatserver.cli.shards:shards", "Shard a chat before a known event."),
     "dead-letters": (

@@ -18,6 +18,7 @@ from chatserver.errors import CorruptData
 UPLOADS_PREFIX: Final = "uploads/"
 EXPORTS_PREFIX: Final = "exports/"
 _OURS = "chatserver-"
+_OF_TENANT: Final = ("pages", "uploads", "exports")
 _NO_RULES = ("NoSuchCORSConfiguration", "NoSuchLifecycleConfiguration")
 
 
@@ -60,6 +61,43 @@ async def find_missing_rules(store: ObjectStore, settings: Cold) -> list[str]:
     if _merge(found, _lifecycle(store.prefix, settings)) is not None:
         missing.append("unfinished uploads, exports and parts are not deleted")
     return missing
+
+
+async def find_rules_of_tenant(store: ObjectStore, settings: Cold) -> list[str]:
+    """Return the ids of our rules for this tenant only."""
+    wanted = {_name(what, settings) for what in _OF_TENANT}
+    found = [
+        *await _find_rules(store, "get_bucket_cors", "CORSRules"),
+        *await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules"),
+    ]
+    return [rule["ID"] for rule in found if rule.get("ID") in wanted]
+
+
+async def list_tenants_with_rules(store: ObjectStore) -> list[str]:
+    """Return the tenants for which `tables apply` was run on this bucket."""
+    found = await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules")
+    start = f"{_OURS}uploads-"
+    return [rule["ID"].removeprefix(start) for rule in found if rule["ID"].startswith(start)]
+
+
+async def remove_rules_of_tenant(store: ObjectStore, settings: Cold) -> int:
+    """Remove our rules for this tenant only; return their number. Idempotent."""
+    wanted = {_name(what, settings) for what in _OF_TENANT}
+    removed = 0
+    for operation, name, configuration in (
+        ("bucket_cors", "CORSRules", "CORSConfiguration"),
+        ("bucket_lifecycle_configuration", "Rules", "LifecycleConfiguration"),
+    ):
+        found = await _find_rules(store, f"get_{operation}", name)
+        kept = [rule for rule in found if rule.get("ID") not in wanted]
+        if len(kept) == len(found):
+            continue
+        removed += len(found) - len(kept)
+        if kept:
+            await store.call(f"put_{operation}", **{configuration: {name: kept}})
+        else:
+            await store.call(f"delete_{operation.removesuffix('_configuration')}")
+    return removed
 
 
 async def _make_bucket(store: ObjectStore, settings: Cold) -> Literal["created", "kept"]:

@@ -28,6 +28,7 @@ from botocore.exceptions import (
 
 from chatserver.aws_errors import translate_silence
 from chatserver.config import Cold
+from chatserver.domain.tenants import WriteFence
 from chatserver.errors import (
     ChatError,
     ConfigError,
@@ -84,12 +85,15 @@ class ObjectStore:
         self._stack = stack
         self._clients: _Clients | None = None
         self._opening = asyncio.Lock()
+        self.fence = WriteFence()
         self.bucket = settings.bucket
         self.prefix = f"{settings.tenant}/" if settings.tenant else ""
         self.endpoint = settings.endpoint or "AWS"
 
     async def _open(self) -> _Clients:
-        """Return the SDK clients; create them on first use."""
+        """Return the SDK clients; create them on first use. Every call of S3 begins here."""
+        if self.fence.reason:
+            raise Unavailable(self.fence.reason)
         async with self._opening:
             if self._clients is None:
                 try:
@@ -132,11 +136,17 @@ class ObjectStore:
         if "CopySource" in request:
             source = request["CopySource"]
             placed["CopySource"] = {**source, "Key": self.prefix + source["Key"]}
+        if "Delete" in request:
+            objects = request["Delete"]["Objects"]
+            placed["Delete"] = {
+                **request["Delete"],
+                "Objects": [{**each, "Key": self.prefix + each["Key"]} for each in objects],
+            }
         return placed
 
     def _remove_prefix(self, answer: dict[str, Any]) -> dict[str, Any]:
         own = dict(answer)
-        for name in ("Contents", "Uploads"):
+        for name in ("Contents", "DeleteMarkers", "Uploads", "Versions"):
             if name in answer:
                 own[name] = [
                     {**each, "Key": each["Key"].removeprefix(self.prefix)} for each in answer[name]

@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from chatserver.config.section import Section
+from chatserver.domain.tenants import RESERVED_TENANTS, TENANT_PATTERN
 from chatserver.domain.write_sharding import SHARDS_MAX, is_shards
 
 
@@ -14,6 +15,7 @@ class Redis(Section):
     """Redis, the hot tier."""
 
     url: str = Field("redis://127.0.0.1:6379/0", description="Address of Redis 7 or Valkey")
+    tenant: str = Field("", description="Set by `warm.tenant`: this Redis has its data only")
     cluster: bool = Field(False, description="`url` is any node of a Redis Cluster")
     sentinels: list[str] = Field(
         default_factory=list,
@@ -68,7 +70,7 @@ class Warm(Section):
     )
     tenant: str = Field(
         "",
-        pattern=r"^([A-Za-z0-9][A-Za-z0-9-]{0,31})?$",
+        pattern=rf"^({TENANT_PATTERN})?$",
         description="Name of this deployment where several share the tables and the bucket",
     )
     billing: Literal["on_demand", "provisioned"] = Field(
@@ -92,6 +94,13 @@ class Warm(Section):
     shards_max: int = Field(
         16, ge=2, le=SHARDS_MAX, description="Most shards of one chat; a power of two"
     )
+
+    @field_validator("tenant")
+    @classmethod
+    def _check_tenant(cls, tenant: str) -> str:
+        if tenant in RESERVED_TENANTS:  # objects of the deployment without a tenant begin like that
+            raise ValueError(f"{tenant} is reserved; choose another name")
+        return tenant
 
     @field_validator("shards_max")
     @classmethod

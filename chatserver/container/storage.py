@@ -542,6 +542,8 @@ async def open_storage_container(
             store=await stack.enter_async_context(open_s3(settings.cold)),
             outbound=await stack.enter_async_context(open_outbound(settings.outbound)),
         )
+        for fence in (dynamodb.fence, container.store.fence):
+            hot.on_blocked.append(functools.partial(fence.set, "redis"))
         stack.push_async_callback(_close, container)
         if role == "api":
             container.create_all()

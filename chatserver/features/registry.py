@@ -40,6 +40,8 @@ class Feature:
     - `ports`: for the API and workers, functions that implement interfaces of the core, by port
       name (`chatserver.container.ports`)
     - `gateway_ports`: the same, for gateways
+    - `tenant_stores`: functions that open what the feature stores of a tenant outside of its
+      partitions and object keys (a search index, a data key); see `docs/tenants.md`
     """
 
     name: str
@@ -53,6 +55,7 @@ class Feature:
     dev_data: str = ""
     ports: Mapping[str, str] = dataclasses.field(default_factory=dict)
     gateway_ports: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    tenant_stores: Sequence[str] = ()
 
 
 @functools.cache

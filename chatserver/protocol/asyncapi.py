@@ -101,6 +101,7 @@ _CLOSES = {
     Close.BAD_PROTOCOL: "The peer does not speak the protocol.",
     Close.BANNED: "The user is banned; do not reconnect.",
     Close.TOO_MANY_SESSIONS: "The user has too many connections.",
+    Close.BLOCKED: "The operator has blocked this deployment (tenant).",
 }
 
 

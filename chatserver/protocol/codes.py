@@ -27,6 +27,7 @@ class Close(enum.IntEnum):
     BAD_PROTOCOL = 3501
     BANNED = 3502
     TOO_MANY_SESSIONS = 3503
+    BLOCKED = 3504
 
 
 CODES: dict[str, Meaning] = {

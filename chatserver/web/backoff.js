@@ -25,6 +25,7 @@ const REASONS = new Map([
   [3501, "This page is out of date. Reload it."],
   [3502, "This account is not allowed to connect."],
   [3503, "You have too many windows open. Close one and try again."],
+  [3504, "This chat service has been suspended."],
 ]);
 
 /**

@@ -148,6 +148,8 @@ class GatewayServer:
             if problem := self.find_problem():
                 return HTTPStatus.SERVICE_UNAVAILABLE, f"{problem}\n"
             return HTTPStatus.OK, "ok\n"
+        if self._container.hot.blocked:
+            return HTTPStatus.FORBIDDEN, f"{self._container.hot.blocked}\n"
         if self._is_draining or len(self._connections) > self.settings.connections_max:
             return HTTPStatus.SERVICE_UNAVAILABLE, "full or draining; try another gateway\n"
         if not self._is_origin_allowed(request):
@@ -163,6 +165,8 @@ class GatewayServer:
             return "starting"
         if self._is_draining:
             return "draining"
+        if self._container.hot.blocked:
+            return self._container.hot.blocked
         if not self._container.hot.is_up:
             return "no redis"
         if self._container.hot.refusal:
@@ -260,6 +264,16 @@ class GatewayServer:
         if self._directory.unregister(session):
             self._refresher.withdraw_soon(session.user)
 
+    def _close_blocked(self, reason: str) -> None:
+        """Close all sessions because the tenant was blocked; `reason` is empty when that ends."""
+        if not reason:
+            return
+        for session in list(self.registry):
+            session.bye(Close.BLOCKED, reason)
+        for connection in list(self._connections):
+            if connection.phase is Phase.OPEN:
+                connection.close(Close.BLOCKED, reason)
+
     # lifecycle
 
     def make_router(
@@ -330,6 +344,7 @@ class GatewayServer:
         await self._container.gateway_stream.renew()
         await self._container.presence_states.keep_alive()
         self._container.hot.on_reload.append(self._refresher.refresh_soon)
+        self._container.hot.on_blocked.append(self._close_blocked)
         self._container.hot.on_epoch += [
             self._stored_waits.expire_all,
             self._dispatcher.forget_epoch,

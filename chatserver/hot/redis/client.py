@@ -25,6 +25,7 @@ from redis.backoff import NoBackoff
 from chatserver import config
 from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.domain.ids import ULID_TIME_CHARS, Epoch, new_id
+from chatserver.domain.tenants import name_tenant
 from chatserver.errors import ChatError, ConfigError, CorruptData, Unavailable
 from chatserver.hot.redis.connection import Address
 from chatserver.hot.redis.keys import Keys
@@ -61,6 +62,8 @@ class HotClient(abc.ABC):
         self.refusals: dict[str, str] = {}
         self.refusal = ""  # reason of one server, when all servers refuse writes
         self.on_epoch: list[Callable[[], None]] = []
+        self.blocked = ""  # why an operator blocked this Redis (`chatserver tenants block`)
+        self.on_blocked: list[Callable[[str], None]] = []
         self.on_reload: list[Callable[[], None]] = []
         self.address = Address(settings.url)
         self.name = self.address.name
@@ -272,10 +275,12 @@ class HotClient(abc.ABC):
     async def _look_at_epoch(self, partition: int) -> None:
         known = self.epochs[partition]
         try:
-            found: bytes | None = await self.call("HGET", self.keys.epoch(partition), "epoch")
+            found, blocked = await self.call(
+                "HMGET", self.keys.epoch(partition), "epoch", "blocked"
+            )
         except ChatError:
             return  # Redis is unavailable; the next connection reads the epoch
-        if found != known.encode() and known == self.epochs[partition]:
+        if (blocked or found != known.encode()) and known == self.epochs[partition]:
             log.warning("hot.epoch_lost", redis=self.name, partition=partition)
             self.doubt(partition)
 
@@ -359,10 +364,24 @@ class HotClient(abc.ABC):
                 "came_from": came_from,
                 "suffix": new_id()[ULID_TIME_CHARS:],
                 "partitions": self.settings.partitions,
+                "tenant": self.settings.tenant,
             },
         )
         # EVAL, not EVALSHA: this runs rarely, and Redis may have lost the script.
-        epoch, partitions = await call_on(wire, "EVAL", script.source, len(keys), *keys, *args)
+        epoch, partitions, tenant, blocked = await call_on(
+            wire, "EVAL", script.source, len(keys), *keys, *args
+        )
+        self._set_blocked(blocked.decode())
+        if blocked:
+            raise ConfigError([f"{self.blocked}; see `chatserver tenants list`"])
+        if tenant.decode() != self.settings.tenant:
+            raise ConfigError(
+                [
+                    f"redis.url (CHAT_REDIS_URL): is the Redis of {name_tenant(tenant.decode())}, "
+                    f"but warm.tenant (CHAT_WARM_TENANT) is {name_tenant(self.settings.tenant)}; "
+                    "each tenant needs its own Redis"
+                ]
+            )
         if partitions != self.settings.partitions:
             raise ConfigError(
                 [
@@ -372,13 +391,21 @@ class HotClient(abc.ABC):
             )
         return Epoch(epoch.decode())
 
+    def _set_blocked(self, blocked: str) -> None:
+        if blocked == self.blocked:
+            return
+        self.blocked = blocked
+        log.warning("hot.block_changed", redis=self.name, blocked=blocked)
+        for callback in self.on_blocked:
+            callback(blocked)
+
     @property
     def wait_ms(self) -> int:
         """Timeout in ms for the WAIT or WAITAOF of a commit."""
         return max(1, int(self.settings.call_timeout_s * 250))
 
     def _down(self) -> Unavailable:
-        return Unavailable(f"redis at {self.name}: not connected")
+        return Unavailable(self.blocked or f"redis at {self.name}: not connected")
 
 
 def _join_epochs(epochs: Sequence[Epoch]) -> Epoch:

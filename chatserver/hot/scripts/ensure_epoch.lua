@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- Returns the epoch of a partition. Creates a new one if another Redis created it, unless the
--- partition moved from there without data loss.
+-- partition moved from there without data loss. Changes nothing if the partition is blocked, or
+-- belongs to another tenant.
 --
 -- An epoch is a ULID, and later epochs are greater: the time is that of this Redis, or just after
 -- that of the previous epoch. Process clocks are not used, because they may differ.
@@ -8,15 +9,16 @@
 -- A new partition's hashes of users get a long field, which no user has. It makes Redis store them as
 -- hash tables from the start: as listpacks of up to 512 entries, each lookup would scan them.
 --
--- key epoch       hash    epoch, replid, partitions
+-- key epoch       hash    epoch, replid, partitions, tenant; blocked: why nobody may use it
 -- key seqs        hash    user to newest inbox seq
 -- key where       hash    user to gateways, comma separated
 -- arg replid      string  replication id of this Redis
 -- arg came_from   string  replication id from which the partition moved without loss, or empty
 -- arg suffix      string  random part of a new epoch
 -- arg partitions  integer partition count of the caller
+-- arg tenant      string  tenant of the caller, or empty
 --
--- returns {epoch, partitions}
+-- returns {epoch, partitions, tenant, blocked}
 local call, sub, floor = redis.call, string.sub, math.floor
 local LONG_FIELD = '-- longer than hash-max-listpack-value, which is 64 bytes by default --'
 local DIGITS = '0123456789ABCDEFGHJKMNPQRSTVWXYZ'
@@ -42,9 +44,14 @@ local function format_time(ms)
   return text
 end
 
-local had = call('HMGET', KEYS[1], 'epoch', 'replid', 'partitions')
-if had[3] and had[3] ~= ARGV[4] then return {had[1], tonumber(had[3])} end
-if had[1] and had[2] == ARGV[1] then return {had[1], tonumber(had[3])} end
+local had = call('HMGET', KEYS[1], 'epoch', 'replid', 'partitions', 'tenant', 'blocked')
+local tenant = had[4] or ARGV[5]
+local is_other = tenant ~= ARGV[5] or (had[3] and had[3] ~= ARGV[4])
+if had[5] or is_other then
+  return {had[1] or '', tonumber(had[3] or ARGV[4]), tenant, had[5] or ''}
+end
+if not had[4] then call('HSET', KEYS[1], 'tenant', tenant) end
+if had[1] and had[2] == ARGV[1] then return {had[1], tonumber(had[3]), tenant, ''} end
 local epoch
 if had[1] and ARGV[2] ~= '' and had[2] == ARGV[2] then
   epoch = had[1]
@@ -56,4 +63,4 @@ end
 call('HSET', KEYS[2], LONG_FIELD, '')
 call('HSET', KEYS[3], LONG_FIELD, '')
 call('HSET', KEYS[1], 'epoch', epoch, 'replid', ARGV[1], 'partitions', ARGV[4])
-return {epoch, tonumber(ARGV[4])}
+return {epoch, tonumber(ARGV[4]), tenant, ''}

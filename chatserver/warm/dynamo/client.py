@@ -32,6 +32,7 @@ from botocore.exceptions import (
 from chatserver.aws_errors import translate_silence
 from chatserver.config import Warm
 from chatserver.domain.jitter import jittered
+from chatserver.domain.tenants import WriteFence
 from chatserver.errors import ChatError, ConfigError, Conflict, CorruptData, Unavailable
 from chatserver.telemetry.dynamodb_usage import Feature
 from chatserver.warm.dynamo.http_transport import (
@@ -124,6 +125,7 @@ class DynamoClient:
         self._http = http
         self._settings = settings
         self._tenancy = Tenancy(settings) if settings.tenant else None
+        self.fence = WriteFence()  # shared by all copies
         self.feature: Feature = "other"
         self.meter = Meter(settings)
         self.endpoint: str = sdk.meta.endpoint_url
@@ -154,6 +156,9 @@ class DynamoClient:
     async def call_once(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """Call one operation without retries, for callers inside `retry`. See `call` for errors."""
         sent = request
+        # The schema item tells whether the block has ended.
+        if self.fence.reason and self.feature != "schema":
+            raise Unavailable(self.fence.reason)
         if self._tenancy is not None:
             sent = self._tenancy.outgoing(operation, request)
         sent = request_consumed_capacity(operation, sent)

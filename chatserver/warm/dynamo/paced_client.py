@@ -24,7 +24,7 @@ class PacedClient(DynamoClient):
 
     def __init__(self, client: DynamoClient, pace: RateLimiter) -> None:
         super().__init__(client._sdk, client._settings, client._http)
-        self.feature, self.meter = client.feature, client.meter
+        self.feature, self.meter, self.fence = client.feature, client.meter, client.fence
         self._pace = pace
         self.units = 0.0
 

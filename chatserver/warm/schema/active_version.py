@@ -6,12 +6,15 @@ one set with `warm.schema_version`.
 
 Owns, in table `directory`:
 
-    PK "schema"  SK "schema"            version N  oldest N
+    PK "schema"  SK "schema"            version N  oldest N  blocked S
     PK "schema"  SK "process#<name>"    acts_by N  seen N (ms)  expires_at N
 
 A process writes its own item before it reads the schema item. So after `oldest` is raised, a check
 finds the items of all older processes that are running, and older processes that start later are
 rejected.
+
+`blocked` is why an operator blocked the tenant (`chatserver tenants`). No process starts then. One
+that runs removes its own item and calls neither DynamoDB nor S3 until the block ends.
 """
 
 from __future__ import annotations
@@ -54,10 +57,14 @@ RETRY_S: Final = 2.0  # while the schema is unknown
 
 
 class SchemaState(NamedTuple):
-    """Number of the last completed migration, and the minimum schema version of processes."""
+    """Number of the last completed migration, and the minimum schema version of processes.
+
+    `blocked`: why the tenant is blocked, or an empty string.
+    """
 
     version: int = FIRST
     oldest: int = FIRST
+    blocked: str = ""
 
 
 class Process(NamedTuple):
@@ -126,7 +133,38 @@ class SchemaRows:
         item: Item | None = (await self._client.call("get_item", request)).get("Item")
         if item is None:
             return SchemaState()
-        return SchemaState(int(item[Field.VERSION]["N"]), int(item[Field.OLDEST]["N"]))
+        version, oldest = (
+            int(item[name]["N"]) if name in item else FIRST
+            for name in (Field.VERSION, Field.OLDEST)
+        )
+        return SchemaState(version, oldest, item.get(Field.BLOCKED, {"S": ""})["S"])
+
+    async def is_used(self) -> bool:
+        """Return whether there is any item of the schema or of processes."""
+        request = {
+            "TableName": self._table,
+            "KeyConditionExpression": "#pk = :pk",
+            "ExpressionAttributeNames": {"#pk": Field.PK},
+            "ExpressionAttributeValues": {":pk": {"S": SCHEMA_KEY}},
+            "Limit": 1,
+        }
+        return bool((await self._client.call("query", request))["Items"])
+
+    async def set_blocked(self, blocked: str) -> None:
+        """Block the tenant, or end the block if `blocked` is empty. Idempotent."""
+        change: dict[str, Any] = {"UpdateExpression": "REMOVE #blocked"}
+        if blocked:
+            change = {
+                "UpdateExpression": "SET #blocked = :blocked",
+                "ExpressionAttributeValues": {":blocked": {"S": blocked}},
+            }
+        request = {
+            "TableName": self._table,
+            "Key": key_of(SCHEMA_KEY),
+            "ExpressionAttributeNames": {"#blocked": Field.BLOCKED},
+            **change,
+        }
+        await self._client.call("update_item", request)
 
     async def raise_state(self, state: SchemaState) -> None:
         """Raise `version` and `oldest`; neither is ever lowered. Idempotent."""
@@ -218,10 +256,12 @@ async def watch_schema(
 
     Guarantees:
         A process that may no longer use the tables receives SIGTERM within `SCHEMA_CHECK_S`.
+        While the tenant is blocked, the client's fence is set, and this process has no item.
         While DynamoDB is unavailable or denies access, the process may run.
 
     Raises:
-        ConfigError: the tables require a newer schema version than this process has.
+        ConfigError: the tables require a newer schema version than this process has, or the tenant
+            is blocked.
     """
     acts_by = acting_version(settings)
     name = f"{what}-{socket.gethostname()}-{os.getpid()}-{new_id()}"
@@ -230,8 +270,12 @@ async def watch_schema(
     async def check() -> bool:
         try:
             async with client.deadline(CHECK_TIMEOUT_S):
-                await rows.put_process(name, acts_by, clock.time())
+                if not client.fence.reason:
+                    await rows.put_process(name, acts_by, clock.time())
                 state = await rows.get_state()
+                client.fence.set("schema", state.blocked)
+                if client.fence.reason:
+                    await rows.remove_process(name)
         except (Unavailable, ConfigError) as exc:
             log.warning("schema.check_failed", error=exc.message)
             return False
@@ -242,7 +286,7 @@ async def watch_schema(
 
     async def check_repeatedly(is_known: bool) -> None:
         while True:
-            await asyncio.sleep(SCHEMA_CHECK_S if is_known else RETRY_S)
+            await client.fence.wait_changed(SCHEMA_CHECK_S if is_known else RETRY_S)
             try:
                 is_known = await check()
             except ConfigError as exc:
@@ -251,7 +295,10 @@ async def watch_schema(
                 return
 
     try:
-        task = asyncio.create_task(check_repeatedly(await check()), name="schema")
+        is_known = await check()
+        if client.fence.reason:
+            raise ConfigError([f"{client.fence.reason}; see `chatserver tenants list`"])
+        task = asyncio.create_task(check_repeatedly(is_known), name="schema")
         try:
             yield
         finally:

@@ -62,6 +62,7 @@ class SchemaField:
     SK: Final = "SK"
     VERSION: Final = "version"  # number of the last completed migration
     OLDEST: Final = "oldest"  # minimum schema version of processes
+    BLOCKED: Final = "blocked"  # why an operator blocked the tenant
     ACTS_BY: Final = "acts_by"  # processes: schema version
     SEEN: Final = "seen"  # processes: last heartbeat, milliseconds since 1970
     STATE: Final = "state"  # migrations: running or done
@@ -101,3 +102,15 @@ class StreamField:
     HELD_UNTIL: Final = "held_until"  # shards: lease expiry, milliseconds since 1970
     SEEN: Final = "seen"  # readers: last heartbeat, milliseconds since 1970
     EXPIRES_AT: Final = "expires_at"  # seconds since 1970
+
+
+class TenantField:
+    """Attributes of tenants' records, in `directory`."""
+
+    PK: Final = "PK"
+    SK: Final = "SK"
+    STATE: Final = "state"  # active, blocked, deleting, deleted or restoring
+    AT: Final = "at"  # milliseconds since 1970: since when
+    JOB: Final = "job"  # id of the deletion or restore
+    PROGRESS: Final = "progress"  # JSON: completed steps
+    RECEIPT: Final = "receipt"  # JSON: receipt of the deletion

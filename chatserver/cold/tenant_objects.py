@@ -1,0 +1,107 @@
+"""All S3 objects of one tenant, and the tenants of a bucket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from chatserver.cold.client import ObjectStore
+from chatserver.errors import Unavailable
+
+PAGE: Final = 1000  # AWS: objects of a listing and of a batch deletion
+
+
+class Stored(NamedTuple):
+    """An object: its key without the tenant, and its size."""
+
+    key: str
+    bytes: int
+
+
+class TenantObjects:
+    """Objects below the store's prefix."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    async def iter_pages(self, *, after: str = "") -> AsyncIterator[list[Stored]]:
+        """Yield the objects in pages, by key, beginning after a key."""
+        request: dict[str, Any] = {"MaxKeys": PAGE, "Prefix": ""}
+        if after:
+            request["StartAfter"] = after
+        while True:
+            answer = await self._store.call("list_objects_v2", **request)
+            page = [Stored(each["Key"], int(each["Size"])) for each in answer.get("Contents", ())]
+            if page:
+                yield page
+            token = answer.get("NextContinuationToken")
+            if token is None:
+                return
+            request = {"MaxKeys": PAGE, "Prefix": "", "ContinuationToken": token}
+
+    async def delete_versions(self) -> AsyncIterator[int]:
+        """Delete all objects with all versions and markers; yield the number of each page.
+
+        Idempotent: each listing begins at the first remaining one.
+        """
+        last: list[dict[str, str]] = []
+        while True:
+            answer = await self._store.call("list_object_versions", MaxKeys=PAGE, Prefix="")
+            found = [*answer.get("Versions", ()), *answer.get("DeleteMarkers", ())]
+            page = [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in found]
+            if not page:
+                return
+            if page == last:
+                raise Unavailable(f"S3 at {self._store.endpoint}: deleted objects are still listed")
+            await self._delete(page)
+            yield len(page)
+            last = page
+
+    async def _delete(self, objects: Sequence[dict[str, str]]) -> None:
+        answer = await self._store.call(
+            "delete_objects", Delete={"Objects": list(objects), "Quiet": True}
+        )
+        if errors := answer.get("Errors"):
+            first = errors[0]
+            raise Unavailable(
+                f"S3 at {self._store.endpoint}: {len(errors)} of {len(objects)} objects not "
+                f"deleted: {first.get('Code')}: {first.get('Message')}"
+            )
+
+    async def count_versions(self, limit: int) -> list[str]:
+        """Return keys of objects, versions and markers that exist, at most `limit`."""
+        answer = await self._store.call("list_object_versions", MaxKeys=limit, Prefix="")
+        found = [*answer.get("Versions", ()), *answer.get("DeleteMarkers", ())]
+        return [each["Key"] for each in found][:limit]
+
+    async def list_uploads(self) -> list[tuple[str, str]]:
+        """Return unfinished multipart uploads, at most a page: key and id."""
+        answer = await self._store.call("list_multipart_uploads", MaxUploads=PAGE, Prefix="")
+        return [(each["Key"], each["UploadId"]) for each in answer.get("Uploads", ())]
+
+    async def abort_uploads(self) -> int:
+        """Abort unfinished multipart uploads, at most a page; return their number."""
+        uploads = await self.list_uploads()
+        for key, upload in uploads:
+            await self._store.call("abort_multipart_upload", Key=key, UploadId=upload)
+        return len(uploads)
+
+
+async def list_prefixes(store: ObjectStore, after: str, limit: int) -> list[str]:
+    """Return the first components of the bucket's keys after `after`, at most `limit`.
+
+    The store must have no tenant. Cost: one LIST per 1,000 components.
+    """
+    assert not store.prefix
+    found: list[str] = []
+    request: dict[str, Any] = {"Delimiter": "/", "MaxKeys": PAGE}
+    if after:
+        request["StartAfter"] = f"{after}/\U0010ffff"
+    while len(found) < limit:
+        answer = await store.call("list_objects_v2", **request)
+        found += [each["Prefix"].rstrip("/") for each in answer.get("CommonPrefixes", ())]
+        token = answer.get("NextContinuationToken")
+        if token is None:
+            break
+        request = {"Delimiter": "/", "MaxKeys": PAGE, "ContinuationToken": token}
+    return found[:limit]

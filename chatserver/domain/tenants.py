@@ -1,0 +1,93 @@
+"""Tenants: names, and why a blocked one refuses all use."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple, Protocol
+
+from chatserver.errors import BadRequest
+
+TENANT_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9-]{0,31}"
+# First components of the object keys of the deployment without a tenant.
+RESERVED_TENANTS: Final = frozenset(
+    {"analytics", "archive", "attachments", "bodies", "exports", "thumbs", "uploads"}
+)
+
+
+def name_tenant(tenant: str) -> str:
+    """Return how errors name a tenant, or the deployment without one."""
+    return f"tenant {tenant}" if tenant else "the deployment without a tenant"
+
+
+def parse_tenant(text: str) -> str:
+    """Return a tenant's name. Raises BadRequest."""
+    if re.fullmatch(TENANT_PATTERN, text) is None:
+        raise BadRequest(
+            f"tenant {text!r}: must have 1 to 32 letters, digits and '-', and not begin with '-'"
+        )
+    if text in RESERVED_TENANTS:
+        raise BadRequest(f"tenant {text!r}: is reserved; choose another name")
+    return text
+
+
+class Left(NamedTuple):
+    """Places with data of a tenant (not all of them), and how many places were checked."""
+
+    found: list[str]
+    checked: int
+
+
+class TenantStore(Protocol):
+    """A store with data of one tenant, as its deletion and audit see it.
+
+    Features register a function that opens theirs (`Feature.tenant_stores`).
+    """
+
+    name: str
+
+    def delete(self) -> AsyncIterator[int]:
+        """Delete everything in bounded steps; yield the number of deleted things after each.
+
+        Guarantees:
+            Idempotent and resumable: after a crash at any point, a repeat deletes the rest.
+        """
+
+    async def find_left(self, limit: int) -> Left:
+        """Return at most `limit` places that still have data of the tenant."""
+
+
+class WriteFence:
+    """Stops all calls of a process to DynamoDB and S3 while its tenant is blocked.
+
+    Two sources report blocks: Redis (within a second) and the schema item in DynamoDB (if Redis was
+    replaced or is down).
+    """
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, str] = {}
+        self._changed = asyncio.Event()
+
+    @property
+    def reason(self) -> str:
+        """Why calls are refused, or an empty string."""
+        return next(iter(self._reasons.values()), "")
+
+    def set(self, source: str, reason: str) -> None:
+        """Record what a source reports; an empty reason ends its block."""
+        before = self.reason
+        if reason:
+            self._reasons[source] = reason
+        else:
+            self._reasons.pop(source, None)
+        if bool(before) != bool(self.reason):
+            self._changed.set()
+
+    async def wait_changed(self, within_s: float) -> None:
+        """Wait until calls are refused, or no longer refused, or the time has passed."""
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._changed.wait()

@@ -1,0 +1,343 @@
+"""The whole Redis of one tenant, for operators: owner, block, size and all keys.
+
+A Redis has the data of one tenant. Hash ``{pN}:epoch`` records it in ``tenant``, and in ``blocked``
+why nobody may use the partition. `chatserver.hot.redis.client` reads both when it connects and
+every second. The connections here skip that check, so that a blocked Redis can be emptied.
+
+A block is complete when `block` returns: no connection that was opened before it is left, and the
+first call on a new one finds the block. In a cluster, clients reconnect without that call; they
+find the block with their next periodic check, for which `block` waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import redis.asyncio
+import redis.exceptions
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from chatserver import config
+from chatserver.domain.tenants import name_tenant
+from chatserver.errors import ConfigError, Unavailable
+from chatserver.hot.redis.client import EPOCH_CHECK_S, EPOCHS_CHECKED_MAX
+from chatserver.hot.redis.cluster_map import parse_view
+from chatserver.hot.redis.connection import Address
+from chatserver.hot.redis.keys import Keys, slot_of
+from chatserver.hot.redis.sentinels import find_master
+
+KEYS_PER_CALL: Final = 500  # SCAN and UNLINK
+CALL_TIMEOUT_S: Final = 30.0  # reading or removing a page of large keys takes longer than a call
+_EPOCH_SUFFIX: Final = b"}:epoch"
+_TENANT, _BLOCKED = b"tenant", b"blocked"
+_READERS: Final[Mapping[bytes, tuple[str | int, ...]]] = {
+    b"string": ("GET",),
+    b"hash": ("HGETALL",),
+    b"set": ("SMEMBERS",),
+    b"zset": ("ZRANGE", 0, -1, "WITHSCORES"),
+    b"stream": ("XRANGE", "-", "+"),
+    b"list": ("LRANGE", 0, -1),
+}
+
+
+class Owner(NamedTuple):
+    """The tenant that a Redis belongs to (None: it is empty), and why it is blocked, if it is."""
+
+    tenant: str | None
+    blocked: str
+
+
+class Size(NamedTuple):
+    """Keys in the database, and the memory of the servers, with overhead."""
+
+    keys: int
+    bytes: int
+
+
+class TenantRedis:
+    """Connections to all masters of a Redis. Created by `open_tenant_redis`."""
+
+    def __init__(self, settings: config.Redis, masters: Sequence[_Master]) -> None:
+        self._settings = settings
+        self._keys = Keys(settings.partitions)
+        self._masters = masters
+
+    async def get_owner(self) -> Owner:
+        """Return whom the Redis belongs to.
+
+        Raises:
+            ConfigError: it was initialized with another number of partitions.
+        """
+        tenant, blocked, partitions = await self._master_of(0).call(
+            "HMGET", self._keys.epoch(0), _TENANT, _BLOCKED, "partitions"
+        )
+        if partitions is not None and int(partitions) != self._settings.partitions:
+            raise ConfigError(
+                [
+                    f"redis.partitions (CHAT_REDIS_PARTITIONS): is {self._settings.partitions}, "
+                    f"but this Redis was initialized with {int(partitions)}"
+                ]
+            )
+        found = None if tenant is None and partitions is None else (tenant or b"").decode()
+        return Owner(found, (blocked or b"").decode())
+
+    async def require_owner(self, tenant: str) -> None:
+        """Check that the Redis belongs to the tenant or is empty.
+
+        Raises:
+            ConfigError: it belongs to another tenant.
+        """
+        owner = (await self.get_owner()).tenant
+        if owner not in (None, tenant):
+            raise ConfigError(
+                [
+                    f"redis.url (CHAT_REDIS_URL): is the Redis of {name_tenant(owner or '')}, not "
+                    f"of {name_tenant(tenant)}; set the URL of the tenant's own Redis"
+                ]
+            )
+
+    async def block(self, tenant: str, reason: str) -> None:
+        """Refuse all calls of processes from now on, and close their connections. Idempotent."""
+        for partition in range(self._settings.partitions):
+            await self._master_of(partition).call(
+                "HSET", self._keys.epoch(partition), _TENANT, tenant, _BLOCKED, reason
+            )
+        for master in self._masters:
+            await master.close_other_connections()
+        if self._settings.cluster:
+            rounds = -(-self._settings.partitions // EPOCHS_CHECKED_MAX)
+            await asyncio.sleep(rounds * EPOCH_CHECK_S + self._settings.call_timeout_s)
+
+    async def unblock(self) -> None:
+        """Let processes use the Redis again; those that run reconnect. Idempotent."""
+        for partition in range(self._settings.partitions):
+            await self._master_of(partition).call("HDEL", self._keys.epoch(partition), _BLOCKED)
+
+    async def count_unpersisted(self) -> int:
+        """Return how many messages and marks are not in DynamoDB yet."""
+        total = 0
+        for partition in range(self._settings.partitions):
+            waiting = await self._master_of(partition).call(
+                "HGET", self._keys.checkpoint(partition), "waiting"
+            )
+            total += int(waiting or 0)
+        return total
+
+    async def measure(self) -> Size:
+        """Return keys and memory."""
+        keys = size = 0
+        for master in self._masters:
+            keys += await master.call("DBSIZE")
+            size += int((await master.info("memory"))["used_memory"])
+        return Size(keys, size)
+
+    async def iter_pages(self) -> AsyncIterator[list[bytes]]:
+        """Yield all keys of the database in pages; a key may be in more than one."""
+        for master in self._masters:
+            async for page in master.iter_pages():
+                yield page
+
+    async def delete_pages(self) -> AsyncIterator[int]:
+        """Delete all data page by page, and yield how many keys each page had.
+
+        The keys of epochs lose all but tenant and block.
+        """
+        for master in self._masters:
+            async for page in master.iter_pages():
+                yield await master.delete(page)
+
+    async def find_left(self, limit: int) -> tuple[list[str], int]:
+        """Return keys with data, at most `limit`, and the number of keys that were checked."""
+        found: list[str] = []
+        checked = 0
+        for master in self._masters:
+            async for page in master.iter_pages():
+                checked += len(page)
+                for key in page:
+                    if len(found) < limit and await master.has_data(key):
+                        found.append(key.decode(errors="replace"))
+        return found, checked
+
+    async def iter_records(self) -> AsyncIterator[list[dict[str, Any]]]:
+        """Yield pages of keys with type, TTL (ms, or None) and value, as JSON-compatible objects.
+
+        Text that is not UTF-8 is ``{"base64": …}``.
+        """
+        for master in self._masters:
+            async for page in master.iter_pages():
+                yield [each for key in page if (each := await master.read(key)) is not None]
+
+    def _master_of(self, partition: int) -> _Master:
+        slot = slot_of(self._keys.epoch(partition))
+        for master in self._masters:
+            if master.has(slot):
+                return master
+        raise Unavailable(f"redis: no node serves slot {slot}")
+
+
+class _Master:
+    """One connection to a master. Calls are made one after the other."""
+
+    def __init__(
+        self, address: Address, settings: config.Redis, slots: Sequence[tuple[int, int]]
+    ) -> None:
+        self.name = address.name
+        self._slots = slots
+        self._database = address.database
+        self._client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(
+            address.url,
+            socket_timeout=CALL_TIMEOUT_S,
+            socket_connect_timeout=settings.call_timeout_s,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+            single_connection_client=True,
+        )
+
+    def has(self, slot: int) -> bool:
+        return any(first <= slot <= last for first, last in self._slots)
+
+    async def call(self, *args: Any) -> Any:
+        with _translated(self.name):
+            return await self._client.execute_command(*args)  # type: ignore[no-untyped-call]  # redis-py
+
+    async def info(self, section: str) -> dict[str, Any]:
+        with _translated(self.name):
+            return await self._client.info(section)
+
+    async def close_other_connections(self) -> None:
+        """Close all connections to this database except our own and those of servers."""
+        with _translated(self.name):
+            own = int(await self._client.client_id())
+            found = await self._client.client_list()
+        for each in found:
+            is_server = {"S", "M"} & {*each["flags"]} or each["name"].startswith("sentinel")
+            if int(each["id"]) != own and int(each["db"]) == self._database and not is_server:
+                with _translated(self.name):
+                    await self._client.client_kill_filter(_id=each["id"])
+
+    async def iter_pages(self) -> AsyncIterator[list[bytes]]:
+        cursor = 0
+        while True:
+            found = await self.call("SCAN", cursor, "COUNT", KEYS_PER_CALL)
+            cursor = int(found[0])
+            if found[1]:
+                yield list(found[1])
+            if cursor == 0:
+                return
+
+    async def delete(self, page: Sequence[bytes]) -> int:
+        gone = [key for key in page if not key.endswith(_EPOCH_SUFFIX)]
+        deleted = int(await self.call("UNLINK", *gone)) if gone else 0
+        for key in set(page) - {*gone}:
+            fields = set(await self.call("HKEYS", key)) - {_TENANT, _BLOCKED}
+            if fields:
+                await self.call("HDEL", key, *fields)
+                deleted += 1
+        return deleted
+
+    async def has_data(self, key: bytes) -> bool:
+        if not key.endswith(_EPOCH_SUFFIX):
+            return True
+        return bool(set(await self.call("HKEYS", key)) - {_TENANT, _BLOCKED})
+
+    async def read(self, key: bytes) -> dict[str, Any] | None:
+        kind = await self.call("TYPE", key)
+        kind = kind if isinstance(kind, bytes) else str(kind).encode()
+        if kind not in _READERS:
+            return None  # expired meanwhile
+        command, *more = _READERS[kind]
+        value = await self._raw(command, key, *more)
+        ttl_ms = int(await self.call("PTTL", key))
+        return {
+            "key": _as_json(key),
+            "type": kind.decode(),
+            "ttl_ms": ttl_ms if ttl_ms >= 0 else None,
+            "value": _as_json(value),
+        }
+
+    async def _raw(self, *args: Any) -> Any:
+        """Send a command whose reply redis-py must not change into objects."""
+        with _translated(self.name):
+            connection = self._client.connection
+            assert connection is not None
+            await connection.send_command(*args)
+            return await connection.read_response()
+
+    async def open(self) -> None:
+        with _translated(self.name):
+            await self._client.initialize()
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+@contextlib.asynccontextmanager
+async def open_tenant_redis(settings: config.Redis) -> AsyncIterator[TenantRedis]:
+    """Connect to the configured Redis, blocked or not.
+
+    Raises:
+        Unavailable: a server does not respond.
+        ConfigError: the address is invalid, or the server refuses the login.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        masters = []
+        for address, slots in await _list_masters(settings):
+            master = _Master(address, settings, slots)
+            stack.push_async_callback(master.close)
+            await master.open()
+            masters.append(master)
+        yield TenantRedis(settings, masters)
+
+
+async def _list_masters(
+    settings: config.Redis,
+) -> list[tuple[Address, Sequence[tuple[int, int]]]]:
+    address = Address(settings.url)
+    if settings.sentinels:
+        address = await find_master(address, settings)
+    if not settings.cluster:
+        return [(address, [(0, 16_383)])]
+    seed = _Master(address, settings, [])
+    try:
+        await seed.open()
+        text = await seed._raw("CLUSTER", "NODES")
+    finally:
+        await seed.close()
+    view = parse_view(text.decode(), address.host, by_name=address.is_tls)
+    return [
+        (address.at(member.host, member.port), member.slots)
+        for member in view.members.values()
+        if member.is_master and member.slots
+    ]
+
+
+@contextlib.contextmanager
+def _translated(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (redis.exceptions.NoPermissionError, redis.exceptions.AuthenticationError) as exc:
+        raise ConfigError([f"redis at {name}: {exc}"]) from exc
+    except (redis.exceptions.RedisError, OSError, TimeoutError) as exc:
+        raise Unavailable(f"redis at {name}: {exc or 'timed out'}") from exc
+
+
+def _as_json(value: Any) -> Any:
+    match value:
+        case bytes():
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                return {"base64": base64.b64encode(value).decode()}
+        case list() | tuple():
+            return [_as_json(each) for each in value]
+        case set():
+            return sorted(_as_json(each) for each in value)
+        case dict():
+            return [[_as_json(name), _as_json(each)] for name, each in value.items()]
+        case _:
+            return value

@@ -1,0 +1,77 @@
+"""Blocks: no process of a tenant may use its Redis, tables and objects.
+
+Order of a block:
+
+1. Schema item in DynamoDB: processes do not start, and running ones stop within their next check.
+2. Redis: connections are closed, and each new one finds the block, so no call of a gateway, the API
+   or a worker reaches Redis any more. They close all sessions (3504), answer requests with 403 and
+   stop their calls to DynamoDB and S3.
+3. `wait_for_processes`: all processes have removed their items, or missed three heartbeats. Calls
+   that they had sent before have ended after `call_settle_s`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import Callable
+from typing import Final
+
+from chatserver.config import Settings
+from chatserver.errors import Conflict
+from chatserver.operations.tenants.stores import OpenTenant
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.schema.active_version import HEARTBEATS_MISSED_MAX, SCHEMA_CHECK_S
+
+POLL_S: Final = 0.5
+PROCESSES_WAIT_S: Final = SCHEMA_CHECK_S * (HEARTBEATS_MISSED_MAX + 1)
+
+
+def call_settle_s(settings: Settings) -> float:
+    """Return the time after which no call sent before is in progress."""
+    return max(settings.warm.call_timeout_s, settings.cold.call_timeout_s)
+
+
+def format_time(time_s: float) -> str:
+    """Return a time as ISO 8601 in UTC."""
+    at = datetime.datetime.fromtimestamp(int(time_s), datetime.UTC)
+    return at.isoformat().replace("+00:00", "Z")
+
+
+async def block(work: OpenTenant, why: str) -> str:
+    """Block a tenant; return the reason that callers get. Idempotent."""
+    reason = f"tenant {work.tenant} is blocked: {why}"
+    await work.schema.set_blocked(reason)
+    failpoint("tenants.block.schema")
+    if work.redis is not None:
+        await work.redis.block(work.tenant, reason)
+    failpoint("tenants.block.redis")
+    return reason
+
+
+async def unblock(work: OpenTenant) -> None:
+    """End the block. Idempotent."""
+    if work.redis is not None:
+        await work.redis.unblock()
+    await work.schema.set_blocked("")
+
+
+async def wait_for_processes(work: OpenTenant, report: Callable[[str], None]) -> None:
+    """Wait until no process of the blocked tenant uses the stores.
+
+    Raises:
+        Conflict: some still do after `PROCESSES_WAIT_S`; the message names them.
+    """
+    deadline = work.clock.monotonic() + PROCESSES_WAIT_S
+    while True:
+        running = await work.schema.list_processes(work.clock.time())
+        if not running:
+            return
+        names = ", ".join(process.name for process in running[:5])
+        if work.clock.monotonic() >= deadline:
+            raise Conflict(
+                f"{len(running)} processes of tenant {work.tenant} do not stop: {names}; stop "
+                "them and run the command again"
+            )
+        report(f"waiting for {len(running)} processes to stop: {names}")
+        await asyncio.sleep(POLL_S)

@@ -1,0 +1,265 @@
+"""`chatserver tenants`: list, measure, block, export, delete, audit and restore tenants.
+
+Exit codes: 0 done, 1 data of the tenant is left or a store does not respond, 2 invalid option.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from chatserver.cli.process_setup import prepare, run
+from chatserver.config import Settings
+from chatserver.errors import Conflict, NotFound
+from chatserver.operations.tenants.listing_cli import list_command, measure_command
+from chatserver.operations.tenants.tenant_cli import (
+    Progress,
+    open_tenant_of,
+    redis_option,
+    shown_errors,
+    tenant_argument,
+    units_option,
+)
+from chatserver.operations.tenants.transfer_cli import export_command, restore_command
+
+if TYPE_CHECKING:
+    from chatserver.operations.tenants.stores import OpenTenant
+    from chatserver.operations.tenants.tenant_audit import StoreAudit
+
+SHOWN_MAX: Final = 20  # places printed per store
+
+
+@click.group()
+def tenants() -> None:
+    """Manage the tenants that share the tables and the bucket (docs/tenants.md)."""
+
+
+for command in (list_command, measure_command, export_command, restore_command):
+    tenants.add_command(command)
+
+
+@tenants.command()
+@tenant_argument
+@click.option("--reason", default="by the operator", show_default=True, help="Shown to callers.")
+@redis_option
+def block(tenant: str, reason: str, has_redis: bool) -> None:
+    """Block TENANT: close its sessions, refuse its requests, stop its workers."""
+    settings = prepare("tenants")
+    with shown_errors(), Progress("block") as progress:
+        run(_block(settings, tenant, reason, progress, has_redis=has_redis))
+    click.echo(f"tenant {tenant} is blocked")
+
+
+async def _block(
+    settings: Settings, tenant: str, reason: str, progress: Progress, *, has_redis: bool
+) -> None:
+    from chatserver.operations.tenants import block as blocks
+
+    async with open_tenant_of(settings, tenant, has_redis=has_redis) as work:
+        record = await work.records.find(tenant)
+        if record is not None and record.state in {"deleting", "deleted", "restoring"}:
+            raise Conflict(f"tenant {tenant} is {record.state}")
+        await _require_tenant(work)
+        await blocks.block(work, reason)
+        await _record(work, "blocked")
+        await blocks.wait_for_processes(work, lambda text: progress(text, 0))
+
+
+@tenants.command()
+@tenant_argument
+@click.option(
+    "--deleted", is_flag=True, help="Also a deleted tenant, whose name is to be used again."
+)
+@redis_option
+def unblock(tenant: str, deleted: bool, has_redis: bool) -> None:
+    """End the block of TENANT; running processes continue within seconds."""
+    settings = prepare("tenants")
+    with shown_errors():
+        run(_unblock(settings, tenant, is_deleted=deleted, has_redis=has_redis))
+    click.echo(f"tenant {tenant} is not blocked")
+
+
+async def _unblock(settings: Settings, tenant: str, *, is_deleted: bool, has_redis: bool) -> None:
+    from chatserver.operations.tenants import block as blocks
+
+    async with open_tenant_of(settings, tenant, has_redis=has_redis) as work:
+        record = await work.records.find(tenant)
+        allowed = {"active", "blocked"} | ({"deleted"} if is_deleted else set())
+        if record is not None and record.state not in allowed:
+            raise Conflict(f"tenant {tenant} is {record.state}; see docs/tenants.md")
+        await blocks.unblock(work)
+        await _record(work, "active")
+
+
+async def _record(work: OpenTenant, state: Any) -> None:
+    from chatserver.warm.tenant_records import TenantRecord
+
+    found = await work.records.find(work.tenant)
+    receipt = "" if found is None else found.receipt
+    now_ms = int(work.clock.time() * 1000)
+    await work.records.put(TenantRecord(work.tenant, state, now_ms, "", receipt=receipt))
+
+
+async def _require_tenant(work: OpenTenant) -> None:
+    """Check that a tenant exists, because a mistyped name is not one. Raises NotFound."""
+    if work.redis is not None and (await work.redis.get_owner()).tenant is not None:
+        return
+    if await work.records.find(work.tenant) or await work.schema.is_used():
+        return
+    async for _ in work.objects.iter_pages():
+        return
+    raise NotFound(
+        f"tenant {work.tenant}: has no data; see `chatserver tenants list`, or use --force"
+    )
+
+
+@tenants.command()
+@tenant_argument
+@click.option("--confirm", help="The tenant's name again; asked for in a terminal.")
+@click.option("--force", is_flag=True, help="Even if the tenant seems to have no data.")
+@click.option("--again", is_flag=True, help="Even if a receipt says that it is deleted.")
+@click.option("--receipt", type=click.Path(dir_okay=False, path_type=Path), help="Also write it.")
+@units_option
+@redis_option
+def delete(
+    tenant: str,
+    confirm: str | None,
+    force: bool,
+    again: bool,
+    receipt: Path | None,
+    max_units: int | None,
+    has_redis: bool,
+) -> None:
+    """Delete TENANT from Redis, DynamoDB and S3, and print a receipt. There is no undo.
+
+    Resumable: it may be interrupted at any time and run again.
+    """
+    settings = prepare("tenants")
+    if confirm is None and sys.stdin.isatty():
+        click.echo(f"This deletes all data of tenant {tenant} and can't be undone.", err=True)
+        confirm = click.prompt("Enter the tenant's name to delete it", err=True)
+    if confirm != tenant:
+        raise click.UsageError(f"--confirm: must be the tenant's name, {tenant}")
+    from chatserver.telemetry.failpoints import arm_failpoint
+
+    arm_failpoint()
+    with shown_errors(), Progress(f"delete {tenant}") as progress:
+        found = run(
+            _delete(
+                settings,
+                tenant,
+                progress,
+                max_units=max_units,
+                has_redis=has_redis,
+                is_forced=force,
+                is_again=again,
+            )
+        )
+    text = json.dumps(found, indent=2)
+    if receipt is not None:
+        receipt.write_text(f"{text}\n", "utf-8")
+    click.echo(text)
+
+
+async def _delete(
+    settings: Settings,
+    tenant: str,
+    progress: Progress,
+    *,
+    max_units: int | None,
+    has_redis: bool,
+    is_forced: bool,
+    is_again: bool,
+) -> dict[str, Any]:
+    from chatserver.operations.tenants.deletion import Deletion
+
+    async with open_tenant_of(settings, tenant, max_units=max_units, has_redis=has_redis) as work:
+        if not is_forced:
+            await _require_tenant(work)
+        return await Deletion(work, progress).run(is_again=is_again)
+
+
+@tenants.command()
+@tenant_argument
+def receipt(tenant: str) -> None:
+    """Print the receipt of the deletion of TENANT."""
+    settings = prepare("tenants")
+    with shown_errors():
+        click.echo(run(_find_receipt(settings, tenant)))
+
+
+async def _find_receipt(settings: Settings, tenant: str) -> str:
+    async with open_tenant_of(settings, tenant, has_redis=False) as work:
+        record = await work.records.find(tenant)
+    if record is None or not record.receipt:
+        raise NotFound(f"tenant {tenant}: has no receipt of a deletion")
+    return json.dumps(json.loads(record.receipt), indent=2)
+
+
+@tenants.command()
+@tenant_argument
+@click.option("--find", "texts", multiple=True, help="Also search for this text; can be repeated.")
+@click.option(
+    "--find-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Also search for the texts in this file, one per line (at most 1,000).",
+)
+@click.option("--contents", is_flag=True, help="Also read all objects of other tenants.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object per store.")
+@redis_option
+def audit(
+    tenant: str,
+    texts: tuple[str, ...],
+    find_file: Path | None,
+    contents: bool,
+    is_json: bool,
+    has_redis: bool,
+) -> None:
+    """Show that nothing is left of TENANT, or where. Exit code 1: something is left.
+
+    Scans all tables. With --find and --contents, it also reads what other tenants have.
+    """
+    settings = prepare("tenants")
+    wanted = [*texts, *(find_file.read_text("utf-8").splitlines() if find_file else ())]
+    with shown_errors(), Progress(f"audit {tenant}") as progress:
+        results = run(
+            _audit(settings, tenant, wanted, progress, has_contents=contents, has_redis=has_redis)
+        )
+    for each in results:
+        click.echo(_format(each, is_json=is_json))
+    if not has_redis:
+        click.echo("redis: not checked", err=True)
+    if any(each.left for each in results):
+        sys.exit(1)
+
+
+async def _audit(
+    settings: Settings,
+    tenant: str,
+    texts: list[str],
+    progress: Progress,
+    *,
+    has_contents: bool,
+    has_redis: bool,
+) -> list[StoreAudit]:
+    from chatserver.operations.tenants.tenant_audit import audit_tenant, parse_texts
+
+    async with open_tenant_of(settings, tenant, has_redis=has_redis) as work:
+        return await audit_tenant(
+            work, texts=parse_texts(texts), has_contents=has_contents, report=progress
+        )
+
+
+def _format(each: StoreAudit, *, is_json: bool) -> str:
+    if is_json:
+        return json.dumps({"store": each.store, "checked": each.checked, "left": each.left})
+    if not each.left:
+        return f"{each.store}: nothing is left ({each.checked:,} checked)"
+    lines = [f"{each.store}: data is left", *(f"    {place}" for place in each.left[:SHOWN_MAX])]
+    if len(each.left) > SHOWN_MAX:
+        lines.append(f"    and more ({len(each.left)} listed with --json)")
+    return "\n".join(lines)

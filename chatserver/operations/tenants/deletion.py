@@ -1,0 +1,170 @@
+"""Deletion of a tenant: block, delete every store, check, receipt.
+
+::
+
+    record ─► block ─► wait for processes ─► delete each store ─► settle ─► check ─► receipt
+                                                                              │
+                                                   found something ◄──────────┘ delete it again
+
+Each arrow may be a crash: the record in DynamoDB keeps what was done, every step is idempotent, and
+the same command continues. What remains is the record with the receipt, and the block itself (one
+item, one hash per Redis partition), so that a process that starts later writes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from chatserver.domain.ids import new_id
+from chatserver.errors import Unavailable
+from chatserver.operations.tenants.block import (
+    block,
+    call_settle_s,
+    format_time,
+    wait_for_processes,
+)
+from chatserver.operations.tenants.stores import OpenTenant
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.tenant_records import TenantRecord
+
+CHECKS_MAX: Final = 5  # rounds of deleting what late writes left
+LEFT_SHOWN_MAX: Final = 10
+
+Report = Callable[[str, int], None]  # store, and the number deleted since the last report
+
+
+class Deletion:
+    """The deletion of one tenant."""
+
+    def __init__(self, work: OpenTenant, report: Report) -> None:
+        self._work = work
+        self._report = report
+        self._record: TenantRecord
+        self._progress: dict[str, Any] = {}
+
+    async def run(self, *, is_again: bool = False) -> dict[str, Any]:
+        """Delete the tenant, or continue a deletion; return the receipt.
+
+        A finished deletion is only repeated if `is_again`.
+
+        Raises:
+            Conflict: processes of the tenant do not stop.
+            Unavailable: a store does not respond, or data keeps appearing. Run it again.
+        """
+        found = await self._work.records.find(self._work.tenant)
+        if found is not None and found.state == "deleted" and not is_again:
+            receipt: dict[str, Any] = json.loads(found.receipt)
+            return receipt
+        await self._begin(found)
+        started = self._progress["started"]
+        await block(self._work, f"its deletion was started at {format_time(started)}")
+        await wait_for_processes(self._work, lambda text: self._report(text, 0))
+        failpoint("tenants.delete.waited")
+        quiet_from = self._work.clock.monotonic() + call_settle_s(self._work.settings)
+        for store in self._work.list_stores():
+            if store.name not in self._progress["done"]:
+                await self._delete(store.name)
+                self._progress["done"].append(store.name)
+                await self._save()
+        failpoint("tenants.delete.settling")
+        await asyncio.sleep(max(0.0, quiet_from - self._work.clock.monotonic()))
+        checked = await self._check()
+        return await self._finish(checked)
+
+    async def _begin(self, found: TenantRecord | None) -> None:
+        now = self._work.clock.time()
+        if found is not None and found.state == "deleting":
+            self._record, self._progress = found, json.loads(found.progress)
+            return
+        self._progress = {"started": now, "done": [], "deleted": {}}
+        self._record = TenantRecord(self._work.tenant, "deleting", int(now * 1000), new_id())
+        await self._save()
+        failpoint("tenants.delete.recorded")
+
+    async def _save(self) -> None:
+        self._record = self._record._replace(progress=json.dumps(self._progress))
+        await self._work.records.put(self._record)
+
+    async def _delete(self, name: str) -> int:
+        """Delete a store; return how many things were deleted."""
+        (store,) = [each for each in self._work.list_stores() if each.name == name]
+        total = 0
+        counts: dict[str, int] = self._progress["deleted"]
+        async for deleted in store.delete():
+            total += deleted
+            counts[name] = counts.get(name, 0) + deleted
+            self._report(name, deleted)
+        if name == "dynamodb:directory":
+            # The schema item stays, because it keeps processes from starting; the rest of it goes.
+            started = format_time(self._progress["started"])
+            reason = f"tenant {self._work.tenant} is blocked: its deletion was started at {started}"
+            await self._work.items.put_block(reason)
+        failpoint(f"tenants.delete.done.{name}")
+        return total
+
+    async def _check(self) -> dict[str, int]:
+        """Delete what late writes left, until all stores are empty; return what was checked."""
+        for _ in range(CHECKS_MAX):
+            checked: dict[str, int] = {}
+            left: list[str] = []
+            for store in self._work.list_stores():
+                found = await store.find_left(LEFT_SHOWN_MAX)
+                checked[store.name] = found.checked
+                if found.found:
+                    left += [f"{store.name}: {place}" for place in found.found]
+                    await self._delete(store.name)
+            failpoint("tenants.delete.checked")
+            if not left:
+                return checked
+        raise Unavailable(
+            f"tenant {self._work.tenant}: late writes ({'; '.join(left[:LEFT_SHOWN_MAX])}); "
+            "stop all processes of the tenant and run the command again"
+        )
+
+    async def _finish(self, checked: dict[str, int]) -> dict[str, Any]:
+        finished = self._work.clock.time()
+        receipt = make_receipt(
+            {
+                "tenant": self._work.tenant,
+                "job": self._record.job,
+                "started": format_time(self._progress["started"]),
+                "finished": format_time(finished),
+                "deleted": self._progress["deleted"],
+                "checked": checked,
+                "left": 0,
+                "redis": "deleted" if self._work.redis is not None else "not checked",
+            }
+        )
+        done = f"it was deleted at {receipt['finished']}"
+        reason = f"tenant {self._work.tenant} is blocked: {done}"
+        await self._work.items.put_block(reason)
+        if self._work.redis is not None:
+            await self._work.redis.block(self._work.tenant, reason)
+        failpoint("tenants.delete.finishing")
+        await self._work.records.put(
+            TenantRecord(
+                self._work.tenant,
+                "deleted",
+                int(finished * 1000),
+                self._record.job,
+                receipt=json.dumps(receipt),
+            )
+        )
+        failpoint("tenants.delete.finished")
+        return receipt
+
+
+def make_receipt(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the receipt with the SHA-256 of its canonical JSON."""
+    return {**content, "sha256": receipt_digest(content)}
+
+
+def receipt_digest(receipt: dict[str, Any]) -> str:
+    """Return the SHA-256 of a receipt's JSON: sorted keys, no spaces, without `sha256`."""
+    content = {name: value for name, value in receipt.items() if name != "sha256"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,256 @@
+"""Export of a tenant: all items, objects and Redis keys, with a manifest.
+
+Resumable: `state.json` has the position and the files so far; a repeat after a crash writes at most
+one file again. The export of a tenant that is in use is not of one point in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from chatserver.cold.tenant_objects import Stored
+from chatserver.errors import Conflict, CorruptData, NotFound
+from chatserver.operations.tenants.block import format_time
+from chatserver.operations.tenants.export_files import (
+    FORMAT,
+    ITEMS_BYTES,
+    MANIFEST,
+    STATE,
+    ExportedFile,
+    ExportedObject,
+    Manifest,
+    Target,
+    decode,
+    pack_lines,
+    read_manifest,
+    unpack_lines,
+)
+from chatserver.operations.tenants.stores import OpenTenant
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.schema.tables import TABLES, Table
+
+OBJECTS_AT_ONCE = 8
+SECTION_REDIS, SECTION_OBJECTS = "redis", "objects"
+
+Report = Callable[[str, int], None]
+
+
+class _State(msgspec.Struct):
+    """Progress: finished sections, the place within the current one, and all files so far."""
+
+    tenant: str
+    started: str
+    done: list[str] = []
+    next_key: Item | None = None
+    next_object: str = ""
+    counts: dict[str, int] = {}
+    object_bytes: int = 0
+    files: list[ExportedFile] = []
+
+
+class Export:
+    """An export of one tenant to one target."""
+
+    def __init__(self, work: OpenTenant, target: Target, report: Report) -> None:
+        self._work = work
+        self._target = target
+        self._report = report
+        self._state: _State
+        self._lines: list[bytes] = []
+        self._size = 0
+
+    async def run(self, *, is_partial_allowed: bool = False) -> Manifest:
+        """Export everything, or continue an export that was interrupted.
+
+        `is_partial_allowed`: messages that are only in Redis may be missing from the items.
+
+        Raises:
+            Conflict: the target has another export, or messages are not in DynamoDB yet.
+            Unavailable: a store does not respond; run it again.
+        """
+        unpersisted = 0
+        if self._work.redis is not None:
+            unpersisted = await self._work.redis.count_unpersisted()
+        if unpersisted and not is_partial_allowed:
+            raise Conflict(
+                f"{unpersisted} messages and read marks are not in DynamoDB yet; let `chatserver "
+                "worker persist` finish, or use --allow-unpersisted"
+            )
+        await self._load()
+        for table in TABLES:
+            await self._run_section(table.name, self._export_table, table)
+        if self._work.redis is not None:
+            await self._run_section(SECTION_REDIS, self._export_redis)
+        await self._run_section(SECTION_OBJECTS, self._export_objects)
+        state = self._state
+        manifest = Manifest(
+            format=FORMAT,
+            tenant=state.tenant,
+            started=state.started,
+            finished=format_time(self._work.clock.time()),
+            is_blocked=bool((await self._work.schema.get_state()).blocked),
+            unpersisted=unpersisted,
+            counts=state.counts,
+            object_bytes=state.object_bytes,
+            files=state.files,
+        )
+        await self._target.write(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
+        failpoint("tenants.export.manifest")
+        await self._target.delete(STATE)
+        return manifest
+
+    async def _load(self) -> None:
+        try:
+            self._state = decode(await self._target.read(STATE), _State, STATE)
+        except NotFound:
+            try:
+                await self._target.read(MANIFEST)
+            except NotFound:
+                now = format_time(self._work.clock.time())
+                self._state = _State(self._work.tenant, now)
+                return
+            raise Conflict("the target already has an export; choose another one") from None
+        if self._state.tenant != self._work.tenant:
+            raise Conflict(f"the target has an unfinished export of tenant {self._state.tenant}")
+
+    async def _run_section(self, name: str, export: Callable[..., Any], *args: Any) -> None:
+        if name in self._state.done:
+            return
+        await export(*args)
+        if name not in self._state.done:
+            self._state.done.append(name)
+        self._state.counts.setdefault(name, 0)
+        await self._save()
+
+    async def _save(self) -> None:
+        await self._target.write(STATE, msgspec.json.encode(self._state))
+
+    async def _export_table(self, table: Table) -> None:
+        pages = self._work.items.iter_pages(table, start=self._state.next_key)
+        async for page in pages:
+            for item in page.items:
+                self._add(msgspec.json.encode(item))
+            if self._size >= ITEMS_BYTES or page.next is None:
+                self._state.next_key = page.next
+                if page.next is None:
+                    self._state.done.append(table.name)  # saved together with the last file
+                await self._close_file(table.name, f"dynamodb/{table.name}")
+            self._report(f"dynamodb:{table.name}", page.scanned)
+
+    async def _export_redis(self) -> None:
+        """Write all keys. Not resumable within: SCAN positions end with the connection."""
+        assert self._work.redis is not None
+        self._state.files = [f for f in self._state.files if not f.name.startswith("redis/")]
+        self._state.counts[SECTION_REDIS] = 0
+        async for page in self._work.redis.iter_records():
+            for record in page:
+                self._add(msgspec.json.encode(record))
+            if self._size >= ITEMS_BYTES:
+                await self._close_file(SECTION_REDIS, "redis/keys")
+            self._report(SECTION_REDIS, len(page))
+        await self._close_file(SECTION_REDIS, "redis/keys")
+
+    async def _export_objects(self) -> None:
+        async for page in self._work.objects.iter_pages(after=self._state.next_object):
+            for at in range(0, len(page), OBJECTS_AT_ONCE):
+                batch = page[at : at + OBJECTS_AT_ONCE]
+                async with asyncio.TaskGroup() as group:
+                    copies = [group.create_task(self._copy(each)) for each in batch]
+                for copied in [task.result() for task in copies]:
+                    if copied is not None:
+                        self._add(msgspec.json.encode(copied))
+                        self._state.object_bytes += copied.bytes
+                self._report(SECTION_OBJECTS, len(batch))
+            self._state.next_object = page[-1].key
+            await self._close_file(SECTION_OBJECTS, "objects")
+
+    async def _copy(self, each: Stored) -> ExportedObject | None:
+        try:
+            head = await self._work.bucket.call("head_object", Key=each.key)
+            digest, size = await self._target.copy_in(self._work.bucket, each.key)
+        except NotFound:
+            return None  # removed meanwhile
+        return ExportedObject(
+            each.key, digest, size, head.get("ContentType", ""), head.get("Metadata", {})
+        )
+
+    def _add(self, line: bytes) -> None:
+        self._lines.append(line)
+        self._size += len(line)
+
+    async def _close_file(self, section: str, stem: str) -> None:
+        """Write the collected lines as a file, then save the progress."""
+        if self._lines:
+            number = sum(each.name.startswith(f"{stem}-") for each in self._state.files)
+            name = f"{stem}-{number:06}.jsonl.zst"
+            content = await asyncio.to_thread(pack_lines, self._lines)
+            await self._target.write(name, content)
+            failpoint(f"tenants.export.{section}")
+            digest = hashlib.sha256(content).hexdigest()
+            self._state.files.append(ExportedFile(name, digest, len(content), len(self._lines)))
+            counts = self._state.counts
+            counts[section] = counts.get(section, 0) + len(self._lines)
+            self._lines, self._size = [], 0
+        await self._save()
+
+
+async def verify_export(target: Target, report: Report) -> list[str]:
+    """Return what differs from the manifest; empty if the export is complete and unchanged.
+
+    Raises:
+        NotFound: the export is not finished.
+    """
+    manifest = await read_manifest(target)
+    problems: list[str] = []
+    counts: dict[str, int] = dict.fromkeys(manifest.counts, 0)
+    for file in manifest.files:
+        try:
+            lines = await read_lines(target, file)
+        except (NotFound, CorruptData) as exc:
+            problems.append(exc.message)
+            continue
+        section = file.name.removeprefix("dynamodb/").split("/")[0].rpartition("-")[0]
+        section = section if file.name.startswith(("dynamodb/", "objects-")) else SECTION_REDIS
+        counts[section] = counts.get(section, 0) + len(lines)
+        if section == SECTION_OBJECTS:
+            problems += await _verify_objects(target, lines, file.name)
+        report(file.name, len(lines))
+    problems += [
+        f"{name}: {counts[name]} instead of {count}"
+        for name, count in manifest.counts.items()
+        if counts[name] != count and not problems
+    ]
+    return problems
+
+
+async def read_lines(target: Target, file: ExportedFile) -> list[bytes]:
+    """Return the lines of a file of the manifest. Raises NotFound, CorruptData."""
+    content = await target.read(file.name)
+    if hashlib.sha256(content).hexdigest() != file.sha256:
+        raise CorruptData(f"{file.name}: its SHA-256 is not that of the manifest")
+    lines = await asyncio.to_thread(unpack_lines, content, file.name)
+    if len(lines) != file.lines:
+        raise CorruptData(f"{file.name}: {len(lines)} lines instead of {file.lines}")
+    return lines
+
+
+async def _verify_objects(target: Target, lines: list[bytes], name: str) -> list[str]:
+    problems = []
+    for line in lines:
+        each: ExportedObject = decode(line, ExportedObject, name)
+        digest = hashlib.sha256()
+        try:
+            async for piece in target.iter_object(each.key):
+                digest.update(piece)
+        except NotFound as exc:
+            problems.append(exc.message)
+            continue
+        if digest.hexdigest() != each.sha256:
+            problems.append(f"objects/{each.key}: its SHA-256 is not that of the index")
+    return problems

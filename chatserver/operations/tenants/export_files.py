@@ -1,0 +1,245 @@
+"""Files of an export: a directory, or a prefix of an S3 bucket.
+
+::
+
+    manifest.json                        counts, and SHA-256 of each file; written last
+    state.json                           progress; exists until the manifest does
+    dynamodb/<table>-<n>.jsonl.zst       items in DynamoDB's JSON, without the tenant
+    redis/keys-<n>.jsonl.zst             keys with type, TTL and value
+    objects-<n>.jsonl.zst                index: key, SHA-256, bytes, type and metadata of objects
+    objects/<key>                        the objects, unchanged
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import zstandard
+
+from chatserver.cold.client import ObjectStore, open_s3
+from chatserver.config import Cold
+from chatserver.errors import ConfigError, CorruptData, NotFound
+
+MANIFEST: Final = "manifest.json"
+STATE: Final = "state.json"
+FORMAT: Final = 1
+FILE_BYTES_MAX: Final = 256 * 2**20  # a file of the export, compressed
+ITEMS_BYTES: Final = 8 * 2**20  # uncompressed lines of a file
+COPY_BYTES_MAX: Final = 5 * 2**30  # AWS: CopyObject
+
+_S3_URL: Final = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(.*)")
+
+
+class ExportedFile(msgspec.Struct, frozen=True):
+    """A file with lines."""
+
+    name: str
+    sha256: str
+    bytes: int
+    lines: int
+
+
+class ExportedObject(msgspec.Struct, frozen=True):
+    """Index line of an object."""
+
+    key: str
+    sha256: str
+    bytes: int
+    type: str = "binary/octet-stream"
+    metadata: dict[str, str] = {}
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """Content of an export. `counts` has items by table, `objects` and `redis` keys."""
+
+    format: int
+    tenant: str
+    started: str
+    finished: str
+    is_blocked: bool
+    unpersisted: int
+    counts: dict[str, int]
+    object_bytes: int
+    files: list[ExportedFile]
+
+
+class Target(abc.ABC):
+    """Where an export is written to and read from. Writes are atomic."""
+
+    @abc.abstractmethod
+    async def write(self, name: str, content: bytes) -> None: ...
+
+    @abc.abstractmethod
+    async def read(self, name: str) -> bytes:
+        """Return a file. Raises NotFound."""
+
+    @abc.abstractmethod
+    async def delete(self, name: str) -> None:
+        """Delete a file, if it exists."""
+
+    @abc.abstractmethod
+    async def copy_in(self, source: ObjectStore, key: str) -> tuple[str, int]:
+        """Copy an object of `source` to ``objects/<key>``; return its SHA-256 and size."""
+
+    @abc.abstractmethod
+    def iter_object(self, key: str) -> AsyncIterator[bytes]:
+        """Yield the content of ``objects/<key>``. Raises NotFound."""
+
+
+class DirectoryTarget(Target):
+    """A directory of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def write(self, name: str, content: bytes) -> None:
+        await asyncio.to_thread(self._write, self._path_of(name), content)
+
+    def _write(self, path: Path, content: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(path.name + ".new")
+        with new.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+
+    async def read(self, name: str) -> bytes:
+        try:
+            return await asyncio.to_thread(self._path_of(name).read_bytes)
+        except FileNotFoundError as exc:
+            raise NotFound(f"export: {name} is missing") from exc
+
+    async def delete(self, name: str) -> None:
+        await asyncio.to_thread(self._path_of(name).unlink, missing_ok=True)
+
+    async def copy_in(self, source: ObjectStore, key: str) -> tuple[str, int]:
+        path = self._path_of(f"objects/{key}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        digest, size = hashlib.sha256(), 0
+        new = path.with_name(path.name + ".new")
+        with new.open("wb") as file:
+            async for piece in source.iter_content(key):
+                digest.update(piece)
+                size += len(piece)
+                file.write(piece)
+        new.replace(path)
+        return digest.hexdigest(), size
+
+    async def iter_object(self, key: str) -> AsyncIterator[bytes]:
+        try:
+            file = self._path_of(f"objects/{key}").open("rb")
+        except FileNotFoundError as exc:
+            raise NotFound(f"export: objects/{key} is missing") from exc
+        with file:
+            while piece := file.read(2**20):
+                yield piece
+
+    def _path_of(self, name: str) -> Path:
+        path = (self._folder / name).resolve()
+        if not path.is_relative_to(self._folder.resolve()):
+            raise CorruptData(f"export: {name!r} is outside of the directory")
+        return path
+
+
+class BucketTarget(Target):
+    """A prefix of a bucket that the same credentials may use."""
+
+    def __init__(self, bucket: ObjectStore, prefix: str) -> None:
+        self._bucket = bucket
+        self._prefix = prefix.strip("/") + "/" if prefix.strip("/") else ""
+
+    async def write(self, name: str, content: bytes) -> None:
+        await self._bucket.call("put_object", Key=self._prefix + name, Body=content)
+
+    async def read(self, name: str) -> bytes:
+        return await self._bucket.read(self._prefix + name, size_max=FILE_BYTES_MAX)
+
+    async def delete(self, name: str) -> None:
+        await self._bucket.call("delete_object", Key=self._prefix + name)
+
+    async def copy_in(self, source: ObjectStore, key: str) -> tuple[str, int]:
+        digest, size = hashlib.sha256(), 0
+        async for piece in source.iter_content(key):
+            digest.update(piece)
+            size += len(piece)
+        if size > COPY_BYTES_MAX:
+            raise CorruptData(f"export: {key} has more than {COPY_BYTES_MAX} bytes")
+        place = {"Bucket": source.bucket, "Key": source.prefix + key}
+        await self._bucket.call("copy_object", Key=f"{self._prefix}objects/{key}", CopySource=place)
+        return digest.hexdigest(), size
+
+    async def iter_object(self, key: str) -> AsyncIterator[bytes]:
+        async for piece in self._bucket.iter_content(f"{self._prefix}objects/{key}"):
+            yield piece
+
+
+@contextlib.asynccontextmanager
+async def open_target(place: str, settings: Cold) -> AsyncIterator[Target]:
+    """Open a directory, or ``s3://bucket/prefix``.
+
+    Raises:
+        ConfigError: the URL is invalid.
+    """
+    if not place.startswith("s3://"):
+        yield DirectoryTarget(Path(place))
+        return
+    found = _S3_URL.fullmatch(place)
+    if found is None:
+        raise ConfigError([f"{place}: must be s3://bucket/prefix"])
+    more = {"bucket": found[1], "tenant": ""}
+    async with open_s3(settings.model_copy(update=more)) as bucket:
+        yield BucketTarget(bucket, found[2])
+
+
+def pack_lines(lines: list[bytes]) -> bytes:
+    """Compress lines. CPU-bound: do not call on an event loop."""
+    return zstandard.ZstdCompressor(level=6, write_checksum=True).compress(
+        b"\n".join([*lines, b""])
+    )
+
+
+def unpack_lines(content: bytes, name: str) -> list[bytes]:
+    """Return the lines of a file. CPU-bound: do not call on an event loop.
+
+    Raises:
+        CorruptData: the file is not what `pack_lines` returns.
+    """
+    try:
+        raw = zstandard.ZstdDecompressor().decompress(content, max_output_size=FILE_BYTES_MAX)
+    except zstandard.ZstdError as exc:
+        raise CorruptData(f"export: {name}: {exc}") from exc
+    return raw.splitlines()
+
+
+async def read_manifest(target: Target) -> Manifest:
+    """Return the manifest of a finished export.
+
+    Raises:
+        NotFound: there is no finished export.
+        CorruptData: the manifest is not readable.
+    """
+    try:
+        manifest: Manifest = decode(await target.read(MANIFEST), Manifest, MANIFEST)
+    except NotFound as exc:
+        raise NotFound(
+            "export: is not finished (no manifest.json); run `chatserver tenants export` again"
+        ) from exc
+    return manifest
+
+
+def decode(content: bytes, kind: Any, name: str) -> Any:
+    """Decode JSON. Raises CorruptData."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.ValidationError, msgspec.DecodeError) as exc:
+        raise CorruptData(f"export: {name}: {exc}") from exc

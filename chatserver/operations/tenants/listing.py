@@ -1,0 +1,113 @@
+"""List of tenants over all tiers.
+
+Sources, the cheapest first: records of what operators did, lifecycle rules and prefixes of the
+bucket, the owner of the configured Redis, and items of DynamoDB. Nothing lists the partitions of a
+table, so the last one is a Scan: of `directory`, where every deployment that ever started has
+items, or of all tables, which also finds what remains without them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from chatserver.cold.bucket import list_tenants_with_rules
+from chatserver.cold.client import open_s3
+from chatserver.cold.tenant_objects import list_prefixes
+from chatserver.config import Settings
+from chatserver.domain.clock import Clock
+from chatserver.domain.tenants import RESERVED_TENANTS
+from chatserver.errors import TooLarge
+from chatserver.hot.redis.tenant_redis import open_tenant_redis
+from chatserver.operations.tenants.stores import settings_of
+from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.rate_limiter import RateLimiter
+from chatserver.warm.dynamo.tenancy import SEPARATOR
+from chatserver.warm.schema.tables import Table
+from chatserver.warm.tenant_items import TenantItems
+from chatserver.warm.tenant_records import TenantRecords
+
+TENANTS_MAX: Final = 10_000
+
+Report = Callable[[str, int], None]  # table, and the items scanned since the last report
+
+
+class TenantLine(msgspec.Struct):
+    """A tenant, the tiers in which it was found, and what was last done to it."""
+
+    tenant: str
+    state: str = "active"
+    since_ms: int | None = None
+    found_in: list[str] = []
+
+
+def tenant_of(table: Table, item: dict[str, dict[str, str]]) -> str:
+    """Return the tenant of a stored item; empty: that of the deployment without one."""
+    tenant, separator, _ = item[table.key.partition]["S"].partition(SEPARATOR)
+    return tenant if separator else ""
+
+
+@contextlib.asynccontextmanager
+async def open_all_items(
+    settings: Settings, clock: Clock, units_per_s: float | None
+) -> AsyncIterator[TenantItems]:
+    """Open the items of all tenants, in the format in which they are stored."""
+    shared = settings_of(settings, "")
+    async with open_dynamodb(shared.warm) as client:
+        pace = RateLimiter(units_per_s, clock)
+        yield TenantItems(client.for_feature("operations"), shared.warm, pace)
+
+
+async def list_tenants(
+    settings: Settings,
+    *,
+    clock: Clock,
+    tables: Sequence[Table],
+    units_per_s: float | None,
+    has_redis: bool,
+    report: Report,
+) -> list[TenantLine]:
+    """Return all tenants by name. `tables` are scanned; the sources of the module come with it."""
+    lines: dict[str, TenantLine] = {}
+
+    def add(tenant: str, where: str) -> TenantLine:
+        if tenant not in lines and len(lines) >= TENANTS_MAX:
+            raise TooLarge(f"tenants: more than {TENANTS_MAX:,}")
+        line = lines.setdefault(tenant, TenantLine(tenant))
+        if where and where not in line.found_in:
+            line.found_in.append(where)
+        return line
+
+    if has_redis:
+        async with open_tenant_redis(settings.redis) as redis:
+            if owner := (await redis.get_owner()).tenant:
+                add(owner, "redis")
+    async with open_all_items(settings, clock, units_per_s) as items:
+        for table in tables:
+            async for page in items.iter_pages(table, is_keys_only=True, is_consistent=False):
+                for item in page.items:
+                    if tenant := tenant_of(table, item):
+                        add(tenant, "dynamodb")
+                report(table.name, page.scanned)
+    shared = settings_of(settings, "")
+    async with open_s3(shared.cold) as bucket:
+        for tenant in await list_tenants_with_rules(bucket):
+            add(tenant, "s3")
+        after = ""
+        while prefixes := await list_prefixes(bucket, after, 1000):
+            for prefix in prefixes:
+                if prefix not in RESERVED_TENANTS:
+                    add(prefix, "s3")
+            after = prefixes[-1]
+    async with open_dynamodb(shared.warm) as client:
+        records = TenantRecords(client.for_feature("operations"), shared.warm)
+        after = ""
+        while found := await records.list_all(after, 1000):
+            for record in found:
+                line = add(record.tenant, "")
+                line.state, line.since_ms = record.state, record.at_ms
+            after = found[-1].tenant
+    return [lines[tenant] for tenant in sorted(lines)]

@@ -1,0 +1,160 @@
+"""`chatserver tenants list` and `chatserver tenants measure`."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+import msgspec
+
+from chatserver.cli.process_setup import prepare, run
+from chatserver.config import Settings
+from chatserver.domain.quantities import counted, format_bytes
+from chatserver.operations.tenants.tenant_cli import (
+    Progress,
+    redis_option,
+    shown_errors,
+    units_option,
+)
+
+if TYPE_CHECKING:
+    from chatserver.operations.tenants.listing import TenantLine
+    from chatserver.operations.tenants.measuring import TenantSize
+
+PAGE_MAX: Final = 10_000
+
+
+@click.command("list")
+@click.option("--after", default="", help="Names after this one: the next page.")
+@click.option(
+    "--limit", type=click.IntRange(1, PAGE_MAX), default=1000, show_default=True, help="Page size."
+)
+@click.option(
+    "--scan",
+    type=click.Choice(["none", "directory", "all"]),
+    default="directory",
+    show_default=True,
+    help="DynamoDB tables to scan. `all` also finds what remains of a deleted directory.",
+)
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object per tenant.")
+@units_option
+@redis_option
+def list_command(
+    after: str, limit: int, scan: str, is_json: bool, max_units: int | None, has_redis: bool
+) -> None:
+    """List all tenants of the tables, the bucket and the configured Redis.
+
+    No index lists the tenants of a table, so this Scans one: half a read unit per 4 KB.
+    """
+    settings = prepare("tenants")
+    with shown_errors(), Progress("list") as progress:
+        found = run(_list(settings, scan, max_units, progress, has_redis=has_redis))
+    later = [each for each in found if each.tenant > after]
+    for each in later[:limit]:
+        click.echo(msgspec.json.encode(each) if is_json else _line_of(each))
+    if len(later) > limit:
+        click.echo(f"more: --after {later[limit - 1].tenant}", err=True)
+
+
+async def _list(
+    settings: Settings,
+    scan: str,
+    max_units: int | None,
+    progress: Progress,
+    *,
+    has_redis: bool,
+) -> list[TenantLine]:
+    from chatserver.domain.clock import SystemClock
+    from chatserver.operations.tenants.listing import list_tenants
+    from chatserver.warm.schema.tables import DIRECTORY, TABLES
+
+    return await list_tenants(
+        settings,
+        clock=SystemClock(),
+        tables={"none": (), "directory": (DIRECTORY,), "all": TABLES}[scan],
+        units_per_s=max_units,
+        has_redis=has_redis,
+        report=progress,
+    )
+
+
+def _line_of(each: TenantLine) -> str:
+    since = ""
+    if each.since_ms is not None:
+        at = datetime.datetime.fromtimestamp(each.since_ms // 1000, datetime.UTC)
+        since = f" since {at:%Y-%m-%d %H:%M} UTC"
+    places = ", ".join(each.found_in) or "nothing"
+    return f"{each.tenant:<32}  {each.state}{since}  ({places})"
+
+
+@click.command("measure")
+@click.argument("tenant", required=False)
+@click.option(
+    "--prices",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="TOML file of prices that override those of the package (docs/cost.md).",
+)
+@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+@units_option
+@redis_option
+def measure_command(
+    tenant: str | None,
+    prices: Path | None,
+    is_json: bool,
+    max_units: int | None,
+    has_redis: bool,
+) -> None:
+    """Measure items, bytes and cost per month of TENANT, or of all tenants.
+
+    Scans all tables, and lists all objects (of TENANT: only its own).
+    """
+    settings = prepare("tenants")
+    with shown_errors(), Progress("measure") as progress:
+        found = run(_measure(settings, tenant, prices, max_units, progress, has_redis=has_redis))
+    if is_json:
+        click.echo(json.dumps({"tenants": msgspec.to_builtins(found)}))
+        return
+    for each in found:
+        for line in _size_lines(each):
+            click.echo(line)
+
+
+async def _measure(
+    settings: Settings,
+    tenant: str | None,
+    prices: Path | None,
+    max_units: int | None,
+    progress: Progress,
+    *,
+    has_redis: bool,
+) -> list[TenantSize]:
+    from chatserver.domain.clock import SystemClock
+    from chatserver.domain.tenants import parse_tenant
+    from chatserver.operations.cost.prices import load_prices
+    from chatserver.operations.tenants.measuring import measure_tenants
+
+    return await measure_tenants(
+        settings,
+        clock=SystemClock(),
+        prices=load_prices(prices),
+        only=None if tenant is None else parse_tenant(tenant),
+        units_per_s=max_units,
+        has_redis=has_redis,
+        report=progress,
+    )
+
+
+def _size_lines(each: TenantSize) -> list[str]:
+    lines = [
+        f"{each.tenant or '(no tenant)'}: {counted(each.items, 'item')}, "
+        f"{format_bytes(each.bytes)}, {each.usd_per_month:.4f} USD a month"
+    ]
+    lines += [
+        f"  {part.tier:<9} {part.part:<24} {part.items:>12,} items {part.bytes:>16,} bytes "
+        f"{part.usd_per_month:>12.4f} USD"
+        for part in each.parts
+    ]
+    return lines

@@ -1,0 +1,129 @@
+"""Items, bytes and cost per month of each tenant, by tier.
+
+DynamoDB: one Scan of all tables measures all tenants. An item counts as DynamoDB counts it for
+storage, with 100 bytes of overhead, and an index entry likewise. S3: a listing. Redis: the memory
+of the whole server, because it has the data of one tenant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from chatserver.cold.client import open_s3
+from chatserver.cold.tenant_objects import TenantObjects
+from chatserver.config import Settings
+from chatserver.domain.clock import Clock
+from chatserver.domain.tenants import RESERVED_TENANTS
+from chatserver.hot.redis.tenant_redis import open_tenant_redis
+from chatserver.operations.cost.prices import GB, HOURS_PER_MONTH, Prices
+from chatserver.operations.tenants.listing import open_all_items, tenant_of
+from chatserver.operations.tenants.stores import settings_of
+from chatserver.warm.schema.tables import TABLES
+from chatserver.warm.tenant_items import index_bytes, item_bytes
+
+ITEM_OVERHEAD_BYTES: Final = 100  # AWS: per item, for storage
+
+Report = Callable[[str, int], None]
+
+
+class Measured(msgspec.Struct):
+    """What a tenant has in a part of a tier. An item is an item, object or key."""
+
+    tier: str
+    part: str
+    items: int = 0
+    bytes: int = 0
+    usd_per_month: float = 0.0
+
+
+class TenantSize(msgspec.Struct):
+    """All parts of a tenant; the empty name is the deployment without a tenant."""
+
+    tenant: str
+    parts: list[Measured]
+    items: int
+    bytes: int
+    usd_per_month: float
+
+
+class _Sizes:
+    """Counts by tenant, tier and part."""
+
+    def __init__(self, only: str | None) -> None:
+        self._only = only
+        self._found: dict[tuple[str, str, str], Measured] = {}
+
+    def add(self, tenant: str, tier: str, part: str, items: int, size: int) -> None:
+        if self._only not in (None, tenant):
+            return
+        each = self._found.setdefault((tenant, tier, part), Measured(tier, part))
+        each.items += items
+        each.bytes += size
+
+    def build(self, prices: Prices) -> list[TenantSize]:
+        per_gb = {
+            "dynamodb": prices.dynamodb.storage_per_gb_month_usd,
+            "s3": prices.s3.storage_per_gb_month_usd,
+            "redis": prices.redis.memory_per_gb_hour_usd * HOURS_PER_MONTH,
+        }
+        tenants: dict[str, list[Measured]] = {}
+        for (tenant, tier, _), each in sorted(self._found.items()):
+            each.usd_per_month = each.bytes / GB * per_gb[tier]
+            tenants.setdefault(tenant, []).append(each)
+        return [
+            TenantSize(
+                tenant,
+                parts,
+                sum(each.items for each in parts if "/" not in each.part),
+                sum(each.bytes for each in parts),
+                sum(each.usd_per_month for each in parts),
+            )
+            for tenant, parts in tenants.items()
+        ]
+
+
+async def measure_tenants(
+    settings: Settings,
+    *,
+    clock: Clock,
+    prices: Prices,
+    only: str | None,
+    units_per_s: float | None,
+    has_redis: bool,
+    report: Report,
+) -> list[TenantSize]:
+    """Measure all tenants, or only one. `report` gets what was read since the last call."""
+    sizes = _Sizes(only)
+    if has_redis:
+        async with open_tenant_redis(settings.redis) as redis:
+            owner, size = await redis.get_owner(), await redis.measure()
+        sizes.add(owner.tenant or "", "redis", "memory", size.keys, size.bytes)
+    async with open_all_items(settings, clock, units_per_s) as items:
+        for table in TABLES:
+            async for page in items.iter_pages(table, is_consistent=False):
+                for item in page.items:
+                    tenant = tenant_of(table, item)
+                    stored = item_bytes(item) + ITEM_OVERHEAD_BYTES
+                    sizes.add(tenant, "dynamodb", table.name, 1, stored)
+                    for index in table.indexes:
+                        if entry := index_bytes(table, index, item):
+                            name = f"{table.name}/{index.name}"
+                            sizes.add(tenant, "dynamodb", name, 1, entry)
+                report(f"dynamodb:{table.name}", page.scanned)
+    # A listing of all objects costs a request per 1,000: of one tenant, only its own.
+    async with open_s3(settings_of(settings, only or "").cold) as bucket:
+        async for objects in TenantObjects(bucket).iter_pages():
+            for each in objects:
+                tenant, key = (only, each.key) if only else split_key(each.key)
+                sizes.add(tenant, "s3", key.partition("/")[0], 1, each.bytes)
+            report("s3", len(objects))
+    return sizes.build(prices)
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Return the tenant of a stored object key, and the key without it."""
+    first, _, rest = key.partition("/")
+    return ("", key) if first in RESERVED_TENANTS else (first, rest)

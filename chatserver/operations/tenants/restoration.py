@@ -1,0 +1,143 @@
+"""Restore of a tenant from an export: items and objects. Redis fills itself from DynamoDB.
+
+The tenant is blocked meanwhile and unblocked at the end. Resumable: the record in DynamoDB has the
+number of restored files, and every write is a put of the same content.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from chatserver.domain.ids import new_id
+from chatserver.errors import Conflict, CorruptData
+from chatserver.operations.tenants.block import block, unblock, wait_for_processes
+from chatserver.operations.tenants.export import OBJECTS_AT_ONCE, read_lines
+from chatserver.operations.tenants.export_files import (
+    ExportedFile,
+    ExportedObject,
+    Manifest,
+    Target,
+    decode,
+    read_manifest,
+)
+from chatserver.operations.tenants.stores import OpenTenant
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.schema.active_version import PROCESS_PREFIX, SCHEMA_KEY
+from chatserver.warm.schema.directory_attributes import SchemaField
+from chatserver.warm.schema.tables import TABLES
+from chatserver.warm.tenant_records import TenantRecord
+
+ITEMS_AT_ONCE: Final = 400
+LEFT_MAX: Final = 20
+# What `tables apply` makes.
+_OF_NEW_TENANT: Final = ("s3:rules", f"dynamodb:directory: {SCHEMA_KEY} / ")
+
+Report = Callable[[str, int], None]
+
+
+class Restoration:
+    """The restore of one tenant from one export."""
+
+    def __init__(self, work: OpenTenant, target: Target, report: Report) -> None:
+        self._work = work
+        self._target = target
+        self._report = report
+        self._reason = ""
+
+    async def run(self) -> Manifest:
+        """Restore everything, or continue a restore; then unblock the tenant.
+
+        Raises:
+            Conflict: the tenant has data, or the export is of another one.
+            CorruptData: a file differs from the manifest.
+            Unavailable: a store does not respond; run it again.
+        """
+        manifest = await read_manifest(self._target)
+        if manifest.tenant != self._work.tenant:
+            raise Conflict(f"the export is of tenant {manifest.tenant}, not of {self._work.tenant}")
+        record = await self._begin()
+        progress: dict[str, Any] = json.loads(record.progress)
+        self._reason = await block(self._work, "it is being restored")
+        await wait_for_processes(self._work, lambda text: self._report(text, 0))
+        files = [each for each in manifest.files if not each.name.startswith("redis/")]
+        for number, file in enumerate(files):
+            if number < progress.get("files", 0):
+                continue
+            await self._restore_file(file)
+            progress["files"] = number + 1
+            await self._work.records.put(record._replace(progress=json.dumps(progress)))
+            failpoint("tenants.restore.file")
+        await unblock(self._work)
+        now_ms = int(self._work.clock.time() * 1000)
+        await self._work.records.put(
+            TenantRecord(self._work.tenant, "active", now_ms, record.job, receipt=record.receipt)
+        )
+        return manifest
+
+    async def _begin(self) -> TenantRecord:
+        found = await self._work.records.find(self._work.tenant)
+        if found is not None and found.state == "restoring":
+            return found
+        left: list[str] = []
+        for store in self._work.list_stores():
+            places = (await store.find_left(LEFT_MAX)).found
+            left += [f"{store.name}: {place}" for place in places]
+        left = [place for place in left if not place.startswith(_OF_NEW_TENANT)]
+        if left:
+            raise Conflict(
+                f"tenant {self._work.tenant} has data ({'; '.join(left[:3])}); restore "
+                "into an empty tenant, or delete this one first"
+            )
+        now_ms = int(self._work.clock.time() * 1000)
+        receipt = "" if found is None else found.receipt
+        record = TenantRecord(self._work.tenant, "restoring", now_ms, new_id(), receipt=receipt)
+        await self._work.records.put(record)
+        return record
+
+    async def _restore_file(self, file: ExportedFile) -> None:
+        lines = await read_lines(self._target, file)
+        for table in TABLES:
+            if file.name.startswith(f"dynamodb/{table.name}-"):
+                decoded = (decode(line, Item, file.name) for line in lines)
+                items = [self._with_block(item) for item in decoded if _is_kept(item)]
+                for at in range(0, len(items), ITEMS_AT_ONCE):
+                    await self._work.items.put(table, items[at : at + ITEMS_AT_ONCE])
+                    self._report(f"dynamodb:{table.name}", len(items[at : at + ITEMS_AT_ONCE]))
+                return
+        objects = [decode(line, ExportedObject, file.name) for line in lines]
+        for at in range(0, len(objects), OBJECTS_AT_ONCE):
+            async with asyncio.TaskGroup() as group:
+                for each in objects[at : at + OBJECTS_AT_ONCE]:
+                    group.create_task(self._put_object(each))
+            self._report("s3", len(objects[at : at + OBJECTS_AT_ONCE]))
+
+    def _with_block(self, item: Item) -> Item:
+        """Return an item to put; the schema item keeps the block."""
+        key = {SchemaField.PK: {"S": SCHEMA_KEY}, SchemaField.SK: {"S": SCHEMA_KEY}}
+        if any(item.get(name) != value for name, value in key.items()):
+            return item
+        return {**item, SchemaField.BLOCKED: {"S": self._reason}}
+
+    async def _put_object(self, each: ExportedObject) -> None:
+        content = b"".join([piece async for piece in self._target.iter_object(each.key)])
+        if hashlib.sha256(content).hexdigest() != each.sha256:
+            raise CorruptData(f"objects/{each.key}: its SHA-256 is not that of the index")
+        await self._work.bucket.call(
+            "put_object",
+            Key=each.key,
+            Body=content,
+            Metadata=each.metadata,
+            **({"ContentType": each.type} if each.type else {}),
+        )
+
+
+def _is_kept(item: Item) -> bool:
+    """Return whether to restore an item; those of processes that ran then are not."""
+    partition = item.get(SchemaField.PK, {}).get("S")
+    sort = item.get(SchemaField.SK, {}).get("S", "")
+    return not (partition == SCHEMA_KEY and sort.startswith((PROCESS_PREFIX, "lock")))

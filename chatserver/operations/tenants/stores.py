@@ -1,0 +1,201 @@
+"""The stores of one tenant: Redis, the DynamoDB tables, the bucket, and those of features."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+from chatserver.cold.bucket import find_rules_of_tenant, remove_rules_of_tenant
+from chatserver.cold.client import ObjectStore, open_s3
+from chatserver.cold.tenant_objects import TenantObjects
+from chatserver.config import Settings
+from chatserver.domain.clock import Clock
+from chatserver.domain.tenants import Left, TenantStore
+from chatserver.hot.redis.tenant_redis import TenantRedis, open_tenant_redis
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.rate_limiter import RateLimiter
+from chatserver.warm.schema.active_version import SchemaRows
+from chatserver.warm.schema.tables import TABLES, Table
+from chatserver.warm.tenant_items import TenantItems, is_block
+from chatserver.warm.tenant_records import TenantRecords
+
+OpenStore = Callable[[Settings, str], AbstractAsyncContextManager[TenantStore]]
+
+TABLE_ITEMS_MAX: Final = 500  # deleted before a progress report
+
+
+def settings_of(settings: Settings, tenant: str) -> Settings:
+    """Return the settings with another tenant, or without one."""
+    sections = ("warm", "cold", "redis")
+    return settings.model_copy(
+        update={
+            name: getattr(settings, name).model_copy(update={"tenant": tenant}) for name in sections
+        }
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpenTenant:
+    """A tenant and its stores. `redis` is None if the operator said that it no longer exists."""
+
+    tenant: str
+    settings: Settings
+    clock: Clock
+    redis: TenantRedis | None
+    items: TenantItems
+    objects: TenantObjects
+    bucket: ObjectStore
+    schema: SchemaRows
+    records: TenantRecords
+    features: Sequence[TenantStore]
+
+    def list_stores(self) -> list[TenantStore]:
+        """Return all stores in the order of deletion.
+
+        Redis comes first: it may still have messages that are nowhere else.
+        """
+        stores: list[TenantStore] = []
+        if self.redis is not None:
+            stores.append(RedisStore(self.redis))
+        stores += [TableStore(self.items, table) for table in TABLES]
+        stores += [ObjectsStore(self.objects), RulesStore(self.bucket, self.settings)]
+        return [*stores, *self.features]
+
+
+@contextlib.asynccontextmanager
+async def open_tenant(
+    settings: Settings,
+    tenant: str,
+    *,
+    clock: Clock,
+    open_features: Sequence[OpenStore] = (),
+    units_per_s: float | None = None,
+    has_redis: bool = True,
+) -> AsyncIterator[OpenTenant]:
+    """Open all stores of a tenant.
+
+    `units_per_s` limits the capacity units of DynamoDB. With `has_redis`, the configured Redis must
+    belong to the tenant.
+
+    Raises:
+        ConfigError: the Redis belongs to another tenant, or a setting is wrong.
+        Unavailable: a store does not respond.
+    """
+    own, shared = settings_of(settings, tenant), settings_of(settings, "")
+    async with contextlib.AsyncExitStack() as stack:
+        redis = None
+        if has_redis:
+            redis = await stack.enter_async_context(open_tenant_redis(own.redis))
+            await redis.require_owner(tenant)
+        dynamodb = await stack.enter_async_context(open_dynamodb(own.warm))
+        unprefixed = await stack.enter_async_context(open_dynamodb(shared.warm))
+        bucket = await stack.enter_async_context(open_s3(own.cold))
+        features = [
+            await stack.enter_async_context(opener(own, tenant)) for opener in open_features
+        ]
+        pace = RateLimiter(units_per_s, clock)
+        yield OpenTenant(
+            tenant=tenant,
+            settings=own,
+            clock=clock,
+            redis=redis,
+            items=TenantItems(dynamodb.for_feature("operations"), own.warm, pace),
+            objects=TenantObjects(bucket),
+            bucket=bucket,
+            schema=SchemaRows(dynamodb.for_feature("schema"), own.warm),
+            records=TenantRecords(unprefixed.for_feature("operations"), shared.warm),
+            features=features,
+        )
+
+
+class RedisStore:
+    """All keys of the tenant's Redis, but for the block."""
+
+    name = "redis"
+
+    def __init__(self, redis: TenantRedis) -> None:
+        self._redis = redis
+
+    async def delete(self) -> AsyncIterator[int]:
+        """Delete all keys."""
+        async for deleted in self._redis.delete_pages():
+            failpoint("tenants.delete.redis")
+            yield deleted
+
+    async def find_left(self, limit: int) -> Left:
+        return Left(*await self._redis.find_left(limit))
+
+
+class TableStore:
+    """The tenant's items of a table, with their index entries; in `directory` but for the block."""
+
+    def __init__(self, items: TenantItems, table: Table) -> None:
+        self.name = f"dynamodb:{table.name}"
+        self._items = items
+        self._table = table
+
+    async def delete(self) -> AsyncIterator[int]:
+        """Scan the table and delete what belongs to the tenant."""
+        async for page in self._items.iter_pages(self._table, is_keys_only=True):
+            mine = [item for item in page.items if not is_block(self._table, item)]
+            if not page.items:
+                yield 0
+            for at in range(0, len(mine), TABLE_ITEMS_MAX):
+                deleted = await self._items.delete(self._table, mine[at : at + TABLE_ITEMS_MAX])
+                failpoint(f"tenants.delete.{self._table.name}")
+                yield deleted
+
+    async def find_left(self, limit: int) -> Left:
+        found: list[str] = []
+        checked = 0
+        async for page in self._items.iter_pages(self._table):
+            checked += page.scanned
+            for item in page.items:
+                if len(found) < limit and not is_block(self._table, item):
+                    key = (next(iter(item[name].values())) for name in self._table.key.names)
+                    found.append(" / ".join(key))
+        return Left(found, checked)
+
+
+class ObjectsStore:
+    """The tenant's objects: archive, files, long bodies, exports, Parquet; with all versions."""
+
+    name = "s3:objects"
+
+    def __init__(self, objects: TenantObjects) -> None:
+        self._objects = objects
+
+    async def delete(self) -> AsyncIterator[int]:
+        """Delete objects, versions, and unfinished uploads."""
+        async for deleted in self._objects.delete_versions():
+            failpoint("tenants.delete.objects")
+            yield deleted
+        while aborted := await self._objects.abort_uploads():
+            yield aborted
+
+    async def find_left(self, limit: int) -> Left:
+        found = await self._objects.count_versions(limit)
+        found += [f"{key} (upload {upload})" for key, upload in await self._objects.list_uploads()]
+        return Left(found[:limit], len(found))
+
+
+class RulesStore:
+    """The tenant's CORS and lifecycle rules of the bucket, which have its name."""
+
+    name = "s3:rules"
+
+    def __init__(self, bucket: ObjectStore, settings: Settings) -> None:
+        self._bucket = bucket
+        self._settings = settings.cold
+
+    async def delete(self) -> AsyncIterator[int]:
+        """Remove the rules; those of other tenants stay."""
+        yield await remove_rules_of_tenant(self._bucket, self._settings)
+
+    async def find_left(self, limit: int) -> Left:
+        found = await find_rules_of_tenant(self._bucket, self._settings)
+        return Left(found[:limit], len(found))

@@ -1,0 +1,165 @@
+"""Audit of a deleted tenant: reads all tiers, and lists every place that still has its data.
+
+The stores are read as in a deletion. In addition, items and objects of all others are searched:
+
+- for keys and texts that begin with ``<tenant>/`` or contain ``tenant=<tenant>/``, as those of a
+  tenant do wherever they were written, and
+- for `texts`: these bytes anywhere in items and objects, decompressed. So it also finds a segment
+  or file that would contain the messages of several tenants.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+import zstandard
+
+from chatserver.cold.client import open_s3
+from chatserver.cold.tenant_objects import TenantObjects
+from chatserver.errors import BadRequest, NotFound
+from chatserver.operations.tenants.listing import open_all_items, tenant_of
+from chatserver.operations.tenants.stores import OpenTenant, settings_of
+from chatserver.warm.dynamo.tenancy import SEPARATOR
+from chatserver.warm.schema.tables import TABLES
+from chatserver.warm.tenant_records import PARTITION
+
+LEFT_MAX: Final = 100  # reported per store
+TEXTS_MAX: Final = 1000
+TEXT_BYTES_MIN: Final = 3
+OBJECT_BYTES_MAX: Final = 256 * 2**20
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+
+Report = Callable[[str, int], None]
+
+
+class StoreAudit(msgspec.Struct):
+    """Result for one store: places checked, and places with data of the tenant (`LEFT_MAX`)."""
+
+    store: str
+    checked: int
+    left: list[str]
+
+
+async def audit_tenant(
+    work: OpenTenant, *, texts: Sequence[bytes], has_contents: bool, report: Report
+) -> list[StoreAudit]:
+    """Return the result for each store; it is empty if no `left` has an entry.
+
+    `has_contents`: also read all objects of other tenants.
+
+    Raises:
+        Unavailable: a store does not respond.
+    """
+    results = []
+    for store in work.list_stores():
+        found = await store.find_left(LEFT_MAX)
+        results.append(StoreAudit(store.name, found.checked, found.found))
+        report(store.name, found.checked)
+    results.append(await _audit_items(work, texts, report))
+    results.append(await _audit_objects(work, texts, has_contents=has_contents, report=report))
+    return results
+
+
+def parse_texts(texts: Sequence[str]) -> list[bytes]:
+    """Return texts to search for.
+
+    Raises:
+        BadRequest: too many, or one that is too short to mean anything.
+    """
+    found = [text.encode() for text in texts if text]
+    if len(found) > TEXTS_MAX:
+        raise BadRequest(f"--find: at most {TEXTS_MAX} texts; got {len(found)}")
+    if short := [text for text in found if len(text) < TEXT_BYTES_MIN]:
+        raise BadRequest(f"--find: at least {TEXT_BYTES_MIN} bytes; got {short[0].decode()!r}")
+    return found
+
+
+def _pattern_of(tenant: str, texts: Sequence[bytes]) -> re.Pattern[bytes]:
+    name = re.escape(tenant.encode())
+    marks = [rb"\btenant=" + name + rb"/", *(re.escape(text) for text in texts)]
+    return re.compile(b"|".join(marks))
+
+
+async def _audit_items(work: OpenTenant, texts: Sequence[bytes], report: Report) -> StoreAudit:
+    """Search the items of other tenants."""
+    result = StoreAudit("dynamodb:others", 0, [])
+    pattern, own = _pattern_of(work.tenant, texts), work.tenant + SEPARATOR
+    async with open_all_items(work.settings, work.clock, None) as items:
+        for table in TABLES:
+            async for page in items.iter_pages(table):
+                for item in page.items:
+                    partition = item[table.key.partition]["S"]
+                    if tenant_of(table, item) == work.tenant or partition == PARTITION:
+                        continue  # audited with its table; the record of the deletion
+                    is_left = any(text.startswith(own) for text in _texts_in(item))
+                    if is_left or pattern.search(msgspec.json.encode(item)):
+                        result.left.append(f"{table.name}: {partition}")
+                result.checked += page.scanned
+                report(result.store, page.scanned)
+                if len(result.left) >= LEFT_MAX:
+                    return result
+    return result
+
+
+def _texts_in(value: Any) -> list[str]:
+    match value:
+        case str():
+            return [value]
+        case dict():
+            return [text for each in value.values() for text in _texts_in(each)]
+        case list():
+            return [text for each in value for text in _texts_in(each)]
+        case _:
+            return []
+
+
+async def _audit_objects(
+    work: OpenTenant, texts: Sequence[bytes], *, has_contents: bool, report: Report
+) -> StoreAudit:
+    """Search keys, and with `has_contents` contents, of other tenants' objects."""
+    result = StoreAudit("s3:others", 0, [])
+    pattern, own = _pattern_of(work.tenant, texts), work.tenant + SEPARATOR
+    async with open_s3(settings_of(work.settings, "").cold) as bucket:
+        async for page in TenantObjects(bucket).iter_pages():
+            for each in page:
+                if each.key.startswith(own):
+                    continue  # audited with the tenant's own objects
+                is_left = pattern.search(each.key.encode()) is not None
+                if has_contents and not is_left:
+                    try:
+                        content = await bucket.read(each.key, size_max=OBJECT_BYTES_MAX)
+                    except NotFound:
+                        continue  # removed meanwhile
+                    is_left = pattern.search(decode_object(content)) is not None
+                if is_left:
+                    result.left.append(each.key)
+            result.checked += len(page)
+            report(result.store, len(page))
+            if len(result.left) >= LEFT_MAX:
+                break
+    return result
+
+
+def decode_object(content: bytes) -> bytes:
+    """Return the content of an object, decompressed if it is an archive segment or Parquet."""
+    if content.startswith(_ZSTD):
+        with zstandard.ZstdDecompressor().stream_reader(content) as reader:
+            return reader.read(OBJECT_BYTES_MAX)
+    if content.startswith(b"PAR1"):
+        return _decode_parquet(content)
+    return content
+
+
+def _decode_parquet(content: bytes) -> bytes:
+    """Return the rows as JSON lines; without the library, the file as it is."""
+    import io
+
+    try:
+        import pyarrow.parquet as pq  # type: ignore[import-untyped]  # no type information
+    except ImportError:
+        return content
+    rows = pq.read_table(io.BytesIO(content)).to_pylist()
+    return b"\n".join(msgspec.json.encode(row) for row in rows)

@@ -1,0 +1,113 @@
+"""What the commands on one tenant share: arguments, progress and errors."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from chatserver.config import Settings
+from chatserver.domain.tenants import parse_tenant
+from chatserver.errors import BadRequest, Conflict, CorruptData, NotFound, TooLarge
+
+if TYPE_CHECKING:
+    from chatserver.operations.tenants.stores import OpenTenant
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def tenant_argument(command: F) -> F:
+    """Add the argument TENANT."""
+
+    def parse(_: click.Context, __: click.Parameter, value: str) -> str:
+        try:
+            return parse_tenant(value)
+        except BadRequest as exc:
+            raise click.BadParameter(exc.message) from None
+
+    return click.argument("tenant", callback=parse)(command)
+
+
+def units_option(command: F) -> F:
+    """Add the option --max-units."""
+    return click.option(
+        "--max-units",
+        type=click.IntRange(1),
+        default=None,
+        help="Maximum DynamoDB capacity units per second; default: unlimited.",
+    )(command)
+
+
+def redis_option(command: F) -> F:
+    """Add the option --redis/--no-redis."""
+    return click.option(
+        "--redis/--no-redis",
+        "has_redis",
+        default=True,
+        show_default=True,
+        help="CHAT_REDIS_URL is the tenant's Redis. --no-redis: it no longer exists.",
+    )(command)
+
+
+class Progress:
+    """Prints on standard error how many things of each store were done."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._counts: dict[str, int] = {}
+        self._stack = contextlib.ExitStack()
+        self._report: Any = None
+
+    def __enter__(self) -> Progress:
+        from chatserver.cli.progress import open_report
+        from chatserver.domain.clock import SystemClock
+
+        self._report = self._stack.enter_context(open_report(SystemClock(), is_aside=True))
+        self._report.begin(self._title, 0)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._report.end()
+        self._stack.close()
+
+    def __call__(self, store: str, count: int) -> None:
+        """Add to a store; a count of 0 is a message."""
+        if count:
+            self._counts[store] = self._counts.get(store, 0) + count
+        counts = ", ".join(f"{name} {done:,}" for name, done in self._counts.items())
+        text = f"{counts}; {store}" if not count and store not in self._counts else counts
+        self._report.show(sum(self._counts.values()), text)
+
+
+@contextlib.contextmanager
+def shown_errors() -> Iterator[None]:
+    """Turn errors that the operator can fix into messages, and Ctrl-C into a hint."""
+    try:
+        yield
+    except (BadRequest, Conflict, CorruptData, NotFound, TooLarge) as exc:
+        raise click.ClickException(exc.message) from None
+    except KeyboardInterrupt:
+        raise click.ClickException("stopped; run it again to continue") from None
+
+
+@contextlib.asynccontextmanager
+async def open_tenant_of(
+    settings: Settings, tenant: str, *, max_units: int | None = None, has_redis: bool = True
+) -> AsyncIterator[OpenTenant]:
+    """Open a tenant with the stores of all installed features."""
+    from chatserver.domain.clock import SystemClock
+    from chatserver.features.registry import list_features, load
+    from chatserver.operations.tenants.stores import open_tenant
+
+    features = [load(path) for feature in list_features() for path in feature.tenant_stores]
+    async with open_tenant(
+        settings,
+        tenant,
+        clock=SystemClock(),
+        open_features=features,
+        units_per_s=max_units,
+        has_redis=has_redis,
+    ) as work:
+        yield work

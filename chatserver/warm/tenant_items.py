@@ -1,0 +1,184 @@
+"""All DynamoDB items of one tenant, or of all tenants, in the format in which they are stored.
+
+One item collection is one Query, but a tenant has as many collections as chats and users, and
+nothing lists them reliably. So these operations Scan the tables: a read unit per 8 KB of the whole
+table, whichever tenant owns it, and twice as many if the read is consistent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from chatserver.config import Warm
+from chatserver.errors import Unavailable
+from chatserver.warm.dynamo.batches import WRITES_MAX
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.rate_limiter import RateLimiter
+from chatserver.warm.schema.active_version import SCHEMA_KEY, key_of
+from chatserver.warm.schema.directory_attributes import SchemaField
+from chatserver.warm.schema.tables import DIRECTORY, Index, Table
+
+BATCHES_AT_ONCE: Final = 16
+INDEX_ROW_BYTES: Final = 100  # AWS: overhead of an index entry
+PAGE_TIMEOUT_S: Final = 60.0  # a batch waits that long for capacity
+BATCH_BYTES_MAX: Final = 2_000_000  # AWS takes 16 MB; other servers take less
+
+
+class ScanPage(NamedTuple):
+    """Items of one page, how many items were read for it, and where the next page begins."""
+
+    items: list[Item]
+    scanned: int
+    next: Item | None
+
+
+class TenantItems:
+    """Scans and batch writes. The tenant is that of the client's settings; empty: all."""
+
+    def __init__(self, client: DynamoClient, settings: Warm, pace: RateLimiter) -> None:
+        self._client = client
+        self._settings = settings
+        self._pace = pace
+        self.units = 0.0
+
+    async def iter_pages(
+        self,
+        table: Table,
+        *,
+        start: Item | None = None,
+        is_keys_only: bool = False,
+        is_consistent: bool = True,
+    ) -> AsyncIterator[ScanPage]:
+        """Yield all items of the table in pages of at most 1 MB read."""
+        request: dict[str, Any] = {
+            "TableName": table.name_in(self._settings),
+            "ConsistentRead": is_consistent,
+            "ReturnConsumedCapacity": "TOTAL",
+        }
+        if is_keys_only:
+            names = {f"#key{place}": name for place, name in enumerate(table.key.names)}
+            request |= {
+                "ProjectionExpression": ", ".join(names),
+                "ExpressionAttributeNames": names,
+            }
+        while True:
+            if start is not None:
+                request["ExclusiveStartKey"] = start
+            await self._pace.take(0.0)
+            answer = await self._client.call("scan", request)
+            self._settle(answer)
+            start = answer.get("LastEvaluatedKey")
+            yield ScanPage(answer["Items"], answer["ScannedCount"], start)
+            if start is None:
+                return
+
+    async def delete(self, table: Table, items: Sequence[Item]) -> int:
+        """Delete items by their keys. Idempotent; return their number."""
+        keys = [{name: item[name] for name in table.key.names} for item in items]
+        await self._write(table, [{"DeleteRequest": {"Key": key}} for key in keys])
+        return len(keys)
+
+    async def put(self, table: Table, items: Sequence[Item]) -> int:
+        """Put items. Idempotent; return their number."""
+        await self._write(table, [{"PutRequest": {"Item": item}} for item in items])
+        return len(items)
+
+    async def put_block(self, reason: str) -> None:
+        """Replace the schema item by one that has only the block."""
+        item = key_of(SCHEMA_KEY) | {SchemaField.BLOCKED: {"S": reason}}
+        table = DIRECTORY.name_in(self._settings)
+        await self._client.call("put_item", {"TableName": table, "Item": item})
+
+    async def _write(self, table: Table, writes: Sequence[dict[str, Any]]) -> None:
+        batches = _split(writes)
+        for at in range(0, len(batches), BATCHES_AT_ONCE):
+            async with asyncio.TaskGroup() as group:
+                for batch in batches[at : at + BATCHES_AT_ONCE]:
+                    group.create_task(self._write_batch(table, batch))
+
+    async def _write_batch(self, table: Table, writes: list[dict[str, Any]]) -> None:
+        name = table.name_in(self._settings)
+        left: dict[str, Any] = {name: writes}
+
+        async def attempt() -> None:
+            nonlocal left
+            await self._pace.take(0.0)
+            answer = await self._client.call_once("batch_write_item", {"RequestItems": left})
+            self._settle(answer)
+            left = answer.get("UnprocessedItems") or {}
+            if left:
+                raise Unavailable(
+                    f"DynamoDB at {self._client.endpoint}: {len(left[name])} of {len(writes)} "
+                    f"writes of {name} not done: capacity exceeded"
+                )
+
+        await self._client.retry(attempt, PAGE_TIMEOUT_S)
+
+    def _settle(self, answer: dict[str, Any]) -> None:
+        consumed = answer.get("ConsumedCapacity", [])
+        listed = consumed if isinstance(consumed, list) else [consumed]
+        units = sum(each["CapacityUnits"] for each in listed)
+        self.units += units
+        self._pace.settle(units)
+
+
+def _split(writes: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return batches of bounded number and size."""
+    batches: list[list[dict[str, Any]]] = []
+    size = 0
+    for write in writes:
+        ((_, about),) = write.items()
+        more = item_bytes(about.get("Item") or about["Key"])
+        if not batches or len(batches[-1]) == WRITES_MAX or size + more > BATCH_BYTES_MAX:
+            batches.append([])
+            size = 0
+        batches[-1].append(write)
+        size += more
+    return batches
+
+
+def is_block(table: Table, item: Item) -> bool:
+    """Return whether an item, without its tenant, is the block that a deletion leaves."""
+    if table is not DIRECTORY or any(item[name]["S"] != SCHEMA_KEY for name in table.key.names):
+        return False
+    return item.keys() <= {*table.key.names, SchemaField.BLOCKED}
+
+
+def item_bytes(item: Item) -> int:
+    """Return an item's size as DynamoDB counts it for storage, without the overhead of 100 bytes.
+
+    Names and texts count their UTF-8 bytes, numbers about half of their digits.
+    """
+    return sum(len(name.encode()) + _value_bytes(value) for name, value in item.items())
+
+
+def _value_bytes(value: dict[str, Any]) -> int:
+    ((kind, content),) = value.items()
+    match kind:
+        case "S":
+            return len(str(content).encode())
+        case "N":
+            return len(content.strip("-").replace(".", "")) // 2 + 1 + content.startswith("-")
+        case "B":
+            return len(content) if isinstance(content, bytes) else len(str(content)) * 3 // 4
+        case "SS":
+            return sum(len(each.encode()) for each in content)
+        case "NS":
+            return sum(_value_bytes({"N": each}) for each in content)
+        case "L":
+            return 3 + sum(1 + _value_bytes(each) for each in content)
+        case "M":
+            return 3 + sum(1 + len(n.encode()) + _value_bytes(v) for n, v in content.items())
+        case _:
+            return 1
+
+
+def index_bytes(table: Table, index: Index, item: Item) -> int:
+    """Return the size of an item's index entry with overhead; 0 if it has none."""
+    if any(name not in item for name in index.key.names):
+        return 0
+    names = {*index.key.names, *table.key.names, *index.includes}
+    entry = {name: item[name] for name in names if name in item}
+    return INDEX_ROW_BYTES + item_bytes(entry)
