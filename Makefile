@@ -60,7 +60,7 @@ docs: .venv/.ready
 	@$(BIN)/python -m chatserver.cli.schema_documents workbench >deploy/dynamodb/nosql-workbench.json
 	@$(BIN)/python deploy/grafana/render.py >deploy/grafana/dashboard.json
 	@$(BIN)/python -m chatserver.cli.schema_documents terraform >deploy/terraform/tables.json
-	@for name in processes archive operator; do \
+	@for name in processes archive operator tenants; do \
 		$(BIN)/python -m chatserver.cli.schema_documents iam-$$name >deploy/iam/$$name.json; done
 
 golden: .venv/.ready .tools/.deploy

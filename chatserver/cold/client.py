@@ -28,7 +28,7 @@ from botocore.exceptions import (
 
 from chatserver.aws_errors import translate_silence
 from chatserver.config import Cold
-from chatserver.domain.tenants import WriteFence
+from chatserver.domain.access.tenants import WriteFence
 from chatserver.errors import (
     ChatError,
     ConfigError,

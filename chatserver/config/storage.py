@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from chatserver.config.section import Section
-from chatserver.domain.tenants import RESERVED_TENANTS, TENANT_PATTERN
+from chatserver.domain.access.tenants import RESERVED_TENANTS, TENANT_PATTERN
 from chatserver.domain.write_sharding import SHARDS_MAX, is_shards
 
 

@@ -20,6 +20,7 @@ from chatserver.warm.schema.active_version import SCHEMA_KEY, key_of
 from chatserver.warm.schema.directory_attributes import SchemaField
 from chatserver.warm.schema.tables import DIRECTORY, Index, Table
 
+SCAN_ITEMS_MAX: Final = 10_000  # read for a page, if they have less than 1 MB
 BATCHES_AT_ONCE: Final = 16
 INDEX_ROW_BYTES: Final = 100  # AWS: overhead of an index entry
 PAGE_TIMEOUT_S: Final = 60.0  # a batch waits that long for capacity
@@ -55,6 +56,7 @@ class TenantItems:
         request: dict[str, Any] = {
             "TableName": table.name_in(self._settings),
             "ConsistentRead": is_consistent,
+            "Limit": SCAN_ITEMS_MAX,
             "ReturnConsumedCapacity": "TOTAL",
         }
         if is_keys_only:

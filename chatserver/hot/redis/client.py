@@ -23,9 +23,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from chatserver import config
+from chatserver.domain.access.tenants import name_tenant
 from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.domain.ids import ULID_TIME_CHARS, Epoch, new_id
-from chatserver.domain.tenants import name_tenant
 from chatserver.errors import ChatError, ConfigError, CorruptData, Unavailable
 from chatserver.hot.redis.connection import Address
 from chatserver.hot.redis.keys import Keys

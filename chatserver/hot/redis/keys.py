@@ -7,7 +7,7 @@ script may use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | key                     | type   | content                                                     |
 |-------------------------|--------|-------------------------------------------------------------|
 | ``{pN}:epoch``          | hash   | ``epoch``, ``replid`` of the Redis that created it,         |
-|                         |        | ``partitions``                                              |
+|                         |        | ``partitions``, ``tenant``, ``blocked``                     |
 | ``{pN}:chat:<chat>``    | hash   | ``seq ts base stored kind name``, ``gate``:                 |
 |                         |        | ``epoch:version``, with ``:p`` while a fan-out is pending,  |
 |                         |        | ``done``: last seq that the commit put into every inbox,    |

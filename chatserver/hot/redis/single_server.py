@@ -106,7 +106,8 @@ class SingleClient(HotClient):
                     await self.connect()
                 except ChatError as exc:
                     self._wire = None
-                    log.warning("hot.connect_failed", redis=self.name, error=exc.message)
+                    if not self.blocked:  # logged when it changes
+                        log.warning("hot.connect_failed", redis=self.name, error=exc.message)
                     await asyncio.sleep(jittered(wait_s))
                     wait_s = min(wait_s * 2, RECONNECT_S_MAX)
                 else:

@@ -23,7 +23,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from chatserver import config
-from chatserver.domain.tenants import name_tenant
+from chatserver.domain.access.tenants import name_tenant
 from chatserver.errors import ConfigError, Unavailable
 from chatserver.hot.redis.client import EPOCH_CHECK_S, EPOCHS_CHECKED_MAX
 from chatserver.hot.redis.cluster_map import parse_view

@@ -24,12 +24,13 @@ from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.schema.active_version import HEARTBEATS_MISSED_MAX, SCHEMA_CHECK_S
 
 POLL_S: Final = 0.5
+SETTLE_TIMEOUTS: Final = 1.0  # in call timeouts, which include retries
 PROCESSES_WAIT_S: Final = SCHEMA_CHECK_S * (HEARTBEATS_MISSED_MAX + 1)
 
 
 def call_settle_s(settings: Settings) -> float:
     """Return the time after which no call sent before is in progress."""
-    return max(settings.warm.call_timeout_s, settings.cold.call_timeout_s)
+    return SETTLE_TIMEOUTS * max(settings.warm.call_timeout_s, settings.cold.call_timeout_s)
 
 
 def format_time(time_s: float) -> str:

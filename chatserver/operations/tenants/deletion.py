@@ -103,7 +103,7 @@ class Deletion:
             started = format_time(self._progress["started"])
             reason = f"tenant {self._work.tenant} is blocked: its deletion was started at {started}"
             await self._work.items.put_block(reason)
-        failpoint(f"tenants.delete.done.{name}")
+        failpoint(f"tenants.delete.done.{name.rpartition(':')[2]}")
         return total
 
     async def _check(self) -> dict[str, int]:

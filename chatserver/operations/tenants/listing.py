@@ -18,8 +18,8 @@ from chatserver.cold.bucket import list_tenants_with_rules
 from chatserver.cold.client import open_s3
 from chatserver.cold.tenant_objects import list_prefixes
 from chatserver.config import Settings
+from chatserver.domain.access.tenants import RESERVED_TENANTS
 from chatserver.domain.clock import Clock
-from chatserver.domain.tenants import RESERVED_TENANTS
 from chatserver.errors import TooLarge
 from chatserver.hot.redis.tenant_redis import open_tenant_redis
 from chatserver.operations.tenants.stores import settings_of

@@ -131,8 +131,8 @@ async def _measure(
     *,
     has_redis: bool,
 ) -> list[TenantSize]:
+    from chatserver.domain.access.tenants import parse_tenant
     from chatserver.domain.clock import SystemClock
-    from chatserver.domain.tenants import parse_tenant
     from chatserver.operations.cost.prices import load_prices
     from chatserver.operations.tenants.measuring import measure_tenants
 

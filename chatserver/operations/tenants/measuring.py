@@ -15,8 +15,8 @@ import msgspec
 from chatserver.cold.client import open_s3
 from chatserver.cold.tenant_objects import TenantObjects
 from chatserver.config import Settings
+from chatserver.domain.access.tenants import RESERVED_TENANTS
 from chatserver.domain.clock import Clock
-from chatserver.domain.tenants import RESERVED_TENANTS
 from chatserver.hot.redis.tenant_redis import open_tenant_redis
 from chatserver.operations.cost.prices import GB, HOURS_PER_MONTH, Prices
 from chatserver.operations.tenants.listing import open_all_items, tenant_of

@@ -12,8 +12,8 @@ from chatserver.cold.bucket import find_rules_of_tenant, remove_rules_of_tenant
 from chatserver.cold.client import ObjectStore, open_s3
 from chatserver.cold.tenant_objects import TenantObjects
 from chatserver.config import Settings
+from chatserver.domain.access.tenants import Left, TenantStore
 from chatserver.domain.clock import Clock
-from chatserver.domain.tenants import Left, TenantStore
 from chatserver.hot.redis.tenant_redis import TenantRedis, open_tenant_redis
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.client import open_dynamodb

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from chatserver.config import Settings
-from chatserver.domain.tenants import parse_tenant
+from chatserver.domain.access.tenants import parse_tenant
 from chatserver.errors import BadRequest, Conflict, CorruptData, NotFound, TooLarge
 
 if TYPE_CHECKING:

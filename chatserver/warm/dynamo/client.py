@@ -31,8 +31,8 @@ from botocore.exceptions import (
 
 from chatserver.aws_errors import translate_silence
 from chatserver.config import Warm
+from chatserver.domain.access.tenants import WriteFence
 from chatserver.domain.jitter import jittered
-from chatserver.domain.tenants import WriteFence
 from chatserver.errors import ChatError, ConfigError, Conflict, CorruptData, Unavailable
 from chatserver.telemetry.dynamodb_usage import Feature
 from chatserver.warm.dynamo.http_transport import (

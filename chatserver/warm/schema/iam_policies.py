@@ -62,6 +62,13 @@ LIST_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     "list_multipart_uploads": ("ListBucketMultipartUploads",),
     "list_objects_v2": ("ListBucket",),
 }
+# Deletion of a tenant with all versions of its objects. Processes have no right to old versions.
+VERSION_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "delete_objects": ("DeleteObject", "DeleteObjectVersion"),
+}
+VERSION_LIST_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "list_object_versions": ("ListBucketVersions",),
+}
 BUCKET_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     "create_bucket": ("CreateBucket",),
     "get_bucket_cors": ("GetBucketCORS",),
@@ -138,11 +145,37 @@ def _stream() -> dict[str, Any]:
     }
 
 
+def _all_tenants() -> list[dict[str, Any]]:
+    bucket = f"arn:aws:s3:::{Cold().bucket}"
+    return [
+        {
+            "Sid": "AllItems",
+            "Effect": "Allow",
+            "Action": _actions("dynamodb", ITEM_ACTIONS | SCAN_ACTIONS),
+            "Resource": _arns(TABLES, with_indexes=True),
+        },
+        {
+            "Sid": "AllObjects",
+            "Effect": "Allow",
+            "Action": _actions("s3", OBJECT_ACTIONS | VERSION_ACTIONS),
+            "Resource": [f"{bucket}/*"],
+        },
+        {
+            "Sid": "AllLists",
+            "Effect": "Allow",
+            "Action": _actions("s3", LIST_ACTIONS | VERSION_LIST_ACTIONS | BUCKET_ACTIONS),
+            "Resource": [bucket],
+        },
+    ]
+
+
 def policy(name: str) -> dict[str, Any]:
     """Return the policy for `name`, one of `POLICIES`."""
     statements: list[dict[str, Any]]
     if name == "processes":
         statements = [_items(), *_objects()]
+    elif name == "tenants":
+        statements = _all_tenants()
     elif name == "archive":
         statements = [_scans([DIRECTORY]), _stream()]
     else:
@@ -165,5 +198,6 @@ def policy(name: str) -> dict[str, Any]:
     return {"Version": "2012-10-17", "Statement": statements}
 
 
-# For API and worker processes; additional rights of archive workers; for the command line.
-POLICIES: Final = ("processes", "archive", "operator")
+# For API and worker processes; additional rights of archive workers; for the command line; for
+# `chatserver tenants`, which works on all tenants.
+POLICIES: Final = ("processes", "archive", "operator", "tenants")

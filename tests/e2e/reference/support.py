@@ -254,6 +254,7 @@ class Server:
         )
         endpoint = f"http://{HOST}:{addresses.dynamodb}"
         self.dynamodb = boto3.resource("dynamodb", endpoint_url=endpoint, **_AWS)
+        self.raw_dynamodb = boto3.client("dynamodb", endpoint_url=endpoint, **_AWS)
         self.s3 = boto3.client("s3", endpoint_url=f"http://{HOST}:{addresses.s3}", **_AWS)
         self.bucket = "chatserver"
         self._clients: list[Client] = []

@@ -166,7 +166,8 @@ def test_every_resource_is_looked_at() -> None:
     assert found == {f"{kind}.{name}" for kind, name in declared}
 
 
-@pytest.mark.parametrize("name", POLICIES)
+# The role that may delete every tenant is not one of a deployment of one tenant.
+@pytest.mark.parametrize("name", [name for name in POLICIES if name != "tenants"])
 def test_policies_are_those_of_deploy_iam(name: str) -> None:
     """With the names of this account; held to a tenant if there is one."""
     text = json.dumps(policy(name), sort_keys=True)

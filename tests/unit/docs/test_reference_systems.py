@@ -23,8 +23,21 @@ ROWS = [
 ]
 # How to say that a row has no test, and why.
 EXCUSES = ("**Not available**", "**Not tested here**")
-PUBLIC = {"boto3", "botocore", "httpx", "pytest", "redis", "websockets"}
-OWN = {"tests.e2e.reference.support"}
+PUBLIC = {
+    "boto3",
+    "botocore",
+    "httpx",
+    "pyarrow",
+    "pytest",
+    "redis",
+    "websockets",
+    "zstandard",
+}
+OWN = {
+    "tests.e2e.reference",
+    "tests.e2e.reference.deployments",
+    "tests.e2e.reference.support",
+}
 STARTER = {"tests.support.devrun"}  # starts `chatserver dev`, in the fixture alone
 MODULES = sorted(FOLDER.glob("*.py"))
 

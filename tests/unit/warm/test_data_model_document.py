@@ -30,6 +30,7 @@ FIELDS = {
         directory_attributes.ShardField,
         directory_attributes.StreamField,
         directory_attributes.SummaryField,
+        directory_attributes.TenantField,
     )
     for constant, name in vars(owner).items()
     if constant.isupper()

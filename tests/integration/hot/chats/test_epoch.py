@@ -17,7 +17,7 @@ def learn(
     scripts: Scripts, replid: str, number: int, partitions: int = 1, came_from: str = ""
 ) -> tuple[str, int]:
     """Ask for the epoch as a process that just connected; a new one ends with `number`."""
-    epoch, count = scripts.run(
+    epoch, count, *_ = scripts.run(
         "ensure_epoch",
         {
             "epoch": scripts.keys.epoch(0),
@@ -29,6 +29,7 @@ def learn(
             "came_from": came_from,
             "suffix": f"{SUFFIX}{number}",
             "partitions": partitions,
+            "tenant": "",
         },
     )
     return epoch.decode(), count

@@ -18,18 +18,33 @@ def ensure(
     came_from: str = "",
     partitions: int = 1,
     suffix: str = SUFFIX,
+    tenant: str = "",
 ) -> tuple[str, int]:
     """Return the epoch and the partition count."""
-    reply: Any = scripts.run(
+    reply = ask(
+        scripts,
+        {
+            "replid": replid,
+            "came_from": came_from,
+            "suffix": suffix,
+            "partitions": partitions,
+            "tenant": tenant,
+        },
+    )
+    return reply[0], reply[1]
+
+
+def ask(scripts: ScriptRunner, args: dict[str, Any]) -> Any:
+    """Return the whole reply."""
+    return scripts.run(
         "ensure_epoch",
         {
             "epoch": scripts.keys.epoch(0),
             "seqs": scripts.keys.seqs(0),
             "where": scripts.keys.where(0),
         },
-        {"replid": replid, "came_from": came_from, "suffix": suffix, "partitions": partitions},
+        args,
     )
-    return reply[0], reply[1]
 
 
 def test_ensure_epoch_creates_a_ulid_of_redis_time(scripts: ScriptRunner) -> None:
@@ -85,3 +100,27 @@ def test_ensure_epoch_with_another_partition_count_changes_nothing(scripts: Scri
 
     assert ensure(scripts, "r2", partitions=8) == (first, 4)
     assert scripts.redis.hget(scripts.keys.epoch(0), "replid") == "r1"
+
+
+def test_ensure_epoch_of_another_tenant_names_the_owner_and_changes_nothing(
+    scripts: ScriptRunner,
+) -> None:
+    """A process with the address of another tenant's Redis learns whose it is."""
+    first, _ = ensure(scripts, "r1", tenant="acme")
+    asked = {"replid": "r2", "came_from": "", "suffix": SUFFIX, "partitions": 1, "tenant": "globex"}
+
+    assert ask(scripts, asked) == [first, 1, "acme", ""]
+    assert scripts.redis.hget(scripts.keys.epoch(0), "replid") == "r1"
+
+
+def test_ensure_epoch_of_a_blocked_partition_returns_the_reason_and_writes_nothing(
+    scripts: ScriptRunner,
+) -> None:
+    """The tenant is deleted: the hash keeps owner and reason, and no process adds an epoch."""
+    key = scripts.keys.epoch(0)
+    scripts.redis.hset(key, mapping={"tenant": "acme", "blocked": "it was deleted"})
+    asked = {"replid": "r1", "came_from": "", "suffix": SUFFIX, "partitions": 1, "tenant": "acme"}
+
+    assert ask(scripts, asked) == ["", 1, "acme", "it was deleted"]
+    assert scripts.redis.hgetall(key) == {"tenant": "acme", "blocked": "it was deleted"}
+    assert scripts.redis.keys() == [key]

@@ -54,7 +54,11 @@ KNOWN = {
     | iam_policies.SCAN_ACTIONS
     | iam_policies.STREAM_ACTIONS
     | iam_policies.TABLE_ACTIONS,
-    "s3": iam_policies.OBJECT_ACTIONS | iam_policies.LIST_ACTIONS | iam_policies.BUCKET_ACTIONS,
+    "s3": iam_policies.OBJECT_ACTIONS
+    | iam_policies.LIST_ACTIONS
+    | iam_policies.BUCKET_ACTIONS
+    | iam_policies.VERSION_ACTIONS
+    | iam_policies.VERSION_LIST_ACTIONS,
 }
 
 
@@ -121,3 +125,15 @@ def test_processes_reach_items_by_leading_keys_alone() -> None:
     for each in statements():
         if each is not items and "Condition" not in each:
             assert all("${aws:PrincipalTag/tenant}/" in arn for arn in each["Resource"])
+
+
+def test_processes_have_no_right_to_old_versions_of_objects() -> None:
+    """Only the role of `chatserver tenants` may delete what a versioned bucket keeps."""
+    with_rights = {
+        name
+        for name in POLICIES
+        for each in policy(name)["Statement"]
+        if "s3:DeleteObjectVersion" in each["Action"]
+    }
+
+    assert with_rights == {"tenants"}

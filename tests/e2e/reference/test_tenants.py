@@ -1,0 +1,265 @@
+"""Tenants on shared tables and a shared bucket: measured, exported, deleted and restored."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.frames import Close
+
+from tests.e2e.reference.deployments import (
+    Deployment,
+    Town,
+    find_marks,
+    new_mark,
+    open_deployment,
+    settle,
+    wait_for_all_tiers,
+)
+from tests.e2e.reference.support import DEADLINE_S, PASSWORD, Client, Server, User, wait_for
+
+pytest_plugins = ["tests.e2e.reference.fixtures"]
+
+# Where the deletion kills itself, in this order: each run gets further than the one before.
+FAILPOINTS = (
+    "tenants.delete.recorded",
+    "tenants.block.schema",
+    "tenants.block.redis",
+    "tenants.delete.waited",
+    "tenants.delete.redis",
+    "tenants.delete.done.redis",
+    "tenants.delete.messages",
+    "tenants.delete.done.messages",
+    "tenants.delete.chat_session",
+    "tenants.delete.social",
+    "tenants.delete.directory",
+    "tenants.delete.done.directory",
+    "tenants.delete.objects",
+    "tenants.delete.done.objects",
+    "tenants.delete.done.rules",
+    "tenants.delete.settling",
+    "tenants.delete.checked",
+    "tenants.delete.finishing",
+)
+
+
+class Listener:
+    """Reads a device's frames until its connection is closed."""
+
+    def __init__(self, town: Town) -> None:
+        self._town = town
+        self.closed: Close | None = None
+        self._thread = threading.Thread(target=self._run, name="listener")
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Listener]:
+        self._thread.start()
+        yield self
+        self._thread.join(DEADLINE_S)
+
+    def _run(self) -> None:
+        with self._town.ben.connect() as device:
+            try:
+                device.wait_for(type="nothing")
+            except ConnectionClosed as exc:
+                self.closed = exc.rcvd
+
+
+class Chatter:
+    """Sends messages without a pause until the server refuses them for good."""
+
+    def __init__(self, town: Town, mark: str) -> None:
+        self._town = town
+        self._mark = mark
+        self.refusal: dict[str, Any] = {}
+        self.sent = 0
+        self._thread = threading.Thread(target=self._run, name="chatter")
+        self._stop = threading.Event()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Chatter]:
+        self._thread.start()
+        try:
+            yield self
+        finally:
+            self._stop.set()
+            self._thread.join(DEADLINE_S)
+
+    def _run(self) -> None:
+        path = f"/v1/chats/{self._town.group}/messages"
+        while not self._stop.is_set() and not self.refusal:
+            # Every second body is an object in S3, until the message is archived.
+            body = f"late {self._mark} " * (self.sent % 2 * 100 + 1)
+            response = self._town.ann.call("POST", path, {"body": body})
+            if response.is_success:
+                self.sent += 1
+            elif response.status_code == httpx.codes.FORBIDDEN:
+                self.refusal = response.json()
+
+
+def snapshot(place: Deployment) -> tuple[list[str], dict[str, int]]:
+    """Return the messages of a tenant, and its objects with their sizes."""
+    messages = sorted(
+        json.dumps(item, sort_keys=True)
+        for table, item in place.iter_items()
+        if table == "chat_messages"
+    )
+    return messages, {
+        key: len(place.read_object(f"{place.tenant}/{key}")) for key in place.objects_of()
+    }
+
+
+def history(user: Client, chat: str) -> list[tuple[int, str]]:
+    """Return seq and text of all messages of a chat."""
+    found: list[tuple[int, str]] = []
+    before: dict[str, int] = {}
+    while True:
+        page = user.get(f"/v1/chats/{chat}/messages", **before)["messages"]
+        if not page:
+            return sorted(found)
+        found += [(each["seq"], each.get("body", "")) for each in page]
+        before = {"before": min(each["seq"] for each in page)}
+
+
+def try_export(place: Deployment, folder: str) -> bool:
+    """Export a tenant; return False while messages are not in DynamoDB yet."""
+    done = place.run("tenants", "export", place.tenant, "--to", folder)
+    assert done.returncode == 0 or "not in DynamoDB yet" in done.stderr, done.stderr
+    return done.returncode == 0
+
+
+def test_deleted_tenant_leaves_nothing_wherever_the_command_is_killed(
+    server: Server, tmp_path: Path
+) -> None:
+    """Deletion of a tenant: sessions are closed, writes refused, every byte found nowhere.
+
+    The other tenant of the same tables and bucket keeps all it has.
+    """
+    mark, others = new_mark(), new_mark()
+    with (
+        open_deployment(server, "acme-1", 2, tmp_path) as acme,
+        open_deployment(server, "globex-1", 3, tmp_path) as globex,
+    ):
+        town, other = settle(acme, mark), settle(globex, others)
+        wait_for_all_tiers(acme)
+        wait_for_all_tiers(globex)
+        databases = [acme.database, globex.database]
+        places = find_marks(server, databases, town.marks)
+        kinds = {place.split("/")[1] if place.startswith("s3") else place for place in places}
+        kept, kept_history = snapshot(globex), history(other.ann, other.group)
+        assert kinds >= {"analytics", "archive", "attachments"}
+        assert kinds >= {f"dynamodb chat_{t}" for t in ("messages", "directory", "social")}
+        assert acme.run("tenants", "audit", "acme-1").returncode == 1
+        wrong = acme.run("tenants", "delete", "acme-1", "--confirm", "acme")
+        assert wrong.returncode == 2
+        stranger = globex.run("tenants", "delete", "acme-1", "--confirm", "acme-1")
+        assert stranger.returncode == 2
+        assert "is the Redis of tenant globex-1" in stranger.stderr
+
+        delete = ("tenants", "delete", "acme-1", "--confirm", "acme-1")
+        with Listener(town).running() as listener, Chatter(town, mark).running() as chatter:
+            wait_for(lambda: chatter.sent > 3, "messages are sent")
+            for failpoint in FAILPOINTS:
+                acme.run_killed(failpoint, *delete)
+            wait_for(lambda: chatter.refusal, "messages are refused")
+        done = acme.run(*delete)
+        assert done.returncode == 0, done.stderr
+        receipt = json.loads(done.stdout)
+
+        assert listener.closed is not None
+        assert listener.closed.code == 3504
+        assert "tenant acme-1 is blocked" in listener.closed.reason
+        assert chatter.refusal["code"] == "forbidden"
+        assert "tenant acme-1 is blocked" in chatter.refusal["detail"]
+        with pytest.raises(InvalidStatus) as refused, town.ann.connect():
+            pass
+        assert refused.value.response.status_code == 403
+        assert find_marks(server, databases, town.marks) == []
+        assert acme.objects_of() == []
+        assert [item.keys() for _, item in acme.iter_items()] == [{"PK", "SK", "blocked"}]
+        assert set(acme.database.keys()) == {b"{p0}:epoch"}
+        audited = acme.run("tenants", "audit", "acme-1", "--contents", "--find", mark)
+        assert audited.returncode == 0, audited.stdout
+        assert receipt["left"] == 0
+        assert not any(text in done.stdout for text in town.marks)
+        assert json.loads(acme.command("tenants", "receipt", "acme-1")) == receipt
+        late = acme.run("worker", "all")
+        assert late.returncode == 2
+        assert "tenant acme-1 is blocked: it was deleted at" in late.stderr
+
+        assert find_marks(server, databases, other.marks) != []
+        assert history(other.ann, other.group) == kept_history
+        assert snapshot(globex)[0] == kept[0]
+        assert set(snapshot(globex)[1]) >= set(kept[1])
+        globex_later = other.ben.send(other.direct, f"still here {others}")
+        assert (globex_later["seq"], f"still here {others}") in history(other.ann, other.direct)
+
+
+def test_restored_tenant_has_accounts_history_members_and_files(
+    server: Server, tmp_path: Path
+) -> None:
+    """Backup of a tenant: export, deletion and restore; users log in and read what they had."""
+    mark, place = new_mark(), str(tmp_path / "export")
+    with open_deployment(server, "initech", 4, tmp_path) as initech:
+        town = settle(initech, mark)
+        wait_for_all_tiers(initech)
+        before = {chat: history(town.ann, chat) for chat in (town.direct, town.group)}
+        pinned = town.ann.pins(town.group)
+        wait_for(lambda: try_export(initech, place), "all messages are in DynamoDB")
+        verify = ("tenants", "export", "initech", "--to", place, "--verify")
+        assert "complete and unchanged" in initech.command(*verify)
+        initech.command("tenants", "delete", "initech", "--confirm", "initech")
+        assert find_marks(server, [initech.database], town.marks) == []
+        initech.stop()
+
+        initech.command("tenants", "restore", "initech", "--from", place)
+        initech.start(tmp_path)
+
+        login = {"user": town.ann.id, "password": PASSWORD}
+        ann = User(initech.addresses, initech.public.post("/v1/auth/login", login))
+        assert {chat: history(ann, chat) for chat in (town.direct, town.group)} == before
+        assert ann.pins(town.group) == pinned
+        members = {each["user"] for each in ann.pages(f"/v1/chats/{town.group}/members")}
+        assert members == {town.ann.id, town.ben.id}
+        with_files = ann.pages(f"/v1/chats/{town.direct}/messages/with-files")
+        assert with_files
+        file, seq = with_files[0]["attachments"][0]["id"], with_files[0]["seq"]
+        link = ann.get(f"/v1/attachments/{file}/link", seq=seq)
+        assert initech.download(link["url"]) == f"content {mark}".encode()
+        place_of_new = ann.send(town.group, f"after the restore {mark}")
+        assert place_of_new["seq"] == max(seq for seq, _ in before[town.group]) + 1
+
+
+def test_tenants_are_listed_measured_and_blocked(server: Server, tmp_path: Path) -> None:
+    """An operator sees who uses how much, and stops one tenant for a while."""
+    mark = new_mark()
+    with open_deployment(server, "hooli", 5, tmp_path) as hooli:
+        ann, ben = hooli.add_user(f"ann-{mark}"), hooli.add_user(f"ben-{mark}")
+        chat = ann.open_direct(ben)
+        ann.send(chat, f"text {mark}")
+
+        listed = map(json.loads, hooli.command("tenants", "list", "--json").splitlines())
+        (measured,) = json.loads(hooli.command("tenants", "measure", "hooli", "--json"))["tenants"]
+
+        (line,) = [each for each in listed if each["tenant"] == "hooli"]
+        assert (line["state"], line["found_in"]) == ("active", ["redis", "dynamodb", "s3"])
+        parts = {part["part"]: part for part in measured["parts"]}
+        assert parts["messages"]["items"] == 1
+        assert parts["messages"]["bytes"] > len(f"text {mark}") + 100
+        assert parts["messages/receiver"]["items"] == 1
+        assert measured["usd_per_month"] > 0
+
+        hooli.command("tenants", "block", "hooli", "--reason", "unpaid bill")
+        assert ann.refused("GET", f"/v1/chats/{chat}/messages") == (403, "forbidden")
+        assert ann.call("GET", "/v1/me").json()["detail"] == "tenant hooli is blocked: unpaid bill"
+        hooli.command("tenants", "unblock", "hooli")
+        wait_for(lambda: ann.call("GET", "/v1/me").is_success, "requests are served again")
+        ann.send(chat, f"later {mark}")
+        assert [text for _, text in history(ben, chat)] == [f"text {mark}", f"later {mark}"]

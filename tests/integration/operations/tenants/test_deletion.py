@@ -1,0 +1,356 @@
+"""Deletion and audit of a tenant: late writes, stores of features, other tenants' data."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import zstandard
+
+from chatserver.cold.bucket import find_rules_of_tenant
+from chatserver.config import Settings
+from chatserver.domain.access.tenants import Left, TenantStore
+from chatserver.domain.clock import SystemClock
+from chatserver.errors import ConfigError, Conflict, Unavailable
+from chatserver.hot.redis.factory import open_hot
+from chatserver.operations.cost.prices import load_prices
+from chatserver.operations.tenants.block import block, unblock, wait_for_processes
+from chatserver.operations.tenants.deletion import Deletion, receipt_digest
+from chatserver.operations.tenants.listing import list_tenants
+from chatserver.operations.tenants.measuring import TenantSize, measure_tenants
+from chatserver.operations.tenants.stores import OpenTenant, settings_of
+from chatserver.operations.tenants.tenant_audit import audit_tenant
+from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.schema.active_version import watch_schema
+from chatserver.warm.schema.tables import DIRECTORY, MESSAGES
+from tests.integration.operations.tenants.support import (
+    QUICK,
+    fill,
+    ignore,
+    make_settings,
+    message_item,
+    opened,
+    read_items,
+    read_objects,
+)
+from tests.support.servers.processes import eventually, redis_client
+
+pytestmark = pytest.mark.constants(QUICK)
+
+
+@pytest_asyncio.fixture
+async def settings(redis_url: str, dynamodb: str, s3: str) -> Settings:
+    """Tables, a bucket and an empty Redis."""
+    return await make_settings(redis_url, dynamodb, s3)
+
+
+async def left_of(work: OpenTenant, *texts: bytes) -> list[str]:
+    """Return what an audit finds."""
+    results = await audit_tenant(work, texts=texts, has_contents=True, report=ignore)
+    return [f"{each.store}: {place}" for each in results for place in each.left]
+
+
+async def delete(work: OpenTenant) -> dict[str, Any]:
+    """Delete a tenant; return the receipt."""
+    return await Deletion(work, ignore).run()
+
+
+async def test_deletion_counts_what_it_deleted_and_keeps_other_tenants(settings: Settings) -> None:
+    """The receipt has the numbers and a digest; the other tenant keeps everything."""
+    async with (
+        opened(settings, "acme") as acme,
+        opened(settings, "acme-2", has_redis=False) as other,
+    ):
+        await fill(acme, "mark-a", messages=60, objects=7)
+        await fill(other, "mark-b")
+        with redis_client(settings.redis.url) as redis:
+            redis.hset("{p0}:epoch", mapping={"epoch": "e", "partitions": "1", "tenant": "acme"})
+            redis.set("{p0}:pushing:mark-a", "1")
+        before = await read_items(other), await read_objects(other)
+        assert len(await left_of(acme)) > 5
+
+        receipt = await delete(acme)
+
+        assert await left_of(acme, b"mark-a") == []
+        assert receipt["deleted"] == {
+            "redis": 2,
+            "dynamodb:messages": 60,
+            "dynamodb:directory": 1,
+            "dynamodb:social": 1,
+            "s3:objects": 7,
+            "s3:rules": 2,
+            "dynamodb:chat_session": 0,
+        }
+        assert receipt["sha256"] == receipt_digest(receipt)
+        plain = {name: value for name, value in receipt.items() if name != "sha256"}
+        canonical = json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
+        assert receipt["sha256"] == hashlib.sha256(canonical).hexdigest()
+        assert (await read_items(other), await read_objects(other)) == before
+        assert len(await find_rules_of_tenant(other.bucket, other.settings.cold)) == 2
+        assert await delete(acme) == receipt
+
+
+async def test_write_that_arrives_after_a_store_was_deleted_is_deleted_too(
+    settings: Settings,
+) -> None:
+    """A worker that was blocked too late wrote an item and an object: the check finds both."""
+    async with opened(settings, "acme") as acme:
+        await fill(acme, "mark-a")
+
+        def write_late(store: str, count: int) -> None:
+            if store == "s3:rules" and not tasks:
+                tasks.append(asyncio.create_task(fill(acme, "late", messages=3, objects=2)))
+
+        tasks: list[asyncio.Task[None]] = []
+        deletion = Deletion(acme, write_late)
+        check = deletion._check
+
+        async def check_after_the_write() -> dict[str, int]:
+            await asyncio.gather(*tasks)
+            return await check()
+
+        deletion._check = check_after_the_write  # type: ignore[method-assign]
+        receipt = await deletion.run()
+
+        assert await left_of(acme, b"late", b"mark-a") == []
+        assert receipt["deleted"]["dynamodb:messages"] == 33
+
+
+async def test_data_that_keeps_appearing_fails_and_names_the_place(settings: Settings) -> None:
+    """A process that writes on and on is reported, not waited for without end."""
+    async with opened(settings, "acme") as acme:
+        await fill(acme, "mark-a")
+        work = acme.items
+        put = work.put
+
+        async def find_left(store: str, count: int) -> None:
+            await put(MESSAGES, [message_item(1, "again")])
+
+        class Restless(Deletion):
+            async def _delete(self, name: str) -> int:
+                deleted = await super()._delete(name)
+                await find_left(name, deleted)
+                return deleted
+
+        with pytest.raises(Unavailable, match=r"tenant acme: late writes \(dynamodb:messages: d-1"):
+            await Restless(acme, ignore).run()
+        record = await acme.records.find("acme")
+        assert record is not None
+        assert record.state == "deleting"
+
+        await delete(acme)
+
+        assert await left_of(acme) == []
+
+
+class FakeIndex:
+    """A store of a feature: a file."""
+
+    name = "search"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def delete(self) -> AsyncIterator[int]:
+        if self._path.exists():
+            self._path.unlink()
+            yield 1
+
+    async def find_left(self, limit: int) -> Left:
+        return Left([str(self._path)] if self._path.exists() else [], 1)
+
+
+async def test_store_that_a_feature_registered_is_deleted_and_audited(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """A search index, a data key: one function, and both commands know it."""
+    file = tmp_path / "acme.index"
+    file.write_text("words")
+
+    @contextlib.asynccontextmanager
+    async def open_index(own: Settings, tenant: str) -> AsyncIterator[TenantStore]:
+        assert own.warm.tenant == tenant
+        yield FakeIndex(tmp_path / f"{tenant}.index")
+
+    async with opened(settings, "acme", open_features=[open_index]) as acme:
+        assert await left_of(acme) == [f"search: {file}"]
+
+        receipt = await delete(acme)
+
+        assert not file.exists()
+        assert receipt["deleted"]["search"] == 1
+        assert receipt["checked"]["search"] == 1
+        assert await left_of(acme) == []
+
+
+async def test_audit_finds_texts_in_objects_that_tenants_share(settings: Settings) -> None:
+    """Compressed segments, keys and attributes of another tenant are read, too."""
+    async with (
+        opened(settings, "acme") as acme,
+        opened(settings, "globex", has_redis=False) as other,
+    ):
+        segment = zstandard.compress(b'{"body":"mark-a"}')
+        await other.bucket.call("put_object", Key="archive/v1/c/1.zst", Body=segment)
+        await other.bucket.call("put_object", Key="analytics/v1/tenant=acme/p", Body=b"x")
+        await other.items.put(MESSAGES, [message_item(1, "mark-a")])
+        row = {"PK": {"S": "u#x"}, "SK": {"S": "u#x"}, "about": {"S": "acme/u#zoe"}}
+        await other.items.put(DIRECTORY, [row])
+
+        assert sorted(await left_of(acme, b"mark-a")) == [
+            "dynamodb:others: directory: globex/u#x",
+            "dynamodb:others: messages: globex/d-1",
+            "s3:others: globex/analytics/v1/tenant=acme/p",
+            "s3:others: globex/archive/v1/c/1.zst",
+        ]
+
+
+async def test_redis_of_another_tenant_is_refused_by_commands_and_processes(
+    settings: Settings,
+) -> None:
+    """The wrong CHAT_REDIS_URL deletes nothing and mixes nothing."""
+    globex = settings_of(settings, "globex")
+    async with open_hot(globex.redis) as hot:
+        await hot.call("SET", "{p0}:pushing:zoe", "1")
+
+    with pytest.raises(ConfigError, match="is the Redis of tenant globex, not of tenant acme"):
+        async with opened(settings, "acme"):
+            pass
+    with pytest.raises(ConfigError, match=r"is the Redis of tenant globex, but warm\.tenant"):
+        async with open_hot(settings_of(settings, "acme").redis):
+            pass
+    with redis_client(settings.redis.url) as redis:
+        assert redis.get("{p0}:pushing:zoe") == b"1"
+
+
+async def test_blocked_redis_refuses_running_processes_until_it_is_unblocked(
+    settings: Settings,
+) -> None:
+    """Connections end at once, new ones find the block; processes continue in the same epoch."""
+    acme = settings_of(settings, "acme")
+    async with open_hot(acme.redis) as hot, opened(settings, "acme") as work:
+        reasons: list[str] = []
+        hot.on_blocked.append(reasons.append)
+        epoch = hot.epochs[0]
+
+        await block(work, "bills are unpaid")
+
+        with pytest.raises(Unavailable):
+            await hot.call("SET", "{p0}:pushing:zoe", "1")
+        await eventually(lambda: reasons == ["tenant acme is blocked: bills are unpaid"])
+        with pytest.raises(Unavailable, match="tenant acme is blocked: bills are unpaid"):
+            await hot.call("SET", "{p0}:pushing:zoe", "1")
+        with pytest.raises(ConfigError, match="tenant acme is blocked: bills are unpaid"):
+            async with open_hot(acme.redis):
+                pass
+
+        await unblock(work)
+
+        await eventually(lambda: reasons[-1] == "")
+        await eventually(lambda: hot.is_up)
+        await hot.call("SET", "{p0}:pushing:zoe", "1")
+        assert hot.epochs[0] == epoch
+
+
+async def test_running_process_stops_its_calls_and_removes_its_item(settings: Settings) -> None:
+    """The schema item alone blocks a process whose Redis is not reachable."""
+    warm = settings_of(settings, "acme").warm
+    constants = {"chatserver.warm.schema.active_version.SCHEMA_CHECK_S": 0.1}
+    async with opened(settings, "acme") as work, open_dynamodb(warm) as client:
+        schema = client.for_feature("schema")
+        async with watch_schema(schema, warm, "worker", SystemClock()):
+            with pytest.MonkeyPatch.context() as patch:
+                for path, value in constants.items():
+                    patch.setattr(path, value)
+                assert len(await work.schema.list_processes(SystemClock().time())) == 1
+                client.fence.set("redis", "because Redis says so")  # wakes the check up
+                with pytest.raises(Unavailable, match="because Redis says so"):
+                    await client.call("get_item", {"TableName": "any", "Key": {}})
+                client.fence.set("redis", "")
+                await work.schema.set_blocked("tenant acme is blocked: a test")
+
+                await wait_for_processes(work, lambda text: None)
+
+                with pytest.raises(Unavailable, match="tenant acme is blocked: a test"):
+                    await client.call("get_item", {"TableName": "any", "Key": {}})
+                await work.schema.set_blocked("")
+                await eventually(lambda: client.fence.reason == "")
+        with pytest.raises(ConfigError, match="tenant acme is blocked: again"):
+            await work.schema.set_blocked("tenant acme is blocked: again")
+            async with watch_schema(schema, warm, "worker", SystemClock()):
+                pass
+
+
+@pytest.mark.constants({"chatserver.operations.tenants.block.PROCESSES_WAIT_S": 0.2, **QUICK})
+async def test_process_that_does_not_stop_is_named(settings: Settings) -> None:
+    """Its items may appear at any time, so nothing is deleted."""
+    async with opened(settings, "acme") as work:
+        await fill(work, "mark-a")
+        await work.schema.put_process("worker-host-1", 1, SystemClock().time() + 60)
+
+        with pytest.raises(Conflict, match="1 processes of tenant acme do not stop: worker-host-1"):
+            await delete(work)
+
+        assert len(await read_items(work)) >= 32
+
+
+async def test_tenants_are_listed_and_measured_by_tier(settings: Settings) -> None:
+    """Names from the bucket, DynamoDB, Redis and records; sizes add up per tenant."""
+    async with (
+        opened(settings, "acme") as acme,
+        opened(settings, "globex", has_redis=False) as other,
+    ):
+        await fill(acme, "mark-a")
+        await fill(other, "mark-b", messages=10, objects=0)
+        await block(acme, "for the test")
+        with redis_client(settings.redis.url) as redis:
+            redis.set("{p0}:pushing:mark-a", "1")
+        clock = SystemClock()
+        lines = await list_tenants(
+            settings,
+            clock=clock,
+            tables=(DIRECTORY,),
+            units_per_s=None,
+            has_redis=True,
+            report=ignore,
+        )
+        sizes = await measure_tenants(
+            settings,
+            clock=clock,
+            prices=load_prices(),
+            only=None,
+            units_per_s=None,
+            has_redis=True,
+            report=ignore,
+        )
+
+        assert [(each.tenant, each.found_in) for each in lines] == [
+            ("acme", ["redis", "dynamodb", "s3"]),
+            ("globex", ["dynamodb", "s3"]),
+        ]
+        found = {each.tenant: each for each in sizes}
+        assert part(found["acme"], "messages").items == 30
+        assert part(found["globex"], "messages").items == 10
+        sender = part(found["acme"], "messages/sender")
+        entry = {name: message_item(1, "mark-a")[name] for name in ("chatid", "ts", "sender_id")}
+        stored = sum(len(name) + len(next(iter(each.values()))) for name, each in entry.items())
+        # The prefixes, and numbers in half of their digits.
+        expected = stored + 2 * len("acme/") - 16 + 16 // 2 + 1 + 100
+        assert (sender.items, sender.bytes) == (30, 30 * expected)
+        assert part(found["acme"], "attachments").bytes == 5 * len("mark-a 0")
+        assert part(found["acme"], "memory").items == 2
+        total = found["acme"]
+        assert total.usd_per_month == pytest.approx(sum(p.usd_per_month for p in total.parts))
+        assert total.usd_per_month > found["globex"].usd_per_month > 0
+
+
+def part(size: TenantSize, name: str) -> Any:
+    """Return a part of a tenant by its name."""
+    (found,) = [each for each in size.parts if each.part == name]
+    return found

@@ -1,0 +1,189 @@
+"""Export and restore of a tenant: complete, verified, and resumed after a crash."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from chatserver.config import Settings
+from chatserver.errors import Conflict, CorruptData, NotFound
+from chatserver.operations.tenants import export as exports
+from chatserver.operations.tenants.deletion import Deletion
+from chatserver.operations.tenants.export import Export, verify_export
+from chatserver.operations.tenants.export_files import Target, open_target
+from chatserver.operations.tenants.restoration import Restoration
+from chatserver.operations.tenants.stores import OpenTenant
+from tests.integration.operations.tenants.support import (
+    QUICK,
+    fill,
+    ignore,
+    make_settings,
+    opened,
+    read_items,
+    read_objects,
+)
+from tests.support.servers.processes import redis_client
+
+pytestmark = pytest.mark.constants(
+    # Several files for each section.
+    {
+        "chatserver.operations.tenants.export_files.ITEMS_BYTES": 1000,
+        "chatserver.warm.tenant_items.SCAN_ITEMS_MAX": 7,
+        **QUICK,
+    }
+)
+
+
+@pytest_asyncio.fixture
+async def settings(redis_url: str, dynamodb: str, s3: str) -> Settings:
+    """Tables, a bucket and an empty Redis."""
+    return await make_settings(redis_url, dynamodb, s3)
+
+
+class Crash(Exception):
+    """A crash at a failpoint."""
+
+
+def by_key(items: list[Any]) -> list[str]:
+    """Return items in a comparable order."""
+    return sorted(json.dumps(item, sort_keys=True) for item in items)
+
+
+async def run(work: OpenTenant, target: Target) -> Any:
+    return await Export(work, target, ignore).run()
+
+
+@pytest.mark.parametrize("is_bucket", [False, True])
+async def test_export_restores_after_a_deletion_what_was_there(
+    settings: Settings, tmp_path: Path, is_bucket: bool
+) -> None:
+    """Items, objects and their types are the same; the tenant is not blocked; Redis is empty."""
+    place = f"s3://{settings.cold.bucket}/backups/acme" if is_bucket else str(tmp_path)
+    async with opened(settings, "acme") as work, open_target(place, settings.cold) as target:
+        await fill(work, "mark-a")
+        with redis_client(settings.redis.url) as redis:
+            redis.hset("{p0}:box:zoe", mapping={"a": b"\xff\xfe", "b": "text"})
+        items, objects = await read_items(work), await read_objects(work)
+
+        manifest = await run(work, target)
+        assert await verify_export(target, ignore) == []
+        await Deletion(work, ignore).run()
+        await Restoration(work, target, ignore).run()
+
+        assert by_key(await read_items(work)) == by_key(items)
+        assert await read_objects(work) == objects
+        head = await work.bucket.call("head_object", Key="attachments/c/1")
+        assert (head["ContentType"], head["Metadata"]) == ("text/plain", {"name": "x"})
+        assert manifest.counts == {
+            "messages": 30, "chat_session": 0, "social": 1, "directory": 2, "redis": 1,
+            "objects": 5,
+        }  # fmt: skip
+        assert len(manifest.files) > 5
+        assert (await work.schema.get_state()).blocked == ""
+        record = await work.records.find("acme")
+        assert record is not None
+        assert (record.state, json.loads(record.receipt)["left"]) == ("active", 0)
+
+
+async def test_export_killed_after_each_file_is_complete_when_repeated(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repeat continues after the last file: nothing is missing or twice."""
+    done: list[str] = []
+
+    def crash_once(name: str) -> None:
+        """Crash at every other failpoint, so that each repeat gets a little further."""
+        done.append(name)
+        if len(done) % 2:
+            raise Crash(name)
+
+    monkeypatch.setattr(exports, "failpoint", crash_once)
+    async with (
+        opened(settings, "acme") as work,
+        open_target(str(tmp_path), settings.cold) as target,
+    ):
+        await fill(work, "mark-a", messages=40, objects=30)
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                manifest = await run(work, target)
+            except Crash:
+                continue
+            break
+
+        assert tries > 3
+        assert await verify_export(target, ignore) == []
+        assert (manifest.counts["messages"], manifest.counts["objects"]) == (40, 30)
+        assert not (tmp_path / "state.json").exists()
+        with pytest.raises(Conflict, match="already has an export"):
+            await run(work, target)
+
+
+async def test_verify_names_what_was_changed_or_is_missing(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """A changed file, a missing object; and a restore does not start with them."""
+    async with (
+        opened(settings, "acme") as work,
+        open_target(str(tmp_path), settings.cold) as target,
+    ):
+        await fill(work, "mark-a")
+        with pytest.raises(NotFound, match="not finished"):
+            await verify_export(target, ignore)
+        await run(work, target)
+        (tmp_path / "objects/attachments/c/1").write_text("changed")
+        (tmp_path / "objects/attachments/c/2").unlink()
+        name = "dynamodb/social-000000.jsonl.zst"
+        (tmp_path / name).write_bytes(b"changed")
+
+        problems = await verify_export(target, ignore)
+
+        assert problems == [
+            f"{name}: its SHA-256 is not that of the manifest",
+            "objects/attachments/c/1: its SHA-256 is not that of the index",
+            "export: objects/attachments/c/2 is missing",
+        ]
+        await Deletion(work, ignore).run()
+        with pytest.raises(CorruptData, match="SHA-256"):
+            await Restoration(work, target, ignore).run()
+
+
+async def test_restore_into_a_tenant_with_data_is_refused(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """Old and new items would mix."""
+    async with (
+        opened(settings, "acme") as work,
+        opened(settings, "globex", has_redis=False) as other,
+        open_target(str(tmp_path), settings.cold) as target,
+    ):
+        await fill(work, "mark-a")
+        await run(work, target)
+
+        with pytest.raises(Conflict, match="tenant acme has data"):
+            await Restoration(work, target, ignore).run()
+        with pytest.raises(Conflict, match="the export is of tenant acme, not of globex"):
+            await Restoration(other, target, ignore).run()
+
+
+async def test_export_with_messages_that_are_only_in_redis_is_refused(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """The items would lack acknowledged messages."""
+    async with (
+        opened(settings, "acme") as work,
+        open_target(str(tmp_path), settings.cold) as target,
+    ):
+        with redis_client(settings.redis.url) as redis:
+            redis.hset("{p0}:checkpoint", "waiting", "3")
+
+        with pytest.raises(Conflict, match="3 messages and read marks are not in DynamoDB yet"):
+            await run(work, target)
+        manifest = await Export(work, target, ignore).run(is_partial_allowed=True)
+
+        assert manifest.unpersisted == 3
