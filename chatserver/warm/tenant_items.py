@@ -162,7 +162,8 @@ def _value_bytes(value: dict[str, Any]) -> int:
         case "S":
             return len(str(content).encode())
         case "N":
-            return len(content.strip("-").replace(".", "")) // 2 + 1 + content.startswith("-")
+            digits = str(content).strip("-").replace(".", "")
+            return len(digits) // 2 + 1 + str(content).startswith("-")
         case "B":
             return len(content) if isinstance(content, bytes) else len(str(content)) * 3 // 4
         case "SS":

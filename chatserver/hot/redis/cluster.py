@@ -258,7 +258,8 @@ class ClusterClient(HotClient):
                     await self._refresh_requested.wait()
             self._refresh_requested.clear()
             try:
-                for failure in await self._refresh():
+                failures = await self._refresh()
+                for failure in () if self.blocked else failures:  # a block is logged once
                     log.warning("hot.epoch_read_failed", redis=self.name, error=failure.message)
             except ChatError as exc:
                 log.warning("hot.map_refresh_failed", redis=self.name, error=exc.message)

@@ -232,7 +232,14 @@ class _Master:
 
     async def delete(self, page: Sequence[bytes]) -> int:
         gone = [key for key in page if not key.endswith(_EPOCH_SUFFIX)]
-        deleted = int(await self.call("UNLINK", *gone)) if gone else 0
+        by_slot: dict[int, list[bytes]] = {}  # a cluster refuses keys of several slots
+        for key in gone:
+            by_slot.setdefault(slot_of(key), []).append(key)
+        with _translated(self.name):
+            pipeline = self._client.pipeline(transaction=False)
+            for keys in by_slot.values():
+                pipeline.unlink(*keys)
+            deleted = sum(await pipeline.execute())
         for key in set(page) - {*gone}:
             fields = set(await self.call("HKEYS", key)) - {_TENANT, _BLOCKED}
             if fields:

@@ -1,0 +1,64 @@
+"""Tenants on a Redis Cluster: blocked on all masters, and deleted from all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from chatserver.config import Redis
+from chatserver.errors import ConfigError, Unavailable
+from chatserver.hot.redis.factory import open_hot
+from chatserver.hot.redis.tenant_redis import open_tenant_redis
+from tests.support.servers.processes import eventually
+from tests.support.servers.redis_cluster import RedisCluster, open_redis_cluster
+from tests.support.stack import PATIENT
+
+PARTITIONS = 64
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    """Three masters."""
+    with open_redis_cluster(tmp_path_factory.mktemp("cluster"), replicas=False) as made:
+        made.be_patient()
+        yield made
+
+
+async def test_block_and_deletion_reach_all_masters(cluster: RedisCluster) -> None:
+    """A running process finds the block on its own; keys of every node are deleted."""
+    timeout_s = float(PATIENT["CHAT_REDIS_CALL_TIMEOUT_S"])
+    settings = Redis.model_validate(
+        {
+            "url": cluster.url,
+            "cluster": True,
+            "partitions": PARTITIONS,
+            "tenant": "acme",
+            "call_timeout_s": timeout_s,
+        }
+    )
+    async with open_hot(settings) as hot, open_tenant_redis(settings) as redis:
+        reasons: list[str] = []
+        hot.on_blocked.append(reasons.append)
+        for partition in range(PARTITIONS):
+            await hot.call("SET", f"{{p{partition}}}:pushing:zoe", "1")
+        assert (await redis.get_owner()).tenant == "acme"
+        found, checked = await redis.find_left(1000)
+        assert len(found) == checked == 4 * PARTITIONS  # epoch, seqs, where and ours
+
+        await redis.block("acme", "tenant acme is blocked: a test")
+
+        await eventually(lambda: "tenant acme is blocked: a test" in reasons, 60, "the block")
+        deleted = [count async for count in redis.delete_pages()]
+        assert sum(deleted) == 4 * PARTITIONS
+        assert await redis.find_left(10) == ([], PARTITIONS)
+        with pytest.raises(Unavailable):
+            await hot.call("SET", "{p0}:pushing:zoe", "1")
+        with pytest.raises(ConfigError, match="tenant acme is blocked: a test"):
+            async with open_hot(settings):
+                pass
+        assert await redis.find_left(10) == ([], PARTITIONS)
+
+        await redis.unblock()
+
+        await eventually(lambda: reasons[-1] == "", 60, "the end of the block")
