@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, PrivateAttr, SecretStr, field_validator, model_validator
 
 from chatserver.config.section import Section
 from chatserver.domain.access.tenants import RESERVED_TENANTS, TENANT_PATTERN
@@ -12,10 +12,11 @@ from chatserver.domain.write_sharding import SHARDS_MAX, is_shards
 
 
 class Redis(Section):
-    """Redis, the hot tier."""
+    """Redis, the hot tier. It has the data of one tenant, the one of `warm.tenant`."""
+
+    _tenant: str = PrivateAttr("")
 
     url: str = Field("redis://127.0.0.1:6379/0", description="Address of Redis 7 or Valkey")
-    tenant: str = Field("", description="Set by `warm.tenant`: this Redis has its data only")
     cluster: bool = Field(False, description="`url` is any node of a Redis Cluster")
     sentinels: list[str] = Field(
         default_factory=list,
@@ -41,6 +42,17 @@ class Redis(Section):
     chat_idle_s: int = Field(
         604_800, ge=1, description="An unused chat leaves Redis after this time, once persisted"
     )
+
+    @property
+    def tenant(self) -> str:
+        """The tenant, or an empty string."""
+        return self._tenant
+
+    def for_tenant(self, tenant: str) -> Self:
+        """Return the same settings for another tenant."""
+        copy = self.model_copy()
+        copy._tenant = tenant
+        return copy
 
     @model_validator(mode="after")
     def _check_log_max(self) -> Self:

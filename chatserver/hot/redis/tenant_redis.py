@@ -239,7 +239,7 @@ class _Master:
             pipeline = self._client.pipeline(transaction=False)
             for keys in by_slot.values():
                 pipeline.unlink(*keys)
-            deleted = sum(await pipeline.execute())
+            deleted = sum(int(count) for count in await pipeline.execute())
         for key in set(page) - {*gone}:
             fields = set(await self.call("HKEYS", key)) - {_TENANT, _BLOCKED}
             if fields:

@@ -30,10 +30,12 @@ TABLE_ITEMS_MAX: Final = 500  # deleted before a progress report
 
 def settings_of(settings: Settings, tenant: str) -> Settings:
     """Return the settings with another tenant, or without one."""
-    sections = ("warm", "cold", "redis")
+    more = {"tenant": tenant}
     return settings.model_copy(
         update={
-            name: getattr(settings, name).model_copy(update={"tenant": tenant}) for name in sections
+            "redis": settings.redis.for_tenant(tenant),
+            "warm": settings.warm.model_copy(update=more),
+            "cold": settings.cold.model_copy(update=more),
         }
     )
 

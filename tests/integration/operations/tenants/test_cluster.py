@@ -33,10 +33,9 @@ async def test_block_and_deletion_reach_all_masters(cluster: RedisCluster) -> No
             "url": cluster.url,
             "cluster": True,
             "partitions": PARTITIONS,
-            "tenant": "acme",
             "call_timeout_s": timeout_s,
         }
-    )
+    ).for_tenant("acme")
     async with open_hot(settings) as hot, open_tenant_redis(settings) as redis:
         reasons: list[str] = []
         hot.on_blocked.append(reasons.append)

@@ -28,7 +28,7 @@ from chatserver.operations.tenants.measuring import TenantSize, measure_tenants
 from chatserver.operations.tenants.stores import OpenTenant, settings_of
 from chatserver.operations.tenants.tenant_audit import audit_tenant
 from chatserver.warm.dynamo.client import open_dynamodb
-from chatserver.warm.schema.active_version import watch_schema
+from chatserver.warm.schema.active_version import key_of, watch_schema
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES
 from tests.integration.operations.tenants.support import (
     QUICK,
@@ -258,33 +258,43 @@ async def test_blocked_redis_refuses_running_processes_until_it_is_unblocked(
         assert hot.epochs[0] == epoch
 
 
+@pytest.mark.constants({"chatserver.warm.schema.active_version.SCHEMA_CHECK_S": 0.5, **QUICK})
 async def test_running_process_stops_its_calls_and_removes_its_item(settings: Settings) -> None:
     """The schema item alone blocks a process whose Redis is not reachable."""
     warm = settings_of(settings, "acme").warm
-    constants = {"chatserver.warm.schema.active_version.SCHEMA_CHECK_S": 0.1}
+    request = {"TableName": DIRECTORY.name_in(warm), "Key": key_of("schema")}
     async with opened(settings, "acme") as work, open_dynamodb(warm) as client:
         schema = client.for_feature("schema")
+
+        async def count_processes() -> int:
+            return len(await work.schema.list_processes(SystemClock().time()))
+
+        async def is_running() -> bool:
+            return await count_processes() == 1
+
+        async def is_stopped() -> bool:
+            return await count_processes() == 0
+
         async with watch_schema(schema, warm, "worker", SystemClock()):
-            with pytest.MonkeyPatch.context() as patch:
-                for path, value in constants.items():
-                    patch.setattr(path, value)
-                assert len(await work.schema.list_processes(SystemClock().time())) == 1
-                client.fence.set("redis", "because Redis says so")  # wakes the check up
-                with pytest.raises(Unavailable, match="because Redis says so"):
-                    await client.call("get_item", {"TableName": "any", "Key": {}})
-                client.fence.set("redis", "")
-                await work.schema.set_blocked("tenant acme is blocked: a test")
+            assert await is_running()
+            client.fence.set("redis", "because Redis says so")
+            with pytest.raises(Unavailable, match="because Redis says so"):
+                await client.call("get_item", request)
+            await eventually(is_stopped)
+            client.fence.set("redis", "")
+            await eventually(is_running)
 
-                await wait_for_processes(work, lambda text: None)
+            await work.schema.set_blocked("tenant acme is blocked: a test")
+            await wait_for_processes(work, lambda text: None)
 
-                with pytest.raises(Unavailable, match="tenant acme is blocked: a test"):
-                    await client.call("get_item", {"TableName": "any", "Key": {}})
-                await work.schema.set_blocked("")
-                await eventually(lambda: client.fence.reason == "")
-        with pytest.raises(ConfigError, match="tenant acme is blocked: again"):
-            await work.schema.set_blocked("tenant acme is blocked: again")
-            async with watch_schema(schema, warm, "worker", SystemClock()):
-                pass
+            with pytest.raises(Unavailable, match="tenant acme is blocked: a test"):
+                await client.call("get_item", request)
+            with pytest.raises(ConfigError, match="tenant acme is blocked: a test"):
+                async with watch_schema(schema, warm, "worker", SystemClock()):
+                    pass
+            await work.schema.set_blocked("")
+            await eventually(is_running)
+            assert client.fence.reason == ""
 
 
 @pytest.mark.constants({"chatserver.operations.tenants.block.PROCESSES_WAIT_S": 0.2, **QUICK})
