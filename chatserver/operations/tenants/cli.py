@@ -210,6 +210,7 @@ async def _find_receipt(settings: Settings, tenant: str) -> str:
 )
 @click.option("--contents", is_flag=True, help="Also read all objects of other tenants.")
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object per store.")
+@units_option
 @redis_option
 def audit(
     tenant: str,
@@ -217,6 +218,7 @@ def audit(
     find_file: Path | None,
     contents: bool,
     is_json: bool,
+    max_units: int | None,
     has_redis: bool,
 ) -> None:
     """Show that nothing is left of TENANT, or where. Exit code 1: something is left.
@@ -227,7 +229,15 @@ def audit(
     wanted = [*texts, *(find_file.read_text("utf-8").splitlines() if find_file else ())]
     with shown_errors(), Progress(f"audit {tenant}") as progress:
         results = run(
-            _audit(settings, tenant, wanted, progress, has_contents=contents, has_redis=has_redis)
+            _audit(
+                settings,
+                tenant,
+                wanted,
+                progress,
+                has_contents=contents,
+                max_units=max_units,
+                has_redis=has_redis,
+            )
         )
     for each in results:
         click.echo(_format(each, is_json=is_json))
@@ -244,11 +254,12 @@ async def _audit(
     progress: Progress,
     *,
     has_contents: bool,
+    max_units: int | None,
     has_redis: bool,
 ) -> list[StoreAudit]:
     from chatserver.operations.tenants.tenant_audit import audit_tenant, parse_texts
 
-    async with open_tenant_of(settings, tenant, has_redis=has_redis) as work:
+    async with open_tenant_of(settings, tenant, max_units=max_units, has_redis=has_redis) as work:
         return await audit_tenant(
             work, texts=parse_texts(texts), has_contents=has_contents, report=progress
         )

@@ -54,6 +54,7 @@ class OpenTenant:
     schema: SchemaRows
     records: TenantRecords
     features: Sequence[TenantStore]
+    units_per_s: float | None = None
 
     def list_stores(self) -> list[TenantStore]:
         """Return all stores in the order of deletion.
@@ -111,6 +112,7 @@ async def open_tenant(
             schema=SchemaRows(dynamodb.for_feature("schema"), own.warm),
             records=TenantRecords(unprefixed.for_feature("operations"), shared.warm),
             features=features,
+            units_per_s=units_per_s,
         )
 
 

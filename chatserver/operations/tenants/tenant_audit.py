@@ -87,7 +87,7 @@ async def _audit_items(work: OpenTenant, texts: Sequence[bytes], report: Report)
     """Search the items of other tenants."""
     result = StoreAudit("dynamodb:others", 0, [])
     pattern, own = _pattern_of(work.tenant, texts), work.tenant + SEPARATOR
-    async with open_all_items(work.settings, work.clock, None) as items:
+    async with open_all_items(work.settings, work.clock, work.units_per_s) as items:
         for table in TABLES:
             async for page in items.iter_pages(table):
                 for item in page.items:

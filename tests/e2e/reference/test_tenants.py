@@ -190,9 +190,10 @@ def test_deleted_tenant_leaves_nothing_wherever_the_command_is_killed(
         assert receipt["left"] == 0
         assert not any(text in done.stdout for text in town.marks)
         assert json.loads(acme.command("tenants", "receipt", "acme-1")) == receipt
-        late = acme.run("worker", "all")
-        assert late.returncode == 2
-        assert "tenant acme-1 is blocked: it was deleted at" in late.stderr
+        for words in (("worker", "all"), ("tables", "apply")):
+            late = acme.run(*words)
+            assert late.returncode == 2
+            assert "tenant acme-1 is blocked: it was deleted at" in late.stderr
 
         assert find_marks(server, databases, other.marks) != []
         assert history(other.ann, other.group) == kept_history
@@ -261,6 +262,8 @@ def test_tenants_are_listed_measured_and_blocked(server: Server, tmp_path: Path)
         hooli.command("tenants", "block", "hooli", "--reason", "unpaid bill")
         assert ann.refused("GET", f"/v1/chats/{chat}/messages") == (403, "forbidden")
         assert ann.call("GET", "/v1/me").json()["detail"] == "tenant hooli is blocked: unpaid bill"
+        assert hooli.public.get("/healthz") == {"status": "ok"}
+        assert hooli.public.call("GET", "/readyz").status_code == 503
         hooli.command("tenants", "unblock", "hooli")
         wait_for(lambda: ann.call("GET", "/v1/me").is_success, "requests are served again")
         ann.send(chat, f"later {mark}")

@@ -12,6 +12,7 @@ import pytest_asyncio
 from chatserver.config import Settings
 from chatserver.errors import Conflict, CorruptData, NotFound
 from chatserver.operations.tenants import export as exports
+from chatserver.operations.tenants import restoration
 from chatserver.operations.tenants.deletion import Deletion
 from chatserver.operations.tenants.export import Export, verify_export
 from chatserver.operations.tenants.export_files import Target, open_target
@@ -122,6 +123,41 @@ async def test_export_killed_after_each_file_is_complete_when_repeated(
         assert not (tmp_path / "state.json").exists()
         with pytest.raises(Conflict, match="already has an export"):
             await run(work, target)
+
+
+async def test_restore_killed_after_each_file_is_complete_when_repeated(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tenant stays blocked until everything is there; other commands refuse it meanwhile."""
+
+    def crash(name: str) -> None:
+        raise Crash(name)
+
+    async with (
+        opened(settings, "acme") as work,
+        open_target(str(tmp_path), settings.cold) as target,
+    ):
+        await fill(work, "mark-a", messages=30, objects=3)
+        items, objects = await read_items(work), await read_objects(work)
+        await run(work, target)
+        await Deletion(work, ignore).run()
+        with monkeypatch.context() as patch:
+            patch.setattr(restoration, "failpoint", crash)
+            tries = 0
+            while True:
+                tries += 1
+                try:
+                    await Restoration(work, target, ignore).run()
+                except Crash:
+                    state = await work.schema.get_state()
+                    assert state.blocked == "tenant acme is blocked: it is being restored"
+                    continue
+                break
+
+        assert tries > 5
+        assert by_key(await read_items(work)) == by_key(items)
+        assert await read_objects(work) == objects
+        assert (await work.schema.get_state()).blocked == ""
 
 
 async def test_verify_names_what_was_changed_or_is_missing(
