@@ -428,12 +428,14 @@ class RenewSession(ClientFrame, tag="renew_session", frozen=True):
 class DeleteSession(ClientFrame, tag="delete_session", frozen=True):
     """Ends the active session with a companion. With `chat`, ends only a session with that chat.
 
-    The messages remain readable.
+    The messages remain readable. With `forget`, the companion also forgets what it remembers from
+    this session.
     """
 
     id: RequestId
     companion: CompanionIdField
     chat: Id | None = None
+    forget: bool = False
 
 
 class UpdateSession(ClientFrame, tag="update_session", frozen=True):

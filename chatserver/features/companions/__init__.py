@@ -14,6 +14,7 @@ FEATURE = Feature(
     routes=(
         "chatserver.features.companions.routes:companions_routes",
         "chatserver.features.companions.routes:companion_sessions_routes",
+        "chatserver.features.companions.memory_routes:companion_memory_routes",
     ),
     workers={
         "assistant": Worker(

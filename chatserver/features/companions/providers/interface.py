@@ -10,6 +10,9 @@ import dataclasses
 from collections.abc import AsyncGenerator
 from typing import Literal, Protocol
 
+from chatserver.features.companions.options import NO_OPTIONS, Options
+
+Purpose = Literal["response", "summary", "memory"]
 Role = Literal["user", "assistant"]
 # How a stream ends: the model finished, the length limit was reached, or the model refused.
 End = Literal["done", "length", "refused"]
@@ -31,6 +34,8 @@ class Ask:
     system: str
     messages: tuple[ModelMessage, ...]
     answer_tokens_max: int
+    options: Options = NO_OPTIONS
+    purpose: Purpose = "response"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

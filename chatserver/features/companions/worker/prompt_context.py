@@ -70,18 +70,24 @@ def build_prompt_messages(messages: Iterable[Message], companion: str) -> list[P
     return found
 
 
-def compute_room(persona: Companion, memory: Memory | None) -> int:
-    """Return the number of tokens left for messages after prompt, summary and response."""
-    used = estimate_tokens(persona.prompt) + persona.answer_tokens_max
+def compute_room(persona: Companion, memory: Memory | None, notes: str = "") -> int:
+    """Return the number of tokens left for messages after prompt, notes, summary and response."""
+    used = estimate_tokens(persona.prompt + notes) + persona.answer_tokens_max
     if memory is not None:
         used += estimate_tokens(REMEMBERED + memory.text)
     return max(ROOM_TOKENS_MIN, persona.context_tokens_max - used)
 
 
 def build_context(
-    persona: Companion, memory: Memory | None, said: Sequence[PromptMessage], seq: int
+    persona: Companion,
+    memory: Memory | None,
+    said: Sequence[PromptMessage],
+    seq: int,
+    notes: str = "",
 ) -> Context | None:
     """Return the model input for answering the message at `seq`; None if no question is left.
+
+    `notes` is the memory of earlier sessions.
 
     Guarantees:
         The message at `seq` is included, truncated if necessary. The newest others that fit are
@@ -94,7 +100,7 @@ def build_context(
     asked = sorted((one for one in asked if one.reply_to < seq), key=lambda one: one.order)
     if not asked or asked[-1].role == "assistant":
         return None  # every message since the last response was deleted
-    room = compute_room(persona, memory)
+    room = compute_room(persona, memory, notes)
     chosen: list[PromptMessage] = []
     for one in reversed(asked):
         tokens = one.tokens
@@ -107,7 +113,7 @@ def build_context(
         chosen.append(one)
     chosen.reverse()
     messages = _merge_roles(chosen)
-    system = persona.prompt + (REMEMBERED + memory.text if memory is not None else "")
+    system = persona.prompt + notes + (REMEMBERED + memory.text if memory is not None else "")
     tokens = estimate_tokens(system) + sum(estimate_tokens(each.text) for each in messages)
     return Context(system, messages, tokens)
 

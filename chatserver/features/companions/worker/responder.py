@@ -49,7 +49,9 @@ from chatserver.features.companions.providers.interface import Ask
 from chatserver.features.companions.providers.registry import Providers
 from chatserver.features.companions.providers.token_estimates import estimate_tokens
 from chatserver.features.companions.service.companions import CompanionCatalog
+from chatserver.features.companions.user_memory import UserMemory
 from chatserver.features.companions.worker.memory import SessionMemory
+from chatserver.features.companions.worker.memory_extraction import MemoryExtractor, render_memory
 from chatserver.features.companions.worker.prompt_context import (
     Context,
     PromptMessage,
@@ -119,13 +121,15 @@ class ResponderContext:
     inboxes: Inboxes
     poster: RemoteDelivery
     session_memory: SessionMemory
+    memory_extractor: MemoryExtractor
 
 
 class _SessionPage(NamedTuple):
-    """A page of the session, the stored summary, and the model context built from both."""
+    """A page of the session, the stored summary and memory, and the model context of them."""
 
     messages: list[PromptMessage]
     memory: Memory | None
+    user_memory: UserMemory | None
     context: Context
 
 
@@ -189,6 +193,9 @@ class Responder:
         await self._context.budgets.settle(user, chat, self._response_id, spent)
         failpoint("assistant.after_settle")
         await self._context.session_memory.update(session, persona, loaded.messages, loaded.memory)
+        await self._context.memory_extractor.update(
+            session, persona, loaded.messages, loaded.user_memory
+        )
 
     async def give_up(self) -> None:
         """Commit a message that reports an internal failure. Guarantees and errors as for `run`."""
@@ -218,8 +225,12 @@ class Responder:
             page = await self._context.history.get_page(session.user, ask)
             messages = [codec.decode_message(json) for json in page.messages]
         said = build_prompt_messages(messages, session.companion)
-        context = build_context(persona, memory, said, self._started.seq)
-        return None if context is None else _SessionPage(said, memory, context)
+        is_first = memory is None and all(one.role == "user" for one in said)
+        user_memory = await self._context.memory_extractor.load(session, persona, is_first=is_first)
+        now_ms = int(self._context.clock.time() * 1000)
+        notes = render_memory(user_memory, persona, now_ms)
+        context = build_context(persona, memory, said, self._started.seq, notes)
+        return None if context is None else _SessionPage(said, memory, user_memory, context)
 
     # Model
 
