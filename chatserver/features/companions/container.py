@@ -26,7 +26,7 @@ class CompanionContainer:
         self.session_rows = SessionRows(self._client, core.settings.warm)
         self.summaries = Summaries(self._client, core.settings.warm)
         self.memory_rows = MemoryRows(self._client, core.settings.warm)
-        self.memories = Memories(self.memory_rows, core.clock)
+        self.memories = Memories(self.memory_rows, self.companion_rows, core.clock)
         self.companions = Companions(self.companion_rows, core.clock)
 
     @cached_property

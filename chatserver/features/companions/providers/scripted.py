@@ -108,7 +108,7 @@ def _words_of(rule: str, number: int, ask: Ask, last: str) -> Iterator[str]:
                 if one["from"] == "user"
             ]
             lines = [f"ADD The user wrote: {text}\n" for text in said]
-            words = iter([*lines, f"SUMMARY {len(said)} messages"])
+            words = iter([*lines, f"SUMMARY Messages: {len(said)}"])
         case "facts" | "memory":
             first = ask.messages[0].text[:SHOWN_CHARS]
             shown = f"from: {first} to: {last[-SHOWN_CHARS:]}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from chatserver.domain.clock import Clock
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, UserId
@@ -14,14 +16,20 @@ from chatserver.features.companions.user_memory import (
     drop_session,
     switch,
 )
+from chatserver.features.companions.warm.companions import CompanionRows
 from chatserver.features.companions.warm.memories import MemoryRows
 
 
 class Memories:
-    """A user's own view of companions' memories. Each call may raise LostRace."""
+    """A user's own view of companions' memories.
 
-    def __init__(self, rows: MemoryRows, clock: Clock) -> None:
+    Changes raise NotFound if there is no such companion, and LostRace if there are too many
+    concurrent changes.
+    """
+
+    def __init__(self, rows: MemoryRows, companions: CompanionRows, clock: Clock) -> None:
         self._rows = rows
+        self._companions = companions
         self._clock = clock
 
     async def get(self, user: UserId, companion: CompanionId) -> UserMemory:
@@ -37,19 +45,17 @@ class Memories:
 
     async def delete_session(self, user: UserId, companion: CompanionId, chat: ChatId) -> None:
         """Delete what comes from one session; the session is not read again. Idempotent."""
-        await self._rows.update(user, companion, lambda stored: drop_session(stored, chat))
+        await self._update(user, companion, lambda stored: drop_session(stored, chat))
 
     async def delete_all(self, user: UserId, companion: CompanionId) -> None:
         """Delete everything; messages sent until now are not read again. Idempotent."""
         now_ms = self._now_ms()
-        await self._rows.update(user, companion, lambda stored: drop_all(stored, now_ms))
+        await self._update(user, companion, lambda stored: drop_all(stored, now_ms))
 
     async def switch(self, user: UserId, companion: CompanionId, *, is_on: bool) -> UserMemory:
         """Switch remembering on or off. Entries are kept, but not used while it is off."""
         now_ms = self._now_ms()
-        return await self._rows.update(
-            user, companion, lambda stored: switch(stored, is_on, now_ms)
-        )
+        return await self._update(user, companion, lambda stored: switch(stored, is_on, now_ms))
 
     async def close(self, user: UserId, companion: CompanionId) -> None:
         """Delete everything, and switch remembering off, for a user who is erased. Idempotent."""
@@ -65,6 +71,14 @@ class Memories:
     def list_current(self, memory: UserMemory) -> list[Entry]:
         """Return the entries that have not expired, the newest first."""
         return memory.list_current(self._now_ms())
+
+    async def _update(
+        self, user: UserId, companion: CompanionId, change: Callable[[UserMemory], UserMemory]
+    ) -> UserMemory:
+        if (await self._rows.get(user, companion)).rev == 0:
+            # Only existing companions have memories. One that was deleted keeps its memories.
+            await self._companions.get_newest(companion)
+        return await self._rows.update(user, companion, change)
 
     def _now_ms(self) -> int:
         return int(self._clock.time() * 1000)
