@@ -11,6 +11,7 @@ _SEND = "chatserver.features.companions.gateway_container:check_companion_send"
 
 FEATURE = Feature(
     name="companions",
+    requires=("attachments", "webhooks"),
     routes=(
         "chatserver.features.companions.routes:companions_routes",
         "chatserver.features.companions.routes:companion_sessions_routes",
@@ -20,6 +21,7 @@ FEATURE = Feature(
         "assistant": Worker(
             "chatserver.features.companions.worker.assistant:run_assistant",
             "answers users' messages to AI companions",
+            prepare="chatserver.features.companions.worker.preload:preload_sdks",
         ),
     },
     commands={

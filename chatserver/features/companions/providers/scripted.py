@@ -28,7 +28,7 @@ from collections.abc import AsyncGenerator, Iterator
 import msgspec
 
 from chatserver.errors import ConfigError, Overloaded, Unavailable
-from chatserver.features.companions.providers.interface import Ask, Delta, Finish
+from chatserver.features.companions.providers.interface import Ask, Delta, Finish, Piece
 from chatserver.features.companions.providers.token_estimates import estimate_tokens
 
 NUMBER_MAX = 10_000
@@ -46,7 +46,7 @@ class Scripted:
         self._delta_s = delta_s
         self._throttled: collections.Counter[str] = collections.Counter()
 
-    async def stream(self, ask: Ask) -> AsyncGenerator[Delta | Finish]:
+    async def stream(self, ask: Ask) -> AsyncGenerator[Piece]:
         """See `Provider.stream`; the same request always has the same output."""
         rule, number = _parse(ask.model)
         last = ask.messages[-1].text

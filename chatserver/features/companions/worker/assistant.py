@@ -26,6 +26,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, GatewayId
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, ClientError, CorruptData, NotFound, Unavailable
+from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.hot.pending_responses import PendingResponses, StartedResponse
 from chatserver.features.companions.hot.response_stream import Deltas
@@ -34,6 +35,7 @@ from chatserver.features.companions.model import Companion, CompanionSession
 from chatserver.features.companions.providers.registry import Providers, open_models
 from chatserver.features.companions.worker.memory import SessionMemory
 from chatserver.features.companions.worker.memory_extraction import MemoryExtractor
+from chatserver.features.companions.worker.prompt_images import PromptImages
 from chatserver.features.companions.worker.responder import (
     Again,
     LeaseLost,
@@ -270,6 +272,7 @@ def build_context(container: StorageContainer, providers: Providers) -> Responde
     )
     budgets = TokenBudgets(hot, settings.companions)
     companions = container.get(CompanionContainer)
+    files = container.get(AttachmentContainer)
     return ResponderContext(
         settings=settings,
         clock=clock,
@@ -301,6 +304,8 @@ def build_context(container: StorageContainer, providers: Providers) -> Responde
             history=history,
             budgets=budgets,
         ),
+        images=PromptImages(files.rows, files.objects),
+        outbound=container.outbound,
         memory_extractor=MemoryExtractor(
             settings=settings,
             clock=clock,

@@ -308,7 +308,7 @@ class MemoryExtractor:
             async for piece in pieces:
                 if isinstance(piece, Delta):
                     text += piece.text
-                else:
+                elif isinstance(piece, ResponseEnd):
                     how = piece
         tokens = (how.tokens_in or estimate_tokens(system + question)) + (
             how.tokens_out or estimate_tokens(text)
