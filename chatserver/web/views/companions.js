@@ -10,7 +10,8 @@ import { fill, h, iconButton, setAria, setText } from "./dom.js";
 export function responseView(first, actions) {
   const body = h("div", { class: "body" });
   const dots = h("span", { class: "dots", aria: { hidden: true } }, h("i"), h("i"), h("i"));
-  const bubble = h("div", { class: "bubble answer", dir: "auto" }, dots, body);
+  const tool = h("p", { class: "answer-tool", role: "status", hidden: true });
+  const bubble = h("div", { class: "bubble answer", dir: "auto" }, dots, body, tool);
   const stop = h(
     "button",
     { type: "button", class: "stop-button", on: { click: onStop } },
@@ -40,6 +41,8 @@ export function responseView(first, actions) {
     text = row.text;
     body.normalize();
     dots.hidden = text !== "";
+    tool.hidden = row.tool === null;
+    setText(tool, row.tool === null ? "" : `Using ${row.tool}…`);
     stop.hidden = row.isOver;
     setAria(element, { label: `${row.name} is responding` });
   }
