@@ -24,7 +24,7 @@ TEMPERATURE_MAX: Final = 2.0
 TOOL_NAME_PATTERN: Final = r"^[a-zA-Z0-9_-]{1,64}(?![\s\S])"
 # GuardrailIdentifier and GuardrailVersion of the Bedrock API, as an id or an ARN.
 _GUARDRAIL = re.compile(
-    r"[a-z0-9]+|arn:aws(-[^:]+)?:bedrock:[a-z0-9-]{1,20}:[0-9]{12}:guardrail/[a-z0-9]+"
+    r"[a-z0-9]+|arn:aws(-[^:]+)?:bedrock:[a-z0-9-]{1,20}:[0-9]{12}[:]guardrail/[a-z0-9]+"
 )
 _GUARDRAIL_VERSION = re.compile(r"[1-9][0-9]{0,7}|DRAFT")
 
@@ -56,7 +56,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     guardrail_version: Annotated[str, Meta(min_length=1, max_length=8)] | None = None
     moderation_model: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
     images_max: Annotated[int, Meta(ge=0, le=IMAGES_MAX)] = 0
-    tools: Annotated[list[Tool], Meta(max_length=TOOLS_MAX)] = []
+    tools: Annotated[tuple[Tool, ...], Meta(max_length=TOOLS_MAX)] = ()
 
 
 NO_OPTIONS: Final = Options()

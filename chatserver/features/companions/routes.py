@@ -186,6 +186,7 @@ def _show(companion: Companion) -> Persona:
 
 READ_CHATS, WRITE_CHATS = user_or_key("chats:read"), user_or_key("chats:write")
 CompanionQuery = Annotated[str | None, QueryParameter(pattern=COMPANION_PATTERN, required=False)]
+ForgetQuery = Annotated[bool, QueryParameter(required=False)]
 ChatQuery = Annotated[str | None, QueryParameter(pattern=ID_PATTERN, required=False)]
 
 if TYPE_CHECKING:  # the fields are the same as in the frames
@@ -243,7 +244,7 @@ def _active(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @delete("/v1/companions/{companion:str}/session", status_code=200, opt={"rule": WRITE_CHATS})
     async def delete_session(
-        companion: PathCompanion, actor: Actor, chat: ChatQuery = None, forget: bool = False
+        companion: PathCompanion, actor: Actor, chat: ChatQuery = None, forget: ForgetQuery = False
     ) -> frames.SessionInfo:
         """End the active session; with `chat`, only the session in this chat. Messages remain.
 

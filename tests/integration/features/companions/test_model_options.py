@@ -43,7 +43,7 @@ WEATHER = Tool(
     url="https://host.example/weather",
     input_schema={"type": "object", "properties": {"city": {"type": "string"}}},
 )
-OPTIONS = Options(temperature=0.3, top_p=0.8, tools=[WEATHER])
+OPTIONS = Options(temperature=0.3, top_p=0.8, tools=(WEATHER,))
 ASK = Ask("model.one", "Be kind.", (ModelMessage("user", "Weather?"),), 50, OPTIONS)
 CALL = ToolCall("call-1", "weather", '{"city": "Berlin"}')
 SECOND = ToolCall("call-2", "weather", "")
@@ -81,7 +81,7 @@ async def test_bedrock_tool_calls_are_returned_with_their_input(
 
 async def test_bedrock_gets_results_images_and_the_guardrail(bedrock_server: ModelServer) -> None:
     """The request is valid by the service model; the guardrail's text ends the answer."""
-    options = Options(tools=[WEATHER], guardrail="gr1abc", guardrail_version="3")
+    options = Options(tools=(WEATHER,), guardrail="gr1abc", guardrail_version="3")
     bedrock_server.will(bedrock_answer("Not this.", stop="guardrail_intervened"))
     async with bedrock_at(bedrock_server) as provider:
         pieces = await pieces_of(

@@ -104,7 +104,7 @@ async def open_tool_world(
 def with_tool(host: Host, **more: Any) -> Options:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
     tool = Tool(name="weather", description="Weather", url=host.url, input_schema=schema)
-    return Options(memory=False, tools=[tool], **more)
+    return Options(memory=False, tools=(tool,), **more)
 
 
 async def ada_of(world: AssistantWorld, options: Options) -> CompanionId:
