@@ -169,6 +169,11 @@ class PendingResponses:
         elsewhere = PendingResponses(self._hot, self._hot.keys.partition_of(chat))
         await elsewhere._record("0-0", [PendingMessage(_AFTER_ALL, chat, changed=ENDED)])
 
+    async def is_pending(self, chat: ChatId) -> bool:
+        """Return whether a session, of any partition, has pending work."""
+        asked = self._hot.keys.asked(self._hot.keys.partition_of(chat))
+        return await self._hot.call("ZSCORE", asked, chat) is not None
+
     async def _record(self, upto: str, batch: Iterable[PendingMessage]) -> int:
         keys = self._hot.keys
         recorded: int = await self._hot.run(

@@ -315,7 +315,7 @@ def build_context(container: StorageContainer, providers: Providers) -> Responde
             sessions=companions.session_rows,
             history=history,
             budgets=budgets,
-            record_ended=PendingResponses(hot, 0).record_ended,
+            pending=PendingResponses(hot, 0),
         ),
     )
 

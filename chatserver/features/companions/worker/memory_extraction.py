@@ -19,15 +19,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import structlog
 
 from chatserver.config import Settings
 from chatserver.domain.clock import Clock
-from chatserver.domain.ids import ChatId
 from chatserver.errors import ChatError, LostRace, RateLimited, Unavailable
+from chatserver.features.companions.hot.pending_responses import PendingResponses
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Companion, CompanionSession
 from chatserver.features.companions.providers.bounded_response import (
@@ -113,7 +113,7 @@ class MemoryExtractor:
         sessions: SessionRows,
         history: History,
         budgets: TokenBudgets,
-        record_ended: Callable[[ChatId], Awaitable[None]],
+        pending: PendingResponses,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -123,7 +123,7 @@ class MemoryExtractor:
         self._sessions = sessions
         self._history = history
         self._budgets = budgets
-        self._record_ended = record_ended
+        self._pending = pending
 
     async def load(
         self, session: CompanionSession, persona: Companion, *, is_first: bool
@@ -189,9 +189,10 @@ class MemoryExtractor:
         memory = await self._rows.get(session.user, session.companion)
         if memory.get_cursor(session.chat) == FINISHED:
             return
+        is_empty = False
         try:
             if memory.is_on:
-                await self._extract(session, persona)
+                is_empty = not await self._extract(session, persona)
         except (Unavailable, LostRace, TimeoutError) as exc:
             metrics.MEMORY_EXTRACTIONS.labels("failed").inc()
             if tries < TRIES_MAX:
@@ -199,6 +200,8 @@ class MemoryExtractor:
             log.warning("assistant.memory_given_up", chat=session.chat, error=str(exc))
         except ChatError as exc:
             log.warning("assistant.memory_given_up", chat=session.chat, error=exc.message)
+        if is_empty and memory.rev == 0:
+            return  # nobody wrote anything yet: no item
         with contextlib.suppress(LostRace):  # the user was erased
             await self._write(session, lambda stored: finish(stored, session.chat))
 
@@ -207,15 +210,19 @@ class MemoryExtractor:
         previous = page.items[0].chat if page.items else None
         if previous is None or memory.get_cursor(previous) == FINISHED:
             return memory
-        await self._record_ended(previous)
+        await self._pending.record_ended(previous)
         until = self._clock.monotonic() + WAIT_S
-        while memory.get_cursor(previous) != FINISHED and self._clock.monotonic() < until:
+        while await self._pending.is_pending(previous):
+            if self._clock.monotonic() >= until:
+                break
             await asyncio.sleep(POLL_S)
-            memory = await self._rows.get(session.user, session.companion)
-        return memory
+        return await self._rows.get(session.user, session.companion)
 
-    async def _extract(self, session: CompanionSession, persona: Companion) -> None:
-        """Read the session from the cursor, part by part. Each part is written with its cursor."""
+    async def _extract(self, session: CompanionSession, persona: Companion) -> bool:
+        """Read the session from the cursor, part by part. Each part is written with its cursor.
+
+        Returns False if the user wrote nothing.
+        """
         async with asyncio.timeout(EXTRACTION_S_MAX):
             await self._budgets.check(session.user, session.chat)
             memory = await self._rows.get(session.user, session.companion)
@@ -225,6 +232,7 @@ class MemoryExtractor:
                 if all(one.role == "assistant" for one in part):
                     continue
                 memory = await self._extract_part(session, persona, memory, part, unread.bound_ms)
+            return any(one.role == "user" for one in unread.messages)
 
     async def _read(self, session: CompanionSession, memory: UserMemory) -> _Unread:
         after = memory.get_cursor(session.chat)

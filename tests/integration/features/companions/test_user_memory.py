@@ -246,6 +246,18 @@ async def test_user_deletes_an_entry_a_session_and_all(world: AssistantWorld) ->
     assert memory.entries == ()
 
 
+async def test_empty_session_leaves_no_item(world: AssistantWorld) -> None:
+    """And the next session does not wait for it."""
+    ada = await world.companion("memory")
+    await world.begin(ada)
+    second = await renew(world, ada)
+    async with world.answering():
+        await say(world, second, "hello")
+        await world.idle()
+
+    assert (await memory_of(world, ada)).rev == 0
+
+
 async def test_companion_without_memory_stores_nothing(world: AssistantWorld) -> None:
     """It is an option of the companion."""
     ada = await world.companion("memory", options=Options(memory=False))
