@@ -13,6 +13,7 @@ write the memory of an erased user.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Callable
 from typing import Any, Final
@@ -22,6 +23,7 @@ import msgspec
 from chatserver.config import Warm
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.jitter import jittered
 from chatserver.errors import CorruptData, LostRace
 from chatserver.features.companions.model import CompanionSession
 from chatserver.features.companions.user_memory import Entry, UserMemory
@@ -33,7 +35,8 @@ from chatserver.warm.schema.tables import CHAT_SESSION
 from chatserver.warm.schema.tables import SessionField as Field
 
 SUFFIX: Final = "#MEMORY"
-TRIES_MAX: Final = 5
+TRIES_MAX: Final = 6
+RETRY_S: Final = 0.01  # before the second try; each next pause doubles
 
 
 class _Entries(msgspec.Struct, frozen=True):
@@ -116,7 +119,9 @@ class MemoryRows:
         Raises:
             LostRace: there were too many concurrent writes, or the session no longer exists.
         """
-        for _ in range(TRIES_MAX):
+        for number in range(TRIES_MAX):
+            if number:
+                await asyncio.sleep(jittered(RETRY_S * 2**number))
             before = await self.get(user, companion)
             after = change(before)
             if after == before:

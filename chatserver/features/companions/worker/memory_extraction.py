@@ -189,10 +189,9 @@ class MemoryExtractor:
         memory = await self._rows.get(session.user, session.companion)
         if memory.get_cursor(session.chat) == FINISHED:
             return
-        is_empty = False
         try:
-            if memory.is_on:
-                is_empty = not await self._extract(session, persona)
+            if memory.is_on and not await self._extract(session, persona) and memory.rev == 0:
+                return  # nobody wrote anything yet: no item
         except (Unavailable, LostRace, TimeoutError) as exc:
             metrics.MEMORY_EXTRACTIONS.labels("failed").inc()
             if tries < TRIES_MAX:
@@ -200,10 +199,11 @@ class MemoryExtractor:
             log.warning("assistant.memory_given_up", chat=session.chat, error=str(exc))
         except ChatError as exc:
             log.warning("assistant.memory_given_up", chat=session.chat, error=exc.message)
-        if is_empty and memory.rev == 0:
-            return  # nobody wrote anything yet: no item
-        with contextlib.suppress(LostRace):  # the user was erased
+        try:
             await self._write(session, lambda stored: finish(stored, session.chat))
+        except LostRace as exc:  # too many concurrent writes, or the user was erased
+            if tries < TRIES_MAX:
+                raise Unavailable(exc.message) from exc
 
     async def _wait_for_previous(self, session: CompanionSession, memory: UserMemory) -> UserMemory:
         page = await self._sessions.list_old(session.user, session.companion, limit=1)

@@ -12,6 +12,7 @@ from chatserver.domain.ids import ChatId, Ref
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.options import Options
 from chatserver.features.companions.user_memory import FINISHED, NOTES_HEAD, UserMemory
+from chatserver.features.companions.warm.memories import TRIES_MAX
 from tests.integration.features.companions.assistant_support import (
     AssistantWorld,
     open_assistant_world,
@@ -153,8 +154,12 @@ async def test_end_that_redis_lost_is_read_by_the_next_session(world: AssistantW
     assert "My name is Lin" in answer
 
 
-async def test_sessions_that_end_together_are_all_remembered(world: AssistantWorld) -> None:
-    """Extractions of several sessions write to one item."""
+@pytest.mark.parametrize("write_tries", [1, TRIES_MAX])
+async def test_sessions_that_end_together_are_all_remembered(
+    world: AssistantWorld, monkeypatch: pytest.MonkeyPatch, write_tries: int
+) -> None:
+    """Extractions of several sessions write to one item; one that loses each race is repeated."""
+    path = "chatserver.features.companions."
     ada = await world.companion("memory")
     chats = [await world.begin(ada)]
     async with world.answering():
@@ -167,6 +172,8 @@ async def test_sessions_that_end_together_are_all_remembered(world: AssistantWor
     rows = world.container.get(CompanionContainer).memory_rows
     await rows.update(world.alice, ada, lambda stored: UserMemory(world.alice, ada, rev=stored.rev))
     chats.append(await renew(world, ada))
+    monkeypatch.setattr(f"{path}warm.memories.TRIES_MAX", write_tries)
+    monkeypatch.setattr(f"{path}worker.assistant.AGAIN_S", 0.05)
     for chat in chats[:-1]:
         await world.asked.record_ended(chat)
     async with world.answering("a2"):
