@@ -68,6 +68,9 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
         )
         with contextlib.suppress(Unavailable):  # DynamoDB may be down: the workers wait for it
             await container.check_tables()
+        for name in names:
+            if prepare := workers[name].prepare:
+                await load(prepare)(container)
         tasks = [
             asyncio.create_task(_keep_running(name, run, container, owner), name=f"worker-{name}")
             for name, run in runners.items()

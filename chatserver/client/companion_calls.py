@@ -7,9 +7,11 @@ A stateless mixin, like `chatserver.client.moderation_calls`; the server enforce
 from __future__ import annotations
 
 import abc
+import urllib.parse
 from typing import Any, NamedTuple
 
 from chatserver.client.chat import Chat
+from chatserver.client.http_api import HttpApi
 from chatserver.client.requests import Fields
 from chatserver.client.state import ANSWER_S
 from chatserver.domain.ids import new_id
@@ -31,6 +33,29 @@ class Session(NamedTuple):
     ai_version: int
     create_time: int
     delete_time: int | None = None
+
+
+class MemoryEntry(NamedTuple):
+    """What a companion remembers: a fact, or the summary of a session (`kind`).
+
+    `chats` are the sessions it comes from; times are in Unix milliseconds.
+    """
+
+    id: str
+    kind: str
+    text: str
+    chats: list[str]
+    created: int
+    updated: int
+    expires: int
+
+
+class Memory(NamedTuple):
+    """What a companion remembers about us, the newest first; `enabled`: it uses and updates it."""
+
+    companion: str
+    enabled: bool
+    entries: list[MemoryEntry]
 
 
 class CompanionsPage(NamedTuple):
@@ -61,6 +86,10 @@ class CompanionCalls(abc.ABC):
         """Send a request and return its answer."""
 
     @abc.abstractmethod
+    def _http_api(self) -> HttpApi:
+        """Return the client of the HTTP API. Raises BadRequest if there is none."""
+
+    @abc.abstractmethod
     async def _ask_chat(self, fields: Fields) -> Chat:
         """Send a request and return the chat of its answer."""
 
@@ -84,9 +113,14 @@ class CompanionCalls(abc.ABC):
         fields = {"type": "renew_session", "companion": companion, "ref": ref or new_id()}
         return await self._ask_chat(fields)
 
-    async def delete_session(self, companion: str, *, chat: str | None = None) -> Session:
-        """End the active session; with `chat`, only if `chat` is the session's chat."""
-        which = {} if chat is None else {"chat": chat}
+    async def delete_session(
+        self, companion: str, *, chat: str | None = None, forget: bool = False
+    ) -> Session:
+        """End the active session; with `chat`, only if `chat` is the session's chat.
+
+        With `forget`, the companion also forgets what it remembers from this session.
+        """
+        which: Fields = {"forget": forget} if chat is None else {"chat": chat, "forget": forget}
         return await self._ask_session({"type": "delete_session", "companion": companion, **which})
 
     async def update_session(self, chat: str, *, version: int | None = None) -> Session:
@@ -103,5 +137,36 @@ class CompanionCalls(abc.ABC):
         page = await self._ask({"type": "sessions", "limit": limit, **given}, ANSWER_S)
         return SessionsPage([Session(**each) for each in page["sessions"]], page.get("next"))
 
+    # Memory across sessions. Requires `api_url`.
+
+    async def memory(self, companion: str) -> Memory:
+        """Return what a companion remembers about us across sessions."""
+        return _parse_memory(await self._http_api().request("GET", _memory_path(companion)))
+
+    async def set_memory_enabled(self, companion: str, enabled: bool) -> Memory:
+        """Switch remembering on or off. While it is off, the companion does not use its memory."""
+        path, body = _memory_path(companion), {"enabled": enabled}
+        return _parse_memory(await self._http_api().request("PATCH", path, body))
+
+    async def delete_memory(
+        self, companion: str, *, entry: str | None = None, chat: str | None = None
+    ) -> None:
+        """Delete what a companion remembers: one entry, what comes from a session, or all."""
+        path = _memory_path(companion)
+        if entry is not None:
+            path += f"/{urllib.parse.quote(entry, safe='')}"
+        elif chat is not None:
+            path += f"?{urllib.parse.urlencode({'chat': chat})}"
+        await self._http_api().request("DELETE", path)
+
     async def _ask_session(self, fields: Fields) -> Session:
         return Session(**(await self._ask(fields, ANSWER_S))["session"])
+
+
+def _memory_path(companion: str) -> str:
+    return f"/v1/me/companions/{urllib.parse.quote(companion, safe='')}/memory"
+
+
+def _parse_memory(fields: Fields) -> Memory:
+    entries = [MemoryEntry(**each) for each in fields["entries"]]
+    return Memory(fields["companion"], fields["enabled"], entries)

@@ -33,7 +33,7 @@ class _Answer:
     text: str = ""
     is_over: bool = False
     is_asking: bool = False
-    held: dict[int, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    held: dict[int, tuple[str, str, str]] = dataclasses.field(default_factory=dict)
 
 
 class CompanionResponses:
@@ -55,7 +55,11 @@ class CompanionResponses:
         if answer is None or answer.is_over:
             return
         if len(answer.held) < HELD_MAX and frame["index"] > answer.index:
-            answer.held[frame["index"]] = (frame["text"], frame.get("end") or "")
+            answer.held[frame["index"]] = (
+                frame["text"],
+                frame.get("end") or "",
+                frame.get("tool") or "",
+            )
         self._deliver_held(chat, answer)
         if answer.held:
             self.join(chat, now)
@@ -76,15 +80,17 @@ class CompanionResponses:
         """Deliver the pieces that continue the delivered text."""
         while not answer.is_over and answer.index + 1 in answer.held:
             answer.index += 1
-            added, end = answer.held.pop(answer.index)
+            added, end, tool = answer.held.pop(answer.index)
             answer.text += added
             answer.is_over = bool(end)
-            self._report_progress(chat, answer, added, end)
+            self._report_progress(chat, answer, added, end, tool)
         if answer.is_over:
             answer.held.clear()
 
-    def _report_progress(self, chat: str, answer: _Answer, added: str, end: str) -> None:
-        self._emit([AnswerGrew(chat, answer.seq, answer.turn, added, answer.text, end)])
+    def _report_progress(
+        self, chat: str, answer: _Answer, added: str, end: str, tool: str = ""
+    ) -> None:
+        self._emit([AnswerGrew(chat, answer.seq, answer.turn, added, answer.text, end, tool)])
 
     def join(self, chat: str, now: float) -> None:
         """Request the text of the response in `chat` so far."""

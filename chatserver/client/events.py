@@ -103,7 +103,7 @@ class AnswerGrew:
 
     Some of these events may be dropped; the next one has the complete `text`. `end` is empty until
     the response ends. The complete response is also delivered as `MessageAdded`. A new `turn`
-    (response id) for the same message replaces the text.
+    (response id) for the same message replaces the text. `tool`: the model uses this tool now.
     """
 
     chat: str
@@ -112,6 +112,7 @@ class AnswerGrew:
     added: str
     text: str
     end: str = ""
+    tool: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -90,6 +90,12 @@ class Companions(Section):
     context_messages_max: int = Field(
         100, ge=4, le=ITEMS_MAX, description="Messages of a session that a model gets"
     )
+    memory_messages: int = Field(
+        20, ge=1, le=100, description="Messages of a user between updates of a companion's memory"
+    )
+    memory_days: int = Field(
+        365, ge=1, le=3650, description="Time for which a companion remembers what is not repeated"
+    )
     openai_url: str = Field(
         "https://api.openai.com/v1",
         pattern=r"^https?://",

@@ -18,12 +18,17 @@ from chatserver.features import INSTALLED
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Worker:
-    """A background worker. `run` is called with the container and the process name."""
+    """A background worker. `run` is called with the container and the process name.
+
+    `prepare`, if given, is awaited with the container before the worker starts; the process is not
+    ready until then.
+    """
 
     run: str
     help: str
     is_in_all: bool = True  # False: `chatserver worker all` does not include it
     check: str = ""  # called with the settings before the start; raises ConfigError
+    prepare: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

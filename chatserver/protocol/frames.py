@@ -428,12 +428,14 @@ class RenewSession(ClientFrame, tag="renew_session", frozen=True):
 class DeleteSession(ClientFrame, tag="delete_session", frozen=True):
     """Ends the active session with a companion. With `chat`, ends only a session with that chat.
 
-    The messages remain readable.
+    The messages remain readable. With `forget`, the companion also forgets what it remembers from
+    this session.
     """
 
     id: RequestId
     companion: CompanionIdField
     chat: Id | None = None
+    forget: bool = False
 
 
 class UpdateSession(ClientFrame, tag="update_session", frozen=True):
@@ -587,6 +589,8 @@ class Ai(msgspec.Struct, frozen=True, omit_defaults=True):
     - ``broken``: the stream failed
     - ``late``: the stream timed out
     - ``failed``: there is no response; `body` has the reason as text and `code` as an error code
+
+    `tools` are the names of the tools that the model used.
     """
 
     model: str
@@ -594,6 +598,7 @@ class Ai(msgspec.Struct, frozen=True, omit_defaults=True):
     tokens_in: int = 0
     tokens_out: int = 0
     code: str = ""
+    tools: list[str] = []
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -753,7 +758,8 @@ class AiSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
     """Part `index` of a companion's streamed response to the message at `seq`.
 
     `turn` identifies the response; a new `turn` for the same `seq` means that the response has
-    restarted. Index 0 has no text. The last part has `end`; then the message arrives as an event.
+    restarted. Index 0 has no text. A part with `tool` has no text either: the model uses this tool.
+    The last part has `end`; then the message arrives as an event.
     """
 
     kind: Literal["ai.delta"]
@@ -764,6 +770,7 @@ class AiSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
     index: int
     text: str
     end: str | UnsetType = UNSET
+    tool: str | UnsetType = UNSET
 
 
 class Turn(ServerFrame, tag="turn", frozen=True, omit_defaults=False):

@@ -222,6 +222,14 @@ FIRST_DELTA = Histogram(
 SUMMARIES = Counter(
     "chatserver_assistant_summaries", "Summaries of sessions: written, dropped, failed", ["what"]
 )
+TOOL_CALLS = Counter(
+    "chatserver_assistant_tool_calls", "Tool calls of companions: done, failed", ["outcome"]
+)
+MEMORY_EXTRACTIONS = Counter(
+    "chatserver_assistant_memory_extractions",
+    "Model calls that extract a companion's memory: done, failed",
+    ["outcome"],
+)
 COUNTERS_CHANGES = Counter(
     "chatserver_counters_changes", "Counted likes and follows, and their removals"
 )

@@ -6,6 +6,7 @@ import { ChatClient } from "./client.js";
 import { createFiles } from "./files.js";
 import { isId } from "./format.js";
 import { createModeration } from "./moderation.js";
+import { createCompanionMemory } from "./companion_memory.js";
 import { createPins } from "./pins.js";
 import { createPush, drawBadge } from "./push.js";
 import { startTokenRenewal } from "./token_renewal.js";
@@ -181,6 +182,7 @@ function showChats(config, first) {
       files: createFiles({ session: currentSession, newId, bytesMax: config.fileBytesMax }),
       push,
       pins: createPins({ session: currentSession, newId }),
+      memories: createCompanionMemory({ session: currentSession }),
       user: session.user,
       account,
       moderation: createModeration({ session: currentSession }),

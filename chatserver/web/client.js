@@ -328,8 +328,8 @@ export class ChatClient {
   }
 
   /** End a session; its chat becomes read-only. */
-  async endSession(companion, chat) {
-    await this.connection.request({ type: "delete_session", companion, chat });
+  async endSession(companion, chat, forget = false) {
+    await this.connection.request({ type: "delete_session", companion, chat, forget });
   }
 
   /** Stop the response in progress; its text so far becomes the message. */

@@ -57,8 +57,8 @@ export function timelineRows(state, chat, now) {
 }
 
 /** The response in progress of a companion. */
-function answerRow({ turn, text, end }, name) {
-  return { key: `a:${turn}`, type: "answer", text, name, isOver: end !== null };
+function answerRow({ turn, text, end, tool }, name) {
+  return { key: `a:${turn}`, type: "answer", text, name, tool, isOver: end !== null };
 }
 
 /** The row above the first message: beginning of the chat, loading, or a load error. */

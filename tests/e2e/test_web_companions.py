@@ -107,7 +107,7 @@ async def test_web_session_is_ended_and_begun_anew(web: WebStack, arrive: Arrive
     await alice.send("one two")
     await alice.expect_bodies("one two", "You said: one two")
 
-    end = alice.page.get_by_role("button", name="End this session")
+    end = alice.page.get_by_role("button", name="End this session", exact=True)
     asked = alice.page.get_by_role("dialog", name="End this session?")
     await end.click()
     await asked.get_by_role("button", name="Cancel").click()
@@ -146,3 +146,40 @@ async def test_web_companion_that_is_begun_twice_is_the_same_session(
 
     await alice.expect_bodies("hello", "You said: hello")
     await expect(alice.item("Twice")).to_have_count(1)
+
+
+async def test_web_memory_is_shown_deleted_and_switched_off(web: WebStack, arrive: Arrive) -> None:
+    """What a companion learned is listed in the next session; the user decides what stays."""
+    (ann,) = web.new_users(1)
+    await make_companion(web.stack, "ai-elephant", "Elephant", "memory")
+    alice = await arrive(ann)
+    await begin(alice, "Elephant")
+    await alice.send("Lin")
+    await expect(alice.bodies).to_have_count(2)
+    await alice.page.get_by_role("button", name="New session", exact=True).click()
+    await expect(alice.bodies).to_have_count(0)
+
+    dialog = alice.page.get_by_role("dialog", name="What Elephant remembers")
+    items = dialog.get_by_role("listitem")
+    loaded = dialog.get_by_role("checkbox")
+
+    async def open_memory() -> int:
+        await alice.page.get_by_role("button", name="Memory", exact=True).click()
+        await expect(loaded).to_be_visible()
+        return await items.count()
+
+    while await open_memory() == 0:  # until the session was read; the test has a deadline
+        await dialog.get_by_role("button", name="Close").click()
+    await expect(items).to_have_count(2)
+    await dialog.get_by_role("button", name="Forget: The user wrote: Lin").click()
+    await expect(items).to_have_count(1)
+    await expect(items).to_contain_text("Earlier session")
+    await loaded.uncheck()
+    await expect(dialog).to_contain_text("Remembering is off")
+    await dialog.get_by_role("button", name="Forget everything").click()
+    await expect(dialog).to_contain_text("Nothing yet")
+    await dialog.get_by_role("button", name="Close").click()
+
+    assert await open_memory() == 0
+    await expect(loaded).not_to_be_checked()
+    await alice.check_is_clean()

@@ -151,6 +151,10 @@ ROWS: dict[str, Row] = {
     "DELETE /v1/companions/{companion}/session": Row(OWN, 404),
     "POST /v1/companions/{companion}/session/renewal": Row(OWN, 404, {}),
     "GET /v1/companion-sessions": Row(OWN, 200),
+    "GET /v1/me/companions/{companion}/memory": Row(OWN, 200),
+    "PATCH /v1/me/companions/{companion}/memory": Row(OWN, 404, {"enabled": True}),
+    "DELETE /v1/me/companions/{companion}/memory": Row(OWN, 404),
+    "DELETE /v1/me/companions/{companion}/memory/{entry}": Row(OWN, 404),
     "PUT /v1/companion-sessions/{chat}/version": Row(OWN, 404, {}),
     "POST /v1/admin/broadcasts": Row(APPLICATION, 202, {"users": ["{outsider}"], "body": "x"}),
     "GET /v1/admin/broadcasts/{broadcast}": Row(APPLICATION, 404),
@@ -315,7 +319,7 @@ async def ask(
     """Make the request of a row."""
     method, template = operation.split(" ")
     names = {"chat": world.chat, "seq": seq, "user": world.users["bystander"], "mid": world.mid}
-    names |= {"companion": "ai-absent", "version": 1}
+    names |= {"companion": "ai-absent", "version": 1, "entry": "0123456789abcdef"}
     names["post"] = "01JD0000000000000000000000"
     absent = dict.fromkeys(
         ("device", "subscription", "file", "broadcast", "report", "receipt"), "absent"

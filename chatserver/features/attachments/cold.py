@@ -115,6 +115,10 @@ class Files:
         """Return the file's content. Raises ObjectMissing, TooLarge."""
         return await self._store.read(content_key(file), size_max=size_max)
 
+    async def read_thumb(self, file: File, size_max: int) -> bytes:
+        """Return the file's thumbnail. Raises ObjectMissing, TooLarge."""
+        return await self._store.read(thumb_key(file), size_max=size_max)
+
     def iter_pieces(self, file: File) -> AsyncIterator[bytes]:
         """Yield the file's content in pieces. Raises ObjectMissing."""
         return self._store.iter_content(content_key(file))

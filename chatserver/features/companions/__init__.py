@@ -11,14 +11,17 @@ _SEND = "chatserver.features.companions.gateway_container:check_companion_send"
 
 FEATURE = Feature(
     name="companions",
+    requires=("attachments", "webhooks"),
     routes=(
         "chatserver.features.companions.routes:companions_routes",
         "chatserver.features.companions.routes:companion_sessions_routes",
+        "chatserver.features.companions.memory_routes:companion_memory_routes",
     ),
     workers={
         "assistant": Worker(
             "chatserver.features.companions.worker.assistant:run_assistant",
             "answers users' messages to AI companions",
+            prepare="chatserver.features.companions.worker.preload:preload_sdks",
         ),
     },
     commands={

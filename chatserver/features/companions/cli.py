@@ -14,6 +14,7 @@ from chatserver.config import Settings
 from chatserver.domain.companion_ids import CompanionId, parse_companion_id
 from chatserver.errors import ClientError
 from chatserver.features.companions.model import Changes
+from chatserver.features.companions.options import parse_options
 
 if TYPE_CHECKING:
     from chatserver.features.companions.service.companions import Companions
@@ -42,6 +43,12 @@ def _of_version(command: Callable[..., None]) -> Callable[..., None]:
             ),
             click.option("--context-tokens", type=int, help="Limit per request and response."),
             click.option("--answer-tokens", type=int, help="Limit per response."),
+            click.option("--options", help="Options as JSON; they replace all options."),
+            click.option(
+                "--options-file",
+                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                help="File with the options as JSON.",
+            ),
         )
     ):
         command = option(command)
@@ -118,22 +125,34 @@ def delete(id_: str) -> None:
 
 
 def _changes_of(given: dict[str, Any]) -> Changes:
-    prompt, file = given["prompt"], given["prompt_file"]
-    if prompt is not None and file is not None:
-        raise click.UsageError("--prompt, --prompt-file: use only one of them")
-    if file is not None:
-        try:
-            prompt = file.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as exc:
-            raise click.UsageError(f"--prompt-file: cannot be read: {exc}") from None
+    options = _text_of(given, "options")
+    try:
+        parsed = None if options is None else parse_options(options)
+    except ClientError as exc:
+        raise click.UsageError(exc.message) from None
     return Changes(
         name=given["name"],
-        prompt=prompt,
+        prompt=_text_of(given, "prompt"),
         provider=given["provider"],
         model=given["model"],
         context_tokens_max=given["context_tokens"],
         answer_tokens_max=given["answer_tokens"],
+        options=parsed,
     )
+
+
+def _text_of(given: dict[str, Any], name: str) -> str | None:
+    """Return the value of an option, or the content of the file in `--<name>-file`."""
+    text: str | None = given[name]
+    file: Path | None = given[f"{name}_file"]
+    if text is not None and file is not None:
+        raise click.UsageError(f"--{name}, --{name}-file: use only one of them")
+    if file is None:
+        return text
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise click.UsageError(f"--{name}-file: cannot be read: {exc}") from None
 
 
 def _run_with_companions(work: Callable[[Companions], Awaitable[None]]) -> None:

@@ -118,7 +118,7 @@ async def answer_session_request(
         case frames.GetSession():
             operation = rpc.GetSession(user, frame.companion)
         case frames.DeleteSession():
-            operation = rpc.EndSession(user, frame.companion, frame.chat)
+            operation = rpc.EndSession(user, frame.companion, frame.chat, frame.forget)
         case frames.UpdateSession():
             operation = rpc.MoveSession(user, frame.chat, frame.version)
     opened = await warm.ask_session(operation)

@@ -9,8 +9,10 @@ from chatserver.container import storage_ports
 from chatserver.container.storage import StorageContainer
 from chatserver.features.companions.hot.pending_responses import PendingResponses
 from chatserver.features.companions.service.companions import CompanionCatalog, Companions
+from chatserver.features.companions.service.memories import Memories
 from chatserver.features.companions.service.sessions import CompanionSessions, SessionOpener
 from chatserver.features.companions.warm.companions import CompanionRows
+from chatserver.features.companions.warm.memories import MemoryRows
 from chatserver.features.companions.warm.sessions import SessionRows
 from chatserver.features.companions.warm.summaries import Summaries
 from chatserver.hot.chats.backlog import BacklogEntry
@@ -23,6 +25,8 @@ class CompanionContainer:
         self.companion_rows = CompanionRows(self._client, core.settings.warm)
         self.session_rows = SessionRows(self._client, core.settings.warm)
         self.summaries = Summaries(self._client, core.settings.warm)
+        self.memory_rows = MemoryRows(self._client, core.settings.warm)
+        self.memories = Memories(self.memory_rows, self.companion_rows, core.clock)
         self.companions = Companions(self.companion_rows, core.clock)
 
     @cached_property
@@ -49,6 +53,7 @@ class CompanionContainer:
             propagation=self._core.membership_propagation,
             inboxes=self._core.inboxes,
             delivery=self._core.device_notifier,
+            record_ended=PendingResponses(self._core.hot, 0).record_ended,
             clock=self._core.clock,
         )
 

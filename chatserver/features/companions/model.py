@@ -19,6 +19,7 @@ from ulid import ULID
 
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
+from chatserver.features.companions.options import NO_OPTIONS, Options
 
 Provider = Literal["bedrock", "openai", "scripted"]
 
@@ -57,6 +58,7 @@ class Companion:
     answer_tokens_max: int
     created_ms: int  # creation time of this version, in milliseconds since 1970
     is_deleted: bool = False
+    options: Options = NO_OPTIONS
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class Changes:
     model: str | None = None
     context_tokens_max: int | None = None
     answer_tokens_max: int | None = None
+    options: Options | None = None
 
     def apply(self, before: Companion, now_ms: int) -> Companion:
         """Return the version that follows `before`."""

@@ -34,6 +34,7 @@ from chatserver.features.companions.model import (
     Companion,
     Provider,
 )
+from chatserver.features.companions.options import NO_OPTIONS, Options
 from chatserver.features.companions.service.sessions import Opened
 from chatserver.protocol import frames
 
@@ -59,10 +60,14 @@ class NewCompanion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: Annotated[str, Meta(pattern=COMPANION_PATTERN)] | None = None
     context_tokens_max: ContextTokens = 8_192
     answer_tokens_max: AnswerTokens = 1_024
+    options: Options = NO_OPTIONS
 
 
 class CompanionChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fields to change in the next version; `version` must be the newest one if given."""
+    """Fields to change in the next version; `version` must be the newest one if given.
+
+    `options` replaces all options.
+    """
 
     name: Name | None = None
     provider: Provider | None = None
@@ -70,6 +75,7 @@ class CompanionChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompt: Prompt | None = None
     context_tokens_max: ContextTokens | None = None
     answer_tokens_max: AnswerTokens | None = None
+    options: Options | None = None
     version: Annotated[int, Meta(ge=1, le=VERSIONS_MAX)] | None = None
 
 
@@ -86,6 +92,7 @@ class Persona(msgspec.Struct, frozen=True):
     answer_tokens_max: int
     created: int
     deleted: bool
+    options: Options
 
 
 def companions_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
@@ -128,6 +135,7 @@ def _managed(container: StorageContainer) -> list[HTTPRouteHandler]:
             data.model,
             data.context_tokens_max,
             data.answer_tokens_max,
+            data.options,
         )
         return _show(await companions.create(data.id, wanted))
 
@@ -148,6 +156,7 @@ def _managed(container: StorageContainer) -> list[HTTPRouteHandler]:
             data.model,
             data.context_tokens_max,
             data.answer_tokens_max,
+            data.options,
         )
         return _show(await companions.update(parse_companion_id(companion), wanted, data.version))
 
@@ -171,11 +180,13 @@ def _show(companion: Companion) -> Persona:
         companion.answer_tokens_max,
         companion.created_ms,
         companion.is_deleted,
+        companion.options,
     )
 
 
 READ_CHATS, WRITE_CHATS = user_or_key("chats:read"), user_or_key("chats:write")
 CompanionQuery = Annotated[str | None, QueryParameter(pattern=COMPANION_PATTERN, required=False)]
+ForgetQuery = Annotated[bool, QueryParameter(required=False)]
 ChatQuery = Annotated[str | None, QueryParameter(pattern=ID_PATTERN, required=False)]
 
 if TYPE_CHECKING:  # the fields are the same as in the frames
@@ -200,6 +211,7 @@ def companion_sessions_routes(container: StorageContainer) -> list[HTTPRouteHand
 
 def _active(container: StorageContainer) -> list[HTTPRouteHandler]:
     sessions = container.get(CompanionContainer).sessions
+    memories = container.get(CompanionContainer).memories
 
     @post("/v1/companions/{companion:str}/session", opt={"rule": WRITE_CHATS, "creates": True})
     async def create_session(
@@ -232,11 +244,17 @@ def _active(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @delete("/v1/companions/{companion:str}/session", status_code=200, opt={"rule": WRITE_CHATS})
     async def delete_session(
-        companion: PathCompanion, actor: Actor, chat: ChatQuery = None
+        companion: PathCompanion, actor: Actor, chat: ChatQuery = None, forget: ForgetQuery = False
     ) -> frames.SessionInfo:
-        """End the active session; with `chat`, only the session in this chat. Messages remain."""
+        """End the active session; with `chat`, only the session in this chat. Messages remain.
+
+        With `forget`, the companion also forgets what it remembers from this session.
+        """
         which = None if chat is None else ChatId(chat)
-        return describe_session(await sessions.delete(actor, parse_companion_id(companion), which))
+        old = await sessions.delete(actor, parse_companion_id(companion), which)
+        if forget:
+            await memories.delete_session(actor, old.companion, old.chat)
+        return describe_session(old)
 
     return [create_session, get_session, renew_session, delete_session]
 

@@ -8,7 +8,9 @@ from typing import Final
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.features.companions.model import Companion, CompanionSession
+from chatserver.features.companions.user_memory import FINISHED, Entry, Source, UserMemory
 from chatserver.features.companions.warm.companions import encode_head, encode_version
+from chatserver.features.companions.warm.memories import encode_memory
 from chatserver.features.companions.warm.sessions import encode_session
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import CHAT_SESSION, DIRECTORY, Table
@@ -30,4 +32,12 @@ def sample_items(table: Table) -> Iterable[Item]:
     return [
         encode_session(CompanionSession(user, _ADA.id, ChatId(active), 1, later)),
         encode_session(CompanionSession(user, _ADA.id, ChatId(old), 1, _MS, later)),
+        encode_memory(_memory_of(user, ChatId(old), later)),
     ]
+
+
+def _memory_of(user: UserId, chat: ChatId, now_ms: int) -> UserMemory:
+    year_ms = 365 * 86_400_000
+    text, source = "The user's name is Lin.", Source(chat, 1, 4)
+    entry = Entry("6f1d2c3b4a596877", "fact", text, (source,), now_ms, now_ms, now_ms + year_ms)
+    return UserMemory(user, _ADA.id, (entry,), {chat: FINISHED}, rev=1)

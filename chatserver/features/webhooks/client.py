@@ -59,6 +59,18 @@ class Webhook:
         answer = await self._post(event, name, _EVENT_ANSWER_BYTES_MAX, event_id)
         return answer.status
 
+    async def call(self, body: bytes, name: str, event_id: str, answer_bytes_max: int) -> Answer:
+        """Send a request with an idempotency key, `event_id`, and return the response.
+
+        Guarantees:
+            At most one request.
+
+        Raises:
+            BadRequest: outbound requests to the URL are not allowed.
+            Unavailable: no response arrived in time, or it is too long.
+        """
+        return await self._post(body, name, answer_bytes_max, event_id)
+
     async def _post(self, body: bytes, name: str, bytes_max: int, event_id: str = "") -> Answer:
         headers = {
             "Content-Type": "application/json",
@@ -66,7 +78,7 @@ class Webhook:
             HEADER: sign(self._secret, self._clock.time(), body),
         }
         if event_id:
-            headers["Chat-Event-Id"] = event_id
+            headers["Chat-Event-Id"] = headers["Idempotency-Key"] = event_id
         return await self._outbound.post(
             self._url,
             body=body,

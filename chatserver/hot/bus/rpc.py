@@ -133,11 +133,15 @@ class GetSession(Operation, tag="get_session"):
 
 
 class EndSession(Operation, tag="end_session"):
-    """End the active session with a companion, or the session that has chat `chat`."""
+    """End the active session with a companion, or the session that has chat `chat`.
+
+    With `forget`, delete what the companion remembers from it.
+    """
 
     user: str
     companion: str
     chat: str | None
+    forget: bool = False
 
 
 class MoveSession(Operation, tag="move_session"):

@@ -78,6 +78,13 @@ class SessionField:
     VERSION: Final = "ai_version"  # version of the companion
     CREATED: Final = "create_time"  # milliseconds since 1970
     DELETED: Final = "delete_time"  # milliseconds since 1970; absent while the session is active
+    # Memory items
+    ENTRIES: Final = "entries"  # JSON: what the companion remembers
+    CURSORS: Final = "cursors"  # JSON: the last message read of each session
+    SINCE: Final = "since"  # milliseconds since 1970: earlier messages are not remembered
+    OFF: Final = "off"  # true: the user switched remembering off
+    REV: Final = "rev"  # 1, 2, 3 …: each write requires the previous revision
+    TTL: Final = "expires_at"  # seconds since 1970
 
 
 class SocialField:
@@ -254,6 +261,7 @@ class CompanionField:
     MODEL: Final = "model"
     CONTEXT_TOKENS: Final = "context_tokens"
     ANSWER_TOKENS: Final = "answer_tokens"
+    OPTIONS: Final = "options"  # JSON
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -326,7 +334,10 @@ MESSAGES: Final = Table(
     is_streamed=True,
 )
 CHAT_SESSION: Final = Table(
-    "chat_session", Key(SessionField.PK, SessionField.SK), (SESSION_CHAT_INDEX,)
+    "chat_session",
+    Key(SessionField.PK, SessionField.SK),
+    (SESSION_CHAT_INDEX,),
+    expiry=SessionField.TTL,
 )
 SOCIAL: Final = Table("social", Key(SocialField.PK, SocialField.SK), expiry=SocialField.TTL)
 DIRECTORY: Final = Table(

@@ -1,7 +1,8 @@
 // AI responses in progress: chat → response.
 //
-// A response is `{turn, seq, index, text, end, ahead, isBroken}`: the deltas 0 to `index` of the
-// response to the message at `seq`, as one text; `turn` is its id. Early deltas are held back in
+// A response is `{turn, seq, index, text, end, tool, ahead, isBroken}`: the deltas 0 to `index` of the
+// response to the message at `seq`, as one text; `turn` is its id. `tool` is the
+// tool that the model uses now, or null. Early deltas are held back in
 // `ahead`; if one is missing, the response is broken until the server sends its text so far. All
 // functions return a new map and do not modify the old one.
 
@@ -12,16 +13,17 @@ const AHEAD_MAX = 500;
 
 /** Apply a delta. */
 export function applyDelta(responses, frame) {
-  const { chat, turn, seq, index, text, end = null } = frame;
+  const { chat, turn, seq, index, text, end = null, tool = null } = frame;
   const known = responses.get(chat);
   if (known?.turn === turn) {
     if (index <= known.index) return responses;
-    const ahead = new Map(known.ahead).set(index, { text, end });
+    const ahead = new Map(known.ahead).set(index, { text, end, tool });
     return put(responses, chat, catchUp({ ...known, ahead }));
   }
   if (known !== undefined && known.seq > seq) return responses; // of an earlier response
-  const blank = { turn, seq, index: -1, text: "", end: null, isBroken: false };
-  return put(responses, chat, catchUp({ ...blank, ahead: new Map([[index, { text, end }]]) }));
+  const blank = { turn, seq, index: -1, text: "", end: null, tool: null, isBroken: false };
+  const ahead = new Map([[index, { text, end, tool }]]);
+  return put(responses, chat, catchUp({ ...blank, ahead }));
 }
 
 /** Apply the reply to `join_turn`: the text so far; `turn` is empty if there is no response. */
@@ -31,7 +33,7 @@ export function applyResponse(responses, frame) {
   if (turn === "") return known?.isBroken ? without(responses, chat) : responses;
   if (known?.turn === turn && known.index >= index) return responses;
   const ahead = known?.turn === turn ? known.ahead : new Map();
-  return put(responses, chat, catchUp({ turn, seq, index, text, end, ahead, isBroken: false }));
+  return put(responses, chat, catchUp({ turn, seq, index, text, end, tool: null, ahead, isBroken: false }));
 }
 
 /** Remove the response when its final message arrives. */
@@ -52,17 +54,18 @@ export function findResponse(responses, chat) {
 /** Append the deltas that are next in order. */
 function catchUp(turn) {
   const ahead = new Map(turn.ahead);
-  let { index, text, end } = turn;
+  let { index, text, end, tool } = turn;
   while (ahead.has(index + 1)) {
     index += 1;
     const piece = ahead.get(index);
     text += piece.text;
     end = piece.end ?? end;
+    tool = piece.text === "" && end === null ? (piece.tool ?? tool) : null;
     ahead.delete(index);
   }
   for (const each of ahead.keys()) if (each <= index) ahead.delete(each);
   if (ahead.size > AHEAD_MAX) ahead.clear();
-  return { ...turn, index, text, end, ahead, isBroken: ahead.size > 0 || index < 0 };
+  return { ...turn, index, text, end, tool, ahead, isBroken: ahead.size > 0 || index < 0 };
 }
 
 function put(responses, chat, turn) {

@@ -1,7 +1,8 @@
 // Companion views: streaming response, session controls, and the list of companions.
 
-import { peerOf } from "../selectors.js";
+import { chatTitle, peerOf } from "../selectors.js";
 import { userAvatar } from "./avatar.js";
+import { createMemoryDialog } from "./companion_memory.js";
 import { createConfirm } from "./dialog.js";
 import { fill, h, iconButton, setAria, setText } from "./dom.js";
 
@@ -9,7 +10,8 @@ import { fill, h, iconButton, setAria, setText } from "./dom.js";
 export function responseView(first, actions) {
   const body = h("div", { class: "body" });
   const dots = h("span", { class: "dots", aria: { hidden: true } }, h("i"), h("i"), h("i"));
-  const bubble = h("div", { class: "bubble answer", dir: "auto" }, dots, body);
+  const tool = h("p", { class: "answer-tool", role: "status", hidden: true });
+  const bubble = h("div", { class: "bubble answer", dir: "auto" }, dots, body, tool);
   const stop = h(
     "button",
     { type: "button", class: "stop-button", on: { click: onStop } },
@@ -39,6 +41,8 @@ export function responseView(first, actions) {
     text = row.text;
     body.normalize();
     dots.hidden = text !== "";
+    tool.hidden = row.tool === null;
+    setText(tool, row.tool === null ? "" : `Using ${row.tool}…`);
     stop.hidden = row.isOver;
     setAria(element, { label: `${row.name} is responding` });
   }
@@ -47,14 +51,15 @@ export function responseView(first, actions) {
 }
 
 /** Buttons for the header of a companion chat, and the footer of a chat whose session has ended. */
-export function createSessionControls({ store, client, newId, onOpen }) {
+export function createSessionControls({ store, client, newId, onOpen, memories }) {
   const renew = iconButton("compose", "New session", () => run(true));
   const end = iconButton("close", "End this session", () => confirm.open());
   const confirm = createConfirm({
     title: "End this session?",
     text: "You can still read the messages, but the companion will no longer respond in this session.",
     yes: "End session",
-    onYes: () => run(false),
+    option: "Also forget what the companion learned in this session",
+    onYes: (_, isForgotten) => run(false, isForgotten),
   });
   const again = h(
     "button",
@@ -62,7 +67,11 @@ export function createSessionControls({ store, client, newId, onOpen }) {
     "Start a new session",
   );
   const trouble = h("p", { class: "session-trouble", role: "alert", hidden: true });
-  const buttons = h("div", { class: "session-controls" }, renew, end);
+  const memory = createMemoryDialog({ memories });
+  const remembered = iconButton("bookmark", "Memory", () =>
+    memory.open(peerOf(chat, store.state.me), chatTitle(chat, store.state.me)),
+  );
+  const buttons = h("div", { class: "session-controls" }, remembered, renew, end);
   const over = h(
     "div",
     { class: "session-over" },
@@ -76,16 +85,17 @@ export function createSessionControls({ store, client, newId, onOpen }) {
     const isSession = shown.kind === "companion";
     if (shown.id !== chat?.id) showError("");
     chat = shown;
-    buttons.hidden = !isSession || shown.isEnded;
+    buttons.hidden = !isSession;
+    renew.hidden = end.hidden = shown.isEnded;
     over.hidden = !isSession || !shown.isEnded;
   }
 
-  async function run(isRenewal) {
+  async function run(isRenewal, isForgotten = false) {
     const companion = peerOf(chat, store.state.me);
     for (const button of [renew, end, again]) button.disabled = true;
     showError("");
     try {
-      if (!isRenewal) await client.endSession(companion, chat.id);
+      if (!isRenewal) await client.endSession(companion, chat.id, isForgotten);
       else onOpen(await client.startSession(companion, newId(), { isRenewal: true }));
     } catch (problem) {
       showError(explain(problem));
@@ -99,7 +109,7 @@ export function createSessionControls({ store, client, newId, onOpen }) {
     trouble.hidden = text === "";
   }
 
-  return { buttons, over, confirm: confirm.element, update };
+  return { buttons, over, dialogs: [confirm.element, memory.element], update };
 }
 
 /** The available companions as buttons; `load()` fetches them. */

@@ -16,6 +16,7 @@ export function createConversation({
   files,
   push,
   pins,
+  memories,
   onBack,
   onNewChat,
   onMembers,
@@ -44,7 +45,7 @@ export function createConversation({
   const backCount = h("span", { class: "back-count" });
   back.append(backCount);
   const members = iconButton("people", "Members", () => onMembers(store.state.open));
-  const sessionControls = createSessionControls({ store, client, newId, onOpen });
+  const sessionControls = createSessionControls({ store, client, newId, onOpen, memories });
   const mute = createMute(push, () => store.state.open);
   const head = h(
     "header",
@@ -64,7 +65,7 @@ export function createConversation({
     timeline.element,
     composer.element,
     sessionControls.over,
-    sessionControls.confirm,
+    ...sessionControls.dialogs,
     pinnedBar.dialog,
   );
   composer.takeDrops(pane);

@@ -36,18 +36,23 @@ export function createDialog({ title, class: extra = "", onClose = () => {} }) {
   return { element, body, heading, open, close };
 }
 
-/** Confirmation dialog: `open(about)` opens it, and confirming calls `onYes(about)`. */
-export function createConfirm({ title, text, yes, onYes }) {
+/**
+ * Confirmation dialog: `open(about)` opens it, and confirming calls `onYes(about, isChecked)`.
+ * `option` is the label of a checkbox.
+ */
+export function createConfirm({ title, text, yes, onYes, option = null }) {
   const dialog = createDialog({ title, class: "dialog-confirm" });
   let about = null;
   const answer = (isYes) => {
     dialog.close();
-    if (isYes) onYes(about);
+    if (isYes) onYes(about, box.checked);
   };
   const quiet = { type: "button", class: "button button-quiet", autofocus: true };
   const danger = { type: "button", class: "button button-danger" };
+  const box = h("input", { type: "checkbox" });
   dialog.body.append(
     h("p", {}, text),
+    option === null ? "" : h("label", { class: "dialog-option" }, box, option),
     h(
       "div",
       { class: "dialog-foot" },
@@ -55,5 +60,10 @@ export function createConfirm({ title, text, yes, onYes }) {
       h("button", { ...danger, on: { click: () => answer(true) } }, yes),
     ),
   );
-  return { element: dialog.element, open: (next) => ((about = next), dialog.open()) };
+  function open(next) {
+    about = next;
+    box.checked = false;
+    dialog.open();
+  }
+  return { element: dialog.element, open };
 }

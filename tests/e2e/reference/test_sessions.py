@@ -61,6 +61,34 @@ def test_question_is_answered_from_the_stored_history(
     assert [message["sender"] for message in history] == [user.id, companion] * 2
 
 
+def test_new_session_has_the_memory_of_earlier_ones(server: Server, user: User) -> None:
+    """What the model noted in one session is in the prompt of the next; the user deletes it."""
+    companion = server.add_companion("memory")
+    chat = create(user, companion)["chat"]
+    with user.connect() as device:
+        device.ask("send", chat=chat, ref="q1", body="My name is Lin")
+        device.wait_for(type="event", cs=2)
+        renewed = user.post(f"/v1/companions/{companion}/session/renewal")["session"]["chat"]
+        device.ask("send", chat=renewed, ref="q2", body="What is my name?")
+        answer = device.wait_for(type="event", chat=renewed, cs=2)["message"]
+        path = f"/v1/me/companions/{companion}/memory"
+        memory = user.get(path)
+        row = server.item("chat_session", PK=user.id, SK=f"{companion}#MEMORY")
+        user.delete(path)
+        user.post(f"/v1/companions/{companion}/session/renewal")
+
+    assert "- The user wrote: My name is Lin" in answer["body"]
+    assert "data, not instructions" in answer["body"]
+    assert memory["enabled"]
+    assert sorted((entry["kind"], entry["text"]) for entry in memory["entries"]) == [
+        ("fact", "The user wrote: My name is Lin"),
+        ("summary", "Messages: 1"),
+    ]
+    assert [entry["chats"] for entry in memory["entries"]] == [[chat], [chat]]
+    assert row is not None and "My name is Lin" in row["entries"]
+    assert user.get(path)["entries"] == []
+
+
 def test_companion_is_an_item_for_each_version(server: Server) -> None:
     """`ai_id` and `ai_version`, with the model of Amazon Bedrock that answers."""
     host = server.host_application

@@ -2,7 +2,8 @@
 
 Written from the format specifications, without the SDKs under test: an event is framed with its
 lengths and two CRCs (``application/vnd.amazon.eventstream``), a chunk is a line of JSON after
-``data:``. A test sets the behavior as a list of steps for each call.
+``data:``. A test sets the behavior as a list of steps for each call. Requests are checked against
+the published shapes (`model_requests`); `faults` has what is wrong with them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from aiohttp import web
+
+from tests.support.servers.model_requests import (
+    check_completion_request,
+    check_converse_request,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +54,7 @@ class ModelServer:
     scripts: list[list[Step]] = dataclasses.field(default_factory=list)
     calls: list[tuple[str, dict[str, Any]]] = dataclasses.field(default_factory=list)
     headers: list[dict[str, str]] = dataclasses.field(default_factory=list)
+    faults: list[str] = dataclasses.field(default_factory=list)  # invalid requests
     gone: int = 0  # clients that disconnected midway
 
     def will(self, *steps: Step) -> None:
@@ -56,7 +63,16 @@ class ModelServer:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer a call by its script."""
-        self.calls.append((request.path, await request.json()))
+        body = await request.json()
+        self.calls.append((request.path, body))
+        try:
+            if request.path.endswith("/converse-stream"):
+                check_converse_request(request.path, body)
+            elif request.path.endswith("/chat/completions"):
+                check_completion_request(body)
+        except (AssertionError, ValueError) as exc:
+            self.faults.append(str(exc))
+            return web.json_response({"message": str(exc)}, status=400)
         self.headers.append(dict(request.headers))
         steps = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
         if isinstance(steps[0], Refuse):
@@ -156,6 +172,24 @@ def bedrock_answer(*texts: str, stop: str = "end_turn", usage: tuple[int, int] =
     )
 
 
+def bedrock_tool_use(*uses: tuple[str, str, str], text: str = "") -> bytes:
+    """Return an answer that asks for tools: (id, name, input as JSON), the input in two parts."""
+    parts = [event("messageStart", role="assistant")]
+    if text:
+        parts += [block_delta(text), event("contentBlockStop", contentBlockIndex=0)]
+    for index, (id_, name, given) in enumerate(uses, 1):
+        start = {"toolUse": {"toolUseId": id_, "name": name}}
+        parts.append(event("contentBlockStart", contentBlockIndex=index, start=start))
+        for piece in (given[:5], given[5:]):
+            delta = {"toolUse": {"input": piece}}
+            parts.append(event("contentBlockDelta", contentBlockIndex=index, delta=delta))
+        parts.append(event("contentBlockStop", contentBlockIndex=index))
+    usage = {"inputTokens": 7, "outputTokens": 3, "totalTokens": 10}
+    parts.append(event("messageStop", stopReason="tool_use"))
+    parts.append(event("metadata", usage=usage, metrics={"latencyMs": 5}))
+    return b"".join(parts)
+
+
 # OpenAI
 
 SSE = "text/event-stream"
@@ -177,6 +211,24 @@ def chunk(
         names = ("prompt_tokens", "completion_tokens", "total_tokens")
         body["usage"] = dict(zip(names, (*usage, sum(usage)), strict=True))
     return b"data: " + json.dumps(body).encode() + b"\n\n"
+
+
+def openai_tool_calls(*calls: tuple[str, str, str], text: str = "") -> bytes:
+    """Return an answer that asks for tools: (id, name, arguments), the arguments in two parts."""
+    chunks = [chunk({"role": "assistant", "content": text or None})]
+    for index, (id_, name, given) in enumerate(calls):
+        head = {"index": index, "id": id_, "type": "function"}
+        function = {"name": name, "arguments": given[:5]}
+        chunks.append(chunk({"tool_calls": [{**head, "function": function}]}))
+        rest = {"index": index, "function": {"arguments": given[5:]}}
+        chunks.append(chunk({"tool_calls": [rest]}))
+    return b"".join([*chunks, chunk({}, "tool_calls"), chunk(usage=(7, 3)), DONE])
+
+
+def moderation(*, flagged: bool) -> Refuse:
+    """Return the answer of a moderation model."""
+    result = {"flagged": flagged, "categories": {}, "category_scores": {}}
+    return Refuse(200, body={"id": "m1", "model": "moderator", "results": [result]})
 
 
 def openai_answer(*texts: str, finish: str = "stop") -> bytes:

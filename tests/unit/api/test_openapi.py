@@ -58,6 +58,7 @@ BOUNDED = {
     "/v1/admin/overview",
     "/v1/admin/audit",
     "/v1/admin/cost",
+    "/v1/me/companions/{companion}/memory",
     "/v1/presence",
     "/v1/users",
     CHAT,

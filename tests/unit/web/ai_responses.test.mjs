@@ -86,6 +86,16 @@ test("an answer that has ended has nothing to stop", () => {
   assert.equal(answerRows(state)[0].isOver, true);
 });
 
+test("a tool is shown until the text goes on", () => {
+  const using = after(start(), piece(0, ""), piece(1), piece(2, "", { tool: "weather" }));
+
+  assert.equal(answerRows(using)[0].tool, "weather");
+  assert.equal(shown(using), "word1 ");
+  const further = after(using, piece(3, "sunny"));
+  assert.equal(answerRows(further)[0].tool, null);
+  assert.equal(shown(further), "word1 sunny");
+});
+
 test("that nobody is answering ends what is broken and nothing else", () => {
   const nobody = joined(0, "", { turn: "", seq: 0 });
 

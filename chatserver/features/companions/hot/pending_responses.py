@@ -29,6 +29,7 @@ RECORDED_MAX = 200  # sessions in one script call, unless one entry has more
 _CHAT_AT = len(b'"chat":"')  # every entry begins with this
 _CHAT_END = _CHAT_AT + 26  # length of a ULID: no other kind of chat has an id this long
 _AFTER_ALL = f"{2**53 - 1}-0"
+ENDED = 2**53 - 1  # in place of the seq of a changed message
 _CHANGES = frozenset({"edit", "delete"})
 
 
@@ -48,7 +49,7 @@ class StartedResponse:
 
     `seq` is the chat seq of the message to answer, or 0 if there is none. `stop` is the seq of the
     message whose response is to be stopped. `changed` is the seq of the first message that was
-    edited or deleted.
+    edited or deleted, or `ENDED` if the session ended.
     """
 
     chat: ChatId
@@ -162,6 +163,16 @@ class PendingResponses:
             elsewhere = PendingResponses(self._hot, self._hot.keys.partition_of(entry.chat))
             one = PendingMessage(_AFTER_ALL, entry.chat, changed=entry.seq)
             await elsewhere._record("0-0", [one])
+
+    async def record_ended(self, chat: ChatId) -> None:
+        """Record, in the chat's partition, that a session ended. Idempotent. Raises Unavailable."""
+        elsewhere = PendingResponses(self._hot, self._hot.keys.partition_of(chat))
+        await elsewhere._record("0-0", [PendingMessage(_AFTER_ALL, chat, changed=ENDED)])
+
+    async def is_pending(self, chat: ChatId) -> bool:
+        """Return whether a session, of any partition, has pending work."""
+        asked = self._hot.keys.asked(self._hot.keys.partition_of(chat))
+        return await self._hot.call("ZSCORE", asked, chat) is not None
 
     async def _record(self, upto: str, batch: Iterable[PendingMessage]) -> int:
         keys = self._hot.keys

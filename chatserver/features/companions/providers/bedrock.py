@@ -5,7 +5,9 @@ The response is an AWS event stream. Its last message has the token usage.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
@@ -18,7 +20,17 @@ from botocore.exceptions import BotoCoreError, ClientError
 from chatserver.aws_errors import translate_silence
 from chatserver.config import Companions
 from chatserver.errors import ChatError, ConfigError, Overloaded, Unavailable
-from chatserver.features.companions.providers.interface import Ask, Delta, End, Finish
+from chatserver.features.companions.providers.interface import (
+    TOOL_INPUT_CHARS_MAX,
+    Ask,
+    Delta,
+    End,
+    Finish,
+    ModelMessage,
+    Piece,
+    ToolCall,
+)
+from chatserver.features.companions.providers.tool_input import parse_input
 
 CONNECT_TIMEOUT_S = 5.0
 
@@ -27,6 +39,7 @@ _ENDS: dict[str, End] = {
     "model_context_window_exceeded": "length",
     "content_filtered": "refused",
     "guardrail_intervened": "refused",
+    "tool_use": "tools",
 }
 _THROTTLED = {"ThrottlingException", "TooManyRequestsException", "ServiceQuotaExceededException"}
 _PASSING = {
@@ -46,25 +59,27 @@ class Bedrock:
         self._sdk = sdk
         self._where = f"Bedrock at {sdk.meta.endpoint_url}"
 
-    async def stream(self, ask: Ask) -> AsyncGenerator[Delta | Finish]:
+    async def stream(self, ask: Ask) -> AsyncGenerator[Piece]:
         """See `Provider.stream`."""
         end: End | None = None
         usage: dict[str, int] | None = None
-        request: dict[str, Any] = {
-            "modelId": ask.model,
-            "messages": [
-                {"role": said.role, "content": [{"text": said.text}]} for said in ask.messages
-            ],
-            "inferenceConfig": {"maxTokens": ask.answer_tokens_max},
-        }
-        if ask.system:
-            request["system"] = [{"text": ask.system}]
+        call: ToolCall | None = None
         try:
-            answer = await self._sdk.converse_stream(**request)
+            answer = await self._sdk.converse_stream(**build_request(ask))
             with contextlib.closing(answer["stream"]) as events:
                 async for event in events:
-                    if text := event.get("contentBlockDelta", {}).get("delta", {}).get("text"):
-                        yield Delta(text)
+                    if (delta := event.get("contentBlockDelta", {}).get("delta")) is not None:
+                        if call is not None and "toolUse" in delta:
+                            call = _extend(call, delta["toolUse"].get("input", ""), self._where)
+                        # Empty for a tool call and for reasoning: the model is not silent.
+                        yield Delta(delta.get("text", ""))
+                    elif "contentBlockStart" in event:
+                        if use := event["contentBlockStart"].get("start", {}).get("toolUse"):
+                            call = ToolCall(use["toolUseId"], use["name"], "")
+                    elif "contentBlockStop" in event:
+                        if call is not None:
+                            yield call
+                        call = None
                     elif "messageStop" in event:
                         end = _ENDS.get(event["messageStop"]["stopReason"], "done")
                     elif "metadata" in event:
@@ -77,6 +92,81 @@ class Bedrock:
             yield Finish(end)
         else:
             yield Finish(end, usage["inputTokens"], usage["outputTokens"])
+
+
+def build_request(ask: Ask) -> dict[str, Any]:
+    """Return the parameters of `ConverseStream`."""
+    options = ask.options
+    sampling: dict[str, Any] = {"maxTokens": ask.answer_tokens_max}
+    if options.temperature is not None:
+        sampling["temperature"] = options.temperature
+    if options.top_p is not None:
+        sampling["topP"] = options.top_p
+    request: dict[str, Any] = {
+        "modelId": ask.model,
+        "messages": [{"role": said.role, "content": _content_of(said)} for said in ask.messages],
+        "inferenceConfig": sampling,
+    }
+    if ask.system:
+        request["system"] = [{"text": ask.system}]
+    if options.guardrail is not None:
+        request["guardrailConfig"] = {
+            "guardrailIdentifier": options.guardrail,
+            "guardrailVersion": options.guardrail_version,
+        }
+    if options.tools:
+        specs = [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "inputSchema": {"json": tool.input_schema},
+            }
+            for tool in options.tools
+        ]
+        request["toolConfig"] = {"tools": [{"toolSpec": spec} for spec in specs]}
+    return request
+
+
+def _content_of(said: ModelMessage) -> list[dict[str, Any]]:
+    """Return the content blocks of a message; a text block must not be blank."""
+    blocks: list[dict[str, Any]] = [
+        {"image": {"format": image.type.removeprefix("image/"), "source": {"bytes": image.content}}}
+        for image in said.images
+    ]
+    if said.text.strip():
+        blocks.append({"text": said.text})
+    for call in said.calls:
+        use = {"toolUseId": call.id, "name": call.name, "input": parse_input(call.input) or {}}
+        blocks.append({"toolUse": use})
+    for result in said.results:
+        status = "error" if result.is_error else "success"
+        content = [{"text": result.text}]
+        blocks.append(
+            {"toolResult": {"toolUseId": result.id, "content": content, "status": status}}
+        )
+    return blocks
+
+
+def _extend(call: ToolCall, more: str, where: str) -> ToolCall:
+    if len(call.input) + len(more) > TOOL_INPUT_CHARS_MAX:
+        raise Unavailable(f"{where}: a tool call is longer than {TOOL_INPUT_CHARS_MAX} characters")
+    return ToolCall(call.id, call.name, call.input + more)
+
+
+def preload() -> aioboto3.Session:
+    """Load the description of the API, which takes long, and return a session. Thread-safe."""
+    return _session()
+
+
+@functools.cache
+def _session() -> aioboto3.Session:
+    session = aioboto3.Session()
+    loader = session._session.get_component("data_loader")  # caches what it loads
+    for kind in ("service-2", "endpoint-rule-set-1"):
+        loader.load_service_model("bedrock-runtime", kind)
+    for name in ("endpoints", "partitions", "sdk-default-configuration"):
+        loader.load_data(name)
+    return session
 
 
 @contextlib.asynccontextmanager
@@ -93,12 +183,15 @@ async def open_bedrock(settings: Companions) -> AsyncIterator[Bedrock]:
         retries={"total_max_attempts": 1},
         tcp_keepalive=True,
     )
-    session = aioboto3.Session(region_name=settings.bedrock_region)
+    session = await asyncio.to_thread(preload)
     async with contextlib.AsyncExitStack() as stack:
         try:
             sdk = await stack.enter_async_context(
                 session.client(
-                    "bedrock-runtime", endpoint_url=settings.bedrock_endpoint, config=config
+                    "bedrock-runtime",
+                    region_name=settings.bedrock_region,
+                    endpoint_url=settings.bedrock_endpoint,
+                    config=config,
                 )
             )
         except ValueError as exc:

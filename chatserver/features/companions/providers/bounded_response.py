@@ -27,7 +27,15 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.jitter import jittered
 from chatserver.domain.text import BodyBounds
 from chatserver.errors import ChatError, Unavailable
-from chatserver.features.companions.providers.interface import Ask, Delta, End, Finish, Provider
+from chatserver.features.companions.providers.interface import (
+    Ask,
+    Delta,
+    End,
+    Finish,
+    Piece,
+    Provider,
+    ToolCall,
+)
 
 log = structlog.get_logger()
 
@@ -57,8 +65,8 @@ class ResponseEnd:
 
 async def stream_response(
     provider: Provider, ask: Ask, pace: Pace, bounds: BodyBounds, clock: Clock
-) -> AsyncGenerator[Delta | ResponseEnd]:
-    """Yield the deltas of a model's response, followed by one `ResponseEnd`.
+) -> AsyncGenerator[Delta | ToolCall | ResponseEnd]:
+    """Yield the deltas and tool calls of a model's response, followed by one `ResponseEnd`.
 
     Guarantees:
         Bounded: in time by `pace`, in length by `bounds` and `ask.answer_tokens_max`.
@@ -77,8 +85,9 @@ async def stream_response(
             if isinstance(piece, Finish):
                 yield ResponseEnd(piece.end, piece.tokens_in, piece.tokens_out)
                 return
-            text = room.take(piece.text)
-            if text:
+            if isinstance(piece, ToolCall):
+                yield piece
+            elif text := room.take(piece.text):
                 yield Delta(text)
             if room.is_full:
                 yield ResponseEnd("length")
@@ -105,7 +114,7 @@ async def _begin(
     until: float,
     clock: Clock,
     stack: contextlib.AsyncExitStack,
-) -> tuple[AsyncGenerator[Delta | Finish], Delta | Finish]:
+) -> tuple[AsyncGenerator[Piece], Piece]:
     """Return a started stream and the first item that it yielded."""
     backoff_s = pace.backoff_s
     for left in reversed(range(pace.attempts_max)):
@@ -129,7 +138,7 @@ async def _begin(
     raise AssertionError("the last try returns or raises")
 
 
-async def _next(stream: AsyncGenerator[Delta | Finish], wait_s: float) -> Delta | Finish:
+async def _next(stream: AsyncGenerator[Piece], wait_s: float) -> Piece:
     try:
         async with asyncio.timeout(max(0.0, wait_s)):
             return await anext(stream)

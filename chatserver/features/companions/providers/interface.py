@@ -8,19 +8,56 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import AsyncGenerator
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
+from chatserver.features.companions.options import NO_OPTIONS, Options
+
+Purpose = Literal["response", "summary", "memory"]
 Role = Literal["user", "assistant"]
-# How a stream ends: the model finished, the length limit was reached, or the model refused.
-End = Literal["done", "length", "refused"]
+# How a stream ends: the model finished, the length limit was reached, the model refused, or it
+# waits for the results of its tool calls.
+End = Literal["done", "length", "refused", "tools"]
+TOOL_INPUT_CHARS_MAX: Final = 32_768  # of one tool call
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Image:
+    """An image of the user: PNG, JPEG, GIF or WebP."""
+
+    type: str  # media type
+    content: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool call by the model. `id` is the provider's; `input` is the model's JSON, unchecked."""
+
+    id: str
+    name: str
+    input: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a tool call, or the reason for its failure."""
+
+    id: str
+    text: str
+    is_error: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelMessage:
-    """A message of the conversation and its role."""
+    """A message of the conversation and its role.
+
+    An assistant's message may have `calls`; then the next message has their `results`.
+    """
 
     role: Role
     text: str
+    images: tuple[Image, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+    results: tuple[ToolResult, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,11 +68,13 @@ class Ask:
     system: str
     messages: tuple[ModelMessage, ...]
     answer_tokens_max: int
+    options: Options = NO_OPTIONS
+    purpose: Purpose = "response"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Delta:
-    """Text generated since the last delta; not empty."""
+    """Text generated since the last delta; empty if the model is still generating a tool call."""
 
     text: str
 
@@ -49,10 +88,13 @@ class Finish:
     tokens_out: int | None = None
 
 
+Piece = Delta | ToolCall | Finish
+
+
 class Provider(Protocol):
     """A service that runs models."""
 
-    def stream(self, ask: Ask) -> AsyncGenerator[Delta | Finish]:
+    def stream(self, ask: Ask) -> AsyncGenerator[Piece]:
         """Send one request and yield the response; a `Finish` comes last.
 
         Guarantees:

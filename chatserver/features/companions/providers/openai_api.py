@@ -6,6 +6,7 @@ sends no usage, the token counts are estimated.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -15,11 +16,25 @@ import openai
 
 from chatserver.config import Companions
 from chatserver.errors import ChatError, ConfigError, Overloaded, Unavailable
-from chatserver.features.companions.providers.interface import Ask, Delta, End, Finish
+from chatserver.features.companions.providers.interface import (
+    TOOL_INPUT_CHARS_MAX,
+    Ask,
+    Delta,
+    End,
+    Finish,
+    Image,
+    ModelMessage,
+    Piece,
+    ToolCall,
+)
 
 CONNECT_TIMEOUT_S = 5.0
 HOME: Final = "api.openai.com"
-_ENDS: dict[str, End] = {"length": "length", "content_filter": "refused"}
+_ENDS: dict[str, End] = {
+    "length": "length",
+    "content_filter": "refused",
+    "tool_calls": "tools",
+}
 
 
 class OpenAiApi:
@@ -41,23 +56,16 @@ class OpenAiApi:
     async def close(self) -> None:
         await self._sdk.close()
 
-    async def stream(self, ask: Ask) -> AsyncGenerator[Delta | Finish]:
+    async def stream(self, ask: Ask) -> AsyncGenerator[Piece]:
         """See `Provider.stream`."""
         end: End | None = None
         usage: Any = None
-        more: dict[str, Any] = {self._bound: ask.answer_tokens_max}
-        messages: Any = [
-            {"role": "system", "content": ask.system},
-            *({"role": said.role, "content": said.text} for said in ask.messages),
-        ]
+        calls: dict[int, ToolCall] = {}
         try:
-            stream = await self._sdk.chat.completions.create(
-                model=ask.model,
-                messages=messages,
-                stream=True,
-                stream_options={"include_usage": True},
-                **more,
-            )
+            if await self._is_flagged(ask):
+                yield Finish("refused", 0, 0)
+                return
+            stream = await self._sdk.chat.completions.create(**build_request(ask, self._bound))
             async with stream:
                 async for chunk in stream:
                     usage = chunk.usage or usage
@@ -65,6 +73,9 @@ class OpenAiApi:
                         # A refusal text is shown to the user like a response.
                         if text := choice.delta.content or choice.delta.refusal:
                             yield Delta(text)
+                        for part in choice.delta.tool_calls or ():
+                            calls[part.index] = _extend(calls.get(part.index), part, self._where)
+                            yield Delta("")  # the model is not silent
                         if choice.delta.refusal:
                             end = "refused"
                         if choice.finish_reason is not None:
@@ -73,10 +84,92 @@ class OpenAiApi:
             raise translate(exc, self._where) from exc
         if end is None:
             raise Unavailable(f"{self._where}: the stream was interrupted")
+        for _, call in sorted(calls.items()):
+            yield call
         if usage is None:
             yield Finish(end)
         else:
             yield Finish(end, usage.prompt_tokens, usage.completion_tokens)
+
+    async def _is_flagged(self, ask: Ask) -> bool:
+        """Return whether the moderation model flags the user's newest message."""
+        model = ask.options.moderation_model
+        said = next((said for said in reversed(ask.messages) if said.role == "user"), None)
+        if model is None or ask.purpose != "response" or said is None or not said.text.strip():
+            return False
+        if ask.messages[-1].results:
+            return False  # it was checked before the tool calls
+        found = await self._sdk.moderations.create(model=model, input=said.text)
+        return any(result.flagged for result in found.results)
+
+
+def build_request(ask: Ask, bound: str) -> dict[str, Any]:
+    """Return the parameters of a chat completion; `bound` is the name of the token limit."""
+    messages: list[dict[str, Any]] = [{"role": "system", "content": ask.system}]
+    for said in ask.messages:
+        messages += _messages_of(said)
+    request: dict[str, Any] = {
+        "model": ask.model,
+        "messages": messages,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        bound: ask.answer_tokens_max,
+    }
+    if ask.options.temperature is not None:
+        request["temperature"] = ask.options.temperature
+    if ask.options.top_p is not None:
+        request["top_p"] = ask.options.top_p
+    if ask.options.tools:
+        request["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.input_schema,
+                },
+            }
+            for tool in ask.options.tools
+        ]
+    return request
+
+
+def _messages_of(said: ModelMessage) -> list[dict[str, Any]]:
+    if said.results:
+        return [
+            {"role": "tool", "tool_call_id": result.id, "content": result.text}
+            for result in said.results
+        ]
+    message: dict[str, Any] = {"role": said.role, "content": said.text}
+    if said.images:
+        parts: list[dict[str, Any]] = [
+            {"type": "image_url", "image_url": {"url": _data_url(image)}} for image in said.images
+        ]
+        message["content"] = parts + ([{"type": "text", "text": said.text}] if said.text else [])
+    if said.calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.input or "{}"},
+            }
+            for call in said.calls
+        ]
+    return [message]
+
+
+def _data_url(image: Image) -> str:
+    return f"data:{image.type};base64,{base64.b64encode(image.content).decode()}"
+
+
+def _extend(call: ToolCall | None, part: Any, where: str) -> ToolCall:
+    """Add a part of a streamed tool call."""
+    function = part.function
+    name, more = (function.name or "", function.arguments or "") if function else ("", "")
+    before = ToolCall("", "", "") if call is None else call
+    if len(before.input) + len(more) > TOOL_INPUT_CHARS_MAX:
+        raise Unavailable(f"{where}: a tool call is longer than {TOOL_INPUT_CHARS_MAX} characters")
+    return ToolCall(part.id or before.id, before.name + name, before.input + more)
 
 
 def translate(exc: Exception, where: str) -> ChatError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 from collections.abc import AsyncIterator
 
 from chatserver.config import Companions
@@ -11,6 +12,7 @@ from chatserver.errors import ConfigError
 from chatserver.features.companions.providers.interface import Provider
 from chatserver.features.companions.providers.scripted import Scripted
 
+_PACKAGE = "chatserver.features.companions.providers"
 SCRIPTED_DELTA_MS = 50  # pace of the scripted model
 
 
@@ -41,21 +43,39 @@ class Providers:
         match name:
             case "scripted":
                 return Scripted(SCRIPTED_DELTA_MS / 1000)
-            # Imported lazily: both SDKs are large, and most processes need neither.
             case "openai":
-                try:
-                    from chatserver.features.companions.providers.openai_api import OpenAiApi
-                except ImportError as exc:
-                    raise ConfigError([f"openai: {exc}: install tierchat[ai]"]) from exc
-                api = OpenAiApi(self._settings)
+                await asyncio.to_thread(load_sdk, name)
+                from chatserver.features.companions.providers.openai_api import OpenAiApi
+
+                # In a thread: it reads the certificates.
+                api = await asyncio.to_thread(OpenAiApi, self._settings)
                 self._stack.push_async_callback(api.close)
                 return api
             case "bedrock":
+                await asyncio.to_thread(load_sdk, name)
                 from chatserver.features.companions.providers.bedrock import open_bedrock
 
                 return await self._stack.enter_async_context(open_bedrock(self._settings))
             case _:
                 raise ConfigError([f"unknown model provider {name}"])
+
+
+def load_sdk(name: str) -> None:
+    """Import the SDK of a provider; this takes seconds, so call it in a thread.
+
+    Most processes need neither SDK.
+
+    Raises:
+        ConfigError: the SDK is not installed.
+    """
+    match name:
+        case "openai":
+            try:
+                importlib.import_module(f"{_PACKAGE}.openai_api")
+            except ImportError as exc:
+                raise ConfigError([f"openai: {exc}: install tierchat[ai]"]) from exc
+        case "bedrock":
+            importlib.import_module(f"{_PACKAGE}.bedrock").preload()
 
 
 @contextlib.asynccontextmanager

@@ -5,6 +5,7 @@ The model name selects the rule, with a number where the rule takes one: ``story
 | model          | output                                                                  |
 |----------------|-------------------------------------------------------------------------|
 | ``echo``       | the user's last message                                                 |
+| ``memory``     | as ``facts``; remembers each message of the user                        |
 | ``story:N``    | N numbered words                                                        |
 | ``facts``      | the persona, the number of messages, and the first and last of them     |
 | ``endless``    | words without end                                                       |
@@ -24,8 +25,10 @@ import itertools
 import re
 from collections.abc import AsyncGenerator, Iterator
 
+import msgspec
+
 from chatserver.errors import ConfigError, Overloaded, Unavailable
-from chatserver.features.companions.providers.interface import Ask, Delta, Finish
+from chatserver.features.companions.providers.interface import Ask, Delta, Finish, Piece
 from chatserver.features.companions.providers.token_estimates import estimate_tokens
 
 NUMBER_MAX = 10_000
@@ -33,7 +36,7 @@ SHOWN_CHARS = 60
 REMEMBERED_MAX = 10_000  # texts that were throttled
 _MODEL = re.compile(r"([a-z]+)(?::([0-9]{1,5}))?")
 _TAKES_NUMBER = {"story", "throttle", "dies", "stalls"}
-_RULES = {"echo", "facts", "endless", "refuse", "down", "silent", *_TAKES_NUMBER}
+_RULES = {"echo", "facts", "memory", "endless", "refuse", "down", "silent", *_TAKES_NUMBER}
 
 
 class Scripted:
@@ -43,10 +46,13 @@ class Scripted:
         self._delta_s = delta_s
         self._throttled: collections.Counter[str] = collections.Counter()
 
-    async def stream(self, ask: Ask) -> AsyncGenerator[Delta | Finish]:
+    async def stream(self, ask: Ask) -> AsyncGenerator[Piece]:
         """See `Provider.stream`; the same request always has the same output."""
         rule, number = _parse(ask.model)
         last = ask.messages[-1].text
+        if ask.purpose == "memory" and rule not in ("memory", "down", "silent"):
+            yield Finish("done", _count(ask), 0)
+            return
         if rule == "throttle":
             self._throttle(last, number)
         if rule == "down":
@@ -95,7 +101,15 @@ def _words_of(rule: str, number: int, ask: Ask, last: str) -> Iterator[str]:
             words: Iterator[str] = (f"word{n} " for n in range(1, number + 1))
         case "endless":
             words = (f"word{n} " for n in itertools.count(1))
-        case "facts":
+        case "memory" if ask.purpose == "memory":
+            said = [
+                one["text"]
+                for one in msgspec.json.decode(last)["messages"]
+                if one["from"] == "user"
+            ]
+            lines = [f"ADD The user wrote: {text}\n" for text in said]
+            words = iter([*lines, f"SUMMARY Messages: {len(said)}"])
+        case "facts" | "memory":
             first = ask.messages[0].text[:SHOWN_CHARS]
             shown = f"from: {first} to: {last[-SHOWN_CHARS:]}"
             text = f"{ask.system} {len(ask.messages)} messages, {shown}"

@@ -29,6 +29,7 @@ from chatserver.features.companions.model import (
     Companion,
     CompanionSession,
 )
+from chatserver.features.companions.options import check_for_provider, check_options
 from chatserver.features.companions.warm.companions import CompanionRows
 from chatserver.features.companions.warm.sessions import SessionRows
 from chatserver.warm.chats.directory import Directory
@@ -168,6 +169,7 @@ def check(wanted: Changes) -> Changes:
         model=wanted.model,
         context_tokens_max=wanted.context_tokens_max,
         answer_tokens_max=wanted.answer_tokens_max,
+        options=None if wanted.options is None else check_options(wanted.options),
     )
 
 
@@ -179,6 +181,7 @@ def _check_tokens(
 
 
 def _check_together(companion: Companion) -> None:
-    """Check that a question and its response fit into the context together."""
+    """Check the fields that depend on each other. Raises BadRequest."""
+    check_for_provider(companion.options, companion.provider)
     if companion.answer_tokens_max >= companion.context_tokens_max:
         raise BadRequest("answer_tokens_max: must be less than context_tokens_max")

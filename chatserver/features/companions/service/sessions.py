@@ -16,7 +16,7 @@ finds the change record and completes the work.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from chatserver.domain.clock import Clock
@@ -73,6 +73,7 @@ class CompanionSessions:
         propagation: MembershipPropagation,
         inboxes: Inboxes,
         delivery: RemoteDelivery,
+        record_ended: Callable[[ChatId], Awaitable[None]],
         clock: Clock,
     ) -> None:
         self._rows = rows
@@ -83,6 +84,7 @@ class CompanionSessions:
         self._propagation = propagation
         self._inboxes = inboxes
         self._delivery = delivery
+        self._record_ended = record_ended
         self._clock = clock
 
     async def create(self, user: UserId, companion: CompanionId, ref: Ref) -> Opened:
@@ -183,7 +185,7 @@ class CompanionSessions:
                     raise
             else:
                 failpoint("sessions.before_close")
-                await self._propagation.finish(active.chat)
+                await self._close(active)
                 await self._change_records.end(record)
                 failpoint("sessions.before_chat")
                 return await self._open(following)
@@ -278,7 +280,9 @@ class CompanionSessions:
         )
 
     async def _close(self, old: CompanionSession) -> None:
+        """Propagate the end of a session, and let the assistant update its memory."""
         await self._propagation.finish(old.chat)
+        await self._record_ended(old.chat)
 
     def _now_ms(self) -> int:
         return int(self._clock.time() * 1000)

@@ -5,7 +5,7 @@
 | head      | `companions`     | `companion#<id>`       | `name version created ended?`       |
 | `version` | `companion#<id>` | `version#<id>#<00001>` | `name version created prompt        |
 |           |                  |                        | provider model context_tokens       |
-|           |                  |                        | answer_tokens`                      |
+|           |                  |                        | answer_tokens options?` (JSON)      |
 
 A head holds the newest version number and whether the companion was deleted. All heads share one
 partition, because there are few and lists read all of them. A version item is written once.
@@ -22,6 +22,12 @@ from chatserver.domain.companion_ids import VERSIONS_MAX, CompanionId
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, Conflict, CorruptData, NotFound, Unavailable
 from chatserver.features.companions.model import NO_COMPANION, Changes, Companion, Provider
+from chatserver.features.companions.options import (
+    NO_OPTIONS,
+    Options,
+    encode_options,
+    parse_options,
+)
 from chatserver.warm.chats.records import row_key
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
@@ -45,6 +51,8 @@ def encode_version(companion: Companion) -> Item:
     item[Field.MODEL] = {"S": companion.model}
     item[Field.CONTEXT_TOKENS] = {"N": str(companion.context_tokens_max)}
     item[Field.ANSWER_TOKENS] = {"N": str(companion.answer_tokens_max)}
+    if companion.options != NO_OPTIONS:
+        item[Field.OPTIONS] = {"S": encode_options(companion.options)}
     return item
 
 
@@ -75,7 +83,17 @@ def decode_version(item: Item, *, is_deleted: bool) -> Companion:
         answer_tokens_max=get_number(item, Field.ANSWER_TOKENS),
         created_ms=get_number(item, Field.CREATED),
         is_deleted=is_deleted,
+        options=_decode_options(item),
     )
+
+
+def _decode_options(item: Item) -> Options:
+    if Field.OPTIONS not in item:
+        return NO_OPTIONS
+    try:
+        return parse_options(get_text(item, Field.OPTIONS))
+    except BadRequest as exc:
+        raise CorruptData(f"table directory: {item.get(DirectoryField.PK)}: {exc.message}") from exc
 
 
 class CompanionRows:

@@ -26,13 +26,16 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, GatewayId
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, ClientError, CorruptData, NotFound, Unavailable
+from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.hot.pending_responses import PendingResponses, StartedResponse
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
-from chatserver.features.companions.model import CompanionSession
+from chatserver.features.companions.model import Companion, CompanionSession
 from chatserver.features.companions.providers.registry import Providers, open_models
 from chatserver.features.companions.worker.memory import SessionMemory
+from chatserver.features.companions.worker.memory_extraction import MemoryExtractor
+from chatserver.features.companions.worker.prompt_images import PromptImages
 from chatserver.features.companions.worker.responder import (
     Again,
     LeaseLost,
@@ -223,6 +226,8 @@ class AssistantWorker:
         if started.changed:  # first, because an erased user's session may no longer exist
             was_dropped = await self._context.session_memory.forget(started.chat, started.changed)
         session = await self._context.catalog.find_session_by_chat(started.chat)
+        if session is not None and started.changed:
+            await self._context.memory_extractor.forget(session, started.changed)
         if session is None:
             if started.tries < UNKNOWN_TRIES_MAX:
                 raise Unavailable("no such session")
@@ -230,18 +235,24 @@ class AssistantWorker:
             return
         if started.seq:
             await self._responder_for(session, started).run()
-        elif was_dropped:
-            await self._rebuild(session)
+        if session.is_active and not (was_dropped and not started.seq):
+            return
+        persona = await self._find_persona(session)
+        if persona is None:
+            return
+        if session.is_active:
+            await self._context.session_memory.rebuild(session, persona)
+        else:
+            await self._context.memory_extractor.finish(session, persona, started.tries)
 
-    async def _rebuild(self, session: CompanionSession) -> None:
+    async def _find_persona(self, session: CompanionSession) -> Companion | None:
         try:
             persona = await self._context.catalog.get_companion(
                 session.companion, session.ai_version
             )
         except NotFound:
-            return
-        if session.is_active and not persona.is_deleted:
-            await self._context.session_memory.rebuild(session, persona)
+            return None
+        return None if persona.is_deleted else persona
 
 
 def build_context(container: StorageContainer, providers: Providers) -> ResponderContext:
@@ -260,10 +271,12 @@ def build_context(container: StorageContainer, providers: Providers) -> Responde
         pages=pages,
     )
     budgets = TokenBudgets(hot, settings.companions)
+    companions = container.get(CompanionContainer)
+    files = container.get(AttachmentContainer)
     return ResponderContext(
         settings=settings,
         clock=clock,
-        catalog=container.get(CompanionContainer).catalog,
+        catalog=companions.catalog,
         providers=providers,
         history=history,
         messaging=Messaging(
@@ -287,9 +300,22 @@ def build_context(container: StorageContainer, providers: Providers) -> Responde
             clock=clock,
             pace=get_pace(settings),
             providers=providers,
-            summaries=container.get(CompanionContainer).summaries,
+            summaries=companions.summaries,
             history=history,
             budgets=budgets,
+        ),
+        images=PromptImages(files.rows, files.objects),
+        outbound=container.outbound,
+        memory_extractor=MemoryExtractor(
+            settings=settings,
+            clock=clock,
+            pace=get_pace(settings),
+            providers=providers,
+            rows=companions.memory_rows,
+            sessions=companions.session_rows,
+            history=history,
+            budgets=budgets,
+            pending=PendingResponses(hot, 0),
         ),
     )
 

@@ -212,7 +212,7 @@ class SessionMemory:
             async for piece in pieces:
                 if isinstance(piece, Delta):
                     text += piece.text
-                else:
+                elif isinstance(piece, ResponseEnd):
                     how = piece
         text = cut_to_tokens(clean_body(text, bounds).strip(), tokens_max)
         if how.end not in ("done", "length") or not text:

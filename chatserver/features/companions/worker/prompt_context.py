@@ -8,10 +8,10 @@ directly after the message it answers, even if the user wrote more messages in b
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from chatserver.features.companions.model import Companion, Memory
-from chatserver.features.companions.providers.interface import ModelMessage, Role
+from chatserver.features.companions.providers.interface import Image, ModelMessage, Role
 from chatserver.features.companions.providers.token_estimates import cut_to_tokens, estimate_tokens
 from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Message
@@ -21,6 +21,10 @@ REMEMBERED = "\n\nThis was said before, in short:\n"
 FULL_SHARE = 0.75  # of the context; above it the oldest messages are summarized
 KEPT_SHARE = 0.4  # of the context; kept verbatim when the rest is summarized
 KEPT_MIN = 2
+IMAGE_TOKENS = 1_600  # estimate for one image; models scale larger ones down
+# Types that Converse and the OpenAI API take.
+IMAGE_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+UNAVAILABLE = "\n\n[an image is not available]"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,11 +35,12 @@ class PromptMessage:
     role: Role
     text: str
     reply_to: int = 0
+    images: tuple[str, ...] = ()  # attachment ids
 
     @property
     def tokens(self) -> int:
         """Estimated number of tokens."""
-        return estimate_tokens(self.text)
+        return estimate_tokens(self.text) + IMAGE_TOKENS * len(self.images)
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -45,16 +50,38 @@ class PromptMessage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Context:
-    """Model input and its estimated number of tokens."""
+    """Model input and its estimated number of tokens. `images`: attachment ids by message."""
 
     system: str
     messages: tuple[ModelMessage, ...]
     tokens: int
+    images: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def image_ids(self) -> list[str]:
+        """The attachment ids of all images, the newest first."""
+        return [id_ for ids in reversed(self.images) for id_ in reversed(ids)]
+
+    def build_messages(self, found: Mapping[str, Image]) -> tuple[ModelMessage, ...]:
+        """Return the messages with those images that were found; name those that were not."""
+        built = []
+        for message, ids in zip(self.messages, self.images, strict=True):
+            images = tuple(found[id_] for id_ in ids if id_ in found)
+            note = UNAVAILABLE if len(images) < len(ids) else ""
+            built.append(dataclasses.replace(message, text=message.text + note, images=images))
+        return tuple(built)
 
 
-def build_prompt_messages(messages: Iterable[Message], companion: str) -> list[PromptMessage]:
-    """Convert messages of a session to prompt messages, in the given order."""
+def build_prompt_messages(
+    messages: Iterable[Message], companion: str, images_max: int = 0
+) -> list[PromptMessage]:
+    """Convert messages of a session to prompt messages, in the given order.
+
+    The newest `images_max` images of the user are included as images, others by name only.
+    """
     found = []
+    messages = list(messages)
+    chosen = _choose_images(messages, companion, images_max)
     for message in messages:
         if not is_message(message) or message.deleted:
             continue
@@ -66,22 +93,40 @@ def build_prompt_messages(messages: Iterable[Message], companion: str) -> list[P
         if message.sender == companion:
             found.append(PromptMessage(message.seq, "assistant", text, message.reply_to or 0))
         else:
-            found.append(PromptMessage(message.seq, "user", text))
+            images = tuple(file.id for file in message.attachments if file.id in chosen)
+            found.append(PromptMessage(message.seq, "user", text, images=images))
     return found
 
 
-def compute_room(persona: Companion, memory: Memory | None) -> int:
-    """Return the number of tokens left for messages after prompt, summary and response."""
-    used = estimate_tokens(persona.prompt) + persona.answer_tokens_max
+def _choose_images(messages: Sequence[Message], companion: str, images_max: int) -> set[str]:
+    ids = [
+        file.id
+        for message in reversed(messages)
+        if message.sender != companion and is_message(message) and not message.deleted
+        for file in reversed(message.attachments)
+        if file.type in IMAGE_TYPES
+    ]
+    return set(ids[:images_max])
+
+
+def compute_room(persona: Companion, memory: Memory | None, notes: str = "") -> int:
+    """Return the number of tokens left for messages after prompt, notes, summary and response."""
+    used = estimate_tokens(persona.prompt + notes) + persona.answer_tokens_max
     if memory is not None:
         used += estimate_tokens(REMEMBERED + memory.text)
     return max(ROOM_TOKENS_MIN, persona.context_tokens_max - used)
 
 
 def build_context(
-    persona: Companion, memory: Memory | None, said: Sequence[PromptMessage], seq: int
+    persona: Companion,
+    memory: Memory | None,
+    said: Sequence[PromptMessage],
+    seq: int,
+    notes: str = "",
 ) -> Context | None:
     """Return the model input for answering the message at `seq`; None if no question is left.
+
+    `notes` is the memory of earlier sessions.
 
     Guarantees:
         The message at `seq` is included, truncated if necessary. The newest others that fit are
@@ -94,7 +139,7 @@ def build_context(
     asked = sorted((one for one in asked if one.reply_to < seq), key=lambda one: one.order)
     if not asked or asked[-1].role == "assistant":
         return None  # every message since the last response was deleted
-    room = compute_room(persona, memory)
+    room = compute_room(persona, memory, notes)
     chosen: list[PromptMessage] = []
     for one in reversed(asked):
         tokens = one.tokens
@@ -106,21 +151,30 @@ def build_context(
         room -= tokens
         chosen.append(one)
     chosen.reverse()
-    messages = _merge_roles(chosen)
-    system = persona.prompt + (REMEMBERED + memory.text if memory is not None else "")
+    messages, images = _merge_roles(chosen)
+    system = persona.prompt + notes + (REMEMBERED + memory.text if memory is not None else "")
     tokens = estimate_tokens(system) + sum(estimate_tokens(each.text) for each in messages)
-    return Context(system, messages, tokens)
+    tokens += IMAGE_TOKENS * sum(map(len, images))
+    return Context(system, messages, tokens, images)
 
 
-def _merge_roles(said: Sequence[PromptMessage]) -> tuple[ModelMessage, ...]:
-    """Merge consecutive messages of one role; drop everything before the first user message."""
+def _merge_roles(
+    said: Sequence[PromptMessage],
+) -> tuple[tuple[ModelMessage, ...], tuple[tuple[str, ...], ...]]:
+    """Merge consecutive messages of one role; drop everything before the first user message.
+
+    Return the messages and the attachment ids of their images.
+    """
     merged: list[ModelMessage] = []
+    images: list[tuple[str, ...]] = []
     for one in said:
         if merged and merged[-1].role == one.role:
             merged[-1] = ModelMessage(one.role, f"{merged[-1].text}\n\n{one.text}")
+            images[-1] += one.images
         elif merged or one.role == "user":
             merged.append(ModelMessage(one.role, one.text))
-    return tuple(merged)
+            images.append(one.images)
+    return tuple(merged), tuple(images)
 
 
 def choose_old(

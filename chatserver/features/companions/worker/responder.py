@@ -43,23 +43,27 @@ from chatserver.features.companions.model import Companion, CompanionSession, Me
 from chatserver.features.companions.providers.bounded_response import (
     Pace,
     ResponseEnd,
-    stream_response,
 )
-from chatserver.features.companions.providers.interface import Ask
 from chatserver.features.companions.providers.registry import Providers
 from chatserver.features.companions.providers.token_estimates import estimate_tokens
 from chatserver.features.companions.service.companions import CompanionCatalog
+from chatserver.features.companions.user_memory import UserMemory
+from chatserver.features.companions.worker.generation import Generation
 from chatserver.features.companions.worker.memory import SessionMemory
+from chatserver.features.companions.worker.memory_extraction import MemoryExtractor, render_memory
 from chatserver.features.companions.worker.prompt_context import (
     Context,
     PromptMessage,
     build_context,
     build_prompt_messages,
 )
+from chatserver.features.companions.worker.prompt_images import PromptImages
 from chatserver.features.companions.worker.response_publisher import ResponsePublisher
+from chatserver.features.companions.worker.tool_calls import ToolRunner
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.membership import HotMembership
 from chatserver.hot.users.inbox import Inboxes
+from chatserver.outbound.http_client import Outbound
 from chatserver.protocol import codec, frames
 from chatserver.service.history.service import History
 from chatserver.service.messaging.service import Draft, Messaging
@@ -119,13 +123,17 @@ class ResponderContext:
     inboxes: Inboxes
     poster: RemoteDelivery
     session_memory: SessionMemory
+    memory_extractor: MemoryExtractor
+    images: PromptImages
+    outbound: Outbound
 
 
 class _SessionPage(NamedTuple):
-    """A page of the session, the stored summary, and the model context built from both."""
+    """A page of the session, the stored summary and memory, and the model context of them."""
 
     messages: list[PromptMessage]
     memory: Memory | None
+    user_memory: UserMemory | None
     context: Context
 
 
@@ -189,6 +197,9 @@ class Responder:
         await self._context.budgets.settle(user, chat, self._response_id, spent)
         failpoint("assistant.after_settle")
         await self._context.session_memory.update(session, persona, loaded.messages, loaded.memory)
+        await self._context.memory_extractor.update(
+            session, persona, loaded.messages, loaded.user_memory
+        )
 
     async def give_up(self) -> None:
         """Commit a message that reports an internal failure. Guarantees and errors as for `run`."""
@@ -217,9 +228,13 @@ class Responder:
             ask = frames.History(0, session.chat, before=self._started.seq + 1, limit=limit)
             page = await self._context.history.get_page(session.user, ask)
             messages = [codec.decode_message(json) for json in page.messages]
-        said = build_prompt_messages(messages, session.companion)
-        context = build_context(persona, memory, said, self._started.seq)
-        return None if context is None else _SessionPage(said, memory, context)
+        said = build_prompt_messages(messages, session.companion, persona.options.images_max)
+        is_first = memory is None and all(one.role == "user" for one in said)
+        user_memory = await self._context.memory_extractor.load(session, persona, is_first=is_first)
+        now_ms = int(self._context.clock.time() * 1000)
+        notes = render_memory(user_memory, persona, now_ms)
+        context = build_context(persona, memory, said, self._started.seq, notes)
+        return None if context is None else _SessionPage(said, memory, user_memory, context)
 
     # Model
 
@@ -245,7 +260,7 @@ class Responder:
             how = await self._stream(persona, context, publisher)
             publisher.flush()
             failpoint("assistant.before_commit")
-            ai = await self._commit_response(persona, context, publisher.text, how)
+            ai = await self._commit_response(persona, context, publisher, how)
         except BaseException:
             publisher.cancel()
             raise
@@ -290,24 +305,27 @@ class Responder:
     async def _generate(
         self, persona: Companion, context: Context, publisher: ResponsePublisher
     ) -> ResponseEnd | ChatError:
-        clock, began = self._context.clock, self._context.clock.monotonic()
-        ask = Ask(persona.model, context.system, context.messages, persona.answer_tokens_max)
-        bounds = self._context.settings.chats.body_bounds
-        try:
-            provider = await self._context.providers.get_provider(persona.provider)
-            pieces = stream_response(provider, ask, get_pace(self._context.settings), bounds, clock)
-            async with contextlib.aclosing(pieces):
-                async for piece in pieces:
-                    if isinstance(piece, ResponseEnd):
-                        return piece
-                    if publisher.index == 0:
-                        metrics.FIRST_DELTA.observe(clock.monotonic() - began)
-                    publisher.append(piece.text)
-                    failpoint("assistant.mid_answer")
-        except ChatError as exc:
-            log.warning("assistant.response_failed", companion=persona.id, error=exc.message)
-            return exc
-        raise AssertionError("the stream ends with a ResponseEnd")
+        tools = ToolRunner(
+            outbound=self._context.outbound,
+            secret=self._context.settings.webhooks.secret.get_secret_value(),
+            clock=self._context.clock,
+            session=self._session,
+            persona=persona,
+            seq=self._started.seq,
+        )
+        generation = Generation(
+            settings=self._context.settings,
+            clock=self._context.clock,
+            pace=get_pace(self._context.settings),
+            providers=self._context.providers,
+            persona=persona,
+            tools=tools,
+            publisher=publisher,
+        )
+        images = {}
+        if context.image_ids:
+            images = await self._context.images.load(self._session.chat, context.image_ids)
+        return await generation.run(context, images)
 
     async def _wait_for_stop(self, publisher: ResponsePublisher) -> None:
         while True:
@@ -320,9 +338,14 @@ class Responder:
     # Message
 
     async def _commit_response(
-        self, persona: Companion, context: Context, text: str, how: ResponseEnd | ChatError | None
+        self,
+        persona: Companion,
+        context: Context,
+        publisher: ResponsePublisher,
+        how: ResponseEnd | ChatError | None,
     ) -> frames.Ai:
         """Commit the response text; return the `ai` field of the message."""
+        text = publisher.text
         if isinstance(how, ChatError):
             code = how.code if how.code in FAILED else "internal"
             ai = frames.Ai(persona.model, "failed", code=code)
@@ -336,6 +359,7 @@ class Responder:
             "stopped" if how is None else how.end,
             context.tokens if tokens_in is None else tokens_in,
             (estimate_tokens(text) if text else 0) if tokens_out is None else tokens_out,
+            tools=publisher.tools,
         )
         if body.strip():
             await self._commit(body, ai)

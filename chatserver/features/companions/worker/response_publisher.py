@@ -52,12 +52,18 @@ class ResponsePublisher:
         self._timer: asyncio.TimerHandle | None = None
         self._buffer: list[str] = []
         self._streamed: list[str] = []
+        self._tools: list[str] = []
         self._flushed_at = 0.0
         self.index = 0
 
     @property
     def text(self) -> str:
         return "".join(self._streamed)
+
+    @property
+    def tools(self) -> list[str]:
+        """The names of the tools that the model used, in order of first use."""
+        return list(dict.fromkeys(self._tools))
 
     async def start(self, ttl_s: float) -> None:
         """Store and publish the start of the response. Raises Unavailable."""
@@ -97,6 +103,18 @@ class ResponsePublisher:
             self._deltas.append(self._session.chat, self.index, text)
             self._signal(text)
 
+    def show_tool(self, name: str) -> None:
+        """Publish that the model uses a tool."""
+        self._tools.append(name)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._send()
+        if self.index < DELTAS_MAX - 2:
+            self.index += 1
+            self._deltas.append(self._session.chat, self.index, "")
+            self._signal("", tool=name)
+
     def flush(self) -> None:
         """Flush the buffered text. Do not call `append` afterward."""
         if self._timer is not None:
@@ -117,7 +135,7 @@ class ResponsePublisher:
             self._timer.cancel()
             self._timer = None
 
-    def _signal(self, text: str, end: str | None = None) -> None:
+    def _signal(self, text: str, end: str | None = None, tool: str | None = None) -> None:
         if not self._gateways:
             return
         frame = frames.AiSignal(
@@ -129,5 +147,6 @@ class ResponsePublisher:
             self.index,
             text,
             UNSET if end is None else end,
+            UNSET if tool is None else tool,
         )
         self._delivery.send_signal(self._session.user, codec.encode(frame), self._gateways)

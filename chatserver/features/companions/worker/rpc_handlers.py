@@ -50,6 +50,9 @@ async def handle_companion_call(
         case rpc.EndSession():
             chat = None if call.chat is None else ChatId(call.chat)
             old = await sessions.delete(UserId(call.user), _companion(call.companion), chat)
+            if call.forget:
+                memories = container.get(CompanionContainer).memories
+                await memories.delete_session(old.user, old.companion, old.chat)
             return rpc.OpenedSession(describe_session(old))
         case rpc.MoveSession():
             moved = await sessions.update_version(

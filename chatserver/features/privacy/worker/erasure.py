@@ -223,11 +223,13 @@ class Erasure:
     async def _erase_companions(self) -> list[Done]:
         """Delete the companions' messages to the user, which nobody else received.
 
-        Summaries are deleted as well. The session items are kept until `_check`.
+        Summaries and memories are deleted as well. The session items are kept until `_check`.
         """
         answers = sessions = 0
+        memories = self._container.get(CompanionContainer).memories
         async for session in iter_sessions(self._container, self._user):
             sessions += 1
+            await memories.close(self._user, session.companion)
             async for page in iter_answers(self._container, session):
                 for entry in page:
                     if has_text(entry):

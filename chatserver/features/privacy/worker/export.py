@@ -61,6 +61,7 @@ messages.jsonl   messages that you sent, in all chats, in their current version;
 sessions.jsonl   your sessions with AI companions, each with its chat and, if there is one, the
                  summary of messages `first` to `upto` that the companion uses as its memory
 answers.jsonl    responses of companions in these sessions
+memories.jsonl   what companions remember about you across sessions
 following.jsonl  users whom you follow
 followers.jsonl  users who follow you
 posts.jsonl      your posts
@@ -119,6 +120,7 @@ class ExportWorker:
         await archive.put_lines("messages.jsonl", self._iter_messages(user))
         await archive.put_lines("sessions.jsonl", self._iter_sessions(user))
         await archive.put_lines("answers.jsonl", self._iter_answers(user))
+        await archive.put_lines("memories.jsonl", self._iter_memories(user))
         await self._write_social(archive, user)
         failpoint("export.after_messages")
         await claimed.update(progress=50)
@@ -221,6 +223,20 @@ class ExportWorker:
                 kept = {"first": memory.first, "upto": memory.upto, "summary": memory.text}
                 line["memory"] = kept
             yield [line]
+
+    async def _iter_memories(self, user: UserId) -> AsyncIterator[list[Any]]:
+        rows = self._container.get(CompanionContainer).memory_rows
+        seen: set[str] = set()
+        async for session in iter_sessions(self._container, user):
+            if session.companion in seen:
+                continue
+            seen.add(session.companion)
+            memory = await rows.get(user, session.companion)
+            fields = ("kind", "text", "created", "updated", "expires")
+            yield [
+                {"companion": session.companion, **{name: getattr(entry, name) for name in fields}}
+                for entry in memory.entries
+            ]
 
     async def _iter_answers(self, user: UserId) -> AsyncIterator[list[Any]]:
         async for session in iter_sessions(self._container, user):

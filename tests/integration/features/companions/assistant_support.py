@@ -68,6 +68,7 @@ class AssistantWorld:
         self.deltas = Deltas(container.hot)
         self.budgets = TokenBudgets(container.hot, container.settings.companions)
         self.asked = PendingResponses(container.hot, 0)
+        self.environment: dict[str, str] = {}  # of worker processes
         self.alice = UserId(f"alice-{secrets.token_hex(4)}")
 
     # doing
@@ -122,7 +123,13 @@ class AssistantWorld:
             ).items()
         }
         values = {name: str(value) for name, value in self._values.items()}
-        return {**variables_of(self.container), **settings, **values, **more}
+        return {
+            **variables_of(self.container),
+            **settings,
+            **values,
+            **self.environment,
+            **more,
+        }
 
     async def end_lease(self) -> None:
         """Let the lease of a worker that was killed be over."""
@@ -176,16 +183,19 @@ class AssistantWorld:
 
 @contextlib.asynccontextmanager
 async def open_assistant_world(
-    redis_url: str, warm: Warm, **companions: Any
+    redis_url: str, warm: Warm, sections: dict[str, Any] | None = None, **companions: Any
 ) -> AsyncIterator[AssistantWorld]:
-    """A process that answers, on servers of the test's own; Alice is on a gateway."""
+    """A process that answers, on servers of the test's own; Alice is on a gateway.
+
+    `sections` are further sections of its settings.
+    """
     given = {_CONSTANTS[name]: companions.pop(name) for name in {*companions} & {*_CONSTANTS}}
     values = {**FAST, **given}
     section = config.Companions(**companions)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(constants(values))
         container = await stack.enter_async_context(
-            open_container(redis_url, warm, companions=section)
+            open_container(redis_url, warm, companions=section, **(sections or {}))
         )
         world = AssistantWorld(container, values)
         listening = asyncio.create_task(world.gateway.listen(), name="gateway")

@@ -10,6 +10,7 @@ import pytest
 
 from chatserver.domain.ids import ChatId, Ref
 from chatserver.features.companions.container import CompanionContainer
+from chatserver.features.companions.options import Options
 from chatserver.protocol import frames
 from chatserver.service.history.service import History
 from tests.integration.features.companions.assistant_support import (
@@ -143,7 +144,12 @@ async def test_assistant_context_is_one_page_of_history(
     world: AssistantWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long the session is; and the newest turns that fit."""
-    chat = await world.session("facts", context_tokens_max=4_000, answer_tokens_max=3_000)
+    chat = await world.session(
+        "facts",
+        context_tokens_max=4_000,
+        answer_tokens_max=3_000,
+        options=Options(memory=False),
+    )
     texts = [f"message number {n}, " + "and so on " * 20 + f" of them: {n}" for n in range(1, 61)]
     await world.say(chat, *texts)
     calls: list[Any] = []

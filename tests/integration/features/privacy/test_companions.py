@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import secrets
+import time
 import zipfile
 from collections.abc import Callable
 
@@ -17,6 +18,8 @@ from chatserver.container.storage import open_storage_container
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.features.companions.model import Memory
+from chatserver.features.companions.user_memory import Change, Reading, Source, apply_changes
+from chatserver.features.companions.warm.memories import MemoryRows
 from chatserver.features.companions.warm.summaries import Summaries
 from chatserver.protocol import frames
 from chatserver.warm.dynamo.client import open_dynamodb
@@ -64,6 +67,14 @@ async def test_sessions_are_exported_and_erased_with_what_was_answered(
     async with open_dynamodb(vault.stack.warm) as dynamodb:
         memory = Memory(Seq(1), Seq(1), f"what was said: {mark}", 1)
         await Summaries(dynamodb, vault.stack.warm).put(ChatId(chats[0]), memory)
+        source, now_ms = Source(ChatId(chats[0]), 1, 1), int(time.time() * 1000)
+        await MemoryRows(dynamodb, vault.stack.warm).update(
+            UserId(zoe.user),
+            ada,
+            lambda before: apply_changes(
+                before, [Change("add", f"a fact: {mark}")], source, Reading(now_ms, 10**9)
+            ),
+        )
     worker = vault.start_worker("exports", "erasures")
 
     await zoe.ask("POST", "/v1/me/export", 202)
@@ -75,7 +86,11 @@ async def test_sessions_are_exported_and_erased_with_what_was_answered(
     done = await wait_for_erasure(zoe.client, receipt)
     worker.stop()
 
-    sessions, answers = (archive.read(f"{name}.jsonl").decode() for name in ("sessions", "answers"))
+    sessions, answers, memories = (
+        archive.read(f"{name}.jsonl").decode() for name in ("sessions", "answers", "memories")
+    )
+    (line,) = map(json.loads, memories.splitlines())
+    assert (line["companion"], line["text"]) == (ada, f"a fact: {mark}")
     kept = {line["chat"]: line.get("memory") for line in map(json.loads, sessions.splitlines())}
     assert kept == {
         chats[0]: {"first": 1, "upto": 1, "summary": f"what was said: {mark}"},

@@ -8,16 +8,17 @@ from hypothesis import strategies as st
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import Seq, UserId
 from chatserver.features.companions.model import Companion, Memory
-from chatserver.features.companions.providers.interface import ModelMessage
+from chatserver.features.companions.providers.interface import Image, ModelMessage
 from chatserver.features.companions.providers.token_estimates import estimate_tokens
 from chatserver.features.companions.worker.prompt_context import (
+    IMAGE_TOKENS,
     PromptMessage,
     build_context,
     build_prompt_messages,
     choose_old,
     compute_room,
 )
-from chatserver.protocol.frames import Ai, Message
+from chatserver.protocol.frames import Ai, Attachment, Message
 
 ADA = CompanionId(UserId("ai-ada"))
 
@@ -142,3 +143,38 @@ def test_context_what_is_summed_up_are_the_oldest_that_no_summary_has(
         assert len(stays) <= 2 or sum(one.tokens for one in stays) <= room * 0.4
     else:
         assert sum(one.tokens for one in left) <= room * 0.75 or len(left) <= 2
+
+
+def test_context_has_the_newest_images_and_names_the_others() -> None:
+    """Only types that the APIs take, only the user's, and only as many as the model takes."""
+    files = {
+        name: Attachment(name, f"{name}.bin", kind, 10)
+        for name, kind in (("a", "image/png"), ("b", "image/jpeg"), ("c", "image/svg+xml"))
+    }
+    entries = [
+        message(1, "alice", "", attachments=[files["a"]]),
+        message(2, "alice", "look", attachments=[files["b"], files["c"]]),
+    ]
+    said = build_prompt_messages(entries, ADA, 1)
+    context = build_context(persona(4_000), None, said, 2)
+
+    assert [one.images for one in said] == [(), ("b",)]
+    assert said[0].text == "[file: a.bin]"
+    assert context is not None and context.image_ids == ["b"]
+    assert context.tokens > IMAGE_TOKENS
+    image = Image("image/jpeg", b"jpeg")
+    (found,) = context.build_messages({"b": image})
+    assert (found.images, found.text) == ((image,), "[file: a.bin]\n\nlook")
+    (missing,) = context.build_messages({})
+    assert missing.images == () and missing.text.endswith("[an image is not available]")
+
+
+def test_context_has_the_notes_of_earlier_sessions_within_its_bound() -> None:
+    """They follow the prompt and take room from the messages."""
+    notes = "\n\n<notes>\n- Name: Lin\n</notes>"
+    context = build_context(persona(), None, [user(1)], 1, notes)
+
+    assert context is not None and context.system == f"Be kind.{notes}"
+    assert compute_room(persona(), None, notes) == compute_room(persona(), None) - (
+        estimate_tokens(f"Be kind.{notes}") - estimate_tokens("Be kind.")
+    )

@@ -1,0 +1,115 @@
+"""HTTP routes of a user's own view of what companions remember."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from litestar import delete, get, patch
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody, PathParameter
+
+from chatserver.api.security import Actor, user_or_key
+from chatserver.container.storage import StorageContainer
+from chatserver.domain.companion_ids import parse_companion_id
+from chatserver.domain.ids import ChatId
+from chatserver.features.companions.container import CompanionContainer
+from chatserver.features.companions.routes import ChatQuery, PathCompanion
+from chatserver.features.companions.user_memory import UserMemory
+
+READ, WRITE = user_or_key("chats:read"), user_or_key("chats:write")
+PathEntry = Annotated[str, PathParameter(pattern=r"^[0-9a-f]{16}(?![\s\S])")]
+
+
+class MemoryEntry(msgspec.Struct, frozen=True):
+    """Something that a companion remembers, and the chats of the sessions it comes from.
+
+    Times are in milliseconds since 1970.
+    """
+
+    id: str
+    kind: Literal["fact", "summary"]
+    text: str
+    chats: list[str]
+    created: int
+    updated: int
+    expires: int
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """What a companion remembers about the user, the newest first."""
+
+    companion: str
+    enabled: bool
+    entries: list[MemoryEntry]
+
+
+class MemorySwitch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether the companion remembers."""
+
+    enabled: bool
+
+
+def companion_memory_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    """Return the routes of companions' memories."""
+    memories = container.get(CompanionContainer).memories
+
+    def show(memory: UserMemory) -> Memory:
+        entries = [
+            MemoryEntry(
+                entry.id,
+                entry.kind,
+                entry.text,
+                sorted(source.chat for source in entry.sources),
+                entry.created,
+                entry.updated,
+                entry.expires,
+            )
+            for entry in memories.list_current(memory)
+        ]
+        return Memory(memory.companion, memory.is_on, entries)
+
+    @get("/v1/me/companions/{companion:str}/memory", opt={"rule": READ})
+    async def get_companion_memory(companion: PathCompanion, actor: Actor) -> Memory:
+        """Get what a companion remembers about you across sessions."""
+        return show(await memories.get(actor, parse_companion_id(companion)))
+
+    @patch("/v1/me/companions/{companion:str}/memory", opt={"rule": WRITE})
+    async def switch_companion_memory(
+        companion: PathCompanion, data: JSONBody[MemorySwitch], actor: Actor
+    ) -> Memory:
+        """Switch remembering on or off.
+
+        While it is off, entries are kept, but the companion neither uses nor changes them.
+        """
+        whom = parse_companion_id(companion)
+        return show(await memories.switch(actor, whom, is_on=data.enabled))
+
+    @delete("/v1/me/companions/{companion:str}/memory", status_code=204, opt={"rule": WRITE})
+    async def delete_companion_memory(
+        companion: PathCompanion, actor: Actor, chat: ChatQuery = None
+    ) -> None:
+        """Delete everything that a companion remembers; with `chat`, only from this session."""
+        whom = parse_companion_id(companion)
+        if chat is None:
+            await memories.delete_all(actor, whom)
+        else:
+            await memories.delete_session(actor, whom, ChatId(chat))
+
+    @delete(
+        "/v1/me/companions/{companion:str}/memory/{entry:str}",
+        status_code=204,
+        opt={"rule": WRITE},
+    )
+    async def delete_companion_memory_entry(
+        companion: PathCompanion, entry: PathEntry, actor: Actor
+    ) -> None:
+        """Delete one entry."""
+        await memories.delete_entry(actor, parse_companion_id(companion), entry)
+
+    return [
+        get_companion_memory,
+        switch_companion_memory,
+        delete_companion_memory,
+        delete_companion_memory_entry,
+    ]

@@ -1,0 +1,84 @@
+"""Use cases of users about what a companion remembers of them: read, delete, switch off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.companion_ids import CompanionId
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.errors import NotFound
+from chatserver.features.companions.user_memory import (
+    Entry,
+    UserMemory,
+    drop_all,
+    drop_entry,
+    drop_session,
+    switch,
+)
+from chatserver.features.companions.warm.companions import CompanionRows
+from chatserver.features.companions.warm.memories import MemoryRows
+
+
+class Memories:
+    """A user's own view of companions' memories.
+
+    Changes raise NotFound if there is no such companion, and LostRace if there are too many
+    concurrent changes.
+    """
+
+    def __init__(self, rows: MemoryRows, companions: CompanionRows, clock: Clock) -> None:
+        self._rows = rows
+        self._companions = companions
+        self._clock = clock
+
+    async def get(self, user: UserId, companion: CompanionId) -> UserMemory:
+        """Return what a companion remembers; empty for an unknown companion."""
+        return await self._rows.get(user, companion)
+
+    async def delete_entry(self, user: UserId, companion: CompanionId, id_: str) -> None:
+        """Delete one entry. Raises NotFound."""
+        memory = await self._rows.get(user, companion)
+        if all(entry.id != id_ for entry in memory.entries):
+            raise NotFound("entry: no such entry")
+        await self._rows.update(user, companion, lambda stored: drop_entry(stored, id_))
+
+    async def delete_session(self, user: UserId, companion: CompanionId, chat: ChatId) -> None:
+        """Delete what comes from one session; the session is not read again. Idempotent."""
+        await self._update(user, companion, lambda stored: drop_session(stored, chat))
+
+    async def delete_all(self, user: UserId, companion: CompanionId) -> None:
+        """Delete everything; messages sent until now are not read again. Idempotent."""
+        now_ms = self._now_ms()
+        await self._update(user, companion, lambda stored: drop_all(stored, now_ms))
+
+    async def switch(self, user: UserId, companion: CompanionId, *, is_on: bool) -> UserMemory:
+        """Switch remembering on or off. Entries are kept, but not used while it is off."""
+        now_ms = self._now_ms()
+        return await self._update(user, companion, lambda stored: switch(stored, is_on, now_ms))
+
+    async def close(self, user: UserId, companion: CompanionId) -> None:
+        """Delete everything, and switch remembering off, for a user who is erased. Idempotent."""
+        now_ms = self._now_ms()
+
+        def change(stored: UserMemory) -> UserMemory:
+            if not stored.is_on and not stored.entries:
+                return stored
+            return switch(drop_all(stored, now_ms), False, now_ms)
+
+        await self._rows.update(user, companion, change)
+
+    def list_current(self, memory: UserMemory) -> list[Entry]:
+        """Return the entries that have not expired, the newest first."""
+        return memory.list_current(self._now_ms())
+
+    async def _update(
+        self, user: UserId, companion: CompanionId, change: Callable[[UserMemory], UserMemory]
+    ) -> UserMemory:
+        if (await self._rows.get(user, companion)).rev == 0:
+            # Only existing companions have memories. One that was deleted keeps its memories.
+            await self._companions.get_newest(companion)
+        return await self._rows.update(user, companion, change)
+
+    def _now_ms(self) -> int:
+        return int(self._clock.time() * 1000)

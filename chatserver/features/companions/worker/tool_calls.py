@@ -1,0 +1,150 @@
+"""Tool calls: signed POST requests to the host application, on behalf of a model.
+
+Each request has an idempotency key, which is the same if the response is generated again after a
+crash and the model makes the same call. The host application must handle a repeated key once.
+Failures are reported to the model, which decides what to say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import structlog
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import Seq
+from chatserver.errors import ChatError
+from chatserver.features.companions.model import Companion, CompanionSession
+from chatserver.features.companions.options import Tool
+from chatserver.features.companions.providers.interface import ToolCall, ToolResult
+from chatserver.features.companions.providers.tool_input import parse_input
+from chatserver.features.webhooks.client import Webhook
+from chatserver.outbound.http_client import Outbound
+from chatserver.telemetry import metrics
+
+log = structlog.get_logger()
+
+CALLS_MAX: Final = 8  # of one response
+CALL_S_MAX: Final = 10.0
+RESULT_BYTES_MAX: Final = 16_384
+RESULT_CHARS_MAX: Final = 8_000  # given to the model
+UNAVAILABLE: Final = "this tool is not available"
+
+
+class ToolRequest(msgspec.Struct, frozen=True):
+    """The body of a tool call. `id` is the idempotency key."""
+
+    type: str
+    id: str
+    tool: str
+    input: dict[str, Any]
+    companion: str
+    version: int
+    chat: str
+    user: str
+    seq: int  # the message that the companion answers
+
+
+class _Outcome(NamedTuple):
+    text: str
+    is_error: bool = False
+
+
+class ToolRunner:
+    """Runs the tool calls of one response, at most `CALLS_MAX`."""
+
+    def __init__(
+        self,
+        *,
+        outbound: Outbound,
+        secret: str,
+        clock: Clock,
+        session: CompanionSession,
+        persona: Companion,
+        seq: Seq,
+    ) -> None:
+        self._outbound = outbound
+        self._secret = secret
+        self._clock = clock
+        self._session = session
+        self._persona = persona
+        self._seq = seq
+        self._tools = {tool.name: tool for tool in persona.options.tools}
+        self.count = 0
+
+    async def run(self, call: ToolCall) -> ToolResult:
+        """Run a call and return its result.
+
+        Guarantees:
+            At most one request, bounded by `CALL_S_MAX` and `RESULT_BYTES_MAX`.
+            Failures are returned, not raised.
+        """
+        outcome = await self._run(call)
+        metrics.TOOL_CALLS.labels("failed" if outcome.is_error else "done").inc()
+        return ToolResult(call.id, outcome.text[:RESULT_CHARS_MAX] or "(empty)", outcome.is_error)
+
+    async def _run(self, call: ToolCall) -> _Outcome:
+        number = self.count
+        self.count += 1
+        if number >= CALLS_MAX:
+            return self._fail(call, f"at most {CALLS_MAX} calls per response are allowed")
+        tool, given = self._tools.get(call.name), parse_input(call.input)
+        if tool is None:
+            return self._fail(call, "there is no such tool")
+        if given is None:
+            return self._fail(call, "the input is not a JSON object")
+        if not self._secret:
+            log.error("assistant.tool_without_secret", setting="webhooks.secret")
+            return self._fail(call, UNAVAILABLE)
+        key = call_key(self._session, self._seq, number, call.name, given)
+        try:
+            answer = await self._webhook(tool).call(
+                msgspec.json.encode(self._request(key, call.name, given)),
+                "tool_call",
+                key,
+                RESULT_BYTES_MAX,
+            )
+        except ChatError as exc:
+            return self._fail(call, exc.message)
+        if not answer.is_ok:
+            return self._fail(call, f"the tool answered with status {answer.status}")
+        return _Outcome(answer.body.decode("utf-8", "replace"))
+
+    def _fail(self, call: ToolCall, why: str) -> _Outcome:
+        log.warning(
+            "assistant.tool_failed", companion=self._persona.id, tool=call.name[:64], error=why
+        )
+        return _Outcome(f"error: {why}", is_error=True)
+
+    def _request(self, key: str, name: str, given: dict[str, Any]) -> ToolRequest:
+        session = self._session
+        return ToolRequest(
+            "tool_call",
+            key,
+            name,
+            given,
+            session.companion,
+            self._persona.version,
+            session.chat,
+            session.user,
+            self._seq,
+        )
+
+    def _webhook(self, tool: Tool) -> Webhook:
+        return Webhook(
+            outbound=self._outbound,
+            url=tool.url,
+            secret=self._secret,
+            timeout_s=CALL_S_MAX,
+            clock=self._clock,
+        )
+
+
+def call_key(
+    session: CompanionSession, seq: int, number: int, name: str, given: dict[str, Any]
+) -> str:
+    """Return the idempotency key of the call at place `number` of a response."""
+    encoded = msgspec.json.encode([session.chat, seq, number, name, given], order="sorted")
+    return hashlib.blake2b(encoded, digest_size=16, person=b"tool").hexdigest()

@@ -1,0 +1,151 @@
+"""Tools, images, guardrails and sampling in requests to both APIs, as the APIs publish them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import Any
+
+import pytest
+
+from chatserver.features.companions.options import Options, Tool
+from chatserver.features.companions.providers.interface import (
+    Ask,
+    Delta,
+    Finish,
+    Image,
+    ModelMessage,
+    Provider,
+    ToolCall,
+    ToolResult,
+)
+from tests.integration.features.companions.test_models import (
+    bedrock_at,
+    bedrock_server,
+    openai_at,
+    openai_server,
+)
+from tests.support.servers.model_servers import (
+    ModelServer,
+    bedrock_answer,
+    bedrock_tool_use,
+    moderation,
+    openai_answer,
+    openai_tool_calls,
+)
+
+__all__ = ["bedrock_server", "openai_server"]
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
+WEATHER = Tool(
+    name="weather",
+    description="Weather of a city",
+    url="https://host.example/weather",
+    input_schema={"type": "object", "properties": {"city": {"type": "string"}}},
+)
+OPTIONS = Options(temperature=0.3, top_p=0.8, tools=(WEATHER,))
+ASK = Ask("model.one", "Be kind.", (ModelMessage("user", "Weather?"),), 50, OPTIONS)
+CALL = ToolCall("call-1", "weather", '{"city": "Berlin"}')
+SECOND = ToolCall("call-2", "weather", "")
+EXCHANGE = (
+    ModelMessage("user", "Weather?", images=(Image("image/png", PNG),)),
+    ModelMessage("assistant", "Let me look.", calls=(CALL, SECOND)),
+    ModelMessage(
+        "user", "", results=(ToolResult("call-1", "sunny"), ToolResult("call-2", "error: no", True))
+    ),
+)
+
+
+async def pieces_of(provider: Provider, ask: Ask) -> list[Any]:
+    """Return what the provider yields, without the heartbeats."""
+    async with contextlib.aclosing(provider.stream(ask)) as stream:
+        return [piece async for piece in stream if piece != Delta("")]
+
+
+async def test_bedrock_tool_calls_are_returned_with_their_input(
+    bedrock_server: ModelServer,
+) -> None:
+    """The input arrives in parts; several calls are possible."""
+    uses = (("call-1", "weather", CALL.input), ("call-2", "weather", ""))
+    bedrock_server.will(bedrock_tool_use(*uses, text="Let me look."))
+    async with bedrock_at(bedrock_server) as provider:
+        pieces = await pieces_of(provider, ASK)
+
+    assert pieces == [Delta("Let me look."), CALL, SECOND, Finish("tools", 7, 3)]
+    ((_, body),) = bedrock_server.calls
+    assert body["inferenceConfig"] == {"maxTokens": 50, "temperature": 0.3, "topP": 0.8}
+    (spec,) = body["toolConfig"]["tools"]
+    assert spec["toolSpec"]["name"] == "weather"
+    assert spec["toolSpec"]["inputSchema"] == {"json": WEATHER.input_schema}
+
+
+async def test_bedrock_gets_results_images_and_the_guardrail(bedrock_server: ModelServer) -> None:
+    """The request is valid by the service model; the guardrail's text ends the answer."""
+    options = Options(tools=(WEATHER,), guardrail="gr1abc", guardrail_version="3")
+    bedrock_server.will(bedrock_answer("Not this.", stop="guardrail_intervened"))
+    async with bedrock_at(bedrock_server) as provider:
+        pieces = await pieces_of(
+            provider, dataclasses.replace(ASK, messages=EXCHANGE, options=options)
+        )
+
+    assert pieces == [Delta("Not this."), Finish("refused", 7, 3)]
+    assert bedrock_server.faults == []
+    ((_, body),) = bedrock_server.calls
+    assert body["guardrailConfig"] == {"guardrailIdentifier": "gr1abc", "guardrailVersion": "3"}
+    question, _, results = body["messages"]
+    assert question["content"][0]["image"]["format"] == "png"
+    assert [each["toolResult"]["status"] for each in results["content"]] == ["success", "error"]
+
+
+async def test_openai_tool_calls_are_returned_with_their_input(openai_server: ModelServer) -> None:
+    """The arguments arrive in parts; several calls are possible."""
+    calls = (("call-1", "weather", CALL.input), ("call-2", "weather", ""))
+    openai_server.will(openai_tool_calls(*calls, text="Let me look."))
+    async with openai_at(openai_server) as provider:
+        pieces = await pieces_of(provider, ASK)
+
+    assert pieces == [Delta("Let me look."), CALL, SECOND, Finish("tools", 7, 3)]
+    ((_, body),) = openai_server.calls
+    assert (body["temperature"], body["top_p"]) == (0.3, 0.8)
+    (tool,) = body["tools"]
+    assert tool["function"]["parameters"] == WEATHER.input_schema
+
+
+async def test_openai_gets_results_and_images(openai_server: ModelServer) -> None:
+    """The request is valid by the types of the SDK."""
+    openai_server.will(openai_answer("Sunny."))
+    async with openai_at(openai_server) as provider:
+        pieces = await pieces_of(provider, dataclasses.replace(ASK, messages=EXCHANGE))
+
+    assert pieces[0] == Delta("Sunny.")
+    assert openai_server.faults == []
+    ((_, body),) = openai_server.calls
+    url = body["messages"][1]["content"][0]["image_url"]["url"]
+    assert url.startswith("data:image/png;base64,iVBORw0KGgo")
+    assert [each["role"] for each in body["messages"]] == [
+        "system", "user", "assistant", "tool", "tool",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("flagged", [True, False])
+async def test_openai_moderation_refuses_a_flagged_message(
+    openai_server: ModelServer, flagged: bool
+) -> None:
+    """The model is not called for it."""
+    options = Options(moderation_model="omni-moderation-latest")
+    openai_server.will(moderation(flagged=flagged))
+    openai_server.will(openai_answer("Hello."))
+    async with openai_at(openai_server) as provider:
+        pieces = await pieces_of(provider, dataclasses.replace(ASK, options=options))
+
+    paths = [path for path, _ in openai_server.calls]
+    assert openai_server.calls[0][1] == {
+        "model": "omni-moderation-latest",
+        "input": "Weather?",
+    }
+    if flagged:
+        assert pieces == [Finish("refused", 0, 0)]
+        assert paths == ["/v1/moderations"]
+    else:
+        assert pieces[0] == Delta("Hello.")
+        assert paths == ["/v1/moderations", "/v1/chat/completions"]

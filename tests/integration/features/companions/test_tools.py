@@ -1,0 +1,282 @@
+"""Tool calls of companions: signed, bounded, repeated with the same key; images from S3."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from pydantic import SecretStr
+
+from chatserver import config
+from chatserver.api.message_sending import send_message
+from chatserver.cold.bucket import apply_bucket
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.companion_ids import CompanionId
+from chatserver.domain.ids import ChatId, new_id
+from chatserver.features.companions.options import Options, Tool
+from chatserver.features.companions.worker.tool_calls import CALLS_MAX
+from chatserver.features.webhooks.client import HEADER, is_signed
+from chatserver.protocol import frames
+from tests.integration.features.attachments.support import FileWorld, cold_settings, picture
+from tests.integration.features.companions.assistant_support import (
+    AssistantWorld,
+    open_assistant_world,
+)
+from tests.integration.features.companions.test_worker_kill import die_at
+from tests.integration.warm.support import Tables
+from tests.support.servers.model_servers import (
+    SSE,
+    ModelServer,
+    open_model_server,
+    openai_answer,
+    openai_tool_calls,
+)
+from tests.support.servers.processes import eventually
+
+pytest_plugins = ["tests.integration.warm.fixtures"]
+
+SECRET = "w" * 40
+BERLIN = ("call-1", "weather", '{"city": "Berlin"}')
+
+
+class Host:
+    """The host application with its tools: what was called, and what it answers."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.calls: list[dict[str, Any]] = []
+        self.keys: list[str] = []
+        self.answer: Callable[[], web.Response] = lambda: web.json_response({"sky": "blue"})
+
+    async def handle(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        assert is_signed(SECRET.encode(), request.headers[HEADER], body, SystemClock().time())
+        self.keys.append(request.headers["Idempotency-Key"])
+        self.calls.append(json.loads(body))
+        return self.answer()
+
+
+@pytest.fixture
+async def host() -> AsyncIterator[Host]:
+    """The host application."""
+    made, app = Host(), web.Application()
+    app.router.add_post("/weather", made.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/weather"
+    yield made
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def models() -> AsyncIterator[ModelServer]:
+    """A server that speaks as OpenAI does."""
+    async with open_model_server(SSE) as server:
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def open_tool_world(
+    redis_url: str, tables: Tables, models: ModelServer, allowed: str = "127.0.0.1", **more: Any
+) -> AsyncIterator[AssistantWorld]:
+    """A process that answers with the model and may call the host application."""
+    sections = {
+        "outbound": config.Outbound(allow_private=[allowed]),
+        "webhooks": config.Webhooks(secret=SecretStr(SECRET)),
+        **more,
+    }
+    url = f"{models.url}/v1"
+    async with open_assistant_world(redis_url, tables.settings, sections, openai_url=url) as world:
+        world.environment = {
+            "CHAT_OUTBOUND_ALLOW_PRIVATE": json.dumps([allowed]),
+            "CHAT_WEBHOOKS_SECRET": SECRET,
+        }
+        yield world
+
+
+def with_tool(host: Host, **more: Any) -> Options:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    tool = Tool(name="weather", description="Weather", url=host.url, input_schema=schema)
+    return Options(memory=False, tools=(tool,), **more)
+
+
+async def ada_of(world: AssistantWorld, options: Options) -> CompanionId:
+    return await world.companion("gpt", provider="openai", options=options)
+
+
+def tool_results(models: ModelServer) -> list[str]:
+    """What the model got as results in the newest request."""
+    _, body = models.calls[-1]
+    return [said["content"] for said in body["messages"] if said["role"] == "tool"]
+
+
+async def test_tool_is_called_and_its_result_is_given_to_the_model(
+    redis_url: str, tables: Tables, host: Host, models: ModelServer
+) -> None:
+    """The user sees the tool while it is used, and its name in the message."""
+    models.will(openai_tool_calls(BERLIN, text="Let me look. "))
+    models.will(openai_answer("It is ", "blue."))
+    async with open_tool_world(redis_url, tables, models) as world:
+        ada = await ada_of(world, with_tool(host))
+        chat = await world.begin(ada)
+        await world.say(chat, "How is Berlin?")
+        async with world.answering():
+            (answer,) = await world.wait_answers(chat, 1)
+            await eventually(lambda: world.signals(chat)[-1].end)
+        signals = world.signals(chat)
+
+    assert answer.body == "Let me look. It is blue."
+    assert answer.ai is not None
+    assert (answer.ai.end, answer.ai.tools) == ("done", ["weather"])
+    assert (answer.ai.tokens_in, answer.ai.tokens_out) == (14, 6)
+    (call,) = host.calls
+    assert call == {
+        "type": "tool_call",
+        "id": host.keys[0],
+        "tool": "weather",
+        "input": {"city": "Berlin"},
+        "companion": ada,
+        "version": 1,
+        "chat": chat,
+        "user": world.alice,
+        "seq": 1,
+    }
+    assert tool_results(models) == ['{"sky": "blue"}']
+    assert models.faults == []
+    assert [signal.index for signal in signals] == list(range(len(signals)))
+    assert [signal.tool for signal in signals if signal.tool] == ["weather"]
+
+
+async def test_worker_killed_after_a_tool_call_repeats_it_with_the_same_key(
+    redis_url: str, tables: Tables, host: Host, models: ModelServer
+) -> None:
+    """So the host application can recognize it; the user gets one answer."""
+    models.will(openai_tool_calls(BERLIN))
+    models.will(openai_tool_calls(("other-id", *BERLIN[1:])))
+    models.will(openai_answer("Blue."))
+    async with open_tool_world(redis_url, tables, models) as world:
+        chat = await world.begin(await ada_of(world, with_tool(host)))
+        await world.say(chat, "How is Berlin?")
+        await die_at(world, "assistant.after_tool:kill")
+        assert len(host.calls) == 1
+        async with world.answering("a2"):
+            answers = await world.wait_answers(chat, 1)
+
+    assert [answer.body for answer in answers] == ["Blue."]
+    assert len(host.keys) == 2 and host.keys[0] == host.keys[1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda: web.Response(status=500), "error: the tool answered with status 500"),
+        (lambda: web.Response(body=b"x" * 20_000), "error: the response is longer than 16384"),
+        (lambda: web.Response(status=302, headers={"Location": "/"}), "answered with status 302"),
+    ],
+)
+async def test_tool_failure_is_told_to_the_model(
+    redis_url: str,
+    tables: Tables,
+    host: Host,
+    models: ModelServer,
+    answer: Callable[[], web.Response],
+    told: str,
+) -> None:
+    """The response goes on."""
+    host.answer = answer
+    models.will(openai_tool_calls(BERLIN))
+    models.will(openai_answer("I don't know."))
+    async with open_tool_world(redis_url, tables, models) as world:
+        chat = await world.begin(await ada_of(world, with_tool(host)))
+        await world.say(chat, "How is Berlin?")
+        async with world.answering():
+            (said,) = await world.wait_answers(chat, 1)
+
+    assert said.body == "I don't know."
+    assert told in tool_results(models)[0]
+
+
+async def test_tool_at_a_private_address_is_not_called(
+    redis_url: str, tables: Tables, host: Host, models: ModelServer
+) -> None:
+    """Unless the operator allows it."""
+    models.will(openai_tool_calls(BERLIN, ("call-2", "unknown", "{}"), ("call-3", "weather", "[]")))
+    models.will(openai_answer("I don't know."))
+    async with open_tool_world(redis_url, tables, models, allowed="10.9.9.9") as world:
+        chat = await world.begin(await ada_of(world, with_tool(host)))
+        await world.say(chat, "How is Berlin?")
+        async with world.answering():
+            await world.wait_answers(chat, 1)
+
+    private, unknown, invalid = tool_results(models)
+    assert "this address or port is not allowed" in private
+    assert "there is no such tool" in unknown and "not a JSON object" in invalid
+    assert host.calls == []
+
+
+async def test_tool_calls_of_a_response_are_bounded(
+    redis_url: str, tables: Tables, host: Host, models: ModelServer
+) -> None:
+    """A model that calls forever is stopped, and the user gets an answer."""
+    models.will(openai_tool_calls(BERLIN))  # for each request
+    async with open_tool_world(redis_url, tables, models) as world:
+        chat = await world.begin(await ada_of(world, with_tool(host)))
+        await world.say(chat, "How is Berlin?")
+        async with world.answering():
+            (said,) = await world.wait_answers(chat, 1)
+
+    assert said.body == "I have no answer to that."
+    assert len(host.calls) == CALLS_MAX and len(set(host.keys)) == CALLS_MAX
+    assert len(models.calls) == CALLS_MAX + 1
+
+
+async def test_images_are_read_from_s3_and_bounded(
+    redis_url: str, tables: Tables, s3: str, models: ModelServer
+) -> None:
+    """The newest ones, as stored; a model that takes none gets their names."""
+    cold = cold_settings(s3)
+    models.will(openai_answer("A teal square."))
+    async with (
+        open_tool_world(redis_url, tables, models, cold=cold) as world,
+        aiohttp.ClientSession() as http,
+    ):
+        container = world.container
+        await apply_bucket(container.store, cold)
+        files = FileWorld(container, container, container.settings, http, container.store)
+        chats = [
+            await world.begin(await ada_of(world, Options(memory=False, images_max=count)))
+            for count in (2, 0)
+        ]
+        pictures = [picture((64, 32 + number)) for number in range(3)]
+        for chat in chats:
+            await send_images(world, files, chat, pictures)
+        async with world.answering():
+            for chat in chats:
+                await world.wait_answers(chat, 1)
+
+    seen, blind = sorted((body for _, body in models.calls), key=lambda body: -len(str(body)))
+    parts = seen["messages"][-1]["content"]
+    urls = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+    assert len(urls) == 2 and all(url.startswith("data:image/png;base64,") for url in urls)
+    assert "what is this?" in parts[-1]["text"]
+    assert "[file: 0.png]" in blind["messages"][-1]["content"]
+    assert "base64" not in str(blind)
+    assert models.faults == []
+
+
+async def send_images(
+    world: AssistantWorld, files: FileWorld, chat: ChatId, pictures: list[bytes]
+) -> None:
+    """Let Alice send pictures, the last one with a question."""
+    for number, content in enumerate(pictures):
+        file = await files.upload(world.alice, chat, content, f"{number}.png", "image/png")
+        text = "what is this?" if number == len(pictures) - 1 else ""
+        frame = frames.Send(0, chat, new_id(), text, attachments=[file.id])
+        await send_message(world.container, world.alice, frame)
