@@ -1,0 +1,76 @@
+"""Builds `clients/typescript` once for all test processes: npm packages, the package and its tests.
+
+The packages are in `clients/typescript/node_modules`, by `npm ci` from the lock file. They are
+installed again when the lock file changes, and the sources are compiled when they change.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "clients" / "typescript"
+TOOLS = ROOT / ".tools"
+BUILD_S = 250.0
+SOURCES = ("src", "tests", "scripts")
+
+
+def node() -> str:
+    """Return the path of Node; `deploy/dev/setup.sh typescript` has installed it."""
+    build()
+    own = TOOLS / "node" / "bin" / "node"
+    found = str(own) if own.exists() else shutil.which("node")
+    assert found is not None, "there is no Node"
+    return found
+
+
+@functools.cache
+def build() -> Path:
+    """Install what the package needs and compile it; return its folder."""
+    TOOLS.mkdir(exist_ok=True)
+    with (TOOLS / "typescript.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _stamp() != _hash(["package-lock.json"]):
+            run("sh", "deploy/dev/setup.sh", "typescript", cwd=ROOT)
+            (PACKAGE / "node_modules" / ".ready").write_text(_hash(["package-lock.json"]))
+        built = PACKAGE / "build" / ".ready"
+        wanted = _hash(["package.json", "tsconfig.json", "tsconfig.tests.json", *SOURCES])
+        if not built.exists() or built.read_text() != wanted:
+            for folder in ("dist", "build"):
+                shutil.rmtree(PACKAGE / folder, ignore_errors=True)
+            for project in ("tsconfig.json", "tsconfig.tests.json"):
+                run("node_modules/.bin/tsc", "-p", project, cwd=PACKAGE)
+            built.write_text(wanted)
+    return PACKAGE
+
+
+def run(*command: str, cwd: Path, deadline_s: float = BUILD_S) -> str:
+    """Run a command; return its output."""
+    done = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=deadline_s, check=False
+    )
+    assert done.returncode == 0, f"{command}:\n{done.stdout[-6000:]}{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def _stamp() -> str:
+    ready = PACKAGE / "node_modules" / ".ready"
+    return ready.read_text() if ready.exists() else ""
+
+
+def _hash(names: list[str]) -> str:
+    files = [
+        path
+        for name in names
+        for path in ([PACKAGE / name] if "." in name else sorted((PACKAGE / name).rglob("*")))
+        if path.is_file()
+    ]
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
