@@ -69,12 +69,16 @@ def plain(value: Any) -> Any:
 
 def entry_of(fields: dict[str, Any]) -> dict[str, Any]:
     """Return an entry without fields that have their default."""
-    return {key: plain(each) for key, each in fields.items() if each not in (None, 0, False, {}, [])}
+    return {
+        key: plain(each) for key, each in fields.items() if each not in (None, 0, False, {}, [])
+    }
 
 
 def event_of(event: Event) -> dict[str, Any]:
     name = type(event).__name__
-    fields = {camel(each.name): plain(getattr(event, each.name)) for each in dataclasses.fields(event)}
+    fields = {
+        camel(each.name): plain(getattr(event, each.name)) for each in dataclasses.fields(event)
+    }
     return {"type": name[0].lower() + name[1:], **fields}
 
 
@@ -275,9 +279,7 @@ def dump(histories: list[History]) -> str:
     for one in histories:
         head = {"history": one.name, "device": one.device, "bounds": one.bounds}
         lines += [head, *one.calls]
-    return "".join(
-        json.dumps(line, separators=(",", ":")) + "\n" for line in lines
-    )
+    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
 
 
 def load(text: str) -> list[History]:

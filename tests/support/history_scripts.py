@@ -84,9 +84,7 @@ def companions() -> History:
 
     def piece(index: int, text: str, turn: str = "t1", **more: Any) -> list[Any]:
         place = {"chat": SESSION, "from": "ai-ada", "turn": turn, "seq": 1}
-        return script.take(
-            type="signal", kind="ai.delta", **place, index=index, text=text, **more
-        )
+        return script.take(type="signal", kind="ai.delta", **place, index=index, text=text, **more)
 
     piece(0, "")
     piece(1, "Hel")

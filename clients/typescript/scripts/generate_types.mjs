@@ -118,44 +118,54 @@ function listOf(values) {
 function frames() {
   const { schemas, messages } = asyncapi.components;
   const sides = { receive: new Set(), send: new Set() };
-  for (const operation of Object.values(asyncapi.operations)) {
-    for (const message of operation.messages ?? []) {
-      sides[operation.action].add(message.$ref.split("/").at(-1));
-    }
-    for (const message of operation.reply?.messages ?? []) {
-      sides[operation.action === "receive" ? "send" : "receive"].add(message.$ref.split("/").at(-1));
-    }
+  for (const { action, messages: own = [], reply } of Object.values(asyncapi.operations)) {
+    const other = action === "receive" ? "send" : "receive";
+    for (const { $ref } of own) sides[action].add($ref.split("/").at(-1));
+    for (const { $ref } of reply?.messages ?? []) sides[other].add($ref.split("/").at(-1));
   }
   const payloads = (names) =>
     [...names].map((name) => messages[name].payload.$ref.split("/").at(-1)).sort();
   const changes = schemas.Event.properties.kind.enum.filter(
     (kind) => !["chat", "hidden", "message", "read"].includes(kind),
   );
-  const closes = Object.entries(asyncapi["x-close-codes"]);
-  const errors = Object.entries(asyncapi["x-error-codes"]);
-  return [
+  const closes = Object.entries(asyncapi["x-close-codes"]).map(
+    ([code, { name }]) => `  ${name}: ${code},\n`,
+  );
+  const errors = Object.entries(asyncapi["x-error-codes"]).map(
+    ([code, { temporary }]) => `  ${code}: ${temporary},\n`,
+  );
+  const Hello = schemas.Hello.properties;
+  return join([
     header("asyncapi.json"),
     ...Object.entries(schemas).map(([name, schema]) => declare(name, schema)),
-    `/** A frame that a client sends. */\nexport type ClientFrame =\n${payloads(sides.receive)
-      .map((name) => `  | ${name}\n`)
-      .join("")
-      .trimEnd()};\n`,
-    `/** A frame that the server sends. */\nexport type ServerFrame =\n${payloads(sides.send)
-      .map((name) => `  | ${name}\n`)
-      .join("")
-      .trimEnd()};\n`,
-    `/** The version of the protocol. */\nexport const PROTOCOL_VERSION = ${schemas.Hello.properties.v.enum[0]};\n`,
-    `/** Kinds of entries that are changes and not messages. */\nexport const CHANGE_KINDS: ReadonlySet<string> = new Set([\n${listOf(changes)}]);\n`,
-    `/** Most users in one \`watch\` frame. */\nexport const WATCH_MAX = ${schemas.Watch.properties.users.maxItems};\n`,
-    `/** Most chats in \`large\` of \`hello\`. */\nexport const LARGE_MAX = ${boundOf(schemas.Hello.properties.large)};\n`,
-    `/** Most chats in \`unstored\` of \`hello\`. */\nexport const UNSTORED_MAX = ${boundOf(schemas.Hello.properties.unstored)};\n`,
-    `/** Close codes by name. */\nexport const CLOSE_CODES = {\n${closes
-      .map(([code, { name }]) => `  ${name}: ${code},\n`)
-      .join("")}} as const;\n`,
-    `/** The error codes of the server: whether the same request may succeed later. */\nexport const ERROR_CODES = {\n${errors
-      .map(([code, { temporary }]) => `  ${code}: ${temporary},\n`)
-      .join("")}} as const;\n`,
-  ].join("\n");
+    "/** A frame that a client sends. */",
+    `export type ClientFrame =\n${alternatives(payloads(sides.receive))}`,
+    "/** A frame that the server sends. */",
+    `export type ServerFrame =\n${alternatives(payloads(sides.send))}`,
+    "/** The version of the protocol. */",
+    `export const PROTOCOL_VERSION = ${Hello.v.enum[0]};\n`,
+    "/** Kinds of entries that are changes and not messages. */",
+    `export const CHANGE_KINDS: ReadonlySet<string> = new Set([\n${listOf(changes)}]);\n`,
+    "/** Most users in one `watch` frame. */",
+    `export const WATCH_MAX = ${schemas.Watch.properties.users.maxItems};\n`,
+    "/** Most chats in `large` of `hello`. */",
+    `export const LARGE_MAX = ${boundOf(Hello.large)};\n`,
+    "/** Most chats in `unstored` of `hello`. */",
+    `export const UNSTORED_MAX = ${boundOf(Hello.unstored)};\n`,
+    "/** Close codes by name. */",
+    `export const CLOSE_CODES = {\n${closes.join("")}} as const;\n`,
+    "/** The error codes of the server: whether the same request may succeed later. */",
+    `export const ERROR_CODES = {\n${errors.join("")}} as const;\n`,
+  ]);
+}
+
+/** Join declarations with blank lines between them, and comments with what they describe. */
+function join(parts) {
+  return `${parts.map((part) => `${part}\n`).join("").trimEnd()}\n`;
+}
+
+function alternatives(names) {
+  return `${names.map((name) => `  | ${name}`).join("\n")};\n`;
 }
 
 function boundOf(schema) {
@@ -172,12 +182,16 @@ function http() {
   operations.sort((a, b) => (a.id < b.id ? -1 : 1));
   const seen = new Set(operations.map(({ id }) => id));
   if (seen.size !== operations.length) throw new Error("operation ids are not unique");
-  return [
+  return join([
     header("openapi.json"),
     ...Object.entries(openapi.components.schemas).map(([name, schema]) => declare(name, schema)),
-    `/** All operations of the HTTP API: their parameters, body and result. */\nexport interface Operations {\n${operations.map(({ type }) => type).join("")}}\n`,
-    `/** Method, path and query parameters of each operation. */\nexport const OPERATIONS: {\n  readonly [Id in keyof Operations]: readonly [string, string, readonly string[]];\n} = {\n${operations.map(({ route }) => route).join("")}};\n`,
-  ].join("\n");
+    "/** All operations of the HTTP API: their parameters, body and result. */",
+    `export interface Operations {\n${operations.map(({ type }) => type).join("")}}\n`,
+    "/** Method, path and query parameters of each operation. */",
+    "export const OPERATIONS: {",
+    "  readonly [Id in keyof Operations]: readonly [string, string, readonly string[]];",
+    `} = {\n${operations.map(({ route }) => route).join("")}};\n`,
+  ]);
 }
 
 function describe(method, path, operation) {
@@ -195,18 +209,18 @@ function describe(method, path, operation) {
   const type = [
     comment(operation.summary ?? operation.operationId, "  "),
     `  ${operation.operationId}: {\n`,
-    named.length === 0 ? "    params: {};\n" : `    params: {\n${named.map(member).join("")}    };\n`,
+    `    params: {${named.length > 0 ? `\n${named.map(member).join("")}    ` : ""}};\n`,
     `    body: ${body === undefined ? "undefined" : typeOf(body)};\n`,
     `    result: ${content === undefined ? "null" : typeOf(content)};\n`,
     `    isIdempotent: ${hasKey};\n  };\n`,
   ].join("");
   const query = inside("query").map(({ name }) => JSON.stringify(name));
   const names = `[${query.join(", ")}]`;
-  const oneLine = `  ${operation.operationId}: ["${method.toUpperCase()}", "${path}", ${names}],\n`;
-  const route =
-    oneLine.length <= WIDTH
-      ? oneLine
-      : `  ${operation.operationId}: [\n    "${method.toUpperCase()}",\n    "${path}",\n    ${names},\n  ],\n`;
+  const start = `  ${operation.operationId}: [`;
+  const values = [JSON.stringify(method.toUpperCase()), JSON.stringify(path), names];
+  const oneLine = `${start}${values.join(", ")}],\n`;
+  const lines = values.map((value) => `    ${value},\n`).join("");
+  const route = oneLine.length <= WIDTH ? oneLine : `${start}\n${lines}  ],\n`;
   return { id: operation.operationId, type, route };
 }
 

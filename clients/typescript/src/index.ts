@@ -1,8 +1,8 @@
 /**
  * tierchat: the client SDK of the tierchat server, for browsers, Node, Deno and React Native.
  *
- * Start with {@link ChatClient}. `tierchat/state` has the state machine without I/O, `tierchat/node`
- * a store in a file.
+ * Start with {@link ChatClient}. `tierchat/state` has the state machine without I/O,
+ * `tierchat/node` a store in a file.
  *
  * @packageDocumentation
  */

@@ -98,7 +98,8 @@ export class ChatClient {
   }
 
   async #start(): Promise<void> {
-    const { connectTimeoutMs = CONNECT_MS, isOfflineFirst = false, shareTabs, store } = this.#options;
+    const { connectTimeoutMs = CONNECT_MS, isOfflineFirst = false } = this.#options;
+    const { shareTabs, store } = this.#options;
     const listener = {
       onEvents: this.#onEvents.bind(this),
       onChange: this.#onChange.bind(this),

@@ -1,7 +1,7 @@
 // Does the I/O for `ClientState`: the socket, the timers and the store.
 //
-// `ClientState` makes all decisions. An operation is in the store before it is sent. The position is
-// saved within `SAVE_MS` after the application has consumed the events.
+// `ClientState` makes all decisions. An operation is in the store before it is sent. The position
+// is saved soon after the application has consumed the events.
 
 import type { ChatsPage, HistoryPage, Ok, Turn, Welcome } from "../generated/frames.js";
 import { Reconnects } from "../state/backoff.js";

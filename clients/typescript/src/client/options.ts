@@ -20,8 +20,8 @@ export interface ClientOptions {
   isOfflineFirst?: boolean;
   /**
    * Share one connection between the tabs of a browser. Needs a store that all tabs open, such as
-   * `IndexedDbStore`, Web Locks and BroadcastChannel. The value names the group of tabs, for example
-   * by user.
+   * `IndexedDbStore`, Web Locks and BroadcastChannel. The value names the group of tabs, for
+   * example by user.
    */
   shareTabs?: string;
   /** Most messages of a chat in the store; 200 by default. */

@@ -7,7 +7,7 @@ import type { Fields } from "../state/model.js";
 const SUBPROTOCOL = "chat.v1";
 const OPEN_MS = 10_000;
 
-/** The part of the WebSocket API that the SDK uses: of browsers, Node 22, Deno, React Native, `ws`. */
+/** The part of the WebSocket API that the SDK uses; the package `ws` has it, too. */
 export interface WebSocketLike {
   readonly readyState: number;
   send(data: string): void;

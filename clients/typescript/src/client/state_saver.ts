@@ -78,7 +78,8 @@ export class StateSaver {
     if (firsts === null || this.#state.cursor === null) return { outbox };
     const entriesMax = this.#options.storedEntriesMax ?? STORED_ENTRIES_MAX;
     const { chats: all } = this.#state;
-    const dirty = [...this.#dirty].map((name) => all.get(name)).filter((chat) => chat !== undefined);
+    const named = [...this.#dirty].map((name) => all.get(name));
+    const dirty = named.filter((chat) => chat !== undefined);
     const chats = dirty.map((chat) => saveChat(this.#state, chat, firsts, entriesMax));
     const removedChats = [...this.#known, ...this.#dirty].filter((name) => !all.has(name));
     this.#known = new Set(all.keys());

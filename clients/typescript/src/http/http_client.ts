@@ -1,4 +1,4 @@
-// Typed calls of the HTTP API. The operations and their types are generated from its OpenAPI document.
+// Typed calls of the HTTP API. Operations and types are generated from its OpenAPI document.
 
 import { OPERATIONS, type Operations, type Problem } from "../generated/http.js";
 import { ChatError } from "../state/errors.js";

@@ -3,10 +3,11 @@
 import { open, readFile, rename, rm } from "node:fs/promises";
 
 import { ChatError } from "../state/errors.js";
-import { emptyState, withChanges, type Store, type StoreChanges, type StoredState } from "../stores/store.js";
+import { emptyState, withChanges } from "../stores/store.js";
+import type { Store, StoreChanges, StoredState } from "../stores/store.js";
 
 /**
- * A store in a JSON file with mode 0600. Use one file for each device; one process uses it at a time.
+ * A store in a JSON file with mode 0600, for one device. One process uses it at a time.
  *
  * Each save replaces the file atomically, so its cost grows with the number of chats: for bots and
  * command line programs.

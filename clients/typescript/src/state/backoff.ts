@@ -41,7 +41,7 @@ export class Reconnects {
   }
 
   /**
-   * Return if the client must reconnect after a close code. `canRenew`: a new token may be accepted.
+   * Return if the client must reconnect after a close. `canRenew`: a new token may be accepted.
    *
    * @throws {@link ChatError} the client must not reconnect; the message states the cause.
    */

@@ -1,8 +1,8 @@
 // Persistent client state that survives a restart or a reload.
 //
 // `place` and `chats` are the state as of the last event that the application has consumed: the
-// cursor, and the last delivered seq and newest entries of each chat. After a crash, an event may be
-// delivered twice, but none is missed. `outbox` is saved before an operation is sent, so that a
+// cursor, and the last delivered seq and newest entries of each chat. After a crash, an event may
+// be delivered twice, but none is missed. `outbox` is saved before an operation is sent, so that a
 // restarted client retries with the same ref.
 
 import type { ChatState, SavedChat } from "./chat.js";

@@ -1,13 +1,20 @@
 // One connection for all tabs of a browser.
 //
-// The tabs compete for a Web Lock. The tab that holds it is the leader: it has the engine, with the
-// socket and the store. The others mirror its state and send it their calls over a BroadcastChannel.
+// The tabs compete for a Web Lock. The tab that holds it is the leader: it has the engine, with
+// the socket and the store. The others mirror its state and send it their calls over a
+// BroadcastChannel.
 // When the leader's tab closes, the browser gives the lock to another one, which continues from the
 // store as the same device. Calls without an answer are repeated there, with the same refs: nothing
 // is lost or sent twice.
 
-import type { Backend, ChatDescription, Listener, Operation, PendingOperation } from "../client/backend.js";
-import { unplaced } from "../client/backend.js";
+import {
+  unplaced,
+  type Backend,
+  type ChatDescription,
+  type Listener,
+  type Operation,
+  type PendingOperation,
+} from "../client/backend.js";
 import type { Engine } from "../client/engine.js";
 import { ChatError } from "../state/errors.js";
 import type { Acked } from "../state/events.js";
