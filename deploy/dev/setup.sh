@@ -241,6 +241,7 @@ setup_typescript() {
     log=$root/$log
     quietly npm ci --no-audit --no-fund --no-progress --ignore-scripts ||
         { show_log; fail "npm could not fetch the packages of clients/typescript"; }
+    cp package-lock.json node_modules/.ready
 }
 
 setup_deploy() {

@@ -219,10 +219,28 @@ def _recorded(name: str) -> Callable[..., Any]:
     return call
 
 
-RECORDED = (
-    "hello connected disconnected received tick due do ask give_up notify watch unwatch pause "
-    "take_chats take_history take_info forget_chat take_frames take_queued take_answers"
-).split()
+RECORDED = [
+    "hello",
+    "connected",
+    "disconnected",
+    "received",
+    "tick",
+    "due",
+    "do",
+    "ask",
+    "give_up",
+    "notify",
+    "watch",
+    "unwatch",
+    "pause",
+    "take_chats",
+    "take_history",
+    "take_info",
+    "forget_chat",
+    "take_frames",
+    "take_queued",
+    "take_answers",
+]
 for _name in RECORDED:
     setattr(RecordedState, _name, _recorded(_name))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 
@@ -26,7 +27,7 @@ def test_typescript_sdk_keeps_its_promises() -> None:
     output = run(node(), "--test", *map(str, tests), cwd=PACKAGE)
 
     assert tests
-    assert re.search(r"^# fail 0$|^ℹ fail 0$", output, re.MULTILINE)
+    assert re.search(r"^\S fail 0$", output, re.MULTILINE)
     assert not re.search(r"(skipped|todo) [1-9]", output)
 
 
@@ -94,7 +95,7 @@ def test_each_export_has_a_comment() -> None:
     bare = []
     for path in (PACKAGE / "src").rglob("*.ts"):
         lines = path.read_text("utf-8").splitlines()
-        for before, line in zip(lines, lines[1:], strict=False):
+        for before, line in itertools.pairwise(lines):
             is_export = re.match(r"export (async )?(class|interface|type|function|const) \w", line)
             if is_export and not before.endswith("*/"):
                 bare.append(f"{path.name}: {line}")

@@ -237,7 +237,7 @@ for (const [name, text] of [["frames.ts", frames()], ["http.ts", http()]]) {
   if (known === text) continue;
   isStale = true;
   if (isCheck) {
-    console.error(`src/generated/${name} is not up to date; run \`make typescript\``);
+    console.error(`src/generated/${name} is not up to date; run \`make docs\``);
   } else {
     writeFileSync(file, text);
   }

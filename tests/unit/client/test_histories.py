@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.support.histories import FOLDER, load, replay
@@ -11,7 +13,7 @@ FILES = sorted(FOLDER.glob("*.jsonl"))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_client_replays_recorded_histories(file) -> None:  # type: ignore[no-untyped-def]
+def test_client_replays_recorded_histories(file: Path) -> None:
     """The same inputs give the same frames, events and answers."""
     histories = load(file.read_text("utf-8"))
 
@@ -22,7 +24,7 @@ def test_client_replays_recorded_histories(file) -> None:  # type: ignore[no-unt
 
 
 def test_recorded_histories_are_up_to_date() -> None:
-    """`make typescript` records them again."""
+    """`make docs` records them again."""
     known = {file.name: file.read_text("utf-8") for file in FILES}
 
     assert known == record_all()

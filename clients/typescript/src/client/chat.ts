@@ -11,7 +11,7 @@ import type {
 import type { PinnedMessage } from "../generated/http.js";
 import type { HttpClient } from "../http/http_client.js";
 import { uploadFile, type UploadOptions } from "../http/files.js";
-import type { Entry, Fields } from "../state/model.js";
+import type { Fields } from "../state/model.js";
 import type { Backend, ChatDescription, PendingOperation } from "./backend.js";
 import { ANSWER_S } from "../state/state.js";
 import type { Sending } from "./sending.js";
@@ -361,5 +361,3 @@ export class Chat {
     return answer["chat"] as ChatInfo;
   }
 }
-
-export type { Entry };

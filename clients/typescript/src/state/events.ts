@@ -5,7 +5,7 @@
 // exist are reported as `entriesWithdrawn`, and their replacements are delivered as new.
 
 import type { ChatError } from "./errors.js";
-import type { Entry } from "./model.js";
+import type { Cursor, Entry, Fields } from "./model.js";
 
 /** The server accepted the connection; missed events follow. */
 export interface Connected {
@@ -170,3 +170,17 @@ export type ChatEvent =
   | Restarted
   | Skipped
   | EntriesWithdrawn;
+
+/** An event for the application; resuming from the cursor `before` delivers it again. */
+export interface QueuedEvent {
+  event: ChatEvent;
+  before: Cursor | null;
+}
+
+/** Return the event of a `signal` frame. */
+export function signalOf(frame: Fields): SignalReceived {
+  const { type: _, kind, from, chat, ...fields } = frame;
+  const sender = String(from || fields["user"] || "");
+  const place = typeof chat === "string" ? chat : null;
+  return { type: "signalReceived", kind: String(kind), sender, chat: place, fields };
+}

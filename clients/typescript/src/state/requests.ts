@@ -42,6 +42,9 @@ export interface Request {
   notBeforeS: number;
 }
 
+/** The answer to a request: its number and the frame, or the error. */
+export type Answer = [number, Fields | ChatError];
+
 /** The requests of one device. */
 export class Requests {
   readonly #requestsMax: number;

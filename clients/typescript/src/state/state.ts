@@ -8,7 +8,6 @@
 // * within an epoch, the cursor advances one event at a time or to the cursor of a snapshot;
 // * frames of a closed connection are ignored; the server sends their content again;
 // * each seq of a chat is delivered once (`ChatLog`), each ref is acked once (`Outbox`).
-//
 // `tests/histories` has recorded inputs and outputs that this class and the Python SDK share.
 
 import * as frames from "../generated/frames.js";
@@ -16,25 +15,19 @@ import { CatchUp } from "./catch_up.js";
 import { ChatState } from "./chat.js";
 import { CompanionResponses } from "./companion_responses.js";
 import { ChatError } from "./errors.js";
-import type { ChatEvent } from "./events.js";
+import { signalOf, type ChatEvent, type QueuedEvent } from "./events.js";
 import { DEFAULT_BOUNDS, type Bounds, type Cursor, type Fields } from "./model.js";
 import { Operations } from "./operations.js";
 import { isStoredWanted, Outbox, type OutboxEntry } from "./outbox.js";
-import { checkText, Requests } from "./requests.js";
+import { checkText, Requests, type Answer } from "./requests.js";
 
 /** How long the client waits for an answer. */
 export const ANSWER_S = 10;
 const RETRY_S = 1;
 const SYNC_PAGE = 200;
 
-/** An event for the application; resuming from the cursor `before` delivers it again. */
-export interface QueuedEvent {
-  event: ChatEvent;
-  before: Cursor | null;
-}
-
-/** The answer to a request: its number and the frame, or the error. */
-export type Answer = [number, Fields | ChatError];
+export type { QueuedEvent } from "./events.js";
+export type { Answer } from "./requests.js";
 
 /** The state of one device of a user. */
 export class ClientState {
@@ -64,15 +57,14 @@ export class ClientState {
   #frames: Fields[] = [];
   #events: QueuedEvent[] = [];
   #before: Cursor | null = null; // the cursor before the event being applied
-  #answers: Answer[] = [];
+  readonly #answers: Answer[] = [];
 
   constructor(device: string, bounds: Partial<Bounds> = {}) {
     this.device = device;
     this.bounds = { ...DEFAULT_BOUNDS, ...bounds };
     this.outbox = new Outbox(this.bounds.outboxMax);
     this.#requests = new Requests(this.bounds.requestsMax);
-    const ask = this.#askHere.bind(this);
-    const emit = this.#emit.bind(this);
+    const [ask, emit] = [this.#askHere.bind(this), this.#emit.bind(this)];
     const touch = (chat: ChatState): void => void this.touched.add(chat.id);
     this.catchUp = new CatchUp(ask, emit, touch, this.bounds.fillMax);
     this.spoken = new CompanionResponses(ask, emit);
@@ -97,9 +89,7 @@ export class ClientState {
 
   /** Remove and return the answers, each with its request number. */
   takeAnswers(): Answer[] {
-    const taken = this.#answers;
-    this.#answers = [];
-    return taken;
+    return this.#answers.splice(0);
   }
 
   /** Return the time at which `tick` must be called if there is no other input. */
@@ -188,7 +178,8 @@ export class ClientState {
         this.#emit([{ type: "storedUpto", chat: frame.chat, seq: frame.upto }]);
         break;
       case "signal":
-        this.#takeSignal(frame, nowS);
+        if (frame.kind === "ai.delta") this.spoken.signalled(frame, nowS);
+        else this.#emit([signalOf(fields)]);
         break;
       case "too_long":
       case "reset":
@@ -242,8 +233,8 @@ export class ClientState {
     const answered = (answer: Fields | ChatError): void => {
       this.#answers.push([request.id, answer]);
     };
-    const callbacks = { onAnswer: answered, onError: answered };
-    const request = this.#requests.add({ fields, ...callbacks, deadlineS, isKept: true });
+    const own = { fields, onAnswer: answered, onError: answered, deadlineS, isKept: true };
+    const request = this.#requests.add(own);
     this.tick(nowS);
     return request.id;
   }
@@ -267,8 +258,7 @@ export class ClientState {
   watch(users: string[]): void {
     const { watchedMax } = this.bounds;
     if (new Set([...this.#watched, ...users]).size > watchedMax) {
-      const text = `at most ${watchedMax} presence subscriptions are allowed`;
-      throw new ChatError("overloaded", text);
+      throw new ChatError("overloaded", `at most ${watchedMax} presence subscriptions are allowed`);
     }
     for (const user of users) this.#watched.add(user);
     this.notify({ type: "watch", users });
@@ -281,9 +271,7 @@ export class ClientState {
   }
 
   /** Deliver events that a previous process of this device left unconsumed. */
-  redeliver(events: Iterable<ChatEvent>): void {
-    this.#emit(events);
-  }
+  redeliver = this.#emit.bind(this);
 
   /** Pause or resume events. While paused, events stay on the server; answers still arrive. */
   pause(nowS: number, isPaused: boolean): void {
@@ -488,21 +476,7 @@ export class ClientState {
     }
   }
 
-  // signals and helpers
-
-  #takeSignal(
-    frame: frames.Signal | frames.PresenceSignal | frames.AiSignal | frames.PostSignal,
-    nowS: number,
-  ): void {
-    if (frame.kind === "ai.delta") {
-      this.spoken.signalled(frame, nowS);
-      return;
-    }
-    const { type: _, kind, from, chat, ...fields } = frame as unknown as Fields;
-    const sender = String(from || fields["user"] || "");
-    const place = typeof chat === "string" ? chat : null;
-    this.#emit([{ type: "signalReceived", kind: String(kind), sender, chat: place, fields }]);
-  }
+  // helpers
 
   /** Send a request that is valid on the current connection only. */
   #askHere(
