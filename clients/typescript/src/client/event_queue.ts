@@ -1,0 +1,62 @@
+// Bounded queue of events that the application has not consumed yet.
+//
+// If the queue is full, the client leaves chat events on the server (`ClientState.pause`). A full
+// queue drops signals (typing, presence); it keeps only the newest connection state and the newest
+// `storedUpto` of each chat.
+
+import type { ChatEvent } from "../state/events.js";
+import type { QueuedEvent } from "../state/state.js";
+
+/** Events in order: at most `eventsMax`, plus events that must not be dropped. */
+export class EventQueue {
+  readonly #eventsMax: number;
+  #queue: QueuedEvent[] = [];
+  #current: QueuedEvent | null = null; // taken, may not be consumed yet
+  readonly #newest = new Map<string, QueuedEvent>(); // deferred, by chat; "" is the connection
+
+  constructor(eventsMax: number) {
+    this.#eventsMax = eventsMax;
+  }
+
+  get size(): number {
+    return this.#queue.length;
+  }
+
+  /** The events that were not consumed, oldest first. */
+  get untaken(): readonly QueuedEvent[] {
+    return this.#current === null ? this.#queue : [this.#current, ...this.#queue];
+  }
+
+  /** True while the client must leave events on the server. */
+  get isFull(): boolean {
+    return this.#queue.length >= this.#eventsMax;
+  }
+
+  /** Append an event; if the queue is full, coalesce or drop it where possible. */
+  put(queued: QueuedEvent): void {
+    const { event } = queued;
+    if (!this.isFull) this.#queue.push(queued);
+    else if (event.type === "connected" || event.type === "disconnected") {
+      this.#newest.set("", queued);
+    } else if (event.type === "storedUpto") this.#newest.set(event.chat, queued);
+    else if (event.type !== "signalReceived" && event.type !== "answerGrew") {
+      this.#queue.push(queued);
+    }
+  }
+
+  /** Drop the oldest events above the bound, where the server cannot keep them for this client. */
+  dropOldest(): void {
+    if (this.#queue.length > this.#eventsMax) this.#queue.shift();
+  }
+
+  /** Remove and return the oldest event, if there is one. The one before is consumed. */
+  take(): ChatEvent | undefined {
+    const taken = this.#queue.shift();
+    this.#current = taken ?? null;
+    if (this.#queue.length === 0) {
+      this.#queue.push(...this.#newest.values());
+      this.#newest.clear();
+    }
+    return taken?.event;
+  }
+}

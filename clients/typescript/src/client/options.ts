@@ -1,0 +1,35 @@
+// Options of a client.
+
+import type { Bounds } from "../state/model.js";
+import type { Store } from "../stores/store.js";
+import type { WebSocketConstructor } from "./socket.js";
+
+/** Options of a {@link ChatClient}. */
+export interface ClientOptions {
+  /** Address of the gateway: `wss://…` or `ws://…`. */
+  url: string;
+  /** Return an access token. Called for each connection, and before the token expires. */
+  getToken: () => string | Promise<string>;
+  /** Address of the HTTP API, for files, pins, push and everything in `client.http`. */
+  apiUrl?: string;
+  /** Name of this device; must stay the same. By default random, or that of the store. */
+  device?: string;
+  /** Keeps messages, drafts and the outbox; by default in memory only. */
+  store?: Store;
+  /** Resolve `connect` without a connection if the store knows the user; connect meanwhile. */
+  isOfflineFirst?: boolean;
+  /**
+   * Share one connection between the tabs of a browser. Needs a store that all tabs open, such as
+   * `IndexedDbStore`, Web Locks and BroadcastChannel. The value names the group of tabs, for
+   * example by user.
+   */
+  shareTabs?: string;
+  /** Most messages of a chat in the store; 200 by default. */
+  storedEntriesMax?: number;
+  /** Size limits. */
+  bounds?: Partial<Bounds>;
+  /** A WebSocket class, where the platform has none: Node 20 needs that of the package `ws`. */
+  WebSocket?: WebSocketConstructor;
+  /** How long `connect` waits for a gateway, in milliseconds; 10,000 by default. */
+  connectTimeoutMs?: number;
+}

@@ -1,0 +1,96 @@
+// Saves the state of a client: the outbox before it is sent, the position soon after it changed.
+
+import { firstsOf, outboxOf, placeOf, saveChat } from "../state/saved_state.js";
+import type { ClientState } from "../state/state.js";
+import type { StoreChanges } from "../stores/store.js";
+import type { EventQueue } from "./event_queue.js";
+import type { ClientOptions } from "./options.js";
+
+const SAVE_MS = 300;
+const STORED_ENTRIES_MAX = 200;
+
+/** Writes one client's state to its store. One save runs at a time. */
+export class StateSaver {
+  /** True if an operation is not in the store yet. */
+  hasNewOperations = false;
+  readonly #options: ClientOptions;
+  readonly #state: ClientState;
+  readonly #queue: EventQueue;
+  readonly #failed: (error: Error) => void;
+  #dirty = new Set<string>();
+  #known = new Set<string>(); // chats in the store
+  #drafts: Record<string, string> = {};
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #running: Promise<void> = Promise.resolve();
+
+  constructor(
+    options: ClientOptions,
+    state: ClientState,
+    queue: EventQueue,
+    failed: (error: Error) => void,
+  ) {
+    this.#options = options;
+    this.#state = state;
+    this.#queue = queue;
+    this.#failed = failed;
+  }
+
+  /** Record which chats the store has. */
+  loaded(chats: Iterable<string>): void {
+    this.#known = new Set(chats);
+  }
+
+  /** Schedule a save of chats and of the position. */
+  touch(chats: Iterable<string>): void {
+    if (this.#options.store === undefined) return;
+    for (const chat of chats) this.#dirty.add(chat);
+    this.#timer ??= setTimeout(() => void this.save().catch(this.#failed), SAVE_MS);
+  }
+
+  /** Schedule a save of an unsent text. */
+  setDraft(chat: string, text: string): void {
+    this.#drafts[chat] = text;
+    this.touch([]);
+  }
+
+  /** Save what has changed, and wait until it is durable. */
+  save(): Promise<void> {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    this.#running = this.#running.catch(() => {}).then(() => this.#saveNow());
+    return this.#running;
+  }
+
+  async #saveNow(): Promise<void> {
+    this.hasNewOperations = false;
+    const { store } = this.#options;
+    if (store === undefined) return;
+    const drafts = this.#drafts;
+    this.#drafts = {};
+    await store.save({ ...this.#changes(), drafts });
+  }
+
+  #changes(): StoreChanges {
+    const { untaken } = this.#queue;
+    const outbox = outboxOf(this.#state, untaken);
+    const firsts = firstsOf(this.#state, untaken);
+    // An event that cannot be repeated waits for the application: the old position stays valid.
+    if (firsts === null || this.#state.cursor === null) return { outbox };
+    const entriesMax = this.#options.storedEntriesMax ?? STORED_ENTRIES_MAX;
+    const { chats: all } = this.#state;
+    const named = [...this.#dirty].map((name) => all.get(name));
+    const dirty = named.filter((chat) => chat !== undefined);
+    const chats = dirty.map((chat) => saveChat(this.#state, chat, firsts, entriesMax));
+    const removedChats = [...this.#known, ...this.#dirty].filter((name) => !all.has(name));
+    this.#known = new Set(all.keys());
+    this.#dirty = new Set(firsts.keys()); // they change again when their events are consumed
+    return { outbox, place: placeOf(this.#state, untaken), chats, removedChats };
+  }
+
+  /** Save everything and close the store. */
+  async close(): Promise<void> {
+    await this.save();
+    clearTimeout(this.#timer);
+    await this.#options.store?.close();
+  }
+}

@@ -1,0 +1,105 @@
+// A login with user name and password: keeps the access token fresh.
+
+import type { Granted } from "../generated/http.js";
+import { HttpClient } from "./http_client.js";
+
+const EARLY_MS = 30_000; // a token this close to its expiry is replaced
+
+/** Options of a login. */
+export interface AccountOptions {
+  /** Address of the HTTP API. */
+  apiUrl: string;
+  /** Name of this device in the user's list of devices. */
+  device?: string;
+  /**
+   * Keep the login in HttpOnly cookies (browsers on the same site). Without it, save each refresh
+   * token that `onRefreshToken` gets, where only this application can read it.
+   */
+  useCookie?: boolean;
+  /** Called with each new refresh token. A refresh token is valid for one use. */
+  onRefreshToken?: (token: string) => void | Promise<void>;
+}
+
+/** A login. Pass `account.getToken` to {@link ChatClient}. */
+export class Account {
+  readonly #http: HttpClient;
+  readonly #options: AccountOptions;
+  #token = "";
+  #user = "";
+  #refreshToken: string | null = null;
+  #expiresAtMs = 0;
+  #refreshing: Promise<void> | null = null;
+
+  private constructor(options: AccountOptions) {
+    this.#options = options;
+    const credentials = options.useCookie === true ? "include" : "omit";
+    this.#http = new HttpClient({ apiUrl: options.apiUrl, credentials });
+  }
+
+  /** Log in with user name and password. */
+  static async logIn(options: AccountOptions, user: string, password: string): Promise<Account> {
+    const account = new Account(options);
+    const body = { user, password, ...account.#login() };
+    await account.#take(await account.#http.call("log_in", { body }));
+    return account;
+  }
+
+  /** Create an account and log in. */
+  static async register(options: AccountOptions, user: string, password: string): Promise<Account> {
+    const account = new Account(options);
+    const body = { user, password, ...account.#login() };
+    await account.#take(await account.#http.call("register", { body }));
+    return account;
+  }
+
+  /** Continue a login with a refresh token, or with the cookie if there is none. */
+  static async resume(options: AccountOptions, refreshToken?: string): Promise<Account> {
+    const account = new Account(options);
+    account.#refreshToken = refreshToken ?? null;
+    await account.#refresh();
+    return account;
+  }
+
+  /** The user id. */
+  get user(): string {
+    return this.#user;
+  }
+
+  /** Return a valid access token; it is refreshed shortly before it expires. */
+  readonly getToken = async (): Promise<string> => {
+    if (Date.now() > this.#expiresAtMs - EARLY_MS) {
+      this.#refreshing ??= this.#refresh().finally(() => {
+        this.#refreshing = null;
+      });
+      await this.#refreshing;
+    }
+    return this.#token;
+  };
+
+  /** End the login on the server. */
+  async logOut(): Promise<void> {
+    const body = this.#refreshToken === null ? {} : { refresh_token: this.#refreshToken };
+    await this.#http.call("log_out", { body });
+    this.#expiresAtMs = 0;
+  }
+
+  #login(): { device?: string; cookie: boolean } {
+    const { device, useCookie } = this.#options;
+    return { ...(device === undefined ? {} : { device }), cookie: useCookie ?? false };
+  }
+
+  async #refresh(): Promise<void> {
+    const body = this.#refreshToken === null ? {} : { refresh_token: this.#refreshToken };
+    await this.#take(await this.#http.call("refresh", { body }));
+  }
+
+  async #take(granted: Granted): Promise<void> {
+    this.#token = granted.token;
+    this.#user = granted.user;
+    this.#expiresAtMs = Date.now() + granted.expires_in_s * 1000; // the clocks may differ
+    if (granted.refresh_token != null) {
+      this.#refreshToken = granted.refresh_token;
+      await this.#options.onRefreshToken?.(granted.refresh_token);
+    }
+  }
+}

@@ -1,0 +1,123 @@
+// File transfer: uploads to S3 and downloads from S3, with links from the HTTP API.
+//
+// Upload: compute the checksum → request a form from the API → post it with the file to S3 → the
+// API checks the file. For an image, wait a while for its thumbnail.
+
+import type { Attachment } from "../generated/http.js";
+import { ChatError } from "../state/errors.js";
+import type { HttpClient } from "./http_client.js";
+
+const LOOK_MS = 10_000; // maximum wait for a thumbnail
+const LOOK_STEP_MS = 2_000;
+const OCTETS = "application/octet-stream";
+
+/** Options of an upload. */
+export interface UploadOptions {
+  /** File name; by default that of a `File`. */
+  name?: string;
+  /**
+   * Called with the uploaded share, 0 to 1. Where `XMLHttpRequest` is missing (Node, Deno), only
+   * with 0 and 1.
+   */
+  onProgress?: (share: number) => void;
+  /** Cancels the upload. */
+  signal?: AbortSignal;
+}
+
+/** Uploads a file to a chat; returns an attachment that can be sent there. */
+export async function uploadFile(
+  http: HttpClient,
+  chat: string,
+  file: Blob,
+  options: UploadOptions = {},
+): Promise<Attachment> {
+  const { onProgress = () => {}, signal } = options;
+  if (file.size === 0) throw new ChatError("bad_request", "file: must not be empty");
+  const name = options.name ?? (file as Partial<File>).name ?? "file";
+  const sha256 = await checksum(file);
+  signal?.throwIfAborted();
+  const body = { name, type: file.type || OCTETS, size: file.size, sha256 };
+  const begun = await http.call("begin_upload", { chat, body }, crypto.randomUUID());
+  signal?.throwIfAborted();
+  onProgress(0);
+  if (begun.url != null) await postForm(begun.url, begun.fields, file, onProgress, signal);
+  onProgress(1);
+  const giveUpAtMs = Date.now() + LOOK_MS;
+  for (;;) {
+    const found = await http.call("complete_upload", { file: begun.id, wait_ms: LOOK_STEP_MS });
+    signal?.throwIfAborted();
+    if (found.looked_at || Date.now() > giveUpAtMs) return found.attachment;
+  }
+}
+
+/** Returns the content of a file in message `seq`, or of its thumbnail. */
+export async function downloadFile(
+  http: HttpClient,
+  file: string,
+  options: { seq?: number; isThumb?: boolean } = {},
+): Promise<Blob> {
+  const place = options.seq === undefined ? {} : { seq: options.seq };
+  const thumb = options.isThumb === true ? { thumb: 1 } : {};
+  const { url } = await http.call("get_link", { file, ...place, ...thumb });
+  const response = await fetch(url).catch((cause: unknown) => {
+    throw new ChatError("unavailable", "the file store does not answer", { cause });
+  });
+  if (!response.ok) throw new ChatError("unavailable", `file: HTTP ${response.status}`);
+  return response.blob();
+}
+
+async function checksum(file: Blob): Promise<string> {
+  const digest = await crypto.subtle.digest("SHA-256", await file.arrayBuffer());
+  return [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+async function postForm(
+  url: string,
+  fields: Record<string, string>,
+  file: Blob,
+  onProgress: (share: number) => void,
+  signal?: AbortSignal,
+): Promise<void> {
+  const form = new FormData();
+  for (const [name, value] of Object.entries(fields)) form.append(name, value);
+  form.append("file", file, "file");
+  if (typeof XMLHttpRequest === "function") return postWithProgress(url, form, onProgress, signal);
+  let response: Response;
+  try {
+    response = await fetch(url, { method: "POST", body: form, ...(signal ? { signal } : {}) });
+  } catch (cause) {
+    if (signal?.aborted) throw signal.reason;
+    throw new ChatError("unavailable", "the file store does not answer", { cause });
+  }
+  if (!response.ok) throw refused(response.status);
+}
+
+/** `fetch` does not report upload progress. */
+function postWithProgress(
+  url: string,
+  form: FormData,
+  onProgress: (share: number) => void,
+  signal?: AbortSignal,
+): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    request.upload.onprogress = (event) => {
+      if (event.lengthComputable) onProgress(event.loaded / event.total);
+    };
+    request.onload = () => {
+      if (request.status < 300) resolve();
+      else reject(refused(request.status));
+    };
+    request.onerror = () => {
+      reject(new ChatError("unavailable", "the file store does not answer"));
+    };
+    request.onabort = () => reject(signal?.reason as Error);
+    signal?.addEventListener("abort", () => request.abort(), { once: true });
+    request.open("POST", url);
+    request.send(form);
+  });
+}
+
+function refused(status: number): ChatError {
+  return new ChatError("unavailable", `upload: the file store refused it with HTTP ${status}`);
+}

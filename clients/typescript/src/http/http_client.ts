@@ -1,0 +1,99 @@
+// Typed calls of the HTTP API. Operations and types are generated from its OpenAPI document.
+
+import { OPERATIONS, type Operations, type Problem } from "../generated/http.js";
+import { ChatError } from "../state/errors.js";
+
+const TIMEOUT_MS = 15_000;
+
+/** The name of an operation of the HTTP API, such as `list_messages`. */
+export type OperationId = keyof Operations;
+
+/** What a call needs: path and query parameters, and a body if the operation has one. */
+export type CallOptions<Id extends OperationId> = Operations[Id]["params"] &
+  (Operations[Id]["body"] extends undefined ? unknown : { body: Operations[Id]["body"] });
+
+/** The result of an operation. */
+export type CallResult<Id extends OperationId> = Operations[Id]["result"];
+
+/** Options of an {@link HttpClient}. */
+export interface HttpClientOptions {
+  /** Address of the API, such as `https://chat.example`. */
+  apiUrl: string;
+  /** Return an access token; without it, only calls that need none work. */
+  getToken?: () => string | Promise<string>;
+  /** Whether the browser's cookies are sent; "omit" by default. */
+  credentials?: "omit" | "same-origin" | "include";
+}
+
+/** Calls the HTTP API: `await http.call("list_messages", { chat, limit: 50 })`. */
+export class HttpClient {
+  readonly #options: HttpClientOptions;
+  readonly #base: string;
+
+  constructor(options: HttpClientOptions) {
+    this.#options = options;
+    this.#base = options.apiUrl.replace(/\/+$/, "");
+  }
+
+  /**
+   * Call an operation. `key`: calls with the same key within 24 hours take effect once.
+   *
+   * @throws {@link ChatError} with the code of the server; `unavailable` if it did not answer.
+   */
+  async call<Id extends OperationId>(
+    id: Id,
+    options: CallOptions<Id>,
+    key?: string,
+  ): Promise<CallResult<Id>> {
+    const [method, path, query] = OPERATIONS[id];
+    const { body, ...given } = options as Record<string, unknown>;
+    const place = path.replace(/\{(\w+)\}/g, (_, name: string) =>
+      encodeURIComponent(String(given[name])),
+    );
+    const pairs = query
+      .filter((name) => given[name] !== undefined)
+      .flatMap((name): [string, string][] => {
+        const value = given[name];
+        return (Array.isArray(value) ? value : [value]).map((each) => [name, String(each)]);
+      });
+    const search = pairs.length > 0 ? `?${new URLSearchParams(pairs).toString()}` : "";
+    const headers: Record<string, string> = {};
+    if (key !== undefined) headers["idempotency-key"] = key;
+    return (await this.request(method, place + search, body, headers)) as CallResult<Id>;
+  }
+
+  /** Send a request to a path of the API; return its JSON, or null without a body. */
+  async request(
+    method: string,
+    path: string,
+    body?: unknown,
+    headers: Record<string, string> = {},
+  ): Promise<unknown> {
+    const token = await this.#options.getToken?.();
+    const all: Record<string, string> = { ...headers };
+    if (token !== undefined) all["authorization"] = `Bearer ${token}`;
+    if (body !== undefined) all["content-type"] = "application/json";
+    let response: Response;
+    try {
+      response = await fetch(this.#base + path, {
+        method,
+        headers: all,
+        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+        credentials: this.#options.credentials ?? "omit",
+        signal: AbortSignal.timeout(TIMEOUT_MS),
+      });
+    } catch (cause) {
+      throw new ChatError("unavailable", "the API does not answer", { cause });
+    }
+    const answer: unknown = await response.json().catch(() => null);
+    if (response.ok) return answer;
+    throw problemOf(response, answer as Partial<Problem> | null);
+  }
+}
+
+function problemOf(response: Response, problem: Partial<Problem> | null): ChatError {
+  const code = problem?.code ?? (response.status === 404 ? "not_found" : "internal");
+  const advice = (problem as { retry_after_ms?: number } | null)?.retry_after_ms ?? null;
+  const text = problem?.detail ?? `HTTP ${response.status}`;
+  return new ChatError(code, text, { retryAfterMs: advice });
+}

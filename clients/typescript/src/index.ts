@@ -1,0 +1,29 @@
+/**
+ * tierchat: the client SDK of the tierchat server, for browsers, Node, Deno and React Native.
+ *
+ * Start with {@link ChatClient}. `tierchat/state` has the state machine without I/O,
+ * `tierchat/node` a store in a file.
+ *
+ * @packageDocumentation
+ */
+
+export type { PendingOperation } from "./client/backend.js";
+export { Chat, type Draft, type GroupSettings } from "./client/chat.js";
+export type { HistoryOptions, MessagesPage } from "./client/chat.js";
+export { ChatClient, type ChatListPage } from "./client/client.js";
+export type { ClientOptions } from "./client/options.js";
+export { Sending } from "./client/sending.js";
+export type { WebSocketConstructor, WebSocketLike } from "./client/socket.js";
+export type * as Frames from "./generated/frames.js";
+export type * as Http from "./generated/http.js";
+export type { Attachment, Message } from "./generated/frames.js";
+export { Account, type AccountOptions } from "./http/account.js";
+export type { UploadOptions } from "./http/files.js";
+export { HttpClient, type HttpClientOptions } from "./http/http_client.js";
+export type { CallOptions, CallResult, OperationId } from "./http/http_client.js";
+export type { NativePushToken } from "./http/push.js";
+export { ChatError, type ChatErrorOptions, type ErrorCode } from "./state/errors.js";
+export type * from "./state/events.js";
+export { DEFAULT_BOUNDS, type Bounds, type Fields } from "./state/model.js";
+export { IndexedDbStore } from "./stores/indexeddb_store.js";
+export { MemoryStore, type Store, type StoreChanges, type StoredState } from "./stores/store.js";

@@ -1,0 +1,63 @@
+// Reconnect policy: whether and when to reconnect after a close.
+
+import { CLOSE_CODES } from "../generated/frames.js";
+import { ChatError } from "./errors.js";
+
+const WAIT_S_MIN = 0.5;
+const WAIT_S_MAX = 10;
+const REPLACED_S = 60; // replaced again within this time: another process uses this device name
+const STEADY_S = 5; // a connection must last this long to reset the backoff
+
+/** Returns a random number between two others. */
+export type Uniform = (low: number, high: number) => number;
+
+/** Exponential backoff with full jitter, so that clients do not reconnect in lockstep. */
+export class Reconnects {
+  readonly #uniform: Uniform;
+  #attempts = 0;
+  #replacedAtS = Number.NEGATIVE_INFINITY;
+  #refusals = 0; // consecutive token rejections
+
+  constructor(uniform: Uniform) {
+    this.#uniform = uniform;
+  }
+
+  /** Record how long a connection was open; a stable connection resets the backoff. */
+  lasted(seconds: number): void {
+    if (seconds >= STEADY_S) this.#attempts = 0;
+  }
+
+  /** Return the delay before the next attempt, never less than the server advises. */
+  nextS(adviceMs: number | null = null): number {
+    this.#attempts += 1;
+    const bound = Math.min(WAIT_S_MAX, WAIT_S_MIN * 2 ** Math.min(this.#attempts, 10));
+    if (adviceMs !== null) return adviceMs / 1000 + this.#uniform(0, WAIT_S_MIN);
+    return Math.max(WAIT_S_MIN, this.#uniform(0, bound));
+  }
+
+  /** Record that the gateway accepted the token. */
+  welcomed(): void {
+    this.#refusals = 0;
+  }
+
+  /**
+   * Return if the client must reconnect after a close. `canRenew`: a new token may be accepted.
+   *
+   * @throws {@link ChatError} the client must not reconnect; the message states the cause.
+   */
+  judge(code: number, reason: string, nowS: number, canRenew: boolean, device: string): void {
+    if (code === CLOSE_CODES.unauthenticated) {
+      this.#refusals += 1;
+      if (!canRenew || this.#refusals > 1) {
+        throw new ChatError("unauthenticated", `the gateway refused the token: ${reason}`);
+      }
+    } else if (code === CLOSE_CODES.replaced) {
+      if (nowS - this.#replacedAtS < REPLACED_S) {
+        throw new ChatError("conflict", `another process uses device ${device}`);
+      }
+      this.#replacedAtS = nowS;
+    } else if (code >= 3500 && code <= 3999) {
+      throw new ChatError("internal", `the gateway closed the session: ${reason}`);
+    }
+  }
+}

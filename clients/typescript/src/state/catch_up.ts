@@ -1,0 +1,202 @@
+// Backfill of missing entries: gaps after a disconnect, and log comparison in a new epoch.
+//
+// At most `ASKING_MAX` page requests are open at a time. A gap that cannot be read in
+// `ATTEMPTS_MAX` attempts, or that exceeds `fillMax` entries, is reported as `skipped`. Therefore,
+// an unavailable storage tier delays the new messages of a chat by seconds only.
+
+import type { HistoryPage } from "../generated/frames.js";
+import type { ChatState } from "./chat.js";
+import type { ChatError } from "./errors.js";
+import type { ChatEvent } from "./events.js";
+import type { Entry, Fields } from "./model.js";
+
+const ASKING_MAX = 2;
+const ATTEMPTS_MAX = 5;
+const PAGE = 200;
+const RETRY_S = 0.5;
+
+/** Sends a request on the current connection only. */
+export type Ask = (
+  fields: Fields,
+  onAnswer: (frame: Fields, nowS: number) => void,
+  onError: (error: ChatError, nowS: number) => void,
+  nowS: number,
+) => void;
+
+/** Delivers events to the application. */
+export type Emit = (events: Iterable<ChatEvent>) => void;
+
+interface Job {
+  readonly chat: ChatState;
+  isForced: boolean; // send one request even if no gap is known
+  isAsking: boolean;
+  before: number | null; // where the comparison continues
+  read: number;
+  attempts: number;
+  notBeforeS: number;
+  waitsFor: number | null; // the gap cannot be resolved until this seq has been pushed
+}
+
+/** The chats of one device with missing entries. */
+export class CatchUp {
+  readonly #ask: Ask;
+  readonly #emit: Emit;
+  readonly #touch: (chat: ChatState) => void;
+  readonly #fillMax: number;
+  readonly #jobs = new Map<string, Job>();
+
+  constructor(ask: Ask, emit: Emit, touch: (chat: ChatState) => void, fillMax: number) {
+    this.#ask = ask;
+    this.#emit = emit;
+    this.#touch = touch;
+    this.#fillMax = fillMax;
+  }
+
+  /** Schedule a backfill of `chat` if it is incomplete. */
+  want(chat: ChatState, isForced = false): void {
+    if (!(chat.log.isSuspect || chat.log.hasHole || isForced)) return;
+    let job = this.#jobs.get(chat.id);
+    if (job === undefined) {
+      const start = { isAsking: false, before: null, read: 0, attempts: 0, notBeforeS: 0 };
+      job = { chat, isForced, ...start, waitsFor: null };
+      this.#jobs.set(chat.id, job);
+    }
+    job.isForced = job.isForced || isForced;
+    if (job.waitsFor !== null && chat.log.pushed >= job.waitsFor) {
+      job.waitsFor = null;
+      job.notBeforeS = 0;
+    }
+  }
+
+  /** Return whether a backfill of `chat` is pending. */
+  wants(chat: ChatState): boolean {
+    return this.#jobs.has(chat.id);
+  }
+
+  /** Restart the backfill of a chat in a new epoch. */
+  restart(chat: ChatState): void {
+    this.#jobs.delete(chat.id);
+    this.want(chat);
+  }
+
+  /** Cancel the backfill of a chat that was evicted. */
+  forget(chat: ChatState): void {
+    this.#jobs.delete(chat.id);
+  }
+
+  /** Reset the requests in flight; they will not be answered. */
+  disconnected(): void {
+    for (const job of this.#jobs.values()) job.isAsking = false;
+  }
+
+  /** Return the times at which further pages may be requested. */
+  times(): number[] {
+    const jobs = [...this.#jobs.values()].filter(({ isAsking }) => !isAsking);
+    return jobs.map(({ notBeforeS }) => notBeforeS);
+  }
+
+  /** Request the next pages. */
+  step(nowS: number): void {
+    let asking = [...this.#jobs.values()].filter(({ isAsking }) => isAsking).length;
+    for (const job of [...this.#jobs.values()]) {
+      if (asking >= ASKING_MAX) break;
+      if (job.isAsking || job.notBeforeS > nowS) continue;
+      const fields = this.#nextQuestion(job);
+      if (fields === null) {
+        this.#jobs.delete(job.chat.id);
+        continue;
+      }
+      asking += 1;
+      job.isAsking = true;
+      this.#ask(
+        fields,
+        (frame, when) => this.#onPage(job, frame as unknown as HistoryPage, when),
+        (error, when) => this.#onError(job, error, when),
+        nowS,
+      );
+    }
+  }
+
+  #nextQuestion(job: Job): Fields | null {
+    const { log } = job.chat;
+    const page: Fields = { type: "history", chat: job.chat.id, limit: PAGE };
+    if (log.isSuspect) return job.before === null ? page : { ...page, before: job.before };
+    if (log.shown === null || !(log.hasHole || job.isForced)) return null;
+    if (log.top - log.shown > this.#fillMax) this.#skip(job, log.top - this.#fillMax);
+    return { ...page, after: log.shown };
+  }
+
+  #onPage(job: Job, frame: HistoryPage, nowS: number): void {
+    if (this.#jobs.get(job.chat.id) !== job) return; // requested before a new epoch
+    job.isAsking = false;
+    this.#touch(job.chat);
+    if (job.chat.log.isSuspect) this.#compare(job, frame.messages, frame.more ?? false);
+    else this.#fill(job, frame.messages, nowS, frame.more ?? false);
+  }
+
+  #onError(job: Job, error: ChatError, nowS: number): void {
+    if (this.#jobs.get(job.chat.id) !== job) return;
+    job.isAsking = false;
+    if (error.isTemporary) this.#tryLater(job, nowS, (error.retryAfterMs ?? 0) / 1000);
+    else this.#giveUp(job);
+  }
+
+  #fill(job: Job, page: Entry[], nowS: number, hasMore: boolean): void {
+    const { log } = job.chat;
+    const before = log.delivered;
+    for (const entry of page) log.put(entry);
+    this.#emit(job.chat.releaseEvents());
+    // The user cannot read the entries before the page, because they joined later. But events of an
+    // earlier membership may have delivered some of them, or will deliver them in order.
+    const first = page[0];
+    while (first !== undefined && log.hasHole && log.delivered < first.seq - 1) {
+      const upto = log.findHoleEnd();
+      if (upto >= log.pushed) {
+        job.waitsFor = upto + 1;
+        break;
+      }
+      this.#skip(job, upto);
+      this.#emit(job.chat.releaseEvents());
+    }
+    job.isForced = hasMore && page.length > 0;
+    if (log.delivered > before) job.attempts = 0;
+    else if (log.hasHole) this.#tryLater(job, nowS, 0);
+  }
+
+  #compare(job: Job, page: Entry[], hasOlder: boolean): void {
+    const { chat } = job;
+    job.read += page.length;
+    let found = chat.log.verify(page, hasOlder);
+    if (found === null && job.read >= this.#fillMax) found = chat.log.giveUpVerifying();
+    if (found === null) {
+      job.before = page[0]?.seq ?? null;
+      return;
+    }
+    job.attempts = 0;
+    this.#emit(chat.verified(found));
+  }
+
+  #tryLater(job: Job, nowS: number, adviceS: number): void {
+    job.attempts += 1;
+    job.notBeforeS = nowS + Math.max(adviceS, RETRY_S * 2 ** job.attempts);
+    if (job.attempts >= ATTEMPTS_MAX) this.#giveUp(job);
+  }
+
+  #giveUp(job: Job): void {
+    const { chat } = job;
+    job.isForced = false;
+    job.attempts = 0;
+    if (chat.log.isSuspect) this.#emit(chat.verified(chat.log.giveUpVerifying()));
+    else if (chat.log.hasHole) this.#skip(job, chat.log.findHoleEnd());
+    chat.needsHistory = true;
+    this.#touch(chat);
+    this.#emit(chat.releaseEvents());
+  }
+
+  #skip(job: Job, upto: number): void {
+    const { log } = job.chat;
+    this.#emit([{ type: "skipped", chat: job.chat.id, after: log.delivered, upto }]);
+    log.skip(upto);
+    job.chat.needsHistory = true;
+  }
+}

@@ -1,0 +1,356 @@
+// State of one chat on a device: info, members, message log and read markers.
+
+import type { ChatInfo, ChatSummary, Marks as MarksFields } from "../generated/frames.js";
+import { ChatLog, type Verified } from "./chat_log.js";
+import type { ChatEvent } from "./events.js";
+import { isAmending, isMessage, Marks, MUTE_OVER, type Bounds, type Entry } from "./model.js";
+
+/** The description of a chat that a store keeps; messages are kept apart. */
+export interface SavedChat {
+  kind: string;
+  top: number;
+  read: number;
+  unread: number;
+  name: string | null;
+  members: Record<string, string> | null;
+  slowS: number;
+  retentionS: number;
+  muted: Record<string, number>;
+  marks: Record<string, [number, number]>; // user → read, received
+  isLarge: boolean;
+  isEnded: boolean;
+  needsHistory: boolean;
+}
+
+/** The unread count in the chat list: messages after seq `read`, up to seq `top`. */
+interface Listed {
+  read: number;
+  top: number;
+  unread: number;
+}
+
+/** A chat that the client has loaded. */
+export class ChatState {
+  readonly id: string;
+  kind: string;
+  name: string | null = null;
+  /** User → role; null: not known. */
+  members: Record<string, string> | null = null;
+  /** Minimum seconds between two messages of a member. */
+  slowS = 0;
+  /** Message lifetime in seconds; 0: forever. */
+  retentionS = 0;
+  /** User → seconds since 1970, 0: forever. */
+  muted: Record<string, number> = {};
+  /** The newest message, from the chat list. */
+  last: Entry | null = null;
+  isLarge = false;
+  /** The newest entry removed the user from the chat. */
+  isLeft = false;
+  /** A companion session that is read-only from now on. */
+  isEnded = false;
+  /** It has entries that were never loaded. */
+  needsHistory = false;
+  readonly log: ChatLog;
+  readonly marks = new Map<string, Marks>();
+  readonly #me: string;
+  readonly #marksMax: number;
+  #listedTop = 0;
+  #isBegunByEvent = false;
+  #listed: Listed | null = null;
+  #oldMarks = new Set<string>(); // users whose markers belong to a previous epoch
+
+  constructor(id: string, me: string, bounds: Bounds) {
+    this.id = id;
+    this.kind = id.startsWith("d-") ? "direct" : "group";
+    this.log = new ChatLog(bounds.entriesMax);
+    this.#me = me;
+    this.#marksMax = bounds.marksMax;
+  }
+
+  /** The newest known seq. */
+  get top(): number {
+    return Math.max(this.#listedTop, this.log.top);
+  }
+
+  /** The user's read marker. */
+  get read(): number {
+    return this.marks.get(this.#me)?.read ?? 0;
+  }
+
+  /** The number of unread messages from others; approximate while entries are missing. */
+  get unread(): number {
+    const listed = this.#listed;
+    if (listed !== null && listed.read === this.read && listed.top <= this.top) {
+      const gone = this.log.countDeletedSince(listed.top, listed.read + 1, listed.top);
+      return Math.max(0, listed.unread - gone) + this.#countMessages(listed.top);
+    }
+    return this.#countMessages(this.read);
+  }
+
+  #countMessages(after: number): number {
+    return Math.max(0, this.top - after - this.log.countAsides(after));
+  }
+
+  /** The other member of a direct chat; null in a group, or if the members are not loaded. */
+  get peer(): string | null {
+    const others = Object.keys(this.members ?? {}).filter((user) => user !== this.#me);
+    return this.kind === "direct" && others.length === 1 ? (others[0] ?? null) : null;
+  }
+
+  // lists and snapshots
+
+  /** Apply the chat info of an answer or event. */
+  takeInfo(info: Partial<ChatInfo>): void {
+    this.#takeCommon(info);
+    if (info.members !== undefined) {
+      // Complete info: absent fields have their default.
+      this.slowS = info.slow_s ?? 0;
+      this.retentionS = info.retention_s ?? 0;
+      this.muted = { ...info.muted };
+    }
+  }
+
+  /** Return whether a member is muted; `nowS` is in Unix seconds. Owner and admins can write. */
+  isMuted(user: string, nowS: number): boolean {
+    const until = this.muted[user];
+    return until !== undefined && (until === 0 || until > nowS);
+  }
+
+  #takeCommon(info: Partial<ChatInfo>): void {
+    this.kind = info.kind ?? this.kind;
+    this.name = info.name === undefined ? this.name : info.name;
+    this.isEnded = this.isEnded || info.ended === true;
+    if (info.members !== undefined && info.members.length > 0) {
+      const before = this.members ?? {};
+      const roles: Record<string, string> = info.roles ?? {};
+      this.members = Object.fromEntries(
+        info.members.map((user) => [user, roles[user] ?? before[user] ?? "member"]),
+      );
+    }
+  }
+
+  /** Apply the chat's summary in the chat list or in a snapshot. */
+  takeSummary(summary: ChatSummary): ChatEvent[] {
+    this.#takeCommon(summary);
+    this.#listedTop = Math.max(this.#listedTop, summary.top ?? 0);
+    if (summary.last != null) this.last = summary.last;
+    const changed = this.takeMarks({ user: this.#me, read: summary.read ?? 0 });
+    this.#listed = {
+      read: summary.read ?? 0,
+      top: summary.top ?? 0,
+      unread: summary.unread ?? 0,
+    };
+    if (summary.peer != null) changed.push(...this.takeMarks(summary.peer));
+    if (summary.hidden !== undefined && summary.hidden.length > 0) {
+      this.log.hide(summary.hidden);
+      changed.push({ type: "messagesHidden", chat: this.id, seqs: [...summary.hidden] });
+    }
+    if (this.log.shown === null && this.#listedTop > this.log.top) this.needsHistory = true;
+    return changed;
+  }
+
+  /** Apply a member's read and received markers; lower markers change nothing. */
+  takeMarks(fields: MarksFields): ChatEvent[] {
+    const { user } = fields;
+    let known = this.marks.get(user);
+    if (known === undefined) {
+      if (this.marks.size >= this.#marksMax && user !== this.#me) return [];
+      known = new Marks();
+      this.marks.set(user, known);
+    } else if (this.#oldMarks.has(user)) {
+      this.#oldMarks.delete(user);
+      known.read = known.received = 0;
+    }
+    if (!known.raiseTo(fields.read ?? 0, fields.received ?? 0)) return [];
+    const { read, received } = known;
+    return [{ type: "marked", chat: this.id, user, read, received }];
+  }
+
+  // persistence
+
+  /** Return the description for a store. */
+  save(): SavedChat {
+    return {
+      kind: this.kind,
+      top: this.top,
+      read: this.read,
+      unread: this.unread,
+      name: this.name,
+      members: this.members,
+      slowS: this.slowS,
+      retentionS: this.retentionS,
+      muted: this.muted,
+      marks: Object.fromEntries(
+        [...this.marks].map(([user, { read, received }]) => [user, [read, received]]),
+      ),
+      isLarge: this.isLarge,
+      isEnded: this.isEnded,
+      needsHistory: this.needsHistory,
+    };
+  }
+
+  /** Continue with a stored description. */
+  restore(saved: SavedChat): void {
+    this.kind = saved.kind;
+    this.name = saved.name;
+    this.members = saved.members;
+    this.slowS = saved.slowS;
+    this.retentionS = saved.retentionS;
+    this.muted = saved.muted;
+    this.isLarge = saved.isLarge || this.isLarge;
+    this.isEnded = saved.isEnded;
+    this.needsHistory = saved.needsHistory;
+    for (const [user, [read, received]] of Object.entries(saved.marks)) {
+      this.takeMarks({ user, read, received });
+    }
+    if (!this.log.isSuspect) {
+      this.#listedTop = saved.top;
+      this.#listed = { read: saved.read, top: saved.top, unread: saved.unread };
+    }
+  }
+
+  // new epoch
+
+  /** Mark log and markers as unverified: the server may have reassigned seqs. */
+  suspect(): void {
+    this.log.suspect();
+    this.#oldMarks = new Set(this.marks.keys());
+    this.#listedTop = 0;
+    this.#listed = null;
+    // If the chat started with an event of the lost epoch, an earlier entry may be missing.
+    this.needsHistory = this.needsHistory || this.#isBegunByEvent;
+    this.#isBegunByEvent = false;
+  }
+
+  /** Apply the result of a log comparison; return the events to deliver. */
+  verified(found: Verified): ChatEvent[] {
+    for (const user of this.#oldMarks) {
+      const marks = this.marks.get(user);
+      if (marks === undefined) continue;
+      marks.read = Math.min(marks.read, found.agreed);
+      marks.received = Math.min(marks.received, found.agreed);
+    }
+    if (found.isSure) this.#oldMarks.clear(); // otherwise the next markers apply, even if lower
+    const events: ChatEvent[] = [];
+    const chat = this.id;
+    if (found.isCut) {
+      events.push({ type: "entriesWithdrawn", chat, seqs: found.withdrawn, after: found.agreed });
+    }
+    if (!found.isSure && this.log.shown !== null) {
+      // Matching entries above `shown` are behind a gap and were not delivered yet.
+      const upto = Math.min(found.agreed, this.log.shown);
+      events.push({ type: "skipped", chat, after: 0, upto });
+    }
+    return [...events, ...this.releaseEvents()];
+  }
+
+  // entries
+
+  /** Apply a pushed entry. */
+  takeEntry(entry: Entry): ChatEvent[] {
+    if (!this.log.isSuspect) {
+      if (this.log.shown === null && entry.seq > 1) this.#isBegunByEvent = true;
+      this.log.begin(entry.seq - 1);
+    }
+    if (this.log.joins(entry.seq)) this.log.put(entry);
+    this.log.passBy(entry.seq);
+    // No event: sending a message implies having read the earlier ones.
+    if (isMessage(entry)) this.takeMarks({ user: entry.sender, read: entry.seq });
+    return this.releaseEvents();
+  }
+
+  /** Hide messages that the user deleted for themselves. */
+  hide(seqs: number[]): ChatEvent[] {
+    if (this.#listed !== null) {
+      const { read, top, unread } = this.#listed;
+      const fresh = seqs.filter((seq) => read < seq && seq <= top && !this.log.isHidden(seq));
+      this.#listed = { read, top, unread: Math.max(0, unread - fresh.length) };
+    }
+    this.log.hide(seqs);
+    return [{ type: "messagesHidden", chat: this.id, seqs: [...seqs] }];
+  }
+
+  /** Apply a page that the application requested; its entries are not delivered as events. */
+  takePage(page: Entry[], isNewest: boolean, before: number | null = null): ChatEvent[] {
+    const last = page.at(-1);
+    if (isNewest) {
+      if (last !== undefined) {
+        this.log.putPage(page);
+        if (!this.log.isSuspect) this.log.begin(last.seq);
+      } else if (this.log.shown === null) {
+        this.log.begin(0);
+      }
+      this.needsHistory = this.#isBegunByEvent = false;
+    } else {
+      this.log.putPage(page, before);
+    }
+    return this.releaseEvents();
+  }
+
+  /** Return the events for all entries up to the next gap. */
+  releaseEvents(): ChatEvent[] {
+    const events: ChatEvent[] = [];
+    this.log.advance((entry) => events.push(this.#eventOf(entry)));
+    return events;
+  }
+
+  #eventOf(entry: Entry): ChatEvent {
+    const chat = this.id;
+    if (isAmending(entry)) {
+      const message = entry.target == null ? null : this.log.find(entry.target);
+      return { type: "messageChanged", chat, change: entry, message };
+    }
+    switch (entry.kind) {
+      case "member":
+        this.#applyMember(entry);
+        return { type: "memberChanged", chat, change: entry };
+      case "update":
+        this.name = entry.name || this.name;
+        this.#applyUpdate(entry.body);
+        return { type: "chatChanged", chat, change: entry };
+      case "pin":
+      case "unpin":
+        return { type: "pinsChanged", chat, change: entry };
+      default: {
+        const message = (entry.rev ?? 0) === 0 ? entry : (this.log.find(entry.seq) ?? entry);
+        return { type: "messageAdded", chat, message };
+      }
+    }
+  }
+
+  #applyUpdate(body: string): void {
+    let settings: unknown;
+    try {
+      settings = JSON.parse(body);
+    } catch {
+      return; // a plain name, or the format of a newer server
+    }
+    if (typeof settings !== "object" || settings === null) return;
+    const { slow_s: slowS, retention_s: retentionS } = settings as Record<string, unknown>;
+    if (typeof slowS === "number") this.slowS = slowS;
+    if (typeof retentionS === "number") this.retentionS = retentionS;
+  }
+
+  #applyMute(user: string, entry: Entry): void {
+    const until = entry.muted_until;
+    if (!entry.role || until === MUTE_OVER) {
+      delete this.muted[user];
+    } else if (until != null) {
+      const isKnown = user in this.muted;
+      if (isKnown || Object.keys(this.muted).length < this.#marksMax) this.muted[user] = until;
+    }
+  }
+
+  #applyMember(entry: Entry): void {
+    if (entry.user == null) return;
+    this.#applyMute(entry.user, entry);
+    if (entry.user === this.#me) this.isLeft = !entry.role;
+    if (entry.role) {
+      this.members = { ...this.members, [entry.user]: entry.role };
+    } else if (this.members !== null) {
+      const { [entry.user]: _, ...others } = this.members;
+      this.members = others;
+    }
+  }
+}

@@ -1,0 +1,373 @@
+// Message log of one chat: entries, the current version of each message, the last delivered seq.
+//
+// Invariants: `shown`, the last delivered seq, advances one entry at a time, or jumps over a range
+// (`skip`). Entries above `shown` wait until the gap is filled and are not visible. Only the newest
+// `keptMax` entries are kept. In a new epoch, delivered entries are invisible until a page from the
+// server contains one of them; all entries before the newest such entry match, too.
+
+import {
+  applyEntry,
+  ascending,
+  asOf,
+  isAmending,
+  isMessage,
+  revOf,
+  tombstoneOf,
+  type Entry,
+} from "./model.js";
+
+const MIDS_SAVED = 20;
+
+/** The result of a comparison with the server after a new epoch. */
+export interface Verified {
+  agreed: number;
+  withdrawn: number[];
+  /** The server has fewer entries than were delivered. */
+  isCut: boolean;
+  /** False: entries up to `agreed` may have changed, too. */
+  isSure: boolean;
+}
+
+/** A membership entry that the server lost and created again has the same id, another time. */
+function identityOf(entry: Entry): string {
+  return `${entry.mid}:${entry.ts}`;
+}
+
+/** The entries of one chat. */
+export class ChatLog {
+  /** Last delivered seq; null: nothing delivered yet. */
+  shown: number | null = null;
+  /** The newest known seq. */
+  top = 0;
+  /** Later events of the chat have a higher seq. */
+  pushed = 0;
+  isSuspect = false;
+  readonly #keptMax: number;
+  readonly #entries = new Map<number, Entry>();
+  readonly #changes = new Map<number, Set<number>>(); // seq of a message → seqs of its changes
+  readonly #hidden = new Set<number>();
+  readonly #former = new Map<number, string>(); // seq → identity, of the previous epoch
+  #formerEntries = new Map<number, Entry>();
+  readonly #formerHidden = new Set<number>();
+  #newest: number | null = null; // top of the first page compared
+
+  constructor(keptMax: number) {
+    this.#keptMax = keptMax;
+  }
+
+  // visible entries
+
+  /** The oldest seq kept; 0 if there is none. */
+  get bottom(): number {
+    let lowest = 0;
+    for (const seq of this.#entries.keys()) if (lowest === 0 || seq < lowest) lowest = seq;
+    return lowest;
+  }
+
+  /** Return the current version of an entry; null if it is not kept or not delivered. */
+  find(seq: number): Entry | null {
+    let entry = this.#entries.get(seq);
+    if (entry === undefined || (this.shown !== null && seq > this.shown)) return null;
+    for (const change of ascending(this.#changes.get(seq) ?? [])) {
+      if (this.shown === null || change <= this.shown) {
+        entry = applyEntry(entry, this.#at(change));
+      }
+    }
+    return this.#hidden.has(seq) ? tombstoneOf(entry, revOf(entry)) : entry;
+  }
+
+  /** Return all visible entries in order; with `nowS`, without texts that expired before it. */
+  entries(nowS?: number): Entry[] {
+    const found = ascending(this.#entries.keys())
+      .map((seq) => this.find(seq))
+      .filter((entry) => entry !== null);
+    return nowS === undefined ? found : found.map((entry) => asOf(entry, nowS));
+  }
+
+  messages(nowS?: number): Entry[] {
+    return this.entries(nowS).filter(isMessage);
+  }
+
+  /** Count the entries above `after` that do not count as unread. */
+  countAsides(after: number): number {
+    let count = 0;
+    for (const [seq, entry] of this.#entries) if (seq > after && this.#isAside(entry)) count += 1;
+    return count;
+  }
+
+  #isAside(entry: Entry): boolean {
+    const isGone = entry.deleted === true || this.#hidden.has(entry.seq);
+    return isGone || !isMessage(entry) || this.#isDeletedLater(entry.seq);
+  }
+
+  #isDeletedLater(seq: number): boolean {
+    return [...(this.#changes.get(seq) ?? [])].some((change) => this.#at(change).kind === "delete");
+  }
+
+  /** Count the messages with seq `first` to `last` that an entry above `since` deletes. */
+  countDeletedSince(since: number, first: number, last: number): number {
+    const gone = new Set<number>();
+    for (const [seq, entry] of this.#entries) {
+      if (seq > since && entry.kind === "delete" && entry.target != null) gone.add(entry.target);
+    }
+    return [...gone].filter((seq) => first <= seq && seq <= last).length;
+  }
+
+  #at(seq: number): Entry {
+    const entry = this.#entries.get(seq);
+    if (entry === undefined) throw new Error(`entry ${seq} is not kept`);
+    return entry;
+  }
+
+  // input
+
+  /** Start delivery after seq `at`, if nothing was delivered yet. */
+  begin(at: number): void {
+    if (this.shown !== null) return;
+    let joined = at;
+    while (this.#entries.has(joined)) joined -= 1;
+    for (const seq of [...this.#entries.keys()]) if (seq <= joined) this.#forget(seq);
+    this.shown = at;
+    this.passBy(at);
+  }
+
+  /** Undo `begin(at)` if no entry was stored since. */
+  end(at: number): void {
+    if (this.shown === at && this.#entries.size === 0 && !this.isSuspect) {
+      this.shown = null;
+      this.top = this.pushed = 0;
+    }
+  }
+
+  /** Record that all entries pushed from now on have a seq above `seq`. */
+  passBy(seq: number): void {
+    this.pushed = Math.max(this.pushed, seq);
+    this.top = Math.max(this.top, seq);
+  }
+
+  /** Return whether storing entry `seq` leaves no gap below the delivered entries. */
+  joins(seq: number): boolean {
+    if (this.shown === null || this.isSuspect || seq > this.shown) return true;
+    return seq >= (this.bottom || this.shown + 1) - 1;
+  }
+
+  /** Store an entry, unless a newer copy is stored. */
+  put(entry: Entry): void {
+    this.top = Math.max(this.top, entry.seq);
+    const known = this.#entries.get(entry.seq);
+    if (known !== undefined && !isNewer(entry, known)) return;
+    this.#entries.set(entry.seq, entry);
+    if (isAmending(entry) && entry.target != null) {
+      const changes = this.#changes.get(entry.target);
+      if (changes === undefined) this.#changes.set(entry.target, new Set([entry.seq]));
+      else changes.add(entry.seq);
+    }
+  }
+
+  /** Return whether the user deleted a kept message for themselves. */
+  isHidden(seq: number): boolean {
+    return this.#hidden.has(seq);
+  }
+
+  /** Show these messages as deleted, even if an earlier page has their text. */
+  hide(seqs: Iterable<number>): void {
+    for (const seq of seqs) this.#hidden.add(seq);
+  }
+
+  /**
+   * Store a page of history if it is adjacent to the stored entries.
+   *
+   * A page requested with `before` counts as adjacent to entry `before`, even if seqs between them
+   * are missing: the user has no access to the missing entries.
+   */
+  putPage(page: Entry[], before: number | null = null): void {
+    const last = page.at(-1);
+    if (last === undefined || this.isSuspect) return;
+    const joins =
+      this.#entries.size > 0
+        ? Math.max(last.seq, (before ?? 0) - 1) >= this.bottom - 1
+        : this.shown === null || last.seq >= this.shown;
+    if (!joins) return;
+    for (const entry of page) this.put(entry);
+    if (this.shown === null || !this.hasHole) this.trim();
+  }
+
+  /** Advance `shown` to the next gap; call `passed` for each entry that it passes. */
+  advance(passed: (entry: Entry) => void): void {
+    while (!this.isSuspect && this.shown !== null) {
+      const entry: Entry | undefined = this.#entries.get(this.shown + 1);
+      if (entry === undefined) break;
+      this.shown += 1;
+      passed(entry);
+    }
+    this.trim();
+  }
+
+  /** Evict the oldest entries, so that at most `keptMax` are kept. */
+  trim(): void {
+    const surplus = this.#entries.size - this.#keptMax;
+    if (surplus <= 0) return;
+    for (const seq of ascending(this.#entries.keys()).slice(0, surplus)) this.#forget(seq);
+  }
+
+  #forget(seq: number): void {
+    const entry = this.#at(seq);
+    this.#entries.delete(seq);
+    this.#hidden.delete(seq);
+    this.#changes.delete(seq);
+    if (entry.target != null) this.#changes.get(entry.target)?.delete(seq);
+  }
+
+  // gaps
+
+  /** True if entries after `shown` are missing. */
+  get hasHole(): boolean {
+    return !this.isSuspect && this.shown !== null && this.shown < this.top;
+  }
+
+  /** The last delivered seq. */
+  get delivered(): number {
+    if (this.shown === null) throw new Error("nothing was delivered yet");
+    return this.shown;
+  }
+
+  /** Set `shown` to `upto`, and evict all entries up to it, to leave no gap. */
+  skip(upto: number): void {
+    for (const seq of [...this.#entries.keys()]) if (seq <= upto) this.#forget(seq);
+    this.shown = Math.max(this.delivered, upto);
+    this.top = Math.max(this.top, this.shown);
+  }
+
+  /** Return the last seq of the next gap. */
+  findHoleEnd(): number {
+    const waiting = [...this.#entries.keys()].filter((seq) => seq > this.delivered);
+    return waiting.length > 0 ? Math.min(...waiting) - 1 : this.top;
+  }
+
+  // new epoch
+
+  /** Mark all entries as unverified: the server may have lost the end of the log. */
+  suspect(): void {
+    if (this.shown !== null && !this.isSuspect) {
+      for (const [seq, entry] of this.#entries) this.#former.set(seq, identityOf(entry));
+      this.#formerEntries = new Map(this.#entries);
+      for (const seq of this.#hidden) this.#formerHidden.add(seq);
+      this.isSuspect = true;
+    }
+    this.#entries.clear();
+    this.#changes.clear();
+    this.#hidden.clear();
+    this.#newest = null;
+    this.top = this.pushed = 0;
+  }
+
+  /**
+   * Compare the log with a page from the server: first the newest page, then older pages.
+   *
+   * Return null if the next older page is needed.
+   */
+  verify(page: Entry[], hasOlder: boolean): Verified | null {
+    this.#newest ??= page.at(-1)?.seq ?? 0;
+    for (const entry of page) this.put(entry);
+    const same = page.filter((entry) => this.#former.get(entry.seq) === identityOf(entry));
+    if (same.length > 0) return this.#settle(Math.max(...same.map(({ seq }) => seq)), true);
+    const former = [...this.#former.keys()];
+    const oldest = former.length > 0 ? Math.min(...former) : (this.shown ?? 0) + 1;
+    const first = page[0]?.seq ?? 1;
+    if (page.length > 0 && hasOlder && first > oldest) return null;
+    // All comparable entries differ; entries before them are assumed to be unchanged.
+    const agreed = Math.min(oldest - 1, this.#newest, this.#findMoved() - 1);
+    return this.#settle(Math.max(agreed, first - 1), agreed <= 0 || former.length === 0);
+  }
+
+  /**
+   * Return the lowest seq of an entry that was created again below its former seq.
+   *
+   * The server lost all entries from that seq on.
+   */
+  #findMoved(): number {
+    const ids = new Set([...this.#former.values()].map((identity) => identity.split(":")[0]));
+    const moved = [...this.#entries].filter(([, entry]) => ids.has(entry.mid));
+    return moved.length > 0 ? Math.min(...moved.map(([seq]) => seq)) : this.top + 1;
+  }
+
+  #settle(agreed: number, isSure: boolean): Verified {
+    const shown = this.delivered;
+    const withdrawn = ascending([...this.#former.keys()].filter((s) => agreed < s && s <= shown));
+    this.#takeBack(agreed);
+    const isCut = agreed < shown;
+    this.shown = Math.min(shown, agreed);
+    this.isSuspect = false;
+    this.#former.clear();
+    this.#formerEntries.clear();
+    this.#formerHidden.clear();
+    return { agreed, withdrawn, isCut, isSure };
+  }
+
+  /** Restore the entries up to `agreed` from before; not copies that contain a lost change. */
+  #takeBack(agreed: number): void {
+    const seqs = ascending([...this.#formerEntries.keys()].filter((seq) => seq <= agreed));
+    for (const seq of seqs.reverse()) {
+      const entry = this.#formerEntries.get(seq) as Entry;
+      if (this.#formerHidden.has(seq)) this.#hidden.add(seq);
+      if (revOf(entry) <= agreed) this.put(entry);
+      else if (!this.#entries.has(seq)) break;
+    }
+  }
+
+  /** Give up the comparison and continue with the entries received in the new epoch. */
+  giveUpVerifying(): Verified {
+    const first = this.bottom || this.top + 1;
+    const result = this.#settle(0, false);
+    this.shown = first - 1;
+    return { ...result, agreed: this.shown, isCut: true };
+  }
+
+  // persistence
+
+  /** Return `[seq, identity]` of the newest entries up to `upto`, to compare them later. */
+  savedMids(upto: number): [number, string][] {
+    const known = new Map(this.#former);
+    if (!this.isSuspect) {
+      for (const [seq, entry] of this.#entries) known.set(seq, identityOf(entry));
+    }
+    const seqs = ascending([...known.keys()].filter((seq) => seq <= upto)).slice(-MIDS_SAVED);
+    return seqs.map((seq) => [seq, known.get(seq) as string]);
+  }
+
+  /** Return the newest delivered entries up to `upto` and the hidden ones, for a store. */
+  saveEntries(upto: number, entriesMax: number): { entries: Entry[]; hidden: number[] } {
+    const kept = this.isSuspect ? this.#formerEntries : this.#entries;
+    const seqs = ascending([...kept.keys()].filter((seq) => seq <= upto)).slice(-entriesMax);
+    const hidden = new Set([...this.#hidden, ...this.#formerHidden]);
+    return {
+      entries: seqs.map((seq) => kept.get(seq) as Entry),
+      hidden: seqs.filter((seq) => hidden.has(seq)),
+    };
+  }
+
+  /** Store delivered entries of a store, without a gap up to `shown`. */
+  putCached(entries: Iterable<Entry>, hidden: Iterable<number>): void {
+    for (const entry of entries) this.put(entry);
+    this.hide(hidden);
+    this.trim();
+  }
+
+  /** Replace entries that are stored by newer copies. */
+  refresh(entries: Iterable<Entry>): void {
+    for (const entry of entries) if (this.#entries.has(entry.seq)) this.put(entry);
+  }
+
+  /** Restore the delivery position of an earlier process. */
+  restore(shown: number, top: number, mids: Iterable<readonly [number, string]>): void {
+    this.shown = shown;
+    this.top = this.pushed = top;
+    this.#former.clear();
+    for (const [seq, identity] of mids) this.#former.set(seq, identity);
+  }
+}
+
+function isNewer(entry: Entry, known: Entry): boolean {
+  const [a, b] = [revOf(entry), revOf(known)];
+  return a === b ? entry.deleted === true && known.deleted !== true : a > b;
+}

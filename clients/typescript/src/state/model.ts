@@ -1,0 +1,143 @@
+// Entries of a chat, frames and the size limits of a client.
+
+import { CHANGE_KINDS, type Message } from "../generated/frames.js";
+
+/** An entry at one seq of a chat: a message or a change. */
+export type Entry = Message;
+
+/** A frame as it is on the wire. */
+export type Fields = { type: string; [name: string]: unknown };
+
+/** Size limits of a client, and its behavior at each limit. */
+export interface Bounds {
+  /** Entries kept per chat; the oldest are evicted, and `history` loads them again. */
+  entriesMax: number;
+  /** Entries per chat that are loaded after a disconnect; older ones are `skipped`. */
+  fillMax: number;
+  /** Chats; the least recently active one is evicted. */
+  chatsMax: number;
+  /** Operations that are not stored yet; one more raises `overloaded`. */
+  outboxMax: number;
+  /** Unanswered requests; one more raises `overloaded`. */
+  requestsMax: number;
+  /** Members per chat whose markers are kept. */
+  marksMax: number;
+  /** Presence subscriptions; one more raises `overloaded`. */
+  watchedMax: number;
+  /** Events that the application has not consumed; beyond that the server keeps the rest. */
+  eventsMax: number;
+}
+
+/** The default limits. */
+export const DEFAULT_BOUNDS: Readonly<Bounds> = {
+  entriesMax: 1_000,
+  fillMax: 1_000,
+  chatsMax: 2_000,
+  outboxMax: 5_000,
+  requestsMax: 256,
+  marksMax: 300,
+  watchedMax: 500,
+  eventsMax: 2_000,
+};
+
+const AMENDING: ReadonlySet<string> = new Set(["edit", "delete", "reaction"]);
+const SESSION_CHAT = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/;
+/** `muted_until` of an unmuted member. */
+export const MUTE_OVER = 1;
+
+/** Return whether an entry changes a message. */
+export function isAmending(entry: Entry): boolean {
+  return AMENDING.has(entry.kind);
+}
+
+/** Return whether an entry is a message rather than a change. */
+export function isMessage(entry: Entry): boolean {
+  return !CHANGE_KINDS.has(entry.kind);
+}
+
+/** Return whether a chat id has the format of a session with an AI companion. */
+export function isSessionChat(chat: string): boolean {
+  return SESSION_CHAT.test(chat);
+}
+
+/** Return the seq of the last change of a message. */
+export function revOf(entry: Entry): number {
+  return entry.rev ?? 0;
+}
+
+/** Return a message without its content, as after its deletion. */
+export function tombstoneOf(message: Entry, rev: number): Entry {
+  const { seq, ts, chat, mid, sender, ref, kind } = message;
+  const gone: Entry = { seq, ts, chat, mid, sender, ref, kind, body: "", rev, deleted: true };
+  if (message.target != null) gone.target = message.target;
+  if (message.expires_at != null) gone.expires_at = message.expires_at;
+  return gone;
+}
+
+/** Return a message after a change. A change that is not newer than its `rev` has no effect. */
+export function applyEntry(message: Entry, entry: Entry): Entry {
+  if (entry.seq <= revOf(message) || message.deleted || entry.deleted) return message;
+  switch (entry.kind) {
+    case "edit":
+      return {
+        ...message,
+        body: entry.body,
+        edited_ts: entry.ts,
+        edited_seq: entry.seq,
+        rev: entry.seq,
+      };
+    case "delete":
+      return tombstoneOf(message, entry.seq);
+    case "reaction": {
+      const reactions = { ...message.reactions };
+      delete reactions[entry.sender];
+      if (entry.body) reactions[entry.sender] = entry.body;
+      return { ...message, reactions, rev: entry.seq };
+    }
+    default:
+      return message;
+  }
+}
+
+/** Return the message, or a tombstone if it has expired. */
+export function asOf(message: Entry, nowS: number): Entry {
+  const hasExpired = message.expires_at != null && message.expires_at <= nowS;
+  return hasExpired ? tombstoneOf(message, revOf(message)) : message;
+}
+
+/** A member's read and received markers in a chat. Both only increase. */
+export class Marks {
+  read = 0;
+  received = 0;
+
+  /** Advance the markers; return whether either changed. Read messages count as received. */
+  raiseTo(read: number, received: number): boolean {
+    const before = [this.read, this.received];
+    this.read = Math.max(this.read, read);
+    this.received = Math.max(this.received, received, this.read);
+    return this.read !== before[0] || this.received !== before[1];
+  }
+}
+
+/** A position in the user's inbox. */
+export interface Cursor {
+  epoch: string;
+  seq: number;
+}
+
+/** Return whether two values have the same content, as JSON. */
+export function isEqual(a: unknown, b: unknown): boolean {
+  if (a === b) return true;
+  if (typeof a !== "object" || typeof b !== "object" || a === null || b === null) return false;
+  const [left, right] = [a as Record<string, unknown>, b as Record<string, unknown>];
+  const names = Object.keys(left);
+  if (Array.isArray(a) !== Array.isArray(b) || names.length !== Object.keys(right).length) {
+    return false;
+  }
+  return names.every((name) => name in right && isEqual(left[name], right[name]));
+}
+
+/** Return the numbers of an iterable in ascending order. */
+export function ascending(numbers: Iterable<number>): number[] {
+  return [...numbers].sort((a, b) => a - b);
+}

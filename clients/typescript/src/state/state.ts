@@ -1,0 +1,499 @@
+// The client as a pure state machine: frames, commands and time in; frames, events and answers out.
+//
+// No I/O, no clock, no randomness: each input has the time `nowS`, in seconds of any monotonic
+// clock. `ChatClient` owns the socket and transfers frames in both directions.
+//
+// The state is the cursor, the loaded chats, the outbox and the open requests. Invariants:
+//
+// * within an epoch, the cursor advances one event at a time or to the cursor of a snapshot;
+// * frames of a closed connection are ignored; the server sends their content again;
+// * each seq of a chat is delivered once (`ChatLog`), each ref is acked once (`Outbox`).
+// `tests/histories` has recorded inputs and outputs that this class and the Python SDK share.
+
+import * as frames from "../generated/frames.js";
+import { CatchUp } from "./catch_up.js";
+import { ChatState } from "./chat.js";
+import { CompanionResponses } from "./companion_responses.js";
+import { ChatError } from "./errors.js";
+import { signalOf, type ChatEvent, type QueuedEvent } from "./events.js";
+import { DEFAULT_BOUNDS, type Bounds, type Cursor, type Fields } from "./model.js";
+import { Operations } from "./operations.js";
+import { isStoredWanted, Outbox, type OutboxEntry } from "./outbox.js";
+import { checkText, Requests, type Answer } from "./requests.js";
+
+/** How long the client waits for an answer. */
+export const ANSWER_S = 10;
+const RETRY_S = 1;
+const SYNC_PAGE = 200;
+
+export type { QueuedEvent } from "./events.js";
+export type { Answer } from "./requests.js";
+
+/** The state of one device of a user. */
+export class ClientState {
+  device: string;
+  readonly bounds: Bounds;
+  user = "";
+  cursor: Cursor | null = null;
+  limits: Partial<frames.Limits> = {};
+  readonly chats = new Map<string, ChatState>();
+  readonly outbox: Outbox;
+  isOnline = false;
+  readonly catchUp: CatchUp;
+  readonly spoken: CompanionResponses;
+  /** Chats that changed since the store or a view has last read them. */
+  readonly touched = new Set<string>();
+  readonly #requests: Requests;
+  readonly #operations: Operations;
+  #connection = 0;
+  #namedUnstored: Record<string, number> = {}; // in the last hello
+  readonly #begun = new Map<string, number>(); // chat → first seq, if started by the last welcome
+  readonly #watched = new Set<string>();
+  #isResetComing = false; // if true, acked operations must be requeued first
+  #isPaused = false;
+  #isBehind = false; // there are events that were not received
+  #isSyncing = false;
+  #syncNotBeforeS = 0;
+  #frames: Fields[] = [];
+  #events: QueuedEvent[] = [];
+  #before: Cursor | null = null; // the cursor before the event being applied
+  readonly #answers: Answer[] = [];
+
+  constructor(device: string, bounds: Partial<Bounds> = {}) {
+    this.device = device;
+    this.bounds = { ...DEFAULT_BOUNDS, ...bounds };
+    this.outbox = new Outbox(this.bounds.outboxMax);
+    this.#requests = new Requests(this.bounds.requestsMax);
+    const [ask, emit] = [this.#askHere.bind(this), this.#emit.bind(this)];
+    const touch = (chat: ChatState): void => void this.touched.add(chat.id);
+    this.catchUp = new CatchUp(ask, emit, touch, this.bounds.fillMax);
+    this.spoken = new CompanionResponses(ask, emit);
+    this.#operations = new Operations(this.outbox, this.#requests, this.chats, emit);
+  }
+
+  // outputs
+
+  /** Remove and return the frames to send on the current connection, in order. */
+  takeFrames(): Fields[] {
+    const taken = this.#frames;
+    this.#frames = [];
+    return taken;
+  }
+
+  /** Remove and return the events to deliver, each with its cursor. */
+  takeQueued(): QueuedEvent[] {
+    const taken = this.#events;
+    this.#events = [];
+    return taken;
+  }
+
+  /** Remove and return the answers, each with its request number. */
+  takeAnswers(): Answer[] {
+    return this.#answers.splice(0);
+  }
+
+  /** Return the time at which `tick` must be called if there is no other input. */
+  due(nowS: number): number | null {
+    const times = this.#requests.times();
+    if (this.isOnline) {
+      times.push(...this.outbox.times());
+      if (!this.#isPaused) times.push(...this.catchUp.times(), this.#syncNotBeforeS);
+    }
+    const later = times.filter((time) => time > nowS);
+    return later.length > 0 ? later.reduce((a, b) => Math.min(a, b)) : null;
+  }
+
+  // connection
+
+  /** Return the first frame of a connection. */
+  hello(token: string, state: "fg" | "bg" = "fg"): Fields {
+    const { device } = this;
+    const fields: Fields = { type: "hello", v: frames.PROTOCOL_VERSION, token, device, state };
+    if (this.cursor === null) return fields;
+    fields["cursor"] = { ...this.cursor };
+    // An unverified log has no known position in the current epoch. Chats beyond the limit start at
+    // their newest entry; the rest is read from history.
+    const known = [...this.chats.values()].filter((chat) => chat.isLarge && !chat.log.isSuspect);
+    const large = known.slice(0, frames.LARGE_MAX).map((chat) => [chat.id, chat.log.shown ?? 0]);
+    if (large.length > 0) fields["large"] = Object.fromEntries(large);
+    this.#namedUnstored = this.outbox.unstored(frames.UNSTORED_MAX);
+    if (Object.keys(this.#namedUnstored).length > 0) fields["unstored"] = this.#namedUnstored;
+    return fields;
+  }
+
+  /** Handle the answer to `hello`; return the connection number to pass to `received`. */
+  connected(frame: Fields, nowS: number): number {
+    const welcome = frame as unknown as frames.Welcome;
+    this.user = welcome.user;
+    this.limits = welcome.limits ?? {};
+    this.isOnline = true;
+    this.#connection += 1;
+    this.#isBehind = false;
+    const isFresh = this.cursor === null;
+    if (this.cursor === null) {
+      this.cursor = { epoch: welcome.epoch, seq: welcome.seq };
+      for (const chat of this.chats.values()) this.#suspect(chat); // from an outdated store
+    }
+    this.#isResetComing = this.cursor.epoch !== welcome.epoch;
+    if (!this.#isResetComing) this.outbox.willBeTold(Object.keys(this.#namedUnstored), nowS);
+    this.#namedUnstored = {};
+    this.#emit([{ type: "connected", user: this.user }]);
+    const users = [...this.#watched];
+    for (let start = 0; start < users.length; start += frames.WATCH_MAX) {
+      this.#frames.push({ type: "watch", users: users.slice(start, start + frames.WATCH_MAX) });
+    }
+    this.#takeLarge(welcome.large ?? [], isFresh);
+    this.spoken.reconnected(nowS);
+    this.tick(nowS);
+    return this.#connection;
+  }
+
+  /** Handle the end of the connection. */
+  disconnected(nowS: number): void {
+    this.isOnline = false;
+    this.#isSyncing = false;
+    this.#frames = [];
+    this.#operations.disconnected();
+    this.#requests.disconnected();
+    this.catchUp.disconnected();
+    this.tick(nowS);
+  }
+
+  /** Handle a frame of a connection; frames of an earlier connection are ignored. */
+  received(connection: number, fields: Fields, nowS: number): void {
+    if (connection !== this.#connection || !this.isOnline) return;
+    const frame = fields as unknown as frames.ServerFrame;
+    switch (frame.type) {
+      case "event":
+        this.#takeEvent(frame, nowS);
+        break;
+      case "ack":
+        this.#operations.takeAck(frame, nowS);
+        break;
+      case "error":
+        if (!this.#operations.takeError(frame, nowS)) this.#requests.answered(fields, nowS);
+        break;
+      case "stored":
+        this.outbox.stored(frame.chat, frame.upto, nowS);
+        this.#emit([{ type: "storedUpto", chat: frame.chat, seq: frame.upto }]);
+        break;
+      case "signal":
+        if (frame.kind === "ai.delta") this.spoken.signalled(frame, nowS);
+        else this.#emit([signalOf(fields)]);
+        break;
+      case "too_long":
+      case "reset":
+        this.#takeSnapshot(frame);
+        break;
+      case "ok":
+      case "page":
+      case "turn":
+        this.#requests.answered(fields, nowS);
+        break;
+      default: // from a newer server
+    }
+    this.tick(nowS);
+  }
+
+  /** Send the requests and retries that are due, and fail expired requests. */
+  tick(nowS: number): void {
+    this.#requests.expire(nowS);
+    if (!this.isOnline) return;
+    if (!this.#isResetComing) {
+      this.#frames.push(...this.#operations.nextFrames(nowS, this.limits));
+    }
+    if (!this.#isPaused) {
+      this.#syncIfBehind(nowS);
+      this.catchUp.step(nowS);
+    }
+    this.#frames.push(...this.#requests.nextFrames(nowS));
+  }
+
+  // application
+
+  /**
+   * Queue an operation; `acked` or `refused` reports its outcome.
+   *
+   * @throws {@link ChatError} `bad_request`: a text contains a lone surrogate; `conflict`: the
+   * `ref` belongs to another operation; `overloaded`: the outbox is full.
+   */
+  do(entry: OutboxEntry, nowS: number): void {
+    checkText(entry.fields);
+    this.outbox.put(entry);
+    this.tick(nowS);
+  }
+
+  /**
+   * Send a request and return its number; `takeAnswers` returns the answer with this number.
+   *
+   * @throws {@link ChatError} `bad_request` or `overloaded`: too many requests are pending.
+   */
+  ask(fields: Fields, nowS: number, deadlineS: number): number {
+    checkText(fields);
+    const answered = (answer: Fields | ChatError): void => {
+      this.#answers.push([request.id, answer]);
+    };
+    const own = { fields, onAnswer: answered, onError: answered, deadlineS, isKept: true };
+    const request = this.#requests.add(own);
+    this.tick(nowS);
+    return request.id;
+  }
+
+  /** Drop a request whose caller no longer waits. */
+  giveUp(number: number): void {
+    this.#requests.forget(number);
+  }
+
+  /** Send a frame that has no answer; drop it if there is no connection. */
+  notify(fields: Fields): void {
+    checkText(fields);
+    if (this.isOnline) this.#frames.push(fields);
+  }
+
+  /**
+   * Subscribe to the presence of users, on this connection and later ones.
+   *
+   * @throws {@link ChatError} `overloaded`: too many subscriptions.
+   */
+  watch(users: string[]): void {
+    const { watchedMax } = this.bounds;
+    if (new Set([...this.#watched, ...users]).size > watchedMax) {
+      throw new ChatError("overloaded", `at most ${watchedMax} presence subscriptions are allowed`);
+    }
+    for (const user of users) this.#watched.add(user);
+    this.notify({ type: "watch", users });
+  }
+
+  /** Unsubscribe from the presence of users. */
+  unwatch(users: string[]): void {
+    for (const user of users) this.#watched.delete(user);
+    this.notify({ type: "unwatch", users });
+  }
+
+  /** Deliver events that a previous process of this device left unconsumed. */
+  redeliver = this.#emit.bind(this);
+
+  /** Pause or resume events. While paused, events stay on the server; answers still arrive. */
+  pause(nowS: number, isPaused: boolean): void {
+    this.#isPaused = isPaused;
+    this.tick(nowS);
+  }
+
+  /** Apply a page of the chat list. */
+  takeChats(page: { chats: frames.ChatSummary[] }): void {
+    for (const summary of page.chats) {
+      const chat = this.chat(summary.chat);
+      chat.isLeft = false;
+      this.#emit(chat.takeSummary(summary));
+    }
+  }
+
+  /** Apply a page of history that the application requested. */
+  takeHistory(page: frames.HistoryPage, isNewest: boolean, before: number | null = null): void {
+    const chat = this.chat(page.chat);
+    this.#emit(chat.takePage(page.messages, isNewest, before));
+    this.catchUp.want(chat);
+  }
+
+  /** Remove a chat that the user can no longer read. */
+  forgetChat(name: string): void {
+    const chat = this.chats.get(name);
+    if (chat === undefined) return;
+    this.chats.delete(name);
+    this.catchUp.forget(chat);
+  }
+
+  /** Apply chat info from an answer. */
+  takeInfo(info: frames.ChatInfo): void {
+    this.chat(info.chat).takeInfo(info);
+  }
+
+  /** Return or create a chat; if there are too many, evict the least recently active one. */
+  chat(name: string): ChatState {
+    let chat = this.chats.get(name);
+    if (chat === undefined) {
+      const [oldest] = this.chats.values();
+      if (oldest !== undefined && this.chats.size >= this.bounds.chatsMax) {
+        this.forgetChat(oldest.id);
+      }
+      chat = new ChatState(name, this.user, this.bounds);
+    }
+    this.chats.delete(name);
+    this.chats.set(name, chat); // moved to the end: most recently active
+    this.touched.add(name);
+    return chat;
+  }
+
+  // events
+
+  #takeEvent(frame: frames.Event, nowS: number): void {
+    if (frame.seq === 0) {
+      this.#takeLargeEvent(frame, nowS);
+      return;
+    }
+    const cursor = this.#knownCursor();
+    const { epoch, seq } = frame;
+    if (epoch === cursor.epoch && seq <= cursor.seq) return;
+    if (this.#isPaused || epoch !== cursor.epoch || seq !== cursor.seq + 1) {
+      this.#isBehind = true;
+      return;
+    }
+    this.#before = cursor;
+    this.cursor = { epoch, seq };
+    this.#apply(frame, nowS);
+    this.#before = null;
+  }
+
+  #knownCursor(): Cursor {
+    if (this.cursor === null) throw new Error("the client was never connected");
+    return this.cursor;
+  }
+
+  #apply(frame: frames.Event, nowS: number): void {
+    const chat = this.chat(frame.chat);
+    if (frame.message !== undefined) {
+      this.#takeEntry(chat, frame.message, nowS);
+    } else if (frame.read !== undefined) {
+      this.#emit(chat.takeMarks(frame.read));
+    } else if (frame.hidden !== undefined) {
+      this.#emit(chat.hide(frame.hidden));
+    } else if (frame.info !== undefined) {
+      chat.takeInfo(frame.info);
+      this.#applyTransition(chat, frame.info);
+      this.#emit([{ type: "chatChanged", chat: chat.id, change: null }]);
+    }
+  }
+
+  #takeEntry(chat: ChatState, entry: frames.Message, nowS: number): void {
+    chat.isLeft = entry.kind === "member" && entry.user === this.user && !entry.role;
+    if (chat.isLeft) {
+      chat.isLarge = false;
+      this.outbox.askSoon(chat.id, nowS);
+    }
+    this.#emit(chat.takeEntry(entry));
+    this.catchUp.want(chat);
+    const own = entry.sender === this.user ? this.outbox.find(entry.ref) : undefined;
+    if (own !== undefined && own.chat === chat.id && !isStoredWanted(own)) {
+      this.#operations.settle(own.ref, entry, nowS, false, "hot");
+    }
+  }
+
+  #syncIfBehind(nowS: number): void {
+    if (!this.#isBehind || this.#isSyncing || this.#syncNotBeforeS > nowS) return;
+    const asked = this.#knownCursor();
+    this.#isSyncing = true;
+    this.#isBehind = false; // set again by any later event that cannot be applied
+    this.#askHere(
+      { type: "sync", cursor: { ...asked }, limit: SYNC_PAGE },
+      (frame, when) => {
+        const page = frame as unknown as frames.EventPage;
+        this.#isSyncing = false;
+        for (const event of page.events) this.#takeEvent(event, when);
+        this.#isBehind = this.#isBehind || (page.more ?? false);
+        const cursor = this.#knownCursor();
+        if (cursor.epoch === asked.epoch && cursor.seq === asked.seq) {
+          this.#syncNotBeforeS = when + RETRY_S;
+        }
+      },
+      (error, when) => {
+        this.#isSyncing = false;
+        this.#isBehind = true;
+        this.#syncNotBeforeS = when + Math.max(RETRY_S, (error.retryAfterMs ?? 0) / 1000);
+      },
+      nowS,
+    );
+  }
+
+  /** Replace the cursor and the chat list with a snapshot. */
+  #takeSnapshot(frame: frames.TooLong | frames.Reset): void {
+    const { epoch, seq } = frame.cursor;
+    const isNew = frame.type === "reset" || (this.cursor !== null && epoch !== this.cursor.epoch);
+    this.cursor = { epoch, seq };
+    this.#isBehind = false;
+    this.#isResetComing = false;
+    if (frame.id != null) {
+      this.#requests.forget(frame.id);
+      this.#isSyncing = false;
+    }
+    const listed = new Map(frame.chats.map((summary) => [summary.chat, summary.top ?? 0]));
+    for (const [name, first] of this.#begun) this.chats.get(name)?.log.end(first);
+    this.#begun.clear();
+    if (isNew) this.outbox.newEpoch();
+    for (const chat of this.chats.values()) {
+      if (isNew) this.#suspect(chat);
+      else if (chat.log.shown === null) chat.log.suspect(); // its missed entries are not delivered
+    }
+    this.takeChats(frame);
+    const unread = [...this.chats.values()].filter((chat) => chat.needsHistory);
+    for (const head of frame.large ?? []) {
+      const chat = this.chat(head.chat);
+      chat.isLarge = true;
+      if (!chat.log.isSuspect) chat.log.begin(head.seq);
+    }
+    this.#emit([{ type: "restarted", isNewEpoch: isNew, chats: unread.map(({ id }) => id) }]);
+    for (const chat of [...this.chats.values()]) {
+      if (chat.log.shown !== null) chat.log.passBy(listed.get(chat.id) ?? 0);
+      if (isNew) this.catchUp.restart(chat);
+      else if (chat.log.shown !== null) this.catchUp.want(chat, !listed.has(chat.id));
+    }
+  }
+
+  #suspect(chat: ChatState): void {
+    chat.suspect();
+    this.touched.add(chat.id);
+  }
+
+  // large chats: no inbox events, the seq in the chat is the cursor
+
+  /** Apply `welcome.large`: the large chats, each with the seq after which events follow. */
+  #takeLarge(heads: frames.LargeChat[], isFresh: boolean): void {
+    this.#begun.clear();
+    for (const head of heads) {
+      const chat = this.chat(head.chat);
+      chat.isLarge = true;
+      if (this.#isResetComing) continue; // another epoch: the snapshot has the positions
+      if (chat.log.shown === null && !isFresh) this.#begun.set(chat.id, head.seq);
+      chat.log.begin(head.seq);
+      chat.log.passBy(head.seq);
+      this.catchUp.want(chat);
+    }
+  }
+
+  /** Apply a chat's transition to a large chat, after seq `since`, or back to a small one. */
+  #applyTransition(chat: ChatState, info: frames.ChatInfo): void {
+    if (info.since == null) return;
+    chat.isLarge = info.large ?? false;
+    if (chat.isLarge && !chat.log.isSuspect) chat.log.begin(info.since);
+  }
+
+  #takeLargeEvent(frame: frames.Event, nowS: number): void {
+    const chat = this.chat(frame.chat);
+    if (this.#isPaused) {
+      chat.log.passBy(frame.cs ?? 0);
+      this.catchUp.want(chat);
+    } else {
+      this.#apply(frame, nowS);
+    }
+  }
+
+  // helpers
+
+  /** Send a request that is valid on the current connection only. */
+  #askHere(
+    fields: Fields,
+    onAnswer: (frame: Fields, nowS: number) => void,
+    onError: (error: ChatError, nowS: number) => void,
+    nowS: number,
+  ): void {
+    const deadlineS = nowS + ANSWER_S;
+    this.#requests.add({ fields, onAnswer, onError, deadlineS, isKept: false });
+  }
+
+  #emit(events: Iterable<ChatEvent>): void {
+    const before = this.#before ?? this.cursor;
+    for (const event of events) {
+      if ("chat" in event && event.chat !== null) this.touched.add(event.chat);
+      this.#events.push({ event, before });
+    }
+  }
+}

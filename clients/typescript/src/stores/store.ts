@@ -1,0 +1,84 @@
+// Storage for the client state, so that messages, drafts and the outbox survive a reload.
+
+import type { SavedChatRecord, SavedOutbox, SavedPlace } from "../state/saved_state.js";
+
+/** Everything that a store keeps for one user and device. */
+export interface StoredState {
+  place: SavedPlace | null;
+  chats: SavedChatRecord[];
+  outbox: SavedOutbox | null;
+  /** Chat → unsent text. */
+  drafts: Record<string, string>;
+}
+
+/** Changes to save; what is absent stays. */
+export interface StoreChanges {
+  place?: SavedPlace;
+  chats?: SavedChatRecord[];
+  removedChats?: string[];
+  outbox?: SavedOutbox;
+  /** Chat → unsent text; "" deletes it. */
+  drafts?: Record<string, string>;
+}
+
+/**
+ * A place where a client keeps its state. Only one client uses a store at a time.
+ *
+ * Implement it for other storage, such as SQLite in React Native. The values are plain JSON.
+ */
+export interface Store {
+  /** Load everything that was saved. */
+  load(): Promise<StoredState>;
+  /** Save changes atomically. It must be durable when the promise resolves. */
+  save(changes: StoreChanges): Promise<void>;
+  /** Delete everything, for a logout. */
+  delete(): Promise<void>;
+  /** Close the store. */
+  close(): Promise<void>;
+}
+
+/** Return a state with changes applied. */
+export function withChanges(state: StoredState, changes: StoreChanges): StoredState {
+  const chats = new Map(state.chats.map((record) => [record.chat, record]));
+  for (const record of changes.chats ?? []) chats.set(record.chat, record);
+  for (const chat of changes.removedChats ?? []) chats.delete(chat);
+  const drafts = { ...state.drafts, ...changes.drafts };
+  return {
+    place: changes.place ?? state.place,
+    chats: [...chats.values()],
+    outbox: changes.outbox ?? state.outbox,
+    drafts: Object.fromEntries(Object.entries(drafts).filter(([, text]) => text !== "")),
+  };
+}
+
+/** Return the state of an empty store. */
+export function emptyState(): StoredState {
+  return { place: null, chats: [], outbox: null, drafts: {} };
+}
+
+/** A store in memory: for tests, and for clients that are closed and opened again. */
+export class MemoryStore implements Store {
+  #state = emptyState();
+
+  /** Load everything that was saved. */
+  load(): Promise<StoredState> {
+    return Promise.resolve(structuredClone(this.#state));
+  }
+
+  /** Save changes. */
+  save(changes: StoreChanges): Promise<void> {
+    this.#state = withChanges(this.#state, structuredClone(changes));
+    return Promise.resolve();
+  }
+
+  /** Delete everything. */
+  delete(): Promise<void> {
+    this.#state = emptyState();
+    return Promise.resolve();
+  }
+
+  /** Do nothing: the next client may use the same object. */
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+}

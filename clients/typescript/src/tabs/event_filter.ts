@@ -1,0 +1,57 @@
+// Drops events that a tab has already delivered, after another tab took over the connection.
+//
+// The new leader continues from the saved position, which may be some events behind.
+
+import type { ChatEvent } from "../state/events.js";
+import type { QueuedEvent } from "../state/state.js";
+
+const REFS_MAX = 1_000;
+
+/** Delivers each entry of a chat and each ack once. */
+export class EventFilter {
+  readonly #shown = new Map<string, number>();
+  readonly #settled = new Set<string>();
+
+  /** Return the events that are new. */
+  apply(events: QueuedEvent[]): QueuedEvent[] {
+    return events.filter(({ event }) => this.#isNew(event));
+  }
+
+  #isNew(event: ChatEvent): boolean {
+    switch (event.type) {
+      case "messageAdded":
+        return this.#advance(event.chat, event.message.seq);
+      case "messageChanged":
+      case "memberChanged":
+      case "pinsChanged":
+        return this.#advance(event.chat, event.change.seq);
+      case "chatChanged":
+        return event.change === null || this.#advance(event.chat, event.change.seq);
+      case "skipped":
+        this.#advance(event.chat, event.upto);
+        return true;
+      case "entriesWithdrawn":
+        this.#shown.set(event.chat, event.after);
+        return true;
+      case "acked":
+      case "refused":
+        return this.#settle(event.ref);
+      default:
+        return true;
+    }
+  }
+
+  #advance(chat: string, seq: number): boolean {
+    if (seq <= (this.#shown.get(chat) ?? 0)) return false;
+    this.#shown.set(chat, seq);
+    return true;
+  }
+
+  #settle(ref: string): boolean {
+    if (this.#settled.has(ref)) return false;
+    const [oldest] = this.#settled;
+    if (oldest !== undefined && this.#settled.size >= REFS_MAX) this.#settled.delete(oldest);
+    this.#settled.add(ref);
+    return true;
+  }
+}

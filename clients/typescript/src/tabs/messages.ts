@@ -1,0 +1,88 @@
+// Messages between the tabs that share a connection, over a BroadcastChannel.
+
+import type { ChatDescription, Operation, PendingOperation } from "../client/backend.js";
+import { ChatError } from "../state/errors.js";
+import type { Acked, ChatEvent } from "../state/events.js";
+import type { Entry, Fields } from "../state/model.js";
+
+/** An error that can be cloned. */
+export interface PlainError {
+  code: string;
+  message: string;
+  isTemporary: boolean;
+  retryAfterMs: number | null;
+}
+
+/** What followers know of a chat. `description` is null if the client has not loaded it. */
+export interface ChatUpdate {
+  chat: string;
+  description: ChatDescription | null;
+  pending: PendingOperation[];
+  draft: string;
+  /** Changed messages of an opened chat. */
+  changed?: Entry[];
+  /** Seqs of messages that are no longer kept. */
+  removed?: number[];
+}
+
+/** The whole state, without messages. */
+export interface Snapshot {
+  user: string;
+  device: string;
+  isOnline: boolean;
+  chats: ChatUpdate[];
+}
+
+/** Calls of a follower, by name: arguments and result. */
+export interface Calls {
+  submit: [args: [Operation], result: Acked | null];
+  ask: [args: [Fields, number], result: Fields];
+  notify: [args: [Fields], result: null];
+  watch: [args: [string[], boolean], result: null];
+  setDraft: [args: [string, string], result: null];
+  openChat: [args: [string], result: ChatUpdate];
+  snapshot: [args: [], result: Snapshot];
+}
+
+/** A message of the channel. */
+export type TabMessage =
+  | { kind: "leading"; leader: string }
+  | { kind: "ended"; error: PlainError }
+  | { kind: "call"; from: string; number: number; method: keyof Calls; args: unknown[] }
+  | { kind: "answer"; to: string; number: number; result?: unknown; error?: PlainError }
+  | {
+      kind: "update";
+      user: string;
+      device: string;
+      isOnline: boolean;
+      events: unknown[];
+      chats: ChatUpdate[];
+    };
+
+/** Return an error as a cloneable value. */
+export function plainError(error: unknown): PlainError {
+  if (error instanceof ChatError) {
+    const { code, message, isTemporary, retryAfterMs } = error;
+    return { code, message, isTemporary, retryAfterMs };
+  }
+  const text = error instanceof Error ? error.message : String(error);
+  return { code: "internal", message: text, isTemporary: false, retryAfterMs: null };
+}
+
+/** Return the error of a cloned value. */
+export function errorOfPlain(error: PlainError): ChatError {
+  const { code, message, isTemporary, retryAfterMs } = error;
+  return new ChatError(code, message, { isTemporary, retryAfterMs });
+}
+
+/** Return an event as a cloneable value. */
+export function plainEvent(event: ChatEvent): unknown {
+  return event.type === "refused" ? { ...event, error: plainError(event.error) } : event;
+}
+
+/** Return the event of a cloned value. */
+export function eventOfPlain(event: unknown): ChatEvent {
+  const cloned = event as ChatEvent;
+  if (cloned.type !== "refused") return cloned;
+  return { ...cloned, error: errorOfPlain(cloned.error as unknown as PlainError) };
+}

@@ -1,0 +1,111 @@
+// The leader's side: publishes the state to the other tabs and carries out their calls.
+
+import type { Engine } from "../client/engine.js";
+import type { Entry } from "../state/model.js";
+import type { QueuedEvent } from "../state/state.js";
+import {
+  plainError,
+  plainEvent,
+  type Calls,
+  type ChatUpdate,
+  type Snapshot,
+  type TabMessage,
+} from "./messages.js";
+
+const OPENED_MAX = 100; // chats whose messages are published
+
+/** Publishes an engine to the tabs of a channel. */
+export class Publisher {
+  readonly #engine: Engine;
+  readonly #post: (message: TabMessage) => void;
+  readonly #opened = new Map<string, Map<number, string>>(); // chat → seq → published version
+
+  constructor(engine: Engine, post: (message: TabMessage) => void) {
+    this.#engine = engine;
+    this.#post = post;
+  }
+
+  /** Publish events and the chats that changed. */
+  publish(events: QueuedEvent[], chats: Iterable<string>): void {
+    const { user, device, isOnline } = this.#engine;
+    this.#post({
+      kind: "update",
+      ...{ user, device, isOnline },
+      events: events.map(({ event }) => plainEvent(event)),
+      chats: [...chats].map((chat) => this.#updateOf(chat)),
+    });
+  }
+
+  /** Carry out a call of another tab and answer it. */
+  async serve(call: TabMessage & { kind: "call" }): Promise<void> {
+    const { from: to, number } = call;
+    try {
+      const result = await this.#call(call.method, call.args);
+      this.#post({ kind: "answer", to, number, result });
+    } catch (error) {
+      this.#post({ kind: "answer", to, number, error: plainError(error) });
+    }
+  }
+
+  #call(method: keyof Calls, args: unknown[]): unknown {
+    const engine = this.#engine;
+    switch (method) {
+      case "submit":
+        return engine.submit(...(args as Calls["submit"][0]));
+      case "ask":
+        return engine.ask(...(args as Calls["ask"][0]));
+      case "notify":
+        engine.notify(...(args as Calls["notify"][0]));
+        return null;
+      case "watch":
+        engine.watch(...(args as Calls["watch"][0]));
+        return null;
+      case "setDraft":
+        engine.setDraft(...(args as Calls["setDraft"][0]));
+        return null;
+      case "openChat":
+        return this.#openChat(...(args as Calls["openChat"][0]));
+      case "snapshot":
+        return this.#snapshot();
+    }
+  }
+
+  #snapshot(): Snapshot {
+    const { user, device, isOnline } = this.#engine;
+    const chats = this.#engine.listChats().map((chat) => this.#describe(chat));
+    return { user, device, isOnline, chats };
+  }
+
+  #openChat(chat: string): ChatUpdate {
+    const messages = this.#engine.messages(chat);
+    if (!this.#opened.has(chat)) {
+      const [oldest] = this.#opened.keys();
+      if (oldest !== undefined && this.#opened.size >= OPENED_MAX) this.#opened.delete(oldest);
+      this.#opened.set(chat, new Map(messages.map((each) => [each.seq, versionOf(each)])));
+    }
+    return { ...this.#describe(chat), changed: messages };
+  }
+
+  #describe(chat: string): ChatUpdate {
+    const engine = this.#engine;
+    const description = engine.describe(chat);
+    return { chat, description, pending: engine.pending(chat), draft: engine.draft(chat) };
+  }
+
+  #updateOf(chat: string): ChatUpdate {
+    const published = this.#opened.get(chat);
+    if (published === undefined) return this.#describe(chat);
+    const messages = this.#engine.messages(chat);
+    const changed = messages.filter((each) => published.get(each.seq) !== versionOf(each));
+    const kept = new Set(messages.map(({ seq }) => seq));
+    const removed = [...published.keys()].filter((seq) => !kept.has(seq));
+    for (const each of changed) published.set(each.seq, versionOf(each));
+    for (const seq of removed) published.delete(seq);
+    return { ...this.#describe(chat), changed, removed };
+  }
+}
+
+/** The content of a message depends on its id, its last change and whether it is deleted. */
+function versionOf(message: Entry): string {
+  return `${message.mid}:${message.ts}:${message.rev ?? 0}:${message.deleted ?? false}`;
+}

@@ -1,0 +1,355 @@
+// One connection for all tabs of a browser.
+//
+// The tabs compete for a Web Lock. The tab that holds it is the leader: it has the engine, with
+// the socket and the store. The others mirror its state and send it their calls over a
+// BroadcastChannel.
+// When the leader's tab closes, the browser gives the lock to another one, which continues from the
+// store as the same device. Calls without an answer are repeated there, with the same refs: nothing
+// is lost or sent twice.
+
+import {
+  unplaced,
+  type Backend,
+  type ChatDescription,
+  type Listener,
+  type Operation,
+  type PendingOperation,
+} from "../client/backend.js";
+import type { Engine } from "../client/engine.js";
+import { ChatError } from "../state/errors.js";
+import type { Acked } from "../state/events.js";
+import { ascending, asOf, type Entry, type Fields } from "../state/model.js";
+import { EventFilter } from "./event_filter.js";
+import {
+  errorOfPlain,
+  eventOfPlain,
+  plainError,
+  type Calls,
+  type ChatUpdate,
+  type Snapshot,
+  type TabMessage,
+} from "./messages.js";
+import { Publisher } from "./publisher.js";
+
+interface Pending {
+  method: keyof Calls;
+  args: unknown[];
+  resolve: (result: unknown) => void;
+  reject: (error: Error) => void;
+}
+
+/** Return whether this platform has what tabs need to share a connection. */
+export function canShareTabs(): boolean {
+  const hasLocks = typeof navigator === "object" && "locks" in navigator;
+  return hasLocks && typeof BroadcastChannel === "function";
+}
+
+/** The backend of a tab: the leader's engine, or a mirror of it. */
+export class SharedBackend implements Backend {
+  /** Called when this tab has taken over the connection. */
+  onTakeover: () => void = () => {};
+  readonly #name: string;
+  readonly #create: (listener: Listener) => Engine;
+  readonly #listener: Listener;
+  readonly #channel: BroadcastChannel;
+  readonly #tab = crypto.randomUUID();
+  readonly #filter = new EventFilter();
+  readonly #abort = new AbortController();
+  readonly #calls = new Map<number, Pending>();
+  #lastCall = 0;
+  #engine: Engine | null = null;
+  #publisher: Publisher | null = null;
+  #release: () => void = () => {};
+  #isStopped = false;
+  #ready: () => void = () => {};
+  // the mirror
+  #user = "";
+  #device = "";
+  #isOnline = false;
+  readonly #chats = new Map<string, ChatUpdate>();
+  readonly #messages = new Map<string, Map<number, Entry>>(); // of opened chats
+
+  constructor(name: string, create: (listener: Listener) => Engine, listener: Listener) {
+    this.#name = `tierchat:${name}`;
+    this.#create = create;
+    this.#listener = listener;
+    this.#channel = new BroadcastChannel(this.#name);
+    this.#channel.onmessage = ({ data }) => this.#receive(data as TabMessage);
+  }
+
+  get isLeader(): boolean {
+    return this.#engine !== null;
+  }
+
+  /** Join the tabs; wait for a connection, or for the state if `isOfflineFirst`. */
+  async start(timeoutMs: number, isOfflineFirst: boolean): Promise<void> {
+    const isReady = (): boolean => this.isOnline || (isOfflineFirst && this.user !== "");
+    const connected = new Promise<void>((resolve) => {
+      this.#ready = () => {
+        if (isReady()) resolve();
+      };
+    });
+    const failed = new Promise<never>((_, reject) => {
+      const options = { signal: this.#abort.signal };
+      const held = navigator.locks.request(this.#name, options, () => this.#lead());
+      held.catch((error: unknown) => {
+        if (!this.#isStopped) {
+          this.#listener.onEnd(error as Error);
+          reject(error as Error);
+        }
+      });
+    });
+    failed.catch(() => {});
+    this.#reload();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const late = new Promise<never>((_, reject) => {
+      const text = "cannot connect to a gateway: no answer";
+      timer = setTimeout(() => reject(new ChatError("unavailable", text)), timeoutMs);
+    });
+    try {
+      await Promise.race([connected, failed, late]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Leave the tabs; the leader gives up its connection first. */
+  async stop(): Promise<void> {
+    if (this.#isStopped) return;
+    this.#isStopped = true;
+    try {
+      await this.#engine?.stop();
+    } finally {
+      this.#release();
+      this.#abort.abort();
+      this.#channel.close();
+    }
+  }
+
+  // leader
+
+  /** Run the engine for as long as this tab holds the lock. */
+  async #lead(): Promise<void> {
+    if (this.#isStopped) return;
+    const released = new Promise<void>((resolve) => {
+      this.#release = resolve;
+    });
+    const engine = this.#create({
+      onEvents: (events) => {
+        this.#publisher?.publish(events, []);
+        const fresh = this.#filter.apply(events);
+        if (fresh.length > 0) this.#listener.onEvents(fresh);
+        this.#ready();
+      },
+      onChange: (chats) => {
+        this.#publisher?.publish([], chats);
+        this.#listener.onChange(chats);
+      },
+      onEnd: (error) => {
+        this.#post({ kind: "ended", error: plainError(error) });
+        this.#listener.onEnd(error);
+      },
+    });
+    await engine.start();
+    this.#engine = engine;
+    this.#publisher = new Publisher(engine, (message) => this.#post(message));
+    this.#post({ kind: "leading", leader: this.#tab });
+    this.#ready();
+    for (const [number, { method, args }] of [...this.#calls]) this.#serveOwn(number, method, args);
+    this.onTakeover();
+    this.#listener.onChange(new Set(engine.listChats()));
+    await released;
+  }
+
+  /** Carry out a call that this tab had sent to the previous leader. */
+  #serveOwn(number: number, method: keyof Calls, args: unknown[]): void {
+    const pending = this.#calls.get(number);
+    this.#calls.delete(number);
+    const engine = this.#engine;
+    if (engine === null || pending === undefined) return;
+    if (method === "submit") {
+      engine.submit(...(args as Calls["submit"][0])).then(pending.resolve, pending.reject);
+    } else if (method === "ask") {
+      engine.ask(...(args as Calls["ask"][0])).then(pending.resolve, pending.reject);
+    } else if (method === "setDraft") {
+      engine.setDraft(...(args as Calls["setDraft"][0]));
+    } else if (method === "watch") {
+      engine.watch(...(args as Calls["watch"][0]));
+    }
+  }
+
+  #post(message: TabMessage): void {
+    if (!this.#isStopped || message.kind === "ended") this.#channel.postMessage(message);
+  }
+
+  // follower
+
+  #receive(message: TabMessage): void {
+    if (this.#isStopped) return;
+    switch (message.kind) {
+      case "call":
+        void this.#publisher?.serve(message);
+        break;
+      case "answer":
+        if (message.to === this.#tab) this.#answered(message);
+        break;
+      case "update":
+        if (this.#engine === null) this.#update(message);
+        break;
+      case "leading":
+        this.#repeatCalls();
+        break;
+      case "ended":
+        this.#listener.onEnd(errorOfPlain(message.error));
+        break;
+    }
+  }
+
+  #answered({ number, result, error }: TabMessage & { kind: "answer" }): void {
+    const pending = this.#calls.get(number);
+    this.#calls.delete(number);
+    if (error !== undefined) pending?.reject(errorOfPlain(error));
+    else pending?.resolve(result);
+  }
+
+  #update({ user, device, isOnline, events, chats }: TabMessage & { kind: "update" }): void {
+    this.#take({ user, device, isOnline, chats });
+    const fresh = this.#filter.apply(events.map((event) => unplaced(eventOfPlain(event))));
+    if (fresh.length > 0) this.#listener.onEvents(fresh);
+    this.#listener.onChange(new Set(chats.map(({ chat }) => chat)));
+    this.#ready();
+  }
+
+  #take({ user, device, isOnline, chats }: Snapshot): void {
+    this.#user = user;
+    this.#device = device;
+    this.#isOnline = isOnline;
+    for (const update of chats) this.#takeChat(update);
+  }
+
+  #takeChat({ changed, removed, ...update }: ChatUpdate): void {
+    this.#chats.delete(update.chat); // moved to the end: most recently active
+    this.#chats.set(update.chat, update);
+    const messages = this.#messages.get(update.chat);
+    if (messages === undefined) return;
+    for (const message of changed ?? []) messages.set(message.seq, message);
+    for (const seq of removed ?? []) messages.delete(seq);
+  }
+
+  /** Load the whole state from the leader. */
+  #reload(): void {
+    void this.#call("snapshot").then((snapshot) => {
+      if (this.#engine !== null) return;
+      this.#take(snapshot);
+      this.#listener.onChange(new Set(snapshot.chats.map(({ chat }) => chat)));
+      this.#ready();
+    }, ignore);
+    for (const chat of [...this.#messages.keys()]) this.#load(chat);
+  }
+
+  #load(chat: string): void {
+    void this.#call("openChat", chat).then((update) => {
+      if (this.#engine !== null) return;
+      this.#messages.set(chat, new Map());
+      this.#takeChat(update);
+      this.#listener.onChange(new Set([chat]));
+    }, ignore);
+  }
+
+  /** There is a new leader: repeat what the previous one did not answer, and load its state. */
+  #repeatCalls(): void {
+    for (const [number, { method, args }] of [...this.#calls]) {
+      this.#post({ kind: "call", from: this.#tab, number, method, args });
+    }
+    this.#reload();
+    this.onTakeover();
+  }
+
+  #call<M extends keyof Calls>(method: M, ...args: Calls[M][0]): Promise<Calls[M][1]> {
+    this.#lastCall += 1;
+    const number = this.#lastCall;
+    return new Promise((resolve, reject) => {
+      this.#calls.set(number, { method, args, resolve: resolve as Pending["resolve"], reject });
+      this.#post({ kind: "call", from: this.#tab, number, method, args });
+    });
+  }
+
+  // backend
+
+  async submit(operation: Operation): Promise<Acked | null> {
+    return this.#engine?.submit(operation) ?? this.#call("submit", operation);
+  }
+
+  async ask(fields: Fields, deadlineS: number): Promise<Fields> {
+    return this.#engine?.ask(fields, deadlineS) ?? this.#call("ask", fields, deadlineS);
+  }
+
+  notify(fields: Fields): void {
+    if (this.#engine !== null) this.#engine.notify(fields);
+    else void this.#call("notify", fields).catch(ignore);
+  }
+
+  watch(users: string[], isOn: boolean): void {
+    if (this.#engine !== null) this.#engine.watch(users, isOn);
+    else void this.#call("watch", users, isOn).catch(ignore);
+  }
+
+  setDraft(chat: string, text: string): void {
+    if (this.#engine !== null) {
+      this.#engine.setDraft(chat, text);
+      return;
+    }
+    const known = this.#chats.get(chat) ?? { chat, description: null, pending: [], draft: "" };
+    this.#chats.set(chat, { ...known, draft: text });
+    void this.#call("setDraft", chat, text).catch(ignore);
+  }
+
+  openChat(chat: string): void {
+    if (this.#engine !== null || this.#messages.has(chat)) return;
+    this.#messages.set(chat, new Map());
+    this.#load(chat);
+  }
+
+  // view
+
+  get user(): string {
+    return this.#engine?.user ?? this.#user;
+  }
+
+  get device(): string {
+    return this.#engine?.device ?? this.#device;
+  }
+
+  get isOnline(): boolean {
+    return this.#engine?.isOnline ?? this.#isOnline;
+  }
+
+  listChats(): string[] {
+    if (this.#engine !== null) return this.#engine.listChats();
+    return [...this.#chats.values()]
+      .filter(({ description }) => description !== null)
+      .map(({ chat }) => chat);
+  }
+
+  describe(chat: string): ChatDescription | null {
+    if (this.#engine !== null) return this.#engine.describe(chat);
+    return this.#chats.get(chat)?.description ?? null;
+  }
+
+  messages(chat: string): Entry[] {
+    if (this.#engine !== null) return this.#engine.messages(chat);
+    const messages = this.#messages.get(chat) ?? new Map<number, Entry>();
+    const nowS = Date.now() / 1000;
+    return ascending(messages.keys()).map((seq) => asOf(messages.get(seq) as Entry, nowS));
+  }
+
+  pending(chat: string): PendingOperation[] {
+    return this.#engine?.pending(chat) ?? this.#chats.get(chat)?.pending ?? [];
+  }
+
+  draft(chat: string): string {
+    return this.#engine?.draft(chat) ?? this.#chats.get(chat)?.draft ?? "";
+  }
+}
+
+function ignore(): void {}

@@ -1,0 +1,311 @@
+"""Recorded histories of the client's state machine, which every SDK must replay exactly.
+
+`tests/histories/*.jsonl` has the inputs and outputs of the Python `ClientState`. A line with a name
+starts a history: the device and its bounds. Each further line is a call: `[method, arguments,
+result]`. Names of methods and fields are those of the TypeScript SDK. Fields of frames and entries
+are those of the wire, without fields that have their default.
+
+`python -m tests.support.history_recorder` records them again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chatserver.client import saved_state
+from chatserver.client.events import Event
+from chatserver.client.model import Bounds, Entry
+from chatserver.client.outbox import OutboxEntry
+from chatserver.client.state import ClientState, QueuedEvent
+from chatserver.errors import ChatError
+
+FOLDER = Path(__file__).parents[1] / "histories"
+Call = list[Any]  # method, arguments, result
+
+
+@dataclasses.dataclass
+class History:
+    """One recorded life of a device."""
+
+    name: str
+    device: str
+    bounds: dict[str, int]
+    calls: list[Call]
+
+
+def camel(name: str) -> str:
+    return re.sub(r"_(\w)", lambda match: match[1].upper(), name)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it."""
+    match value:
+        case ChatError():
+            return {"error": value.code, "temporary": value.temporary}
+        case Entry():
+            return entry_of(msgspec.to_builtins(value))
+        case QueuedEvent():
+            return plain(value.event)
+        case msgspec.Struct():
+            return msgspec.to_builtins(value)
+        case OutboxEntry():
+            return {"ref": value.ref, "chat": value.chat, "fields": plain(value.fields)}
+        case dict():
+            return {key: plain(each) for key, each in value.items()}
+        case list() | tuple():
+            return [plain(each) for each in value]
+        case _ if dataclasses.is_dataclass(value):
+            return event_of(value)  # type: ignore[arg-type]  # the only other dataclasses
+        case _:
+            return value
+
+
+def entry_of(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry without fields that have their default."""
+    return {
+        key: plain(each) for key, each in fields.items() if each not in (None, 0, False, {}, [])
+    }
+
+
+def event_of(event: Event) -> dict[str, Any]:
+    name = type(event).__name__
+    fields = {
+        camel(each.name): plain(getattr(event, each.name)) for each in dataclasses.fields(event)
+    }
+    return {"type": name[0].lower() + name[1:], **fields}
+
+
+def describe(state: ClientState) -> dict[str, Any]:
+    """Return what an application sees of a client."""
+    return {
+        "cursor": plain(state.cursor),
+        "outbox": [[deed.ref, camel(deed.stage.value.replace(" ", "_"))] for deed in state.outbox],
+        "chats": [
+            {
+                "chat": chat.id,
+                "kind": chat.kind,
+                "name": chat.name,
+                "members": chat.members,
+                "slowS": chat.slow_s,
+                "retentionS": chat.retention_s,
+                "muted": chat.muted,
+                "isLarge": chat.is_large,
+                "isLeft": chat.is_left,
+                "isEnded": chat.is_ended,
+                "needsHistory": chat.needs_history,
+                "shown": chat.log.shown,
+                "top": chat.top,
+                "read": chat.read,
+                "unread": chat.unread,
+                "marks": {user: [one.read, one.received] for user, one in chat.marks.items()},
+                "entries": plain(chat.log.entries()),
+            }
+            for chat in state.chats.values()
+        ],
+    }
+
+
+@dataclasses.dataclass
+class CachedChat:
+    """A chat as a message store of the TypeScript SDK keeps it."""
+
+    chat: str
+    info: Any
+    shown: int | None
+    top: int
+    mids: list[tuple[int, str]]
+    is_suspect: bool
+    is_wanted: bool
+    entries: list[Entry]
+    hidden: list[int]
+
+
+def cache_of(state: ClientState, untaken: list[QueuedEvent]) -> list[CachedChat]:
+    """Return all chats as they were before the untaken events."""
+    firsts = saved_state._firsts_of(state, untaken) or {}
+    return [_cached(state, name, firsts) for name in list(state.chats)]
+
+
+def _cached(state: ClientState, name: str, firsts: dict[str, int]) -> CachedChat:
+    chat = state.chats[name]
+    log = chat.log
+    shown = log.shown
+    if shown is not None and name in firsts:
+        shown = min(shown, firsts[name] - 1)
+    upto = shown or 0
+    kept = log._former_entries if log.is_suspect else log._entries
+    seqs = sorted(seq for seq in kept if seq <= upto)
+    return CachedChat(
+        name,
+        chat.save(),
+        shown,
+        log.top,
+        list(log.saved_mids(upto).items()),
+        log.is_suspect,
+        state.catch_up.wants(chat),
+        [kept[seq] for seq in seqs],
+        [seq for seq in seqs if seq in log._hidden | log._former_hidden],
+    )
+
+
+def restore_cached(
+    state: ClientState, old: ClientState, cached: list[CachedChat], untaken: list[QueuedEvent]
+) -> None:
+    """Restore a client with its messages, as after a reload of a page."""
+    state.user, state.device = old.user, old.device
+    state.cursor = untaken[0].before if untaken else old.cursor
+    for each in cached:
+        chat = state.chat(each.chat)
+        chat.is_large = each.info.is_large
+        if each.shown is not None:
+            chat.log.restore(each.shown, each.top, each.mids)
+            chat.log.hide(each.hidden)
+            chat.log.put_cached(each.entries)
+        chat.restore(each.info)
+        if each.is_suspect:
+            chat.suspect()
+        if each.shown is not None:
+            state.catch_up.want(chat, is_forced=each.is_wanted)
+    saved_state.restore(state, None, saved_state.deeds_of(old, untaken))
+
+
+class RecordedState(ClientState):
+    """A client that records each call from outside, with its result."""
+
+    def __init__(self, history: History, bounds: Bounds) -> None:
+        super().__init__(history.device, bounds)
+        self.history = history
+        self._depth = 0
+
+    def describe(self) -> None:
+        """Record what an application sees now."""
+        self.history.calls.append(["describe", [], describe(self)])
+
+    def restart(self, bounds: Bounds, untaken: list[QueuedEvent]) -> RecordedState:
+        """Return the client after a reload; `untaken` are the last events, not consumed yet."""
+        self.history.calls.append(["restart", [len(untaken)], None])
+        fresh = RecordedState(self.history, bounds)
+        fresh._depth = 1
+        restore_cached(fresh, self, cache_of(self, untaken), untaken)
+        fresh._depth = 0
+        return fresh
+
+
+def _recorded(name: str) -> Callable[..., Any]:
+    inner = getattr(ClientState, name)
+
+    def call(self: RecordedState, *args: Any, **options: Any) -> Any:
+        if self._depth:
+            return inner(self, *args, **options)
+        given = json.loads(json.dumps(plain([*args, *options.values()])))
+        self._depth += 1
+        try:
+            result = inner(self, *args, **options)
+        except ChatError as exc:
+            self.history.calls.append([camel(name), given, plain(exc)])
+            raise
+        finally:
+            self._depth -= 1
+        self.history.calls.append([camel(name), given, plain(result)])
+        return result
+
+    return call
+
+
+RECORDED = [
+    "hello",
+    "connected",
+    "disconnected",
+    "received",
+    "tick",
+    "due",
+    "do",
+    "ask",
+    "give_up",
+    "notify",
+    "watch",
+    "unwatch",
+    "pause",
+    "take_chats",
+    "take_history",
+    "take_info",
+    "forget_chat",
+    "take_frames",
+    "take_queued",
+    "take_answers",
+]
+for _name in RECORDED:
+    setattr(RecordedState, _name, _recorded(_name))
+
+
+def start(name: str, device: str = "phone", **bounds: int) -> RecordedState:
+    """Return a new client that records a history."""
+    limits = {camel(key): value for key, value in bounds.items()}
+    return RecordedState(History(name, device, limits, []), Bounds(**bounds))
+
+
+def snake(name: str) -> str:
+    return re.sub(r"[A-Z]", lambda match: "_" + match[0].lower(), name)
+
+
+def replay(history: History) -> Iterator[tuple[Call, Any]]:
+    """Replay a history; yield each call and the result that it has now."""
+    bounds = Bounds(**{snake(key): value for key, value in history.bounds.items()})
+    state = ClientState(history.device, bounds)
+    queued: list[QueuedEvent] = []
+    for method, args, result in history.calls:
+        found: Any
+        if method == "describe":
+            found = describe(state)
+        elif method == "restart":
+            untaken = queued[len(queued) - args[0] :]
+            fresh = ClientState(history.device, bounds)
+            restore_cached(fresh, state, cache_of(state, untaken), untaken)
+            state, found = fresh, None
+        else:
+            try:
+                found = _call(state, method, args)
+            except ChatError as exc:
+                found = exc
+            if method == "takeQueued":
+                queued += found
+        yield [method, args, result], json.loads(json.dumps(plain(found)))
+
+
+def _call(state: ClientState, method: str, args: list[Any]) -> Any:
+    match method, args:
+        case "do", [deed, now]:
+            return state.do(OutboxEntry(**deed), now)
+        case "pause", [now, is_paused]:
+            return state.pause(now, is_paused=is_paused)
+        case "takeHistory", [page, is_newest, *before]:
+            return state.take_history(page, is_newest=is_newest, before=before[0])
+        case _:
+            return getattr(state, snake(method))(*args)
+
+
+def dump(histories: list[History]) -> str:
+    """Encode histories as JSON lines."""
+    lines = []
+    for one in histories:
+        head = {"history": one.name, "device": one.device, "bounds": one.bounds}
+        lines += [head, *one.calls]
+    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+
+
+def load(text: str) -> list[History]:
+    """Decode the histories of a file."""
+    found: list[History] = []
+    for line in map(json.loads, text.splitlines()):
+        if isinstance(line, dict):
+            found.append(History(line["history"], line["device"], line["bounds"], []))
+        else:
+            found[-1].calls.append(line)
+    return found

@@ -1,0 +1,240 @@
+"""Scripted histories: what the server's model does not play, such as companions and moderation."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from chatserver.client.outbox import OutboxEntry
+from chatserver.errors import ChatError
+from tests.support.histories import History, RecordedState, start
+from tests.unit.client.device import entry
+
+SESSION = "01KAJ5W3N0TBJ8QW6X1V7ZC2YD"
+
+
+class Script:
+    """A connected device that takes frames one by one."""
+
+    def __init__(self, name: str, **bounds: int) -> None:
+        self.state: RecordedState = start(name, **bounds)
+        self.now = 100.0
+        self.seq = 0
+        self.connection = 0
+        self.connect()
+
+    def connect(self, **welcome: Any) -> None:
+        """Connect, or connect again."""
+        if self.state.is_online:
+            self.state.disconnected(self.now)
+        self.state.hello("token")
+        fields = {"type": "welcome", "user": "alice", "epoch": "e1", "seq": self.seq, "large": []}
+        self.connection = self.state.connected({**fields, **welcome}, self.now)
+        self.flush()
+
+    def flush(self) -> list[Any]:
+        """Take all outputs; return the frames."""
+        frames = self.state.take_frames()
+        self.state.take_queued()
+        self.state.take_answers()
+        self.state.due(self.now)
+        return frames
+
+    def take(self, **frame: Any) -> list[Any]:
+        """Take a frame of the server."""
+        self.state.received(self.connection, frame, self.now)
+        return self.flush()
+
+    def event(self, kind: str, chat: str = "c1", **fields: Any) -> list[Any]:
+        """Take the next event of the inbox."""
+        self.seq += 1
+        place = {"epoch": "e1", "seq": self.seq, "kind": kind, "chat": chat}
+        return self.take(type="event", **place, **fields)
+
+    def entry(self, cs: int, kind: str = "message", chat: str = "c1", **fields: Any) -> list[Any]:
+        """Take an entry of a chat."""
+        more = {} if kind == "message" else {"kind": kind}
+        return self.event(kind, chat, cs=cs, message=entry(cs, chat, **{**more, **fields}))
+
+    def do(self, kind: str, ref: str, chat: str = "c1", **fields: Any) -> list[Any]:
+        """Queue an operation."""
+        frame = {"type": kind, "chat": chat, "ref": ref, **fields}
+        with contextlib.suppress(ChatError):  # recorded
+            self.state.do(OutboxEntry(ref, chat, frame), self.now)
+        return self.flush()
+
+    def wait(self, seconds: float) -> list[Any]:
+        """Let time pass."""
+        self.now += seconds
+        self.state.tick(self.now)
+        return self.flush()
+
+    def end(self) -> History:
+        """Return the history."""
+        self.flush()
+        self.state.describe()
+        return self.state.history
+
+
+def companions() -> History:
+    """Pieces of a response that are lost, late or of a restarted response."""
+    script = Script("companion streams")
+
+    def piece(index: int, text: str, turn: str = "t1", **more: Any) -> list[Any]:
+        place = {"chat": SESSION, "from": "ai-ada", "turn": turn, "seq": 1}
+        return script.take(type="signal", kind="ai.delta", **place, index=index, text=text, **more)
+
+    piece(0, "")
+    piece(1, "Hel")
+    asked = piece(3, " wor")  # 2 is lost
+    whole = {"type": "turn", "chat": SESSION, "turn": "t1", "seq": 1, "text": "Hello"}
+    script.take(**whole, index=2, id=asked[0]["id"])
+    script.connect()
+    piece(4, "ld", end="done")
+    piece(0, "", turn="t2")
+    piece(0, "", turn="t1")  # of the response before
+    piece(2, "b", turn="t2")
+    script.wait(11.0)  # nobody answers
+    piece(1, "a", turn="t2")
+    script.take(type="turn", chat=SESSION, turn="", seq=0, index=0, text="", id=99)
+    return script.end()
+
+
+def members() -> History:
+    """Members, roles, mutes, settings, pins and the user's own removal."""
+    script = Script("members and settings", marks_max=3)
+    info = {"chat": "c1", "kind": "group", "members": ["alice", "bob"], "slow_s": 5}
+    more = {"roles": {"bob": "owner"}, "muted": {"bob": 0}, "name": "Trip"}
+    script.event("chat", info={**info, **more})
+    script.entry(1, "member", user="bob", role="member", body="", muted_until=1)
+    script.entry(2, "member", user="carol", role="admin", body="", muted_until=2_000)
+    script.entry(3, "update", body='{"slow_s":0,"retention_s":60}', name="Sea")
+    script.entry(4, "update", body="not json")
+    script.entry(5)
+    script.entry(6, "pin", target=5, body="")
+    script.entry(7, "unpin", target=5, body="")
+    for number, user in enumerate(("bob", "carol", "dave", "erin"), start=1):
+        script.event("read", read={"user": user, "read": number, "received": 7})
+    script.entry(8, "member", user="carol", role="", body="", banned=True)
+    script.do("send", "r-own", body="mine")
+    script.take(type="ack", id=1, ref="r-own", mid="m9", seq=9, ts=9, dup=False, durability="hot")
+    script.entry(10, "member", user="alice", role="", body="")
+    (probe,) = [frame for frame in script.wait(6.0) if frame["type"] == "send"]
+    error = {"code": "not_found", "message": "chat: not found", "temporary": False}
+    script.take(type="error", id=probe["id"], **error)
+    return script.end()
+
+
+def hidden() -> History:
+    """Messages deleted for oneself, expiring messages, reactions, unread counts."""
+    script = Script("hidden and changed messages", entries_max=6)
+    for cs in range(1, 5):
+        script.entry(cs, expires_at=9_000 if cs == 4 else None)
+    script.event("hidden", hidden=[2])
+    script.entry(5, "reaction", target=1, body="👍", sender="carol")
+    script.entry(6, "reaction", target=1, body="", sender="carol")
+    script.entry(7, "edit", target=3, body="new")
+    script.entry(8, "delete", target=1, body="")
+    script.entry(9, "edit", target=1, body="too late")
+    summary = {"chat": "c1", "kind": "group", "top": 9, "read": 2, "unread": 3, "hidden": [3]}
+    script.state.take_chats({"chats": [{**summary, "last": entry(3)}]})
+    script.flush()
+    script.event("hidden", hidden=[4])
+    script.event("hidden", "c2", hidden=[1])
+    script.do("delete", "r-hide", seq=3, **{"for": "me"})
+    script.take(type="ack", id=1, ref="r-hide", mid="", seq=3, ts=0, dup=False, durability="hot")
+    (probe,) = [frame for frame in script.wait(6.0) if frame["type"] == "delete"]
+    acked = {"ref": "r-hide", "mid": "", "seq": 3, "ts": 0, "dup": True, "durability": "stored"}
+    script.take(type="ack", id=probe["id"], **acked)
+    return script.end()
+
+
+def outbox() -> History:
+    """Refusals, retries in order, conflicts, a full outbox, probes and a session's question."""
+    script = Script("outbox", outbox_max=4)
+    (first,) = script.do("send", "r1", body="one")
+    (second,) = script.do("send", "r2", body="two")
+    (other,) = script.do("send", "r3", chat="c2", body="other")
+    script.do("send", "r1", body="changed")  # conflict
+    script.do("send", "r1", body="one")  # the same again
+    script.do("send", "r4", body="\ud83d broken")
+    busy = {"type": "error", "code": "rate_limited", "message": "", "temporary": True}
+    script.take(**busy, id=first["id"], retry_after_ms=500)
+    script.take(**busy, id=second["id"])
+    place = {"mid": "m1", "seq": 1, "ts": 1, "dup": False, "durability": "hot"}
+    script.take(type="ack", id=other["id"], ref="r3", **place)
+    script.do("send", "r5", chat=SESSION, body="question")
+    script.do("send", "r6", body="one too many")
+    script.take(**busy, id=4, retry_after_ms=61_000)  # too late for a question
+    script.wait(0.6)
+    script.wait(0.6)
+    script.connect()
+    script.wait(5.0)
+    script.take(type="stored", chat="c2", upto=1)
+    error = {"type": "error", "code": "forbidden", "message": "muted", "temporary": False}
+    script.take(**error, id=script.state._requests._last_id)
+    script.wait(30.0)
+    return script.end()
+
+
+def requests() -> History:
+    """Deadlines, repeated questions, lost races, presence subscriptions."""
+    script = Script("requests", requests_max=3, watched_max=120)
+    script.state.watch([f"u{number}" for number in range(110)])
+    with contextlib.suppress(ChatError):  # recorded
+        script.state.watch([f"v{number}" for number in range(20)])
+    script.state.unwatch(["u0"])
+    script.flush()
+    asked = script.state.ask({"type": "chats"}, script.now, script.now + 10)
+    script.state.ask({"type": "join", "chat": "c9", "ref": "j1"}, script.now, script.now + 1)
+    late = script.state.ask({"type": "blocks"}, script.now, script.now + 3)
+    with contextlib.suppress(ChatError):  # recorded
+        script.state.ask({"type": "blocks"}, script.now, script.now + 3)
+    script.flush()
+    race = {"type": "error", "code": "conflict", "message": "", "temporary": True}
+    script.take(**race, id=asked + 1)
+    script.state.give_up(late)
+    script.wait(0.2)
+    script.connect()  # asks again, watches again
+    script.state.notify({"type": "typing", "chat": "c1", "on": True})
+    lines = [{"chat": "c1", "kind": "direct", "members": ["alice", "bob"], "top": 3, "unread": 1}]
+    script.take(type="page", id=asked, chats=lines, more=False)
+    script.state.take_chats({"chats": lines})
+    script.state.take_info({"chat": "c2", "kind": "group", "members": ["alice"]})
+    script.take(type="signal", kind="typing", chat="c1", **{"from": "bob"}, on=True)
+    script.take(type="signal", kind="presence", **{"from": "bob"}, state="offline", last_seen=7)
+    script.take(type="signal", kind="post", **{"from": "bob"}, post="p1")
+    script.take(type="something new", chat="c1")
+    script.wait(1.0)
+    script.state.forget_chat("c2")
+    return script.end()
+
+
+def gaps() -> History:
+    """A membership that ended and began again, pages that fail, a gap too long to fill."""
+    script = Script("gaps", fill_max=5)
+    script.entry(1)
+    asked = script.entry(5)  # 2 to 4 are missing
+    found = {"type": "page", "chat": "c1", "tier": "hot", "more": False}
+    script.take(**found, id=asked[0]["id"], messages=[entry(4)])
+    failed = {"type": "error", "code": "unavailable", "message": "", "temporary": True}
+    asked = script.entry(8)
+    for _ in range(6):
+        for frame in [frame for frame in asked if frame["type"] == "history"]:
+            script.take(**failed, id=frame["id"])
+        asked = script.wait(20.0)
+    asked = script.entry(20)
+    for frame in [frame for frame in asked if frame["type"] == "history"]:
+        script.take(type="error", id=frame["id"], code="forbidden", message="", temporary=False)
+    return script.end()
+
+
+SCRIPTS: tuple[Callable[[], History], ...] = (
+    companions,
+    members,
+    hidden,
+    outbox,
+    requests,
+    gaps,
+)

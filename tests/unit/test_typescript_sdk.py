@@ -1,0 +1,103 @@
+"""Runs the tests of clients/typescript, and checks its sources as those of the rest."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+
+from tests.support.typescript import PACKAGE, ROOT, build, node, run
+
+SOURCES = [
+    path
+    for folder in ("src", "tests", "scripts", "examples")
+    for path in sorted((PACKAGE / folder).rglob("*"))
+    if path.suffix in (".ts", ".mjs", ".tsx")
+]
+GENERATED = PACKAGE / "src" / "generated"
+LINE_CHARS_MAX, FILE_LINES_MAX, FOLDER_FILES_MAX = 100, 500, 25
+FORBIDDEN = re.compile(r"\beval\(|new Function|innerHTML|document\.write|@ts-ignore|@ts-nocheck")
+
+
+def test_typescript_sdk_keeps_its_promises() -> None:
+    """The recorded histories that the Python SDK replays, and what is tested in Node alone."""
+    build()
+    tests = sorted((PACKAGE / "build" / "tests").glob("*.test.js"))
+
+    output = run(node(), "--test", *map(str, tests), cwd=PACKAGE)
+
+    assert tests
+    assert re.search(r"^\S fail 0$", output, re.MULTILINE)
+    assert not re.search(r"(skipped|todo) [1-9]", output)
+
+
+def test_generated_types_are_those_of_the_documents() -> None:
+    """Nothing of the protocol or of the HTTP API is written by hand."""
+    run(node(), "scripts/generate_types.mjs", "--check", cwd=PACKAGE)
+
+
+def test_package_has_no_dependencies_and_ships_its_types() -> None:
+    """Its development tools are pinned; React is optional."""
+    manifest = json.loads((PACKAGE / "package.json").read_text())
+
+    assert "dependencies" not in manifest
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+", v) for v in manifest["devDependencies"].values())
+    build()
+    for entry in manifest["exports"].values():
+        assert (PACKAGE / entry["types"]).exists() and (PACKAGE / entry["default"]).exists()
+    assert (PACKAGE / "package-lock.json").exists()
+
+
+def test_typescript_sources_are_of_the_size_of_the_rest() -> None:
+    """Lines of at most 100 characters, files of at most 500 lines but for generated ones."""
+    long = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in SOURCES
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if len(line) > LINE_CHARS_MAX
+    ]
+    large = [
+        path.name
+        for path in SOURCES
+        if path.parent != GENERATED and len(path.read_text("utf-8").splitlines()) > FILE_LINES_MAX
+    ]
+    folders = {path.parent for path in SOURCES}
+
+    assert (long, large) == ([], [])
+    assert max(len(list(folder.iterdir())) for folder in folders) <= FOLDER_FILES_MAX
+
+
+def test_typescript_sources_run_no_text_and_ignore_no_errors() -> None:
+    """Text is never run or parsed as markup; the compiler's errors are never turned off."""
+    found = [
+        f"{path.name}: {match[0]}"
+        for path in SOURCES
+        for match in FORBIDDEN.finditer(path.read_text("utf-8"))
+    ]
+
+    assert found == []
+
+
+def test_state_machine_does_no_io() -> None:
+    """No clock, no timer, no randomness, no network: all of it comes as an argument."""
+    forbidden = r"Date\.now|performance\.|setTimeout|setInterval|Math\.random|fetch\(|WebSocket\("
+    found = {
+        path.name
+        for path in (PACKAGE / "src" / "state").glob("*.ts")
+        if re.search(forbidden, path.read_text("utf-8"))
+    }
+
+    assert found == set()
+
+
+def test_each_export_has_a_comment() -> None:
+    """TSDoc on everything that an application can use."""
+    bare = []
+    for path in (PACKAGE / "src").rglob("*.ts"):
+        lines = path.read_text("utf-8").splitlines()
+        for before, line in itertools.pairwise(lines):
+            is_export = re.match(r"export (async )?(class|interface|type|function|const) \w", line)
+            if is_export and not before.endswith("*/"):
+                bare.append(f"{path.name}: {line}")
+
+    assert bare == []
