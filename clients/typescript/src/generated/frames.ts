@@ -27,6 +27,7 @@ export interface Ai {
   tokens_in?: number;
   tokens_out?: number;
   code?: string;
+  tools?: string[];
 }
 
 /** Part `index` of a companion's streamed response to the message at `seq`. */
@@ -40,6 +41,7 @@ export interface AiSignal {
   index: number;
   text: string;
   end?: string;
+  tool?: string;
 }
 
 /** A file attached to a message. */
@@ -231,6 +233,7 @@ export interface DeleteSession {
   id: number;
   companion: string;
   chat?: string | null;
+  forget?: boolean;
 }
 
 /** Replaces the text of one of the user's own messages. */
@@ -825,6 +828,7 @@ export const CLOSE_CODES = {
   bad_protocol: 3501,
   banned: 3502,
   too_many_sessions: 3503,
+  blocked: 3504,
 } as const;
 
 /** The error codes of the server: whether the same request may succeed later. */

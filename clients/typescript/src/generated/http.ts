@@ -12,6 +12,7 @@ export interface Ai {
   model: string;
   tokens_in?: number;
   tokens_out?: number;
+  tools?: string[];
 }
 
 /** Schema `AnyUser` of the API. */
@@ -164,6 +165,7 @@ export interface CompanionChanges {
   context_tokens_max?: number | null;
   model?: string | null;
   name?: string | null;
+  options?: Options | null;
   prompt?: string | null;
   provider?: "bedrock" | "openai" | "scripted" | null;
   version?: number | null;
@@ -344,6 +346,29 @@ export interface Member {
   user: string;
 }
 
+/** Schema `Memory` of the API. */
+export interface Memory {
+  companion: string;
+  enabled: boolean;
+  entries: MemoryEntry[];
+}
+
+/** Schema `MemoryEntry` of the API. */
+export interface MemoryEntry {
+  chats: string[];
+  created: number;
+  expires: number;
+  id: string;
+  kind: "fact" | "summary";
+  text: string;
+  updated: number;
+}
+
+/** Schema `MemorySwitch` of the API. */
+export interface MemorySwitch {
+  enabled: boolean;
+}
+
 /** Schema `Message` of the API. */
 export interface Message {
   ai?: Ai | null;
@@ -414,6 +439,7 @@ export interface NewCompanion {
   id?: string | null;
   model: string;
   name: string;
+  options?: Options;
   prompt?: string;
   provider: "bedrock" | "openai" | "scripted";
 }
@@ -508,6 +534,18 @@ export interface NewVersion {
 export interface OpenSession {
   chat: ChatInfo;
   session: SessionInfo;
+}
+
+/** Schema `Options` of the API. */
+export interface Options {
+  guardrail?: string | null;
+  guardrail_version?: string | null;
+  images_max?: number;
+  memory?: boolean;
+  moderation_model?: string | null;
+  temperature?: number | null;
+  tools?: (Tool | unknown)[];
+  top_p?: number | null;
 }
 
 /** Schema `Overview` of the API. */
@@ -665,6 +703,7 @@ export interface Persona {
   id: string;
   model: string;
   name: string;
+  options: Options;
   prompt: string;
   provider: "bedrock" | "openai" | "scripted";
   version: number;
@@ -898,6 +937,14 @@ export interface SystemPlace {
   ts: number;
 }
 
+/** Schema `Tool` of the API. */
+export interface Tool {
+  description: string;
+  input_schema: Record<string, unknown>;
+  name: string;
+  url: string;
+}
+
 /** Schema `Units` of the API. */
 export interface Units {
   feature: string;
@@ -1105,6 +1152,26 @@ export interface Operations {
     result: null;
     isIdempotent: false;
   };
+  /** Delete companion memory */
+  delete_companion_memory: {
+    params: {
+      companion: string;
+      chat?: string | null;
+    };
+    body: undefined;
+    result: null;
+    isIdempotent: false;
+  };
+  /** Delete companion memory entry */
+  delete_companion_memory_entry: {
+    params: {
+      companion: string;
+      entry: string;
+    };
+    body: undefined;
+    result: null;
+    isIdempotent: false;
+  };
   /** Delete message */
   delete_message: {
     params: {
@@ -1131,6 +1198,7 @@ export interface Operations {
     params: {
       companion: string;
       chat?: string | null;
+      forget?: boolean;
     };
     body: undefined;
     result: SessionInfo;
@@ -1268,6 +1336,15 @@ export interface Operations {
     };
     body: undefined;
     result: CompanionInfo;
+    isIdempotent: false;
+  };
+  /** Get companion memory */
+  get_companion_memory: {
+    params: {
+      companion: string;
+    };
+    body: undefined;
+    result: Memory;
     isIdempotent: false;
   };
   /** Get companion version */
@@ -2141,6 +2218,15 @@ export interface Operations {
     result: PushDevice;
     isIdempotent: true;
   };
+  /** Switch companion memory */
+  switch_companion_memory: {
+    params: {
+      companion: string;
+    };
+    body: MemorySwitch;
+    result: Memory;
+    isIdempotent: false;
+  };
   /** Unban member */
   unban_member: {
     params: {
@@ -2261,9 +2347,11 @@ export const OPERATIONS: {
   delete_any_message: ["DELETE", "/v1/admin/chats/{chat}/messages/{seq}", []],
   delete_avatar: ["DELETE", "/v1/me/avatar", []],
   delete_companion: ["DELETE", "/v1/companions/{companion}", []],
+  delete_companion_memory: ["DELETE", "/v1/me/companions/{companion}/memory", ["chat"]],
+  delete_companion_memory_entry: ["DELETE", "/v1/me/companions/{companion}/memory/{entry}", []],
   delete_message: ["DELETE", "/v1/chats/{chat}/messages/{seq}", ["for", "ref"]],
   delete_post: ["DELETE", "/v1/me/posts/{post}", []],
-  delete_session: ["DELETE", "/v1/companions/{companion}/session", ["chat"]],
+  delete_session: ["DELETE", "/v1/companions/{companion}/session", ["chat", "forget"]],
   download: ["GET", "/v1/attachments/{file}", ["seq", "thumb"]],
   edit: ["PATCH", "/v1/chats/{chat}/messages/{seq}", []],
   edit_post: ["PATCH", "/v1/me/posts/{post}", []],
@@ -2279,6 +2367,7 @@ export const OPERATIONS: {
   get_chat: ["GET", "/v1/chats/{chat}", []],
   get_client_config: ["GET", "/v1/client-config", []],
   get_companion: ["GET", "/v1/companions/{companion}", []],
+  get_companion_memory: ["GET", "/v1/me/companions/{companion}/memory", []],
   get_companion_version: ["GET", "/v1/companions/{companion}/versions/{version}", []],
   get_cost: ["GET", "/v1/admin/cost", []],
   get_erasure: ["GET", "/v1/erasures/{receipt}", []],
@@ -2399,6 +2488,7 @@ export const OPERATIONS: {
   start_broadcast: ["POST", "/v1/admin/broadcasts", []],
   start_export: ["POST", "/v1/me/export", []],
   subscribe: ["POST", "/v1/me/push-subscriptions", []],
+  switch_companion_memory: ["PATCH", "/v1/me/companions/{companion}/memory", []],
   unban_member: ["DELETE", "/v1/chats/{chat}/bans/{user}", ["ref"]],
   unban_user: ["DELETE", "/v1/admin/users/{user}/ban", []],
   unblock: ["DELETE", "/v1/me/blocks/{user}", []],
