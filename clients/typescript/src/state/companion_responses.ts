@@ -21,7 +21,8 @@ interface Answer {
   text: string;
   isOver: boolean;
   isAsking: boolean;
-  held: Map<number, [string, string]>;
+  /** Text, end and tool of the pieces that wait for an earlier one. */
+  held: Map<number, [string, string, string]>;
 }
 
 /** The AI responses in progress in all chats. */
@@ -41,7 +42,7 @@ export class CompanionResponses {
     const answer = this.#find(chat, frame.turn, frame.seq);
     if (answer === null || answer.isOver) return;
     if (answer.held.size < HELD_MAX && frame.index > answer.index) {
-      answer.held.set(frame.index, [frame.text, frame.end ?? ""]);
+      answer.held.set(frame.index, [frame.text, frame.end ?? "", frame.tool ?? ""]);
     }
     this.#deliverHeld(chat, answer);
     if (answer.held.size > 0) this.join(chat, nowS);
@@ -69,17 +70,17 @@ export class CompanionResponses {
       if (answer.isOver || piece === undefined) break;
       answer.index += 1;
       answer.held.delete(answer.index);
-      const [added, end] = piece;
+      const [added, end, tool] = piece;
       answer.text += added;
       answer.isOver = end !== "";
-      this.#reportProgress(chat, answer, added, end);
+      this.#reportProgress(chat, answer, added, end, tool);
     }
     if (answer.isOver) answer.held.clear();
   }
 
-  #reportProgress(chat: string, answer: Answer, added: string, end: string): void {
+  #reportProgress(chat: string, answer: Answer, added: string, end: string, tool = ""): void {
     const { seq, turn, text } = answer;
-    this.#emit([{ type: "answerGrew", chat, seq, turn, added, text, end }]);
+    this.#emit([{ type: "answerGrew", chat, seq, turn, added, text, end, tool }]);
   }
 
   /** Request the text of the response in `chat` so far. */

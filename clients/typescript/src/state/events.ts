@@ -85,7 +85,8 @@ export interface SignalReceived {
  * An AI companion's response to message `seq` grew by `added`; `text` is the text so far.
  *
  * `end` is empty until the response ends. The complete response also arrives as `messageAdded`. A
- * new `turn` (response id) for the same message replaces the text.
+ * new `turn` (response id) for the same message replaces the text. `tool`: the model uses this tool
+ * now.
  */
 export interface AnswerGrew {
   type: "answerGrew";
@@ -95,6 +96,7 @@ export interface AnswerGrew {
   added: string;
   text: string;
   end: string;
+  tool: string;
 }
 
 /** The operation with this `ref` is committed. Delivered once for each ref. */
