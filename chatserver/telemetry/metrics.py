@@ -107,6 +107,11 @@ LONG_BODIES = Counter(
     "Message bodies in S3: stored, removed, swept; inline: kept in the item because S3 was down",
     ["what"],
 )
+ENCRYPTION_KEY_LOADS = Counter(
+    "chatserver_encryption_key_loads",
+    "Data keys of client-side encryption: loaded, deleted, or failed (KMS or DynamoDB is down)",
+    ["outcome"],
+)
 PERSIST_LAG = Histogram(
     "chatserver_persist_lag_seconds",
     "From the commit of a message to its write to the warm tier",
