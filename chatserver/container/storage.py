@@ -122,11 +122,11 @@ class StorageContainer(CoreContainer):
         self.login_rows = LoginRows(dynamodb.for_feature("accounts"), settings.warm)
         self.holds = Holds(dynamodb.for_feature("moderation"), settings.warm)
         self.moderation_rows = ModerationRows(dynamodb.for_feature("moderation"), settings.warm)
-        self.body_files = BodyFiles(store)
+        self.body_files = BodyFiles(store, dynamodb.cipher)
         self.item_retention = ItemRetention.by(settings.archive)
         self.manifests = Manifests(dynamodb.for_feature("archive"), settings.warm)
         self.restored = RestoredRows(dynamodb.for_feature("archive"), settings.warm)
-        self.segments = SegmentObjects(store, settings.archive)
+        self.segments = SegmentObjects(store, settings.archive, dynamodb.cipher)
         # Otherwise anyone could register the name of an admin who has no account yet.
         self.reserved_users = frozenset(
             {*settings.api.demo_users, SYSTEM_USER, *settings.auth.admins}

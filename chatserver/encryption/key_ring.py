@@ -1,8 +1,8 @@
 """Key ring: creates, unwraps and caches the data keys of one tenant.
 
-A cached key is used for `encryption.cache_s` after it was unwrapped. It is unwrapped again from half
-of that time on, so a shorter outage of KMS or DynamoDB has no effect. A deleted key is recognized
-within `cache_s`.
+A cached key is used for `encryption.cache_s` after it was unwrapped. It is unwrapped again from
+half of that time on, so a shorter outage of KMS or DynamoDB has no effect. A deleted key is
+recognized within `cache_s`.
 """
 
 from __future__ import annotations

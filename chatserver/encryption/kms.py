@@ -27,9 +27,7 @@ class KmsKey:
 
     kind = "kms"
 
-    def __init__(
-        self, settings: Encryption, warm: Warm, stack: contextlib.AsyncExitStack
-    ) -> None:
+    def __init__(self, settings: Encryption, warm: Warm, stack: contextlib.AsyncExitStack) -> None:
         self._key = settings.kms_key_id
         self._endpoint = settings.kms_endpoint
         self._warm = warm

@@ -112,6 +112,10 @@ ENCRYPTION_KEY_LOADS = Counter(
     "Data keys of client-side encryption: loaded, deleted, or failed (KMS or DynamoDB is down)",
     ["outcome"],
 )
+ENCRYPTION_REFUSED = Counter(
+    "chatserver_encryption_refused",
+    "Encrypted values that do not match their place or key: changed or moved by another writer",
+)
 PERSIST_LAG = Histogram(
     "chatserver_persist_lag_seconds",
     "From the commit of a message to its write to the warm tier",

@@ -208,7 +208,6 @@ class DynamoClient:
         """Return items that came from another source than a call, such as a Stream, decrypted.
 
         Raises:
-            CorruptData: an item was changed or moved.
             Unavailable: a data key is not available now.
         """
         if self._encryption is None:

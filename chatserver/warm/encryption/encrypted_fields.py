@@ -5,8 +5,10 @@ has type B instead of S (`chatserver.encryption.body_cipher`); its place is tabl
 sort key and attribute. Empty texts, and attributes of items that were written before encryption was
 turned on, are plain.
 
-If the data key of a message's body was deleted, the item is returned as that of a deleted message
-with attribute `shredded`; other tables' attributes are returned as empty texts.
+An item with a value that does not match its place or key is returned with its encrypted attributes,
+which no repository accepts. If the data key of a message's body was deleted, the item is returned
+as that of a deleted message with attribute `shredded`; attributes of other tables are returned as
+empty texts.
 
 A value of an encrypted attribute in a condition is encrypted too: equal texts have equal values,
 unless the data key was rotated in between. Filters by encrypted attributes are not supported.
@@ -18,10 +20,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import structlog
+
 from chatserver.config import Warm
 from chatserver.domain.write_sharding import chat_of
 from chatserver.encryption.body_cipher import BodyCipher, DataKey, Place
 from chatserver.errors import CorruptData
+from chatserver.telemetry import metrics
 from chatserver.warm.dynamo.expressions import find_comparisons
 from chatserver.warm.encryption.key_rows import Item, bytes_of
 from chatserver.warm.schema.directory_attributes import SummaryField
@@ -33,6 +38,8 @@ from chatserver.warm.schema.tables import (
     SocialField,
     Table,
 )
+
+log = structlog.get_logger()
 
 # Digests of a body are encrypted too: otherwise a guess of a short text could be checked.
 FIELDS: Final[dict[Table, frozenset[str]]] = {
@@ -152,7 +159,6 @@ class EncryptedFields:
         """Return the response with decrypted attributes. Keys have no tenant prefix any more.
 
         Raises:
-            CorruptData: a value was changed, or moved from another place.
             Unavailable: a data key is not available now.
         """
         if operation == "batch_get_item":
@@ -215,6 +221,14 @@ class EncryptedFields:
         return found
 
     async def _decrypt_item(self, table: Table, item: Item, fields: Sequence[str]) -> Item:
+        try:
+            return await self._decrypt_fields(table, item, fields)
+        except CorruptData as exc:
+            log.error("encryption.value_refused", table=table.name, error=exc.message)
+            metrics.ENCRYPTION_REFUSED.inc()
+            return item
+
+    async def _decrypt_fields(self, table: Table, item: Item, fields: Sequence[str]) -> Item:
         place, plain = place_of(table, item), dict(item)
         for name in fields:
             data = bytes_of(item[name])
@@ -260,5 +274,3 @@ def _shredded(item: Item) -> Item:
         MessageField.DELETED: {"BOOL": True},
         MessageField.SHREDDED: {"BOOL": True},
     }
-
-
