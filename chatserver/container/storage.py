@@ -75,6 +75,7 @@ from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.chats.moderation import Moderation as ModerationRows
 from chatserver.warm.chats.restrictions import RestrictionRows
 from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
+from chatserver.warm.encryption.key_rows import require_provider
 from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.long_bodies import LongBodies
 from chatserver.warm.messages.message_changes import MessageChanges
@@ -533,6 +534,7 @@ async def open_storage_container(
             await stack.enter_async_context(usage)
             schema = dynamodb.for_feature("schema")
             await stack.enter_async_context(watch_schema(schema, settings.warm, role, clock))
+            await require_provider(schema, settings.warm)
         container = StorageContainer(
             role=role,
             settings=settings,

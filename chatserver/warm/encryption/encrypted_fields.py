@@ -245,6 +245,34 @@ class EncryptedFields:
         return plain
 
 
+async def reencrypted(cipher: BodyCipher, table: Table, item: Item) -> Item:
+    """Return new values for the attributes of a stored item that the current key did not encrypt.
+
+    `item` is as stored, but without the prefix of a tenant. Attributes whose key was deleted are
+    left as they are.
+
+    Raises:
+        CorruptData: a value does not match its place.
+        Unavailable: a data key is not available now.
+    """
+    key = await cipher.get_current()
+    place, changed = place_of(table, item), Item()
+    for name in FIELDS[table] & item.keys():
+        value = item[name]
+        if text := value.get("S"):
+            plain = text.encode()
+        elif "B" in value:
+            data = bytes_of(value)
+            old = await cipher.find_for(data)
+            if old is None or old.version == key.version:
+                continue
+            plain = old.decrypt((*place, name), data)
+        else:
+            continue
+        changed[name] = {"B": key.encrypt((*place, name), plain)}
+    return changed
+
+
 def place_of(table: Table, item: Mapping[str, Any]) -> Place:
     """Return the place of an item, without the attribute. The same in each shard of a chat."""
     try:

@@ -12,12 +12,16 @@ from __future__ import annotations
 import base64
 from typing import Any, Final, Protocol
 
+import structlog
+
 from chatserver.config import Warm
 from chatserver.encryption.key_ring import StoredKey
 from chatserver.encryption.key_wrapping import WrappedKey
-from chatserver.errors import Conflict, CorruptData
+from chatserver.errors import ConfigError, Conflict, CorruptData, Unavailable
 from chatserver.warm.schema.directory_attributes import EncryptionField as Field
 from chatserver.warm.schema.tables import DIRECTORY
+
+log = structlog.get_logger()
 
 PARTITION: Final = "encryption"
 PREFIX: Final = "key#"
@@ -141,6 +145,30 @@ class KeyRows:
             "ExpressionAttributeValues": {":now": {"N": str(now_ms)}},
         }
         await self._client.call("update_item", request)
+
+
+async def require_provider(client: Caller, settings: Warm) -> None:
+    """Check that encryption was not turned off: new bodies would be stored as plain text.
+
+    If DynamoDB is down, nothing is checked.
+
+    Raises:
+        ConfigError: the tenant has data keys, and `encryption.provider` is not set.
+    """
+    if settings.encryption.provider != "none":
+        return
+    try:
+        newest = await KeyRows(client, settings).find_newest()
+    except (ConfigError, Unavailable) as exc:
+        log.warning("encryption.check_skipped", error=exc.message)
+        return
+    if newest is not None:
+        raise ConfigError(
+            [
+                "encryption.provider (CHAT_ENCRYPTION_PROVIDER): is none, but bodies in DynamoDB "
+                "are encrypted; use the settings of the other processes"
+            ]
+        )
 
 
 def _key(version: int) -> Item:

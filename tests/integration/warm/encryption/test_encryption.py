@@ -173,8 +173,8 @@ async def test_tenants_have_keys_of_their_own(vault: Vault) -> None:
         await acme.write(1)
         await zeta.write(1, chat=acme.chat)
         item = await vault.item(f"acme/{acme.chat}", OLD_TS + 1000)
-        await vault.put({**item, "chatid": {"S": f"zeta/{acme.chat}"},
-                         "sender_id": {"S": "zeta/alice"}, "receiver_id": {"S": "zeta/bob"}})  # fmt: skip
+        moved = {"chatid": acme.chat, "sender_id": "alice", "receiver_id": "bob"}
+        await vault.put(item | {name: {"S": f"zeta/{text}"} for name, text in moved.items()})
 
         assert [each.body for each in await acme.container.messages.list_after(acme.chat, 0, 1)]
         with pytest.raises(CorruptData):
@@ -192,9 +192,7 @@ async def test_rotation_under_load_loses_nothing(vault: Vault) -> None:
             while len(versions) < 4 or seq < 200:
                 await process.write(*range(seq + 1, seq + 26))
                 seq += 25
-                data = base64.b64decode(
-                    (await vault.item(chat, OLD_TS + seq * 1000))["body"]["B"]
-                )
+                data = base64.b64decode((await vault.item(chat, OLD_TS + seq * 1000))["body"]["B"])
                 versions.add(int.from_bytes(data[2:6], "big"))
                 assert seq < 50_000, f"only versions {versions} were used"
             written.append(seq)
@@ -225,9 +223,7 @@ async def test_rotation_under_load_loses_nothing(vault: Vault) -> None:
         assert found == [text_of(seq) for seq in range(1, total + 1)]
 
 
-async def test_other_key_file_reads_nothing_and_loses_nothing(
-    vault: Vault, tmp_path: Path
-) -> None:
+async def test_other_key_file_reads_nothing_and_loses_nothing(vault: Vault, tmp_path: Path) -> None:
     """Wrong keys are an outage: reads and writes fail until the right ones are back."""
     from chatserver.encryption.key_file import new_line
 
