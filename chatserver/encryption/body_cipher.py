@@ -7,11 +7,11 @@ An encrypted value is AES-256-GCM::
     12 bytes    nonce
     n + 16      ciphertext and tag
 
-The associated data is the tenant, the header and the *place* of the value (table, keys, attribute),
-so a value is valid at its place only.
+The associated data is the header, and a JSON list of the tenant and the *place* of the value (table,
+keys, attribute), so a value is valid at its place only.
 
-The nonce is synthetic: the first 96 bits of HMAC-SHA-256 over associated data and text, under a key
-of its own. It does not depend on a random number generator. The same text at the same place has the
+The nonce is synthetic: keyed BLAKE2b of 96 bits over associated data and text, under a key of its
+own. It does not depend on a random number generator. The same text at the same place has the
 same ciphertext, so writes stay idempotent and comparable; an observer of two versions of one item
 sees whether its text is the same, and nothing else. Two different values get the same nonce with
 the probability of a random nonce: rotate a data key before it has encrypted `VALUES_MAX` values, at
@@ -21,8 +21,10 @@ which the probability is 2^-33.
 from __future__ import annotations
 
 import hmac
+from hashlib import blake2b
 from typing import Final, Protocol
 
+import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -61,13 +63,14 @@ def version_of(data: bytes) -> int:
 class DataKey:
     """A version of a tenant's data key."""
 
-    __slots__ = ("_aead", "_nonce_key", "_tenant", "version")
+    __slots__ = ("_aead", "_header", "_nonce_key", "_tenant", "version")
 
     def __init__(self, tenant: str, version: int, secret: bytes) -> None:
         if len(secret) != SECRET_BYTES:
             raise CorruptData(f"data key {version}: must have {SECRET_BYTES} bytes")
         self.version = version
         self._tenant = tenant
+        self._header = header_of(version)
         self._aead = AESGCM(hmac.digest(secret, b"chatserver encrypt v1", "sha256"))
         self._nonce_key = hmac.digest(secret, b"chatserver nonce v1", "sha256")
 
@@ -79,9 +82,9 @@ class DataKey:
 
     def encrypt(self, place: Place, text: bytes) -> bytes:
         """Return the encrypted value of `text` at a place. Deterministic."""
-        header = header_of(self.version)
+        header = self._header
         about = self._about(header, place)
-        nonce = hmac.digest(self._nonce_key, about + text, "sha256")[:_NONCE_BYTES]
+        nonce = blake2b(about + text, key=self._nonce_key, digest_size=_NONCE_BYTES).digest()
         return header + nonce + self._aead.encrypt(nonce, text, about)
 
     def decrypt(self, place: Place, data: bytes) -> bytes:
@@ -100,10 +103,7 @@ class DataKey:
             ) from exc
 
     def _about(self, header: bytes, place: Place) -> bytes:
-        # Length prefixes: no two lists of parts have the same bytes.
-        parts = "".join([f"{len(part)}:{part}" for part in (self._tenant, *place)])
-        size = len(parts.encode())
-        return header + size.to_bytes(4, "big") + parts.encode()
+        return header + msgspec.json.encode((self._tenant, *place))
 
 
 class BodyCipher(Protocol):

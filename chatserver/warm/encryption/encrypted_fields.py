@@ -142,14 +142,16 @@ class EncryptedFields:
 
     @staticmethod
     def _encrypt_item(table: Table, item: Item, key: DataKey) -> Item:
-        fields = FIELDS[table]
-        if not _is_plain(item, fields):
-            return item
-        place, encrypted = place_of(table, item), dict(item)
-        for name in fields:
-            if name in item:
-                encrypted[name] = _encrypt_value(item[name], (*place, name), key)
-        return encrypted
+        encrypted: Item | None = None
+        place: Place = ()
+        for name in FIELDS[table]:
+            value = item.get(name)
+            if value is None or not (text := value.get("S")):
+                continue
+            if encrypted is None:
+                encrypted, place = dict(item), place_of(table, item)
+            encrypted[name] = {"B": key.encrypt((*place, name), text.encode())}
+        return item if encrypted is None else encrypted
 
     # Responses.
 
@@ -286,7 +288,11 @@ def place_of(table: Table, item: Mapping[str, Any]) -> Place:
 
 
 def _is_plain(item: Mapping[str, Any], fields: frozenset[str]) -> bool:
-    return any(name in item and item[name].get("S") for name in fields)
+    for name in fields:  # on the path of every write: a generator is slower
+        value = item.get(name)
+        if value is not None and value.get("S"):
+            return True
+    return False
 
 
 def _encrypt_value(value: Mapping[str, Any], place: Place, key: DataKey) -> dict[str, Any]:
