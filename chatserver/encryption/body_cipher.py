@@ -7,8 +7,8 @@ An encrypted value is AES-256-GCM::
     12 bytes    nonce
     n + 16      ciphertext and tag
 
-The associated data is the header, and a JSON list of the tenant and the *place* of the value (table,
-keys, attribute), so a value is valid at its place only.
+The associated data is the header, and a JSON list of the tenant and the *place* of the value
+(table, keys, attribute), so a value is valid at its place only.
 
 The nonce is synthetic: keyed BLAKE2b of 96 bits over associated data and text, under a key of its
 own. It does not depend on a random number generator. The same text at the same place has the

@@ -1,6 +1,6 @@
 """A chat of 50,000 messages over the three tiers, read end to end while workers move it.
 
-    python -m tests.benchmarks.tiered_history [--old 40000] [--recent 9000] [--encrypt] [--out F.json]
+    python -m tests.benchmarks.tiered_history [--old 40000] [--recent 9000] [--encrypt]
 
 The oldest part is written to DynamoDB with old timestamps and moves to S3 while it is read. The
 next part stays in DynamoDB; the newest is committed in Redis between the reads. The persist worker

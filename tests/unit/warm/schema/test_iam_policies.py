@@ -21,7 +21,7 @@ from chatserver.warm.schema.tables import TABLES
 ROOT = Path(__file__).parents[4]
 FOLDER = ROOT / "deploy" / "iam"
 ARN = re.compile(
-    r"arn:aws:(dynamodb:\*:\*:table/[\w.-]+(/index/\w+|/stream/\*)?|s3:::[\w.$:/{}*-]+)"
+    r"arn:aws:(dynamodb:\*:\*:table/[\w.-]+(/index/\w+|/stream/\*)?|s3:::[\w.$:/{}*-]+|kms:\*:\*:key/\*)"
 )
 # They name operations without asking for them.
 NAMERS = {"expressions.py", "metering.py", "policies.py", "tenancy.py"}
@@ -36,9 +36,11 @@ def operations_of(service: str) -> set[str]:
 def called_operations() -> set[str]:
     """What the code asks DynamoDB and S3 for: names of operations as words or as methods."""
     there_are = operations_of("dynamodb") | operations_of("dynamodbstreams") | operations_of("s3")
+    there_are |= operations_of("kms")
     found: set[str] = set()
     # The two packages that have the doors, and the workers.
-    folders = (ROOT / "chatserver" / "warm", ROOT / "chatserver" / "cold", ROOT / "workers")
+    ours = ROOT / "chatserver"
+    folders = (ours / "warm", ours / "cold", ours / "encryption", ROOT / "workers")
     for path in (path for folder in folders for path in folder.rglob("*.py")):
         if path.name in NAMERS:
             continue
@@ -59,6 +61,7 @@ KNOWN = {
     | iam_policies.BUCKET_ACTIONS
     | iam_policies.VERSION_ACTIONS
     | iam_policies.VERSION_LIST_ACTIONS,
+    "kms": iam_policies.KEY_ACTIONS,
 }
 
 
