@@ -7,10 +7,16 @@ import base64
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import ChatId
 from chatserver.errors import CorruptData, Unavailable
+from chatserver.operations.audit.chat_audit import Tally
+from chatserver.operations.audit.worker import make_audit
 from chatserver.protocol import frames
+from chatserver.warm.messages.store import PersistItem
 from tests.integration.warm.encryption.support import (
     LONG,
     OLD_TS,
@@ -19,6 +25,7 @@ from tests.integration.warm.encryption.support import (
     open_vault,
     text_of,
 )
+from workers.archive.container import ArchiveContainer
 
 TEN = range(1, 11)
 
@@ -274,5 +281,76 @@ async def test_deleted_keys_leave_tombstones_everywhere(vault: Vault) -> None:
         found = await process.read(chat)
         assert [each.seq for each in found] == list(range(1, 12))
         assert all(each.shredded for each in found), "in the archive too"
+        tally = Tally()
+        audit = make_audit(
+            process.container.settings,
+            process.container.hot,
+            process.container.dynamodb,
+            vault.store,
+            SystemClock(),
+            None,
+        )
+        for name in (chat, cold):
+            await audit.audit_chat(ChatId(name), tally, no_progress)
+        assert (tally.findings, tally.failed) == ([], {})
+        assert (tally.entries, tally.shredded, tally.unverified) == (21, 21, 0)
     newest = await vault.keys().find_newest()
     assert newest is not None and newest.version == 2 and newest.wrapped is not None
+
+
+async def no_progress() -> None:
+    """Nobody watches."""
+
+
+async def test_item_of_the_stream_is_decrypted(vault: Vault) -> None:
+    """What TTL removed too early is restored from the old image, which is encrypted."""
+    async with vault.process() as process:
+        await process.write(1)
+        old = await vault.item(process.chat, OLD_TS + 1000)
+        table, key = f"{vault.warm.table_prefix}messages", {k: old[k] for k in ("chatid", "ts")}
+        await vault.raw.call("delete_item", {"TableName": table, "Key": key})
+
+        await process.container.get(ArchiveContainer).removals.handle([old])
+
+        assert await process.bodies(process.chat) == [text_of(1)]
+        assert await vault.find_word() == []
+
+
+async def test_audit_compares_decrypted_texts(vault: Vault) -> None:
+    """An item that differs from its segment is found, though both are encrypted."""
+    async with vault.process() as process:
+        chat, container = process.chat, process.container
+        await process.write(*TEN)
+        await process.archive(chat)
+        await process.write(3, body="another text")
+        audit = make_audit(
+            container.settings, container.hot, container.dynamodb, vault.store, SystemClock(), None
+        )
+        tally = Tally()
+
+        await audit.audit_chat(ChatId(chat), tally, no_progress)
+
+        assert [(each.kind, each.first) for each in tally.findings] == [("tiers_differ", 3)]
+        assert tally.shredded == 0
+
+
+async def test_replayed_and_late_entries_are_encrypted(vault: Vault) -> None:
+    """A dead letter that is stored later, and an edit of an archived message."""
+    async with vault.process() as process:
+        chat, changes = process.chat, process.container.message_changes
+        await process.write(*TEN)
+        await process.archive(chat)
+        await changes.apply(chat, OLD_TS + 4000, [edit(chat, 11, 4, f"{SECRET_WORD} late")])
+        lost = process.made(1, f"{chat}r")
+        tombstone = msgspec.structs.replace(lost, body="", deleted=True, rev=1)
+        await process.container.messages.put_batch([PersistItem(tombstone, None)], 20)
+
+        assert await changes.replay(PersistItem(lost, "bob"))
+        assert await changes.replay(PersistItem(lost, "bob")), "twice is once"
+
+        assert await vault.find_word() == []
+        assert await process.bodies(f"{chat}r") == [text_of(1)]
+        assert (await process.bodies(chat))[3] == f"{SECRET_WORD} late"
+        await process.archive(chat)
+        assert (await process.bodies(chat))[3] == f"{SECRET_WORD} late"
+        assert await vault.find_word() == []
