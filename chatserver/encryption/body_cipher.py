@@ -32,7 +32,7 @@ from chatserver.errors import CorruptData
 
 Place = tuple[str, ...]
 
-SECRET_BYTES: Final = 32
+KEY_BYTES: Final = 32
 MAGIC: Final = b"\xfe\x01"
 VERSION_BYTES: Final = 4
 VERSION_MAX: Final = 2 ** (8 * VERSION_BYTES) - 1
@@ -66,8 +66,9 @@ class DataKey:
     __slots__ = ("_aead", "_header", "_nonce_key", "_tenant", "version")
 
     def __init__(self, tenant: str, version: int, secret: bytes) -> None:
-        if len(secret) != SECRET_BYTES:
-            raise CorruptData(f"data key {version}: must have {SECRET_BYTES} bytes")
+        size = len(secret)
+        if size != KEY_BYTES:
+            raise CorruptData(f"data key {version}: must have {KEY_BYTES} bytes")
         self.version = version
         self._tenant = tenant
         self._header = header_of(version)

@@ -18,7 +18,7 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from chatserver.encryption.body_cipher import SECRET_BYTES
+from chatserver.encryption.body_cipher import KEY_BYTES
 from chatserver.encryption.key_wrapping import Context, WrappedKey
 from chatserver.errors import ConfigError, Unavailable
 
@@ -29,7 +29,7 @@ _NAME: Final = "encryption.key_file (CHAT_ENCRYPTION_KEY_FILE)"
 
 def new_line() -> str:
     """Return a new key as a line of a key file."""
-    return base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+    return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
 class KeyFile:
@@ -59,7 +59,7 @@ class KeyFile:
 
     async def create(self, context: Context) -> tuple[bytes, WrappedKey]:
         """Return a new data key, plain and wrapped."""
-        secret = secrets.token_bytes(SECRET_BYTES)
+        secret = secrets.token_bytes(KEY_BYTES)
         return secret, await self.wrap(secret, context)
 
     async def wrap(self, secret: bytes, context: Context) -> WrappedKey:
@@ -87,9 +87,9 @@ def _parse(line: str) -> bytes:
         key = base64.b64decode(line, validate=True)
     except binascii.Error:
         key = b""
-    if len(key) != SECRET_BYTES:
+    if len(key) != KEY_BYTES:
         raise ConfigError(
-            [f"{_NAME}: each line must be {SECRET_BYTES} bytes in base64; create one with "
+            [f"{_NAME}: each line must be {KEY_BYTES} bytes in base64; create one with "
              "`chatserver encryption new-key`"]
         )  # fmt: skip
     return key

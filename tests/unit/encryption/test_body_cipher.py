@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chatserver.encryption.body_cipher import (
     MAGIC,
     OVERHEAD_BYTES,
-    SECRET_BYTES,
+    KEY_BYTES,
     DataKey,
     header_of,
     is_encrypted,
@@ -19,7 +19,7 @@ from chatserver.encryption.body_cipher import (
 )
 from chatserver.errors import CorruptData
 
-SECRET = bytes(range(SECRET_BYTES))
+SECRET = bytes(range(KEY_BYTES))
 KEY = DataKey("acme", 3, SECRET)
 PLACE = ("messages", "d-1", "7", "body")
 TEXT = b"a text that nobody else may read"
@@ -83,7 +83,7 @@ def test_value_is_refused_at_another_place(place: tuple[str, ...]) -> None:
     [
         DataKey("zeta", 3, SECRET),
         DataKey("acme", 4, SECRET),
-        DataKey("acme", 3, bytes(SECRET_BYTES)),
+        DataKey("acme", 3, bytes(KEY_BYTES)),
     ],
     ids=["tenant", "version", "secret"],
 )
@@ -126,7 +126,7 @@ def test_nonces_of_different_values_differ() -> None:
     }
 
     assert len({nonce_of(value) for value in values}) == len(values) == 150 * 150
-    other = DataKey("acme", 3, bytes(SECRET_BYTES))
+    other = DataKey("acme", 3, bytes(KEY_BYTES))
     assert nonce_of(other.encrypt(PLACE, TEXT)) != nonce_of(KEY.encrypt(PLACE, TEXT))
 
 

@@ -36,11 +36,15 @@ def operations_of(service: str) -> set[str]:
 def called_operations() -> set[str]:
     """What the code asks DynamoDB and S3 for: names of operations as words or as methods."""
     there_are = operations_of("dynamodb") | operations_of("dynamodbstreams") | operations_of("s3")
-    there_are |= operations_of("kms")
-    found: set[str] = set()
     # The two packages that have the doors, and the workers.
     ours = ROOT / "chatserver"
-    folders = (ours / "warm", ours / "cold", ours / "encryption", ROOT / "workers")
+    found = words_in(ours / "warm", ours / "cold", ROOT / "workers") & there_are
+    return found | (words_in(ours / "encryption") & operations_of("kms"))
+
+
+def words_in(*folders: Path) -> set[str]:
+    """All words and attributes in the modules of some folders."""
+    found: set[str] = set()
     for path in (path for folder in folders for path in folder.rglob("*.py")):
         if path.name in NAMERS:
             continue
@@ -48,7 +52,7 @@ def called_operations() -> set[str]:
             match node:
                 case ast.Constant(value=str(word)) | ast.Attribute(attr=word):
                     found.add(word)
-    return found & there_are
+    return found
 
 
 KNOWN = {
