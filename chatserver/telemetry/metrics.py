@@ -296,6 +296,7 @@ for _counter, _words in (
     (HISTORY_GAPS, ("page", "cold", "archive", "body")),
     (STREAM_REMOVALS, ("returned", "refused")),
     (LONG_BODIES, ("inline",)),
+    (ENCRYPTION_KEY_LOADS, ("failed",)),
     (SHARD_MOVES, ("full", "failed")),
     (HOOK_EVENTS, ("dead",)),
 ):

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.encryption.body_cipher import (
+    KEY_BYTES,
     MAGIC,
     OVERHEAD_BYTES,
-    KEY_BYTES,
     DataKey,
     header_of,
     is_encrypted,
