@@ -31,10 +31,12 @@ from chatserver.warm.dynamo.expressions import find_comparisons
 from chatserver.warm.encryption.key_rows import Item, bytes_of
 from chatserver.warm.schema.directory_attributes import SummaryField
 from chatserver.warm.schema.tables import (
+    CHAT_SESSION,
     DIRECTORY,
     MESSAGES,
     SOCIAL,
     MessageField,
+    SessionField,
     SocialField,
     Table,
 )
@@ -46,6 +48,7 @@ FIELDS: Final[dict[Table, frozenset[str]]] = {
     MESSAGES: frozenset({MessageField.BODY, MessageField.BODY_SHA256, MessageField.SUM}),
     DIRECTORY: frozenset({SummaryField.TEXT}),
     SOCIAL: frozenset({SocialField.CONTENT}),
+    CHAT_SESSION: frozenset({SessionField.ENTRIES}),
 }
 _OF_BODY: Final = frozenset(
     {

@@ -53,8 +53,10 @@ class Vault:
         archive = config.Archive(
             retention_s=1, segment_entries_min=1, segment_entries_max=40, wait_s=0
         )
+        # Each tenant has its own Redis.
+        url = self.redis_url if tenant != "zeta" else f"{self.redis_url.rpartition('/')[0]}/1"
         async with open_container(
-            self.redis_url,
+            url,
             warm,
             cold=self.cold,
             archive=archive,

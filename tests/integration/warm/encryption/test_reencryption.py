@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import os
 import signal
 import subprocess
@@ -14,14 +15,21 @@ from typing import Any
 import pytest
 
 from chatserver.domain.clock import SystemClock
+from chatserver.domain.companion_ids import CompanionId
+from chatserver.domain.ids import UserId
 from chatserver.encryption.key_file import new_line
 from chatserver.encryption.key_ring import KeyRing
 from chatserver.errors import ConfigError
 from chatserver.features.companions.model import Memory
+from chatserver.features.companions.user_memory import Entry
+from chatserver.features.companions.warm.memories import MemoryRows
 from chatserver.features.companions.warm.summaries import Summaries
 from chatserver.features.social.model import Post
 from chatserver.features.social.warm.posts import SocialPosts
+from chatserver.operations.tenants.stores import settings_of
 from chatserver.protocol import codec
+from chatserver.warm.dynamo.batches import put_items
+from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from tests.integration.warm.encryption.support import (
     LONG,
@@ -35,6 +43,8 @@ from tests.integration.warm.encryption.support import (
 from workers.archive.reencryption import Reencryption
 
 TEN = range(1, 11)
+ADA = CompanionId(UserId("ai-ada"))
+REMEMBERED = Entry("f1", "fact", SECRET_WORD, (), 1, 1, 4_000_000_000_000)
 POST = Post("01KAJ5W3N0TBJ8QW6X1V7ZC2YD", "alice", SECRET_WORD, 1)  # type: ignore[arg-type]
 
 
@@ -61,6 +71,9 @@ async def fill(process: Process) -> None:
         Memory(1, 2, SECRET_WORD, 1),  # type: ignore[arg-type]
     )
     await SocialPosts(container.dynamodb, container.settings.warm).create_post(POST)
+    await MemoryRows(container.dynamodb, container.settings.warm).update(
+        UserId("alice"), ADA, lambda memory: dataclasses.replace(memory, entries=(REMEMBERED,))
+    )
 
 
 async def check(process: Process, chat: str) -> None:
@@ -75,6 +88,8 @@ async def check(process: Process, chat: str) -> None:
     assert summary is not None and summary.text == SECRET_WORD
     posts = SocialPosts(container.dynamodb, container.settings.warm)
     assert await posts.get_post(POST.author, POST.id) == POST
+    rows = MemoryRows(container.dynamodb, container.settings.warm)
+    assert (await rows.get(UserId("alice"), ADA)).entries == (REMEMBERED,)
 
 
 async def versions_in(vault: Vault) -> set[int]:
@@ -103,13 +118,13 @@ async def test_everything_that_was_plain_is_encrypted(vault: Vault) -> None:
                          "seq": {"N": "6"}, "copy": {"S": old}})  # fmt: skip
         # The directory of a real deployment lists this chat.
         await list_chat(vault, f"{plain.chat}c")
-    assert len(await vault.find_word()) == 16
+    assert len(await vault.find_word()) == 17
 
     async with vault.process() as process:
         done = await reencryption_of(process).run(lambda _: None)
 
         assert await vault.find_word() == []
-        assert (done.items, done.objects, done.segments, done.refused) == (15, 1, 1, 0)
+        assert (done.items, done.objects, done.segments, done.refused) == (16, 1, 1, 0)
         await check(process, plain.chat)
         again = await reencryption_of(process).run(lambda _: None)
         assert (again.items, again.objects, again.segments) == (0, 0, 0)
@@ -208,6 +223,40 @@ async def test_commands_rotate_rewrap_and_shred(vault: Vault) -> None:
     assert cli.run("status").stdout.count("deleted") == 2
     async with vault.process() as process_4:
         assert {each.shredded for each in await process_4.read(process.chat)} == {True}
+
+
+async def test_summary_memory_and_post_of_a_deleted_key_are_empty(vault: Vault) -> None:
+    """Their readers go on."""
+    async with vault.process() as process:
+        await fill(process)
+    await vault.keys().shred(1)
+
+    async with vault.process() as other:
+        container = other.container
+        dynamodb, warm = container.dynamodb, container.settings.warm
+        summary = await Summaries(dynamodb, warm).find(process.chat)  # type: ignore[arg-type]
+        assert summary is not None and summary.text == ""
+        assert (await MemoryRows(dynamodb, warm).get(UserId("alice"), ADA)).entries == ()
+        assert (await SocialPosts(dynamodb, warm).get_post(POST.author, POST.id)).content == ""
+        done = await reencryption_of(other).run(lambda _: None)
+        assert (done.items, done.refused) == (0, 0)
+
+
+async def test_tenant_commands_keep_values_as_they_are_stored(vault: Vault) -> None:
+    """An export has no text; what is restored from it is readable with the same keys."""
+    async with vault.process(tenant="acme") as process:
+        await process.write(*TEN)
+        own = settings_of(process.container.settings, "acme")
+        async with open_dynamodb(own.warm) as client:
+            table = f"{vault.warm.table_prefix}messages"
+            stored = (await client.call("scan", {"TableName": table}))["Items"]
+            assert len(stored) == 10 and all("B" in item["body"] for item in stored)
+            for item in stored:
+                key = {name: item[name] for name in ("chatid", "ts")}
+                await client.call("delete_item", {"TableName": table, "Key": key})
+            await put_items(client, table, stored)
+
+        assert await process.bodies(process.chat) == [text_of(seq) for seq in TEN]
 
 
 async def test_reencrypt_continues_after_a_kill(vault: Vault) -> None:
