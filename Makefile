@@ -61,7 +61,7 @@ docs: .venv/.ready
 	@$(BIN)/python -m chatserver.cli.schema_documents workbench >deploy/dynamodb/nosql-workbench.json
 	@$(BIN)/python deploy/grafana/render.py >deploy/grafana/dashboard.json
 	@$(BIN)/python -m chatserver.cli.schema_documents terraform >deploy/terraform/tables.json
-	@for name in processes archive operator tenants; do \
+	@for name in processes archive operator tenants encryption; do \
 		$(BIN)/python -m chatserver.cli.schema_documents iam-$$name >deploy/iam/$$name.json; done
 	@$(BIN)/python -m tests.support.typescript
 	@$(BIN)/python -m tests.support.history_recorder

@@ -102,7 +102,7 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
     ):
         client = dynamodb.for_feature("operations")
         shards = ShardList(client, settings.warm)
-        bodies = LongBodies(client, settings.warm, BodyFiles(store), shards=shards)
+        bodies = LongBodies(client, settings.warm, BodyFiles(store, client.cipher), shards=shards)
         repository = MessageRepository(client, settings.warm, shards=shards, bodies=bodies)
         changes = MessageChanges(
             client,

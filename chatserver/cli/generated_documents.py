@@ -10,6 +10,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import annotated_types
@@ -43,6 +44,7 @@ dependency is missing or a check failed, 2 a setting or an option is wrong. Comm
 `. .dev/settings.env` in the shell."""
 _TYPES: Final[Mapping[Any, str]] = {
     str: "text",
+    Path: "path",
     int: "integer",
     float: "number",
     bool: "`true`, `false`",

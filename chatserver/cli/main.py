@@ -58,6 +58,10 @@ COMMANDS = {
         "chatserver.operations.capacity.cli:plan",
         "Estimate servers and costs for a number of users.",
     ),
+    "encryption": (
+        "chatserver.cli.encryption:encryption",
+        "Create, rotate and delete the keys of message encryption.",
+    ),
     "keys": ("chatserver.cli.keys:keys", "Create and revoke API keys of the host application."),
     "token": ("chatserver.cli.token:token", "Create a token for a user."),
     "chat": ("chatserver.cli.chat:chat", "Chat in the terminal."),

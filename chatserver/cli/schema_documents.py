@@ -19,6 +19,7 @@ import msgspec
 import chatserver
 from chatserver.config import Warm
 from chatserver.features.registry import list_features, load
+from chatserver.protocol.entry_rules import shredded_form
 from chatserver.protocol.frames import Ai, Attachment, Message
 from chatserver.warm.archive import markers
 from chatserver.warm.chats import legal_holds
@@ -287,6 +288,7 @@ def _messages() -> Iterable[Item]:
     for message in group:
         yield encode_item(PersistItem(message, None))
     announcement = made(5, "alice", "text", "Stand-up at ten", chat="g-team")
+    yield encode_item(PersistItem(shredded_form(made(7, "bob", "text", "Lost")), "alice"))
     yield encode_item(PersistItem(announcement, None)) | {MessageField.PINNED: {"BOOL": True}}
     back = made(6, "bob", "text", "Of long ago")
     yield encode_item(PersistItem(back, "alice")) | {

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from chatserver.cold.client import ObjectMissing, ObjectStore
-from chatserver.cold.segments import decode_segment, encode_segment
+from chatserver.cold.segments import Unpacked, decrypt_bodies, encode_segment, unpack_segment
 from chatserver.config import Archive
 from chatserver.domain.archive_segments import Segment
-from chatserver.errors import CorruptData, TooLarge
+from chatserver.encryption.body_cipher import BodyCipher, version_of
+from chatserver.errors import CorruptData, TooLarge, Unavailable
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
 
@@ -26,8 +27,11 @@ ENTRY_BYTES: Final = 800  # memory per entry, in addition to its line
 class SegmentObjects:
     """Reads and writes segment objects."""
 
-    def __init__(self, store: ObjectStore, settings: Archive) -> None:
+    def __init__(
+        self, store: ObjectStore, settings: Archive, cipher: BodyCipher | None = None
+    ) -> None:
         self._store = store
+        self._cipher = cipher
         self._bytes_max = settings.cache_bytes_max
         self._cache: collections.OrderedDict[str, tuple[Sequence[Message], int]] = (
             collections.OrderedDict()
@@ -37,8 +41,21 @@ class SegmentObjects:
         self._loading: dict[str, asyncio.Lock] = {}
 
     async def encode(self, entries: Sequence[Message], tag: str) -> tuple[Segment, bytes]:
-        """Return a segment for `entries`, and its object. Raises CorruptData."""
-        return await asyncio.to_thread(encode_segment, entries, tag)
+        """Return a segment for `entries`, and its object. Raises CorruptData, Unavailable."""
+        key = None if self._cipher is None else await self._cipher.get_current()
+        return await asyncio.to_thread(encode_segment, entries, tag, key)
+
+    async def is_current(self, segment: Segment) -> bool:
+        """Return whether a segment is encrypted by the current key, or has nothing to encrypt.
+
+        For errors, see `read`.
+        """
+        assert self._cipher is not None
+        key = await self._cipher.get_current()
+        unpacked = await self._unpack(segment)
+        if unpacked.bodies is None:
+            return not any(entry.body for entry in unpacked.entries)
+        return version_of(unpacked.bodies) == key.version
 
     async def put(self, segment: Segment, data: bytes) -> None:
         """Write a segment's object. Idempotent."""
@@ -54,9 +71,11 @@ class SegmentObjects:
     async def read(self, segment: Segment) -> Sequence[Message]:
         """Return the entries of a segment. Callers must not modify them.
 
+        If their encryption key was deleted, entries are tombstones.
+
         Raises:
             CorruptData: the object is missing or does not match the manifest.
-            Unavailable: S3 does not respond.
+            Unavailable: S3 does not respond, or the encryption key is not available now.
         """
         key = segment.key
         lock = self._loading.setdefault(key, asyncio.Lock())
@@ -71,15 +90,26 @@ class SegmentObjects:
             if not lock.locked():
                 self._loading.pop(key, None)
 
+    async def _unpack(self, segment: Segment) -> Unpacked:
+        try:
+            data = await self._store.read(segment.key, size_max=segment.stored_bytes)
+        except ObjectMissing as exc:
+            raise CorruptData(f"{segment.key}: missing from the bucket") from exc
+        except TooLarge as exc:
+            raise CorruptData(f"{segment.key}: larger than the size in the manifest") from exc
+        return await asyncio.to_thread(unpack_segment, segment, data)
+
     async def _load(self, segment: Segment) -> Sequence[Message]:
         async with self._loads:
-            try:
-                data = await self._store.read(segment.key, size_max=segment.stored_bytes)
-            except ObjectMissing as exc:
-                raise CorruptData(f"{segment.key}: missing from the bucket") from exc
-            except TooLarge as exc:
-                raise CorruptData(f"{segment.key}: larger than the size in the manifest") from exc
-            entries = await asyncio.to_thread(decode_segment, segment, data)
+            unpacked = await self._unpack(segment)
+            entries: Sequence[Message] = unpacked.entries
+            if unpacked.bodies is not None:
+                if self._cipher is None:
+                    raise Unavailable(
+                        f"{segment.key}: is encrypted, and encryption.provider is not set"
+                    )
+                key = await self._cipher.find_for(unpacked.bodies)
+                entries = await asyncio.to_thread(decrypt_bodies, unpacked, key)
         metrics.SEGMENT_READS.labels("s3").inc()
         size = segment.raw_bytes + ENTRY_BYTES * len(entries)
         self._cache[segment.key] = (entries, size)

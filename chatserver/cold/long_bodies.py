@@ -1,6 +1,7 @@
 """Storage of long message bodies in S3.
 
-`chatserver.warm.messages.long_bodies` defines the object keys.
+`chatserver.warm.messages.long_bodies` defines the object keys. With client-side encryption, an
+object is an encrypted value (`chatserver.encryption.body_cipher`); its place is its key.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import datetime
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from chatserver.cold.client import ObjectStore
+from chatserver.cold.client import ObjectMissing, ObjectStore
+from chatserver.encryption.body_cipher import OVERHEAD_BYTES, BodyCipher, Place, is_encrypted
+from chatserver.errors import TooLarge, Unavailable
 
 PAGE_MAX = 1000  # the AWS limit per response
 
@@ -24,18 +27,38 @@ class Listed(NamedTuple):
 class BodyFiles:
     """Reads, writes and lists body objects."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, cipher: BodyCipher | None = None) -> None:
         self._store = store
+        self._cipher = cipher
 
     async def put(self, key: str, data: bytes) -> None:
         """Write an object. Idempotent."""
-        await self._store.call(
-            "put_object", Key=key, Body=data, ContentType="text/plain; charset=utf-8"
-        )
+        kind = "text/plain; charset=utf-8"
+        if self._cipher is not None:
+            data = (await self._cipher.get_current()).encrypt(_place_of(key), data)
+            kind = "application/octet-stream"
+        await self._store.call("put_object", Key=key, Body=data, ContentType=kind)
 
     async def read(self, key: str, size_max: int) -> bytes:
-        """Return an object. Raises ObjectMissing, TooLarge."""
-        return await self._store.read(key, size_max=size_max)
+        """Return an object.
+
+        Raises:
+            ObjectMissing: it does not exist, or its encryption key was deleted.
+            TooLarge: it has more than `size_max` bytes.
+            CorruptData: it was changed, or moved from another place.
+            Unavailable: S3 does not respond, or the encryption key is not available now.
+        """
+        data = await self._store.read(key, size_max=size_max + OVERHEAD_BYTES)
+        if not is_encrypted(data):
+            if len(data) > size_max:
+                raise TooLarge(f"object: larger than {size_max} bytes")
+            return data
+        if self._cipher is None:
+            raise Unavailable(f"{key}: is encrypted, and encryption.provider is not set")
+        found = await self._cipher.find_for(data)
+        if found is None:
+            raise ObjectMissing(f"{key}: its encryption key was deleted")
+        return found.decrypt(_place_of(key), data)
 
     async def remove(self, key: str) -> None:
         """Remove an object. Idempotent."""
@@ -64,3 +87,7 @@ class BodyFiles:
 
 def _seconds(when: datetime.datetime) -> float:
     return when.timestamp()
+
+
+def _place_of(key: str) -> Place:
+    return ("object", key)

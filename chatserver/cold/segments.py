@@ -6,6 +6,11 @@ sort by seq) is one zstd frame with a checksum. It contains JSON lines:
     {"v":1,"chat":"…","first":1,"last":800,"first_ts":…,"last_ts":…}
     {"seq":1,"ts":…,"chat":"…", …}          one entry per line, in order of seq, each seq once
 
+With client-side encryption, ``"v":2``: entries that have a body are written without it and as
+``"shredded":true``, and the last line holds their bodies, in order: a JSON string of the base64 of
+an encrypted value, whose text is a zstd frame of a JSON list. Its place is chat, first and last
+seq.
+
 Invariants: an entry's line is its JSON in the wire format. A segment has no gaps: a deleted message
 is a tombstone, which is an entry too. Encoding is deterministic, so an object left by a crash can
 be compared with the expected one.
@@ -16,15 +21,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import zstandard
 
 from chatserver.domain.archive_segments import Segment
 from chatserver.domain.ids import ChatId, Seq, Ts
+from chatserver.encryption.body_cipher import DataKey, Place
 from chatserver.errors import CorruptData
 from chatserver.protocol import codec
+from chatserver.protocol.entry_rules import shredded_form
 from chatserver.protocol.frames import Message
 
 LEVEL: Final = 10  # written once, read for years
@@ -41,11 +48,23 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     last_ts: int
 
 
-def encode_segment(entries: Sequence[Message], tag: str = "") -> tuple[Segment, bytes]:
+class Unpacked(NamedTuple):
+    """The lines of a segment. `bodies` is encrypted; None: the entries have their bodies."""
+
+    segment: Segment
+    entries: list[Message]
+    bodies: bytes | None
+
+
+def encode_segment(
+    entries: Sequence[Message], tag: str = "", key: DataKey | None = None
+) -> tuple[Segment, bytes]:
     """Return a segment for `entries`, and its object. CPU-bound: do not call on an event loop.
 
+    `key` encrypts the bodies.
+
     Guarantees:
-        Deterministic: the same entries make the same bytes.
+        Deterministic: the same entries and key make the same bytes.
 
     Raises:
         CorruptData: the entries are not consecutive entries of one chat, or too many.
@@ -55,7 +74,15 @@ def encode_segment(entries: Sequence[Message], tag: str = "") -> tuple[Segment, 
     _check_run(entries[0].chat, entries)
     first, last = entries[0], entries[-1]
     header = _Header(1, first.chat, first.seq, last.seq, first.ts, last.ts)
-    lines = [codec.encode(header), *map(codec.encode, entries), b""]
+    bodies = [entry.body for entry in entries if entry.body]
+    if key is None or not bodies:
+        lines = [codec.encode(header), *map(codec.encode, entries), b""]
+    else:
+        header = msgspec.structs.replace(header, v=2)
+        packed = zstandard.ZstdCompressor(level=LEVEL).compress(msgspec.json.encode(bodies))
+        encrypted = msgspec.json.encode(key.encrypt(_place_of(header), packed))
+        public = (_without_body(entry) for entry in entries)
+        lines = [codec.encode(header), *map(codec.encode, public), encrypted, b""]
     raw = b"\n".join(lines)
     if len(entries) > ENTRIES_MAX or len(raw) > RAW_BYTES_MAX:
         raise CorruptData(
@@ -77,8 +104,49 @@ def encode_segment(entries: Sequence[Message], tag: str = "") -> tuple[Segment, 
     return segment, data
 
 
-def decode_segment(segment: Segment, data: bytes) -> list[Message]:
-    """Return the entries of an object, which must match the manifest.
+def _without_body(entry: Message) -> Message:
+    return msgspec.structs.replace(entry, body="", shredded=True) if entry.body else entry
+
+
+def decode_segment(segment: Segment, data: bytes, key: DataKey | None = None) -> list[Message]:
+    """Return the entries of an object; see `unpack_segment` and `decrypt_bodies`."""
+    return decrypt_bodies(unpack_segment(segment, data), key)
+
+
+def decrypt_bodies(unpacked: Unpacked, key: DataKey | None) -> list[Message]:
+    """Return the entries with their bodies; without `key`, as tombstones (`shredded_form`).
+
+    CPU-bound: do not call on an event loop.
+
+    Raises:
+        CorruptData: the bodies were changed, or belong to another segment.
+    """
+    segment, entries, encrypted = unpacked
+    if encrypted is None:
+        return entries
+    if key is None:
+        return [shredded_form(entry) if entry.shredded else entry for entry in entries]
+    packed = key.decrypt(_place_of(_header_of(segment)), encrypted)
+    try:
+        raw = zstandard.ZstdDecompressor().decompress(
+            packed, max_output_size=RAW_BYTES_MAX, allow_extra_data=False
+        )
+        bodies = iter(msgspec.json.decode(raw, type=list[str]))
+        whole = [
+            msgspec.structs.replace(entry, body=next(bodies), shredded=False)
+            if entry.shredded and not entry.deleted
+            else entry
+            for entry in entries
+        ]
+    except (zstandard.ZstdError, msgspec.MsgspecError, StopIteration, RuntimeError) as exc:
+        raise CorruptData(f"{segment.key}: not the bodies of a segment: {exc!r}") from exc
+    if next(bodies, None) is not None:
+        raise CorruptData(f"{segment.key}: has more bodies than entries")
+    return whole
+
+
+def unpack_segment(segment: Segment, data: bytes) -> Unpacked:
+    """Return the lines of an object, which must match the manifest.
 
     Takes a few milliseconds per megabyte: do not call on an event loop.
 
@@ -96,17 +164,24 @@ def decode_segment(segment: Segment, data: bytes) -> list[Message]:
         )
         head, *lines = raw.removesuffix(b"\n").split(b"\n")
         header = msgspec.json.decode(head, type=_Header)
+        encrypted = (
+            msgspec.json.decode(lines.pop(), type=bytes) if header.v == 2 and lines else None
+        )
         entries = [codec.decode_message(line) for line in lines]
     except (zstandard.ZstdError, msgspec.MsgspecError, UnicodeDecodeError) as exc:
         raise CorruptData(f"{segment.key}: not a segment: {exc}") from exc
-    if header != _header_of(segment) or len(entries) != segment.count:
+    if header not in (_header_of(segment), _header_of(segment, 2)) or len(entries) != segment.count:
         raise CorruptData(f"{segment.key}: contents do not match its header")
     _check_run(segment.chat, entries)
-    return entries
+    return Unpacked(segment, entries, encrypted)
 
 
-def _header_of(segment: Segment) -> _Header:
-    return _Header(1, segment.chat, segment.first, segment.last, segment.first_ts, segment.last_ts)
+def _place_of(header: _Header) -> Place:
+    return ("segment", header.chat, str(header.first), str(header.last))
+
+
+def _header_of(segment: Segment, v: int = 1) -> _Header:
+    return _Header(v, segment.chat, segment.first, segment.last, segment.first_ts, segment.last_ts)
 
 
 def _check_run(chat: str, entries: Sequence[Message]) -> None:

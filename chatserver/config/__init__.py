@@ -23,7 +23,7 @@ from chatserver.config.rates import Limits, RateLimit
 from chatserver.config.section import Section
 from chatserver.config.settings import Settings
 from chatserver.config.sources import PREFIX, list_variables
-from chatserver.config.storage import Cold, Redis, Warm
+from chatserver.config.storage import Cold, Encryption, Redis, Warm
 from chatserver.config.workers import Archive, Audit, Persist, Telemetry
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "Chats",
     "Cold",
     "Companions",
+    "Encryption",
     "Gateway",
     "Limits",
     "Notify",

@@ -20,7 +20,7 @@ from chatserver.config.features import (
 from chatserver.config.gateway import Chats, Gateway, Presence
 from chatserver.config.rates import Limits
 from chatserver.config.sources import PREFIX, open_sources
-from chatserver.config.storage import Cold, Redis, Warm
+from chatserver.config.storage import Cold, Encryption, Redis, Warm
 from chatserver.config.workers import Archive, Audit, Persist, Telemetry
 from chatserver.domain.text import BODY_BYTES_MAX
 
@@ -44,6 +44,7 @@ class Settings(BaseSettings):
     limits: Limits = Limits()
     warm: Warm = Warm()
     cold: Cold = Cold()
+    encryption: Encryption = Encryption()
     attachments: Attachments = Attachments()
     auth: Auth = Auth()
     api: Api = Api()
@@ -76,6 +77,14 @@ class Settings(BaseSettings):
         # One setting for all tiers, so that they cannot differ.
         self.__dict__["cold"] = self.cold.model_copy(update={"tenant": self.warm.tenant})
         self.__dict__["redis"] = self.redis.for_tenant(self.warm.tenant)
+        return self
+
+    @model_validator(mode="after")
+    def _share_encryption(self) -> Self:
+        if self.encryption.provider != "none" and self.analytics.bodies:
+            raise ValueError("analytics.bodies: must be false if encryption.provider is set")
+        # Every DynamoDB client encrypts, so that none can forget to.
+        self.__dict__["warm"] = self.warm.with_encryption(self.encryption)
         return self
 
     @classmethod

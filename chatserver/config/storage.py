@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, PrivateAttr, SecretStr, field_validator, model_validator
@@ -67,8 +68,34 @@ class Redis(Section):
         return self
 
 
+class Encryption(Section):
+    """Client-side encryption of message bodies in DynamoDB and S3. The same in all processes."""
+
+    provider: Literal["none", "file", "kms"] = Field(
+        "none", description="What wraps the data keys: a key file or an AWS KMS key"
+    )
+    key_file: Path | None = Field(None, description="Key file, for `file` and for older data keys")
+    kms_key_id: str = Field("", description="ARN or alias of the KMS key, for `kms`")
+    kms_endpoint: str | None = Field(
+        None, description="Address of KMS; unset: AWS. Region and credentials: as `warm`"
+    )
+    cache_s: float = Field(
+        300.0, ge=1, le=3600, description="Time for which a data key is used without asking again"
+    )
+
+    @model_validator(mode="after")
+    def _check_provider(self) -> Self:
+        if self.provider == "file" and self.key_file is None:
+            raise ValueError("key_file: must be set if provider is file")
+        if self.provider == "kms" and not self.kms_key_id:
+            raise ValueError("kms_key_id: must be set if provider is kms")
+        return self
+
+
 class Warm(Section):
     """DynamoDB, the warm tier."""
+
+    _encryption: Encryption = PrivateAttr(default_factory=Encryption)
 
     endpoint: str | None = Field(None, description="Address of DynamoDB; unset: AWS")
     streams_endpoint: str | None = Field(
@@ -113,6 +140,17 @@ class Warm(Section):
         if tenant in RESERVED_TENANTS:  # objects of the deployment without a tenant begin like that
             raise ValueError(f"{tenant} is reserved; choose another name")
         return tenant
+
+    @property
+    def encryption(self) -> Encryption:
+        """Section `encryption`, which every DynamoDB client needs."""
+        return self._encryption
+
+    def with_encryption(self, encryption: Encryption) -> Self:
+        """Return a copy with another section `encryption`."""
+        copy = self.model_copy()
+        copy._encryption = encryption
+        return copy
 
     @field_validator("shards_max")
     @classmethod

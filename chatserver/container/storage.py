@@ -75,6 +75,7 @@ from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.chats.moderation import Moderation as ModerationRows
 from chatserver.warm.chats.restrictions import RestrictionRows
 from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
+from chatserver.warm.encryption.key_rows import require_provider
 from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.long_bodies import LongBodies
 from chatserver.warm.messages.message_changes import MessageChanges
@@ -122,11 +123,11 @@ class StorageContainer(CoreContainer):
         self.login_rows = LoginRows(dynamodb.for_feature("accounts"), settings.warm)
         self.holds = Holds(dynamodb.for_feature("moderation"), settings.warm)
         self.moderation_rows = ModerationRows(dynamodb.for_feature("moderation"), settings.warm)
-        self.body_files = BodyFiles(store)
+        self.body_files = BodyFiles(store, dynamodb.cipher)
         self.item_retention = ItemRetention.by(settings.archive)
         self.manifests = Manifests(dynamodb.for_feature("archive"), settings.warm)
         self.restored = RestoredRows(dynamodb.for_feature("archive"), settings.warm)
-        self.segments = SegmentObjects(store, settings.archive)
+        self.segments = SegmentObjects(store, settings.archive, dynamodb.cipher)
         # Otherwise anyone could register the name of an admin who has no account yet.
         self.reserved_users = frozenset(
             {*settings.api.demo_users, SYSTEM_USER, *settings.auth.admins}
@@ -533,6 +534,7 @@ async def open_storage_container(
             await stack.enter_async_context(usage)
             schema = dynamodb.for_feature("schema")
             await stack.enter_async_context(watch_schema(schema, settings.warm, role, clock))
+            await require_provider(schema, settings.warm)
         container = StorageContainer(
             role=role,
             settings=settings,

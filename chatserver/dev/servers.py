@@ -89,7 +89,9 @@ def dynoxide_launch(folder: Path, port: int) -> Launch:
     return Launch("dynamodb", argv, port, folder, lambda: answers_http(port, "/"))
 
 
-def ministack_launch(folder: Path, port: int, *, service: Literal["s3", "dynamodb"]) -> Launch:
+def ministack_launch(
+    folder: Path, port: int, *, service: Literal["s3", "dynamodb", "kms"]
+) -> Launch:
     """Return the launch of a ministack service. Its DynamoDB saves data only on a clean stop."""
     env = {
         "SERVICES": service,

@@ -40,6 +40,11 @@ def tombstone_of(message: Message, rev: int) -> Message:
     )
 
 
+def shredded_form(entry: Message) -> Message:
+    """Return the tombstone of an entry whose body cannot be decrypted any more."""
+    return msgspec.structs.replace(tombstone_of(entry, entry.rev), shredded=True)
+
+
 def apply_entry(message: Message, entry: Message) -> Message:
     """Return the message after applying `entry`, whose target it is.
 

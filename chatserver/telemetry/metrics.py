@@ -107,6 +107,15 @@ LONG_BODIES = Counter(
     "Message bodies in S3: stored, removed, swept; inline: kept in the item because S3 was down",
     ["what"],
 )
+ENCRYPTION_KEY_LOADS = Counter(
+    "chatserver_encryption_key_loads",
+    "Data keys of client-side encryption: loaded, deleted, or failed (KMS or DynamoDB is down)",
+    ["outcome"],
+)
+ENCRYPTION_REFUSED = Counter(
+    "chatserver_encryption_refused",
+    "Encrypted values that do not match their place or key: changed or moved by another writer",
+)
 PERSIST_LAG = Histogram(
     "chatserver_persist_lag_seconds",
     "From the commit of a message to its write to the warm tier",
@@ -287,6 +296,7 @@ for _counter, _words in (
     (HISTORY_GAPS, ("page", "cold", "archive", "body")),
     (STREAM_REMOVALS, ("returned", "refused")),
     (LONG_BODIES, ("inline",)),
+    (ENCRYPTION_KEY_LOADS, ("failed",)),
     (SHARD_MOVES, ("full", "failed")),
     (HOOK_EVENTS, ("dead",)),
 ):

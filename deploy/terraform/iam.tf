@@ -89,6 +89,22 @@ resource "aws_iam_role_policy" "models" {
   })
 }
 
+# Client-side encryption: data keys of this tenant only.
+resource "aws_iam_role_policy" "encryption" {
+  for_each = toset(var.encryption_key_arn == null ? [] : keys(local.roles))
+  name     = "encryption"
+  role     = aws_iam_role.this[each.value].name
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [{
+      Effect    = "Allow"
+      Action    = ["kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey"]
+      Resource  = [var.encryption_key_arn]
+      Condition = { StringEquals = { "kms:EncryptionContext:tenant" = var.tenant == "" ? "-" : var.tenant } }
+    }]
+  })
+}
+
 resource "aws_iam_role_policy" "key" {
   for_each = toset(var.kms_key_arn == null ? [] : keys(local.roles))
   name     = "key"

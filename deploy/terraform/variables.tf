@@ -46,6 +46,12 @@ variable "kms_key_arn" {
   description = "A key of yours for tables and bucket; null: those of AWS."
 }
 
+variable "encryption_key_arn" {
+  type        = string
+  default     = null
+  description = "KMS key of client-side encryption (CHAT_ENCRYPTION_KMS_KEY_ID); null: none."
+}
+
 # DynamoDB
 
 variable "billing" {

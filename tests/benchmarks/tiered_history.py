@@ -1,6 +1,6 @@
 """A chat of 50,000 messages over the three tiers, read end to end while workers move it.
 
-    python -m tests.benchmarks.tiered_history [--old 40000] [--recent 9000] [--out F.json]
+    python -m tests.benchmarks.tiered_history [--old 40000] [--recent 9000] [--encrypt]
 
 The oldest part is written to DynamoDB with old timestamps and moves to S3 while it is read. The
 next part stays in DynamoDB; the newest is committed in Redis between the reads. The persist worker
@@ -34,6 +34,7 @@ from chatserver.dev.servers import (
     redis_launch,
 )
 from chatserver.domain.clock import SystemClock
+from chatserver.encryption.key_file import new_line
 from chatserver.loadtest.bench.server_stack import Placement, free_port, running, worker
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
@@ -101,8 +102,9 @@ async def measure(settings: config.Settings, start: Any, sizes: tuple[int, int, 
 @click.option("--old", default=40_000, show_default=True, type=click.IntRange(100))
 @click.option("--recent", default=9_000, show_default=True, type=click.IntRange(100))
 @click.option("--hot", default=1_000, show_default=True, type=click.IntRange(50))
+@click.option("--encrypt", is_flag=True, help="Encrypt bodies with a key file.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path))
-def main(old: int, recent: int, hot: int, out: Path | None) -> None:
+def main(old: int, recent: int, hot: int, *, encrypt: bool, out: Path | None) -> None:
     """Measure, and print the figures as JSON."""
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as exits:
         folder = Path(name)
@@ -114,7 +116,10 @@ def main(old: int, recent: int, hot: int, out: Path | None) -> None:
             running(ministack_launch(folder / "s3", free_port(), service="s3"), 1)
         )
         keys = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY, "region": REGION}
+        (folder / "keys").write_text(new_line())
+        provider = {"provider": "file", "key_file": folder / "keys"} if encrypt else {}
         settings = config.Settings(
+            encryption=config.Encryption(**provider),
             redis=config.Redis(url=f"redis://{redis.launch.address}/0"),
             warm=config.Warm(endpoint=dynamodb.endpoint, **keys),
             cold=config.Cold(endpoint=s3.endpoint, bucket=_BUCKET, **keys),
@@ -125,6 +130,7 @@ def main(old: int, recent: int, hot: int, out: Path | None) -> None:
             "CHAT_WARM_ENDPOINT": dynamodb.endpoint,
             "CHAT_COLD_ENDPOINT": s3.endpoint,
             "CHAT_COLD_BUCKET": _BUCKET,
+            **{f"CHAT_ENCRYPTION_{name.upper()}": str(value) for name, value in provider.items()},
             **{
                 f"CHAT_{section}_{name.upper()}": value
                 for section in ("WARM", "COLD")

@@ -70,6 +70,7 @@ def test_row_13_no_expression_of_dynamodb_is_put_together_from_values() -> None:
         ("sharded_chats.py", "changed"),
         ("sharded_chats.py", "', '.join(changes)"),  # placeholders
         ("checkpoints.py", "sets"),
+        ("reencryption.py", "n"),  # numbers of placeholders
         ("tenancy.py", "others"),  # the filter of whoever asks, with the tenant's beside it
         ("tenancy.py", "own"),
         ("message_changes.py", "removes"),

@@ -61,6 +61,7 @@ CLOUDS: Final[dict[str, dict[str, Any]]] = {
         "redis": "elasticache",
         "tenant": "acme",
         "archive_removal": "ttl",
+        "encryption_key_arn": "arn:aws:kms:eu-central-1:123456789012:key/2",
         "kms_key_arn": "arn:aws:kms:eu-central-1:123456789012:key/1",
         "bedrock_models": ["arn:aws:bedrock:eu-central-1::foundation-model/m"],
         "oidc_provider_arn": "arn:aws:iam::123456789012:oidc-provider/oidc.example.com/id/A",

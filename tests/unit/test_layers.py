@@ -54,7 +54,7 @@ LAYERS = (
     {"compiled", "errors"},
     {"domain"},
     {"protocol", "config", "telemetry", "process_runtime", "acceptor"},
-    {"outbound", "aws_errors"},
+    {"outbound", "aws_errors", "encryption"},
     {"hot", "warm", "cold", "auth"},
     {"service"},
     {"features", "operations"},

@@ -61,6 +61,7 @@ SEGMENT_BYTES_MAX = 4_194_304  # of one segment, uncompressed
 DELETES_IN_FLIGHT_MAX = 16
 
 LATE_PAGE: Final = 1000
+SEGMENTS_PAGE: Final = 100
 US: Final = 1_000_000
 
 
@@ -136,6 +137,23 @@ class Archiver:
         top = await self._manifests.get_top(chat)
         await self._fold_late(chat, 0, top.ts, is_by_ttl=self._keeping.is_by_ttl)
         await self._delete_orphans(chat)
+
+    async def reencrypt(self, chat: ChatId) -> int:
+        """Rewrite the segments that the current data key did not encrypt; return their number.
+
+        For guarantees and errors, see `visit`.
+        """
+        seq, count = 1, 0
+        while rows := await self._manifests.list_from(chat, seq, SEGMENTS_PAGE):
+            for row in rows:
+                seq = row.last + 1
+                if not await self._objects.is_current(row):
+                    entries = await self._objects.read(row)
+                    top = await self._manifests.get_top(chat)
+                    await self._write(entries, row, top, "rewritten")
+                    count += 1
+        await self._delete_orphans(chat)
+        return count
 
     async def end_restored(self, chat: ChatId) -> bool:
         """Remove the items of expired restored ranges; return True if no range is left.

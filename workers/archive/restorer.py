@@ -237,9 +237,9 @@ async def open_restorer(
         client = dynamodb.for_feature("archive")
         manifests = Manifests(client, settings.warm)
         shards = ShardList(client, settings.warm, clock)
-        bodies = LongBodies(client, settings.warm, BodyFiles(store), clock, shards)
+        bodies = LongBodies(client, settings.warm, BodyFiles(store, client.cipher), clock, shards)
         archivable = ArchivableMessages(client, settings.warm, clock, shards, bodies)
-        objects = SegmentObjects(store, settings.archive)
+        objects = SegmentObjects(store, settings.archive, client.cipher)
         yield Restorer(
             manifests,
             RestoredRows(client, settings.warm),

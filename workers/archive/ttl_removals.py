@@ -131,7 +131,7 @@ class RemovalHandler:
             Unavailable: a store does not respond; call again with all items.
         """
         missing: dict[str, list[tuple[Item, Message]]] = {}
-        for item in removed:
+        for item in await self.items.decrypt(removed):
             try:
                 message = decode_item(item)
             except CorruptData as exc:

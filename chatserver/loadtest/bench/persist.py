@@ -25,6 +25,7 @@ import uvloop
 from chatserver import config
 from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY, dynamodb_launch, redis_launch
 from chatserver.domain.ids import UserId, direct_chat_id, new_id
+from chatserver.encryption.key_file import new_line
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.keys import Keys
 from chatserver.loadtest.bench.server_stack import (
@@ -94,7 +95,9 @@ async def _prepare(settings: config.Redis, warm: config.Warm, against: str, coun
     return keys
 
 
-def measure(against: str, count: int, core: int, other: int) -> dict[str, Any]:
+def measure(
+    against: str, count: int, core: int, other: int, *, is_encrypted: bool = False
+) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as exits:
         folder = Path(name)
         redis = exits.enter_context(
@@ -114,6 +117,10 @@ def measure(against: str, count: int, core: int, other: int) -> dict[str, Any]:
             "CHAT_WARM_SECRET_KEY": SECRET_KEY,
             "CHAT_TELEMETRY_LEVEL": "warning",
         }
+        if is_encrypted:
+            path = folder / "keys"
+            path.write_text(new_line())
+            env |= {"CHAT_ENCRYPTION_PROVIDER": "file", "CHAT_ENCRYPTION_KEY_FILE": str(path)}
         client = exits.enter_context(contextlib.closing(redis_py.Redis.from_url(url)))
         lease = keys.lease(0, "persist")
         client.hset(lease, mapping={"owner": _OWNER, "token": 1, "until_ms": 2**52})
@@ -153,11 +160,12 @@ def _measure_worker(
 @click.option("--messages", default=500_000, show_default=True, type=click.IntRange(10_000))
 @click.option("--against", type=click.Choice(["stub", "dynamodb"]), default="stub")
 @click.option("--runs", default=3, show_default=True, type=click.IntRange(1, 20))
+@click.option("--encrypt", is_flag=True, help="Encrypt bodies with a key file.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path))
-def persist(messages: int, against: str, runs: int, out: Path | None) -> None:
+def persist(messages: int, against: str, runs: int, *, encrypt: bool, out: Path | None) -> None:
     found = []
     for run in range(runs):
-        found.append(measure(against, messages, core=0, other=1))
+        found.append(measure(against, messages, core=0, other=1, is_encrypted=encrypt))
         click.echo(f"run {run + 1}: {json.dumps(found[-1])}")
     medians = {name: statistics.median(each[name] for each in found) for name in found[0]}
     click.echo(json.dumps({"against": against, "runs": runs, "median": medians}, indent=2))

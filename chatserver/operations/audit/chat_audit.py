@@ -55,6 +55,7 @@ class Tally:
     chats: int = 0
     entries: int = 0
     unverified: int = 0  # items without a checksum
+    shredded: int = 0  # entries whose encryption key was deleted, so their bodies are not compared
     findings: list[Finding] = dataclasses.field(default_factory=list)
     failed: dict[str, str] = dataclasses.field(default_factory=dict)  # chat → reason it was skipped
 
@@ -155,7 +156,15 @@ class Auditor:
             found = [each for each in again if any(each.is_like(other) for other in found)]
         tally.findings += found
         tally.entries += max(0, window.last - window.first + 1)
-        tally.unverified += sum(each.verdict == "unverified" for each in entries.items)
+        lost = {
+            each.message.seq for each in entries.items if each.message and each.message.shredded
+        }
+        lost |= {seq for seq, entry in entries.cold.items() if entry.shredded}
+        tally.shredded += len(lost)
+        tally.unverified += sum(
+            each.verdict == "unverified" and (each.message is None or each.message.seq not in lost)
+            for each in entries.items
+        )
         if not window.is_tail:
             walk.advance_past(window)
             return

@@ -163,6 +163,7 @@ def _print_end(tally: Tally, units: float, *, is_json: bool) -> None:
         "chats": tally.chats,
         "entries": tally.entries,
         "unverified": tally.unverified,
+        "shredded": tally.shredded,
         "findings": len(tally.findings),
         "failed": len(tally.failed),
         "read_units": round(units, 1),
@@ -175,6 +176,7 @@ def _print_end(tally: Tally, units: float, *, is_json: bool) -> None:
         f"{counted(round(units), 'read unit')}: "
         + (counted(len(tally.findings), "finding") if tally.findings else "nothing is wrong")
         + (f", {len(tally.failed)} not audited" if tally.failed else "")
+        + (f"; {tally.shredded} with a deleted encryption key" if tally.shredded else "")
     )
 
 

@@ -105,10 +105,11 @@ def make_audit(
     paced = PacedClient(client, RateLimiter(read_units_per_s, clock))
     manifests = Manifests(paced, settings.warm)
     shards = ShardList(paced, settings.warm, clock)
-    bodies = LongBodies(paced, settings.warm, BodyFiles(store), clock, shards)
+    bodies = LongBodies(paced, settings.warm, BodyFiles(store, client.cipher), clock, shards)
     archivable = ArchivableMessages(paced, settings.warm, clock, shards, bodies)
     # A cache of one byte never has an object, so each one is read from the bucket.
-    objects = SegmentObjects(store, settings.archive.model_copy(update={"cache_bytes_max": 1}))
+    archive = settings.archive.model_copy(update={"cache_bytes_max": 1})
+    objects = SegmentObjects(store, archive, client.cipher)
     return Audit(
         settings,
         paced,
@@ -197,6 +198,7 @@ class AuditWorker:
             chats=whole.chats,
             entries=whole.entries,
             unverified=whole.unverified,
+            shredded=whole.shredded,
             failed=len(whole.failed),
         )
         return whole

@@ -11,7 +11,7 @@ from typing import Final
 from chatserver.cold.bucket import find_rules_of_tenant, remove_rules_of_tenant
 from chatserver.cold.client import ObjectStore, open_s3
 from chatserver.cold.tenant_objects import TenantObjects
-from chatserver.config import Settings
+from chatserver.config import Encryption, Settings
 from chatserver.domain.access.tenants import Left, TenantStore
 from chatserver.domain.clock import Clock
 from chatserver.hot.redis.tenant_redis import TenantRedis, open_tenant_redis
@@ -29,12 +29,16 @@ TABLE_ITEMS_MAX: Final = 500  # deleted before a progress report
 
 
 def settings_of(settings: Settings, tenant: str) -> Settings:
-    """Return the settings with another tenant, or without one."""
+    """Return the settings with another tenant, or without one.
+
+    Items and objects are read and written as they are stored: a tenant's encrypted values stay
+    encrypted, and its wrapped data keys are items like all others.
+    """
     more = {"tenant": tenant}
     return settings.model_copy(
         update={
             "redis": settings.redis.for_tenant(tenant),
-            "warm": settings.warm.model_copy(update=more),
+            "warm": settings.warm.model_copy(update=more).with_encryption(Encryption()),
             "cold": settings.cold.model_copy(update=more),
         }
     )

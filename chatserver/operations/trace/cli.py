@@ -116,8 +116,8 @@ async def _trace(
         dynamodb = await stack.enter_async_context(open_dynamodb(settings.warm))
         store = await stack.enter_async_context(open_s3(settings.cold))
         client = dynamodb.for_feature("operations")
-        bodies = LongBodies(client, settings.warm, BodyFiles(store))
-        segments = SegmentObjects(store, settings.archive)
+        bodies = LongBodies(client, settings.warm, BodyFiles(store, client.cipher))
+        segments = SegmentObjects(store, settings.archive, client.cipher)
         older = WarmTrace(client=client, settings=settings.warm, bodies=bodies, segments=segments)
         message_trace = MessageTrace(
             hot=hot, older=older, clock=SystemClock(), chats_max=chats_max, members_max=members_max

@@ -4,8 +4,8 @@
 |--------|-------------|----------------|----------|---------------------------------------|
 | hold   | `directory` | `c#<chat>`     | `on_hold`| `reason author created state`         |
 | line   | `directory` | `holds`        | `<chat>` | none: lists a chat under a hold       |
-| copy   | `messages`  | `<chat>#held`  | `ts`     | `seq` and `copy`: the message, JSON;  |
-|        |             |                |          | `body`: if it is long                 |
+| copy   | `messages`  | `<chat>#held`  | `ts`     | `seq`, `body` and `copy`: the message |
+|        |             |                |          | without its body, JSON                |
 
 Members see no effect of a hold. A message version that is about to lose its body (deleted, edited,
 erased or expiring) is copied first. The copy has the ts of the message, or of the edit that created
@@ -26,6 +26,7 @@ import msgspec
 from chatserver.config import Warm
 from chatserver.errors import CorruptData, NotFound
 from chatserver.protocol import codec
+from chatserver.protocol.entry_rules import shredded_form
 from chatserver.protocol.frames import Message
 from chatserver.warm.chats.records import chat_key, row_key
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
@@ -38,7 +39,6 @@ State = Literal["starting", "in_force", "ending"]
 HOLD_ROW: Final = "on_hold"  # sorts after the members, so queries of members do not read it
 HOLDS: Final = "holds"
 _SUFFIX: Final = "#held"
-INLINE_CHARS_MAX: Final = 16_384
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,21 +59,14 @@ def _key(chat: str) -> Item:
 def encode_copy(version: Message) -> Item:
     """Return the item of a copy.
 
-    A long body is a separate attribute, because JSON could double its size and exceed the item size
-    limit.
+    The body is a separate attribute: it may be encrypted, and JSON could double its size.
     """
-    long_body: Item = {}
-    if len(version.body) > INLINE_CHARS_MAX:
-        long_body = {MessageField.BODY: {"S": version.body}}
-    return long_body | {
+    return {
+        MessageField.BODY: {"S": version.body},
         MessageField.CHAT: {"S": version.chat + _SUFFIX},
         MessageField.TS: {"N": str(version.edited_ts or version.ts)},
         MessageField.SEQ: {"N": str(version.seq)},
-        MessageField.COPY: {
-            "S": codec.encode(
-                msgspec.structs.replace(version, body="") if long_body else version
-            ).decode()
-        },
+        MessageField.COPY: {"S": codec.encode(msgspec.structs.replace(version, body="")).decode()},
     }
 
 
@@ -85,7 +78,9 @@ def _decode_copy(item: Item) -> Message:
         raise CorruptData(
             f"table messages: the item at {key} is not a message copy: {exc!r}"
         ) from exc
-    if MessageField.BODY in item:
+    if MessageField.SHREDDED in item:
+        return shredded_form(copy)
+    if MessageField.BODY in item:  # copies of earlier releases have it in the JSON if it is short
         return msgspec.structs.replace(copy, body=item[MessageField.BODY]["S"])
     return copy
 

@@ -6,7 +6,8 @@ exception leaves the package.
 
 Each call requests its consumed capacity, which is metered under the client's feature
 (`for_feature`, `chatserver.warm.dynamo.metering`). With a tenant, keys are prefixed here
-(`chatserver.warm.dynamo.tenancy`).
+(`chatserver.warm.dynamo.tenancy`). With client-side encryption, attributes are encrypted and
+decrypted here (`chatserver.warm.encryption.encrypted_fields`).
 
 Any call may run twice: it is retried if its response is lost. The writes of all repositories are
 therefore idempotent or conditional.
@@ -18,7 +19,7 @@ import asyncio
 import contextlib
 import copy
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import aioboto3
@@ -33,6 +34,7 @@ from chatserver.aws_errors import translate_silence
 from chatserver.config import Warm
 from chatserver.domain.access.tenants import WriteFence
 from chatserver.domain.jitter import jittered
+from chatserver.encryption.body_cipher import BodyCipher
 from chatserver.errors import ChatError, ConfigError, Conflict, CorruptData, Unavailable
 from chatserver.telemetry.dynamodb_usage import Feature
 from chatserver.warm.dynamo.http_transport import (
@@ -42,6 +44,8 @@ from chatserver.warm.dynamo.http_transport import (
 )
 from chatserver.warm.dynamo.metering import Failure, Meter, request_consumed_capacity
 from chatserver.warm.dynamo.tenancy import Tenancy
+from chatserver.warm.encryption.cipher_factory import make_key_ring
+from chatserver.warm.encryption.encrypted_fields import EncryptedFields
 
 if TYPE_CHECKING:
     from types_aiobotocore_dynamodb import DynamoDBClient
@@ -126,6 +130,7 @@ class DynamoClient:
         self._settings = settings
         self._tenancy = Tenancy(settings) if settings.tenant else None
         self.fence = WriteFence()  # shared by all copies
+        self._encryption: EncryptedFields | None = None
         self.feature: Feature = "other"
         self.meter = Meter(settings)
         self.endpoint: str = sdk.meta.endpoint_url
@@ -135,6 +140,17 @@ class DynamoClient:
         client = copy.copy(self)
         client.feature = feature
         return client
+
+    def with_cipher(self, cipher: BodyCipher | None) -> Self:
+        """Return a copy of this client that encrypts and decrypts; None: it does neither."""
+        client = copy.copy(self)
+        client._encryption = EncryptedFields(cipher, self._settings) if cipher else None
+        return client
+
+    @property
+    def cipher(self) -> BodyCipher | None:
+        """The tenant's data keys; None if encryption is off."""
+        return None if self._encryption is None else self._encryption.cipher
 
     async def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """Call one operation by its SDK name (``"get_item"``), with retries.
@@ -159,8 +175,10 @@ class DynamoClient:
         # The schema item tells whether the block has ended.
         if self.fence.reason and self.feature != "schema":
             raise Unavailable(self.fence.reason)
+        if self._encryption is not None:
+            sent = await self._encryption.outgoing(operation, sent)
         if self._tenancy is not None:
-            sent = self._tenancy.outgoing(operation, request)
+            sent = self._tenancy.outgoing(operation, sent)
         sent = request_consumed_capacity(operation, sent)
         try:
             answer: dict[str, Any]
@@ -173,6 +191,8 @@ class DynamoClient:
             self.meter.record_failure(self.feature, operation, _failure_of(error))
             if self._tenancy is not None and isinstance(error, ConditionFailed):
                 error.stored = self._tenancy.stored(operation, request, error.stored)
+            if self._encryption is not None and isinstance(error, ConditionFailed):
+                error.stored = await self._encryption.stored(operation, request, error.stored)
             raise error from exc
         if "RequestId" not in answer["ResponseMetadata"]:
             # A proxy or another server may return 200: do not treat that as a completed write.
@@ -180,7 +200,19 @@ class DynamoClient:
         if self._tenancy is not None:
             answer = self._tenancy.incoming(operation, request, answer)
         self.meter.record(self.feature, operation, request, answer)
+        if self._encryption is not None:
+            answer = await self._encryption.incoming(operation, request, answer)
         return answer
+
+    async def decrypt(self, table: str, items: Sequence[Item]) -> list[Item]:
+        """Return items that came from another source than a call, such as a Stream, decrypted.
+
+        Raises:
+            Unavailable: a data key is not available now.
+        """
+        if self._encryption is None:
+            return list(items)
+        return await self._encryption.decrypt(table, items)
 
     async def retry(self, attempt: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
         """Run `attempt`, and retry it while it raises `Unavailable`. This is the only retry layer.
@@ -248,7 +280,8 @@ async def open_dynamodb(settings: Warm) -> AsyncIterator[DynamoClient]:
             connect_timeout_s=min(CONNECT_TIMEOUT_S, settings.call_timeout_s),
             read_timeout_s=settings.call_timeout_s / 2,
         )
-        yield DynamoClient(sdk, settings, await stack.enter_async_context(transport))
+        client = DynamoClient(sdk, settings, await stack.enter_async_context(transport))
+        yield client.with_cipher(make_key_ring(client, settings, stack))
 
 
 @contextlib.asynccontextmanager

@@ -106,7 +106,7 @@ class Meter:
             chat = _chat_of(table, item)
             body = item.get(MessageField.BODY)
             # Approximate relative cost, to divide the units of a batch.
-            weight = _ITEM_UNITS + (len(body["S"]) // 1024 if body else 0)
+            weight = _ITEM_UNITS + (len(next(iter(body.values()))) // 1024 if body else 0)
             shares[chat] = shares.get(chat, 0.0) + weight
         return shares
 

@@ -25,6 +25,7 @@ class PacedClient(DynamoClient):
     def __init__(self, client: DynamoClient, pace: RateLimiter) -> None:
         super().__init__(client._sdk, client._settings, client._http)
         self.feature, self.meter, self.fence = client.feature, client.meter, client.fence
+        self._encryption = client._encryption
         self._pace = pace
         self.units = 0.0
 

@@ -69,7 +69,9 @@ def object_of(item: Item) -> str | None:
 
     If a release without long bodies has changed the item, its body is in the item or absent.
     """
-    if Field.BODY_SHA256 not in item or item[Field.BODY]["S"] or Field.DELETED in item:
+    if Field.BODY_SHA256 not in item or Field.DELETED in item:
+        return None
+    if item[Field.BODY].get("S") != "":
         return None
     edit = item.get(Field.EDITED_SEQ, {"N": "0"})["N"]
     chat, ts = chat_of(item[Field.CHAT]["S"]), int(item[Field.TS]["N"])

@@ -9,7 +9,7 @@ Owns table `messages`, one item per message, key ``(chatid, ts)``:
     attachments S (if any: JSON)  files_of S (if any: the chat id)
     ai S (if an AI model generated it: JSON)
     sum S (`chatserver.warm.messages.checksums`; absent from items of the first releases)
-    if changed: edited_ts N  edited_seq N  reactions M  deleted BOOL
+    if changed: edited_ts N  edited_seq N  reactions M  deleted BOOL  shredded BOOL
     other entries: target N  user S  role S  name S
 
 Entries that are not messages are items too, so seq has no gaps. `status` is `active` or `deleted`
@@ -46,7 +46,7 @@ from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.write_sharding import chat_of
 from chatserver.errors import CorruptData
 from chatserver.protocol import message_expiry
-from chatserver.protocol.entry_rules import is_message
+from chatserver.protocol.entry_rules import is_message, shredded_form
 from chatserver.protocol.frames import ENTRY_KINDS, Ai, Attachment, Message
 from chatserver.warm.archive import markers
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
@@ -153,9 +153,12 @@ def _encode_more(message: Message) -> Item:
     if message.reactions:
         reactions = {user: {"S": emoji} for user, emoji in message.reactions.items()}
         more[Field.REACTIONS] = {"M": reactions}
-    for name, is_so in ((Field.DELETED, message.deleted), (Field.BANNED, message.banned)):
-        if is_so:
-            more[name] = {"BOOL": True}
+    flags = {
+        Field.DELETED: message.deleted,
+        Field.BANNED: message.banned,
+        Field.SHREDDED: message.shredded,
+    }
+    more |= {name: {"BOOL": True} for name, is_so in flags.items() if is_so}
     return more
 
 
@@ -181,6 +184,8 @@ def decode_item(item: Item) -> Message:
             attachments=_decode_files(item) if Field.ATTACHMENTS in item else [],
             ai=_decode_ai(item) if Field.AI in item else None,
         )
+        if Field.SHREDDED in item:
+            return shredded_form(_decode_more(message, item))
         is_as_sent = item[Field.REV]["N"] == "1" and Field.DELETED not in item
         if is_as_sent and message.kind not in ENTRY_KINDS:
             return message

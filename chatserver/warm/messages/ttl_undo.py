@@ -5,7 +5,7 @@ Also removes expired items on servers without TTL.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -28,6 +28,10 @@ class RemovedItems:
         self._client = client
         self._bodies = bodies or NoBodies()
         self._table = MESSAGES.name_in(settings)
+
+    async def decrypt(self, removed: Sequence[Item]) -> list[Item]:
+        """Return items from the Stream, decrypted. Raises Unavailable."""
+        return await self._client.decrypt(self._table, removed)
 
     async def put_back(self, item: Item, message: Message) -> bool:
         """Restore a removed item with the content of `message`; return False if a newer one exists.

@@ -19,6 +19,18 @@ class SummaryField:
     REV: Final = "rev"  # 1, 2, 3 …: each write requires the previous revision
 
 
+class EncryptionField:
+    """Attributes of wrapped data keys and of the re-encryption, in `directory`."""
+
+    PK: Final = "PK"
+    SK: Final = "SK"
+    WRAPPED: Final = "wrapped"  # the data key, encrypted; absent if it was deleted
+    WRAPPED_BY: Final = "wrapped_by"  # "file:<fingerprint>" or "kms:<ARN>"
+    CREATED: Final = "created"  # milliseconds since 1970
+    SHREDDED: Final = "shredded"  # when the key was deleted, milliseconds since 1970
+    PROGRESS: Final = "progress"  # re-encryption, JSON: place of its scan
+
+
 class PinField:
     """Attributes of pinned messages, in `directory`."""
 

@@ -78,6 +78,11 @@ BUCKET_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     "put_bucket_cors": ("PutBucketCORS",),
     "put_bucket_lifecycle_configuration": ("PutLifecycleConfiguration",),
 }
+KEY_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "decrypt": ("Decrypt",),
+    "encrypt": ("Encrypt",),
+    "generate_data_key": ("GenerateDataKey",),
+}
 
 
 def _actions(service: str, of_operations: dict[str, tuple[str, ...]]) -> list[str]:
@@ -169,6 +174,20 @@ def _all_tenants() -> list[dict[str, Any]]:
     ]
 
 
+def _keys() -> dict[str, Any]:
+    return {
+        "Sid": "OwnDataKeys",
+        "Effect": "Allow",
+        "Action": _actions("kms", KEY_ACTIONS),
+        "Resource": ["arn:aws:kms:*:*:key/*"],
+        # The encryption context of `chatserver.encryption.key_ring`.
+        "Condition": {
+            "StringEquals": {"kms:EncryptionContext:tenant": TENANT},
+            "Null": {"aws:PrincipalTag/tenant": "false"},
+        },
+    }
+
+
 def policy(name: str) -> dict[str, Any]:
     """Return the policy for `name`, one of `POLICIES`."""
     statements: list[dict[str, Any]]
@@ -178,6 +197,8 @@ def policy(name: str) -> dict[str, Any]:
         statements = _all_tenants()
     elif name == "archive":
         statements = [_scans([DIRECTORY]), _stream()]
+    elif name == "encryption":
+        statements = [_keys()]
     else:
         assert name == "operator"
         statements = [
@@ -199,5 +220,6 @@ def policy(name: str) -> dict[str, Any]:
 
 
 # For API and worker processes; additional rights of archive workers; for the command line; for
-# `chatserver tenants`, which works on all tenants.
-POLICIES: Final = ("processes", "archive", "operator", "tenants")
+# `chatserver tenants`, which works on all tenants; in addition to each of these, with
+# `encryption.provider = kms`.
+POLICIES: Final = ("processes", "archive", "operator", "tenants", "encryption")

@@ -65,6 +65,7 @@ class MessageField:
     ENDS: Final = "ends"  # markers: the message's `expires_at`, not read by TTL
     SUM: Final = "sum"  # checksum of the message, see `chatserver.warm.messages.checksums`
     RESTORED: Final = "restored"  # restored items: end of the restore, seconds since 1970
+    SHREDDED: Final = "shredded"  # the body is lost: its encryption key was deleted
     PINNED: Final = "pinned"  # the message is pinned; see `chatserver.features.pins.warm`
 
 

@@ -122,7 +122,7 @@ async def test_hold_keeps_what_expires_of_before_and_after(
         item for item in await tables.scan(MESSAGES.name) if item["chatid"]["S"].endswith("#held")
     ]
     # Nothing that an index or TTL reads: they stay, and nobody else finds them.
-    assert {name for item in held for name in item} == {"chatid", "ts", "seq", "copy"}
+    assert {name for item in held for name in item} == {"chatid", "ts", "seq", "copy", "body"}
 
 
 async def test_hold_that_is_new_waits_for_who_does_not_know_of_it(

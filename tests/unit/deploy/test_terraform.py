@@ -167,7 +167,8 @@ def test_every_resource_is_looked_at() -> None:
 
 
 # The role that may delete every tenant is not one of a deployment of one tenant.
-@pytest.mark.parametrize("name", [name for name in POLICIES if name != "tenants"])
+# That of encryption is written out, for one key.
+@pytest.mark.parametrize("name", sorted({*POLICIES} - {"tenants", "encryption"}))
 def test_policies_are_those_of_deploy_iam(name: str) -> None:
     """With the names of this account; held to a tenant if there is one."""
     text = json.dumps(policy(name), sort_keys=True)
@@ -184,6 +185,20 @@ def test_policies_are_those_of_deploy_iam(name: str) -> None:
     assert made("terraform-provisioned") == json.loads(ours)
     assert made("terraform-default") == alone
     assert "${" not in json.dumps(made("terraform-default"))
+
+
+def test_roles_may_use_the_key_of_encryption_for_their_tenant_only() -> None:
+    """The same rights as in deploy/iam, on one key; none without a key."""
+    (ours,) = policy("encryption")["Statement"]
+    cloud = evaluated("terraform-provisioned")
+    tenant = cloud['aws_iam_role.this["api"]']["tags"]["tenant"]
+    for role in ("api", "worker", "archive", "operator"):
+        text = cloud[f'aws_iam_role_policy.encryption["{role}"]']["policy"]
+        (made,) = json.loads(text)["Statement"]
+        assert made["Action"] == ours["Action"]
+        assert made["Resource"] == ["arn:aws:kms:eu-central-1:123456789012:key/2"]
+        assert made["Condition"] == {"StringEquals": {"kms:EncryptionContext:tenant": tenant}}
+    assert not any("role_policy.encryption" in name for name in evaluated("terraform-default"))
 
 
 def test_roles_have_the_policies_that_their_processes_need() -> None:

@@ -69,7 +69,8 @@ def decode_memory(item: Item) -> UserMemory:
     """Decode a memory item. Raises CorruptData."""
     user, companion = get_text(item, Field.PK), get_text(item, Field.SK).removesuffix(SUFFIX)
     try:
-        kept = _decode_entries(get_text(item, Field.ENTRIES))
+        text = get_text(item, Field.ENTRIES)
+        kept = _decode_entries(text) if text else _Entries([], [])  # its encryption key was deleted
         cursors = _decode_cursors(get_text(item, Field.CURSORS))
     except msgspec.MsgspecError as exc:
         raise CorruptData(f"table chat_session: memory of {user}, {companion}: {exc}") from exc

@@ -458,6 +458,7 @@ export interface Message {
   muted_until?: number | null;
   banned?: boolean;
   ai?: Ai | null;
+  shredded?: boolean;
 }
 
 /** Mutes a group member for `mute_s` seconds, or indefinitely if omitted; 0 unmutes. */

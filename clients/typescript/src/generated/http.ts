@@ -391,6 +391,7 @@ export interface Message {
   role?: string | null;
   sender: string;
   seq: number;
+  shredded?: boolean;
   target?: number | null;
   ts: number;
   user?: string | null;

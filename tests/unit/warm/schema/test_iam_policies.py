@@ -21,7 +21,7 @@ from chatserver.warm.schema.tables import TABLES
 ROOT = Path(__file__).parents[4]
 FOLDER = ROOT / "deploy" / "iam"
 ARN = re.compile(
-    r"arn:aws:(dynamodb:\*:\*:table/[\w.-]+(/index/\w+|/stream/\*)?|s3:::[\w.$:/{}*-]+)"
+    r"arn:aws:(dynamodb:\*:\*:table/[\w.-]+(/index/\w+|/stream/\*)?|s3:::[\w.$:/{}*-]+|kms:\*:\*:key/\*)"
 )
 # They name operations without asking for them.
 NAMERS = {"expressions.py", "metering.py", "policies.py", "tenancy.py"}
@@ -36,9 +36,15 @@ def operations_of(service: str) -> set[str]:
 def called_operations() -> set[str]:
     """What the code asks DynamoDB and S3 for: names of operations as words or as methods."""
     there_are = operations_of("dynamodb") | operations_of("dynamodbstreams") | operations_of("s3")
-    found: set[str] = set()
     # The two packages that have the doors, and the workers.
-    folders = (ROOT / "chatserver" / "warm", ROOT / "chatserver" / "cold", ROOT / "workers")
+    ours = ROOT / "chatserver"
+    found = words_in(ours / "warm", ours / "cold", ROOT / "workers") & there_are
+    return found | (words_in(ours / "encryption") & operations_of("kms"))
+
+
+def words_in(*folders: Path) -> set[str]:
+    """All words and attributes in the modules of some folders."""
+    found: set[str] = set()
     for path in (path for folder in folders for path in folder.rglob("*.py")):
         if path.name in NAMERS:
             continue
@@ -46,7 +52,7 @@ def called_operations() -> set[str]:
             match node:
                 case ast.Constant(value=str(word)) | ast.Attribute(attr=word):
                     found.add(word)
-    return found & there_are
+    return found
 
 
 KNOWN = {
@@ -59,6 +65,7 @@ KNOWN = {
     | iam_policies.BUCKET_ACTIONS
     | iam_policies.VERSION_ACTIONS
     | iam_policies.VERSION_LIST_ACTIONS,
+    "kms": iam_policies.KEY_ACTIONS,
 }
 
 

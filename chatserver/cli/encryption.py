@@ -1,0 +1,190 @@
+"""`chatserver encryption`: data keys of client-side encryption."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from chatserver.cli.process_setup import prepare, run
+from chatserver.config import Settings
+from chatserver.domain.quantities import counted
+from chatserver.errors import ConfigError
+
+if TYPE_CHECKING:
+    from chatserver.encryption.key_ring import KeyRing
+    from chatserver.warm.encryption.key_rows import KeyRows
+    from workers.archive.reencryption import Counts
+
+NO_TENANT = "default"  # name of a deployment without CHAT_WARM_TENANT
+
+
+@click.group()
+def encryption() -> None:
+    """Client-side encryption of message bodies: data keys of this tenant."""
+
+
+@encryption.command(name="new-key")
+def new_key() -> None:
+    """Print a new line for a key file."""
+    from chatserver.encryption.key_file import new_line
+
+    click.echo(new_line())
+
+
+@encryption.command()
+def status() -> None:
+    """List the versions of the data key, newest first: the first active one encrypts."""
+    settings = prepare("encryption")
+
+    async def work(rows: KeyRows, _: KeyRing | None) -> None:
+        click.echo(f"provider: {settings.encryption.provider}", err=True)
+        keys = await rows.list_all()
+        if not keys:
+            click.echo("no data keys: nothing was encrypted yet", err=True)
+        for key in keys:
+            state = "deleted" if key.wrapped is None else "active "
+            by = f"wrapped by {key.wrapped.by}" if key.wrapped else f"at {_date(key.deleted_ms)}"
+            click.echo(f"{key.version}  {state}  {_date(key.created_ms)}  {by}")
+
+    run(_with_keys(settings, work))
+
+
+@encryption.command()
+def rotate() -> None:
+    """Create a new version of the data key.
+
+    Running processes use it within half of CHAT_ENCRYPTION_CACHE_S. Older versions decrypt what
+    they have encrypted; `reencrypt` replaces them.
+    """
+    settings = prepare("encryption")
+
+    async def work(_: KeyRows, ring: KeyRing | None) -> None:
+        made = await _required(ring).create_version()
+        click.echo(f"created version {made.version}")
+
+    run(_with_keys(settings, work))
+
+
+@encryption.command()
+def rewrap() -> None:
+    """Wrap all data keys with the current KMS key or the first key of the key file.
+
+    Nothing is encrypted again. The previous KMS key or key file must still be usable; afterwards it
+    is not needed any more. Repeat the command if it was interrupted.
+    """
+    settings = prepare("encryption")
+
+    async def work(rows: KeyRows, ring: KeyRing | None) -> None:
+        count = 0
+        for key in await rows.list_all():
+            if key.wrapped is not None:
+                again = await _required(ring).rewrap(key)
+                count += await rows.replace(key.version, key.wrapped, again)
+        click.echo(f"wrapped {counted(count, 'data key')}")
+
+    run(_with_keys(settings, work))
+
+
+@encryption.command()
+@click.option("--max-write-units", type=click.IntRange(1), help="DynamoDB write units per second.")
+def reencrypt(max_write_units: int | None) -> None:
+    """Encrypt all stored bodies with the current data key: items, long bodies and the archive.
+
+    This includes bodies that were stored before encryption was turned on. All processes may run.
+    To continue after an interruption, run it again.
+    """
+    settings = prepare("encryption")
+    if settings.encryption.provider == "none":
+        raise ConfigError([_NOT_SET])
+    from chatserver.telemetry.failpoints import arm_failpoint
+
+    arm_failpoint()
+    try:
+        run(_reencrypt(settings, max_write_units))
+    except KeyboardInterrupt:
+        raise click.ClickException("stopped; run it again to continue") from None
+
+
+@encryption.command()
+@click.option("--tenant", required=True, help=f"CHAT_WARM_TENANT, or {NO_TENANT} if it is not set.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def shred(tenant: str, *, yes: bool) -> None:
+    """Delete all data keys of this tenant. Its encrypted bodies can never be read again.
+
+    Stop its processes first and delete its Redis data, which is not encrypted. Running processes
+    may use a cached key for CHAT_ENCRYPTION_CACHE_S. If the tenant writes again, it gets a new key.
+    """
+    settings = prepare("encryption")
+    own = settings.warm.tenant or NO_TENANT
+    if tenant != own:
+        raise click.UsageError(f"--tenant: is not the tenant of this deployment, {own!r}")
+    if not yes:
+        question = f"Delete the keys of all encrypted bodies of {own}, for ever? Enter its name"
+        if click.prompt(question, err=True) != own:
+            raise click.ClickException("nothing was deleted")
+
+    async def work(rows: KeyRows, _: KeyRing | None) -> None:
+        now_ms = int(datetime.datetime.now(datetime.UTC).timestamp() * 1000)
+        click.echo(f"deleted {counted(await rows.shred(now_ms), 'data key')} of {own}")
+
+    run(_with_keys(settings, work))
+
+
+_NOT_SET = "encryption.provider (CHAT_ENCRYPTION_PROVIDER): must be file or kms"
+
+
+def _required(ring: KeyRing | None) -> KeyRing:
+    if ring is None:
+        raise ConfigError([_NOT_SET])
+    return ring
+
+
+def _date(ms: int | None) -> str:
+    return f"{datetime.datetime.fromtimestamp((ms or 0) / 1000, datetime.UTC):%Y-%m-%d %H:%M}"
+
+
+async def _with_keys(
+    settings: Settings, work: Callable[[KeyRows, KeyRing | None], Awaitable[None]]
+) -> None:
+    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.encryption.cipher_factory import make_key_ring
+    from chatserver.warm.encryption.key_rows import KeyRows
+
+    async with open_dynamodb(settings.warm) as dynamodb, contextlib.AsyncExitStack() as stack:
+        client = dynamodb.for_feature("operations")
+        ring = make_key_ring(client, settings.warm, stack)
+        await work(KeyRows(client, settings.warm), ring)
+
+
+async def _reencrypt(settings: Settings, max_write_units: int | None) -> None:
+    from chatserver.cli.progress import open_report
+    from chatserver.container.storage import open_storage_container
+    from chatserver.domain.clock import SystemClock
+    from chatserver.warm.dynamo.rate_limiter import RateLimiter
+    from workers.archive.reencryption import Reencryption
+
+    clock = SystemClock()
+    async with open_storage_container(role="worker", settings=settings, clock=clock) as container:
+        job = Reencryption(container, RateLimiter(max_write_units, clock))
+        with open_report(clock) as report:
+            report.begin("reencrypt", 0)
+
+            def on_progress(counts: Counts) -> None:
+                report.show(counts.items_read, _describe(counts))
+
+            done = await job.run(on_progress)
+            report.end()
+    click.echo(_describe(done))
+    if done.refused:
+        raise click.ClickException(f"{done.refused} refused; see the log")
+
+
+def _describe(counts: Counts) -> str:
+    return (
+        f"{counted(counts.items, 'item')}, {counted(counts.objects, 'long body', 'long bodies')} "
+        f"and {counted(counts.segments, 'segment')} encrypted, {counts.write_units:.0f} write units"
+    )

@@ -1,0 +1,126 @@
+"""Interface of body encryption, and the format of encrypted values. No I/O.
+
+An encrypted value is AES-256-GCM::
+
+    0xFE  1     format: magic byte (never in UTF-8, nor the first byte of a zstd frame), version
+    4 bytes     version of the data key, big-endian
+    12 bytes    nonce
+    n + 16      ciphertext and tag
+
+The associated data is the header, and a JSON list of the tenant and the *place* of the value
+(table, keys, attribute), so a value is valid at its place only.
+
+The nonce is synthetic: keyed BLAKE2b of 96 bits over associated data and text, under a key of its
+own. It does not depend on a random number generator. The same text at the same place has the
+same ciphertext, so writes stay idempotent and comparable; an observer of two versions of one item
+sees whether its text is the same, and nothing else. Two different values get the same nonce with
+the probability of a random nonce: rotate a data key before it has encrypted `VALUES_MAX` values, at
+which the probability is 2^-33.
+"""
+
+from __future__ import annotations
+
+import hmac
+from hashlib import blake2b
+from typing import Final, Protocol
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from chatserver.errors import CorruptData
+
+Place = tuple[str, ...]
+
+KEY_BYTES: Final = 32
+MAGIC: Final = b"\xfe\x01"
+VERSION_BYTES: Final = 4
+VERSION_MAX: Final = 2 ** (8 * VERSION_BYTES) - 1
+VALUES_MAX: Final = 2**32
+
+_NONCE_BYTES: Final = 12
+_HEADER_BYTES: Final = len(MAGIC) + VERSION_BYTES
+OVERHEAD_BYTES: Final = _HEADER_BYTES + _NONCE_BYTES + 16
+
+
+def header_of(version: int) -> bytes:
+    """Return the first bytes of all values that a version of the data key has encrypted."""
+    return MAGIC + version.to_bytes(VERSION_BYTES, "big")
+
+
+def is_encrypted(data: bytes) -> bool:
+    """Return whether `data` is an encrypted value rather than a UTF-8 text."""
+    return data[:1] == MAGIC[:1]
+
+
+def version_of(data: bytes) -> int:
+    """Return the version of the data key that encrypted a value. Raises CorruptData."""
+    if data[: len(MAGIC)] != MAGIC or len(data) < OVERHEAD_BYTES:
+        raise CorruptData("encrypted value: unknown format")
+    return int.from_bytes(data[len(MAGIC) : _HEADER_BYTES], "big")
+
+
+class DataKey:
+    """A version of a tenant's data key."""
+
+    __slots__ = ("_aead", "_header", "_nonce_key", "_tenant", "version")
+
+    def __init__(self, tenant: str, version: int, secret: bytes) -> None:
+        size = len(secret)
+        if size != KEY_BYTES:
+            raise CorruptData(f"data key {version}: must have {KEY_BYTES} bytes")
+        self.version = version
+        self._tenant = tenant
+        self._header = header_of(version)
+        self._aead = AESGCM(hmac.digest(secret, b"chatserver encrypt v1", "sha256"))
+        self._nonce_key = hmac.digest(secret, b"chatserver nonce v1", "sha256")
+
+    def __repr__(self) -> str:
+        return f"DataKey(version={self.version})"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a data key cannot be serialized")
+
+    def encrypt(self, place: Place, text: bytes) -> bytes:
+        """Return the encrypted value of `text` at a place. Deterministic."""
+        header = self._header
+        about = self._about(header, place)
+        nonce = blake2b(about + text, key=self._nonce_key, digest_size=_NONCE_BYTES).digest()
+        return header + nonce + self._aead.encrypt(nonce, text, about)
+
+    def decrypt(self, place: Place, data: bytes) -> bytes:
+        """Return the text of an encrypted value.
+
+        Raises:
+            CorruptData: the value was changed, belongs to another place, tenant or key.
+        """
+        header, nonce = data[:_HEADER_BYTES], data[_HEADER_BYTES : _HEADER_BYTES + _NONCE_BYTES]
+        try:
+            rest = data[_HEADER_BYTES + _NONCE_BYTES :]
+            return self._aead.decrypt(nonce, rest, self._about(header, place))
+        except (InvalidTag, ValueError) as exc:
+            raise CorruptData(
+                f"encrypted value at {'/'.join(place)}: does not match its place or its key"
+            ) from exc
+
+    def _about(self, header: bytes, place: Place) -> bytes:
+        return header + msgspec.json.encode((self._tenant, *place))
+
+
+class BodyCipher(Protocol):
+    """The data keys of one tenant."""
+
+    async def get_current(self) -> DataKey:
+        """Return the key that encrypts new values; create one if there is none.
+
+        Raises:
+            Unavailable: no key can be read or unwrapped now.
+        """
+
+    async def find_for(self, data: bytes) -> DataKey | None:
+        """Return the key of an encrypted value; None if it was deleted, and the value is lost.
+
+        Raises:
+            CorruptData: the value has an unknown format.
+            Unavailable: the key cannot be read or unwrapped now, or its row is missing.
+        """

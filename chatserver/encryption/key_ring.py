@@ -1,0 +1,183 @@
+"""Key ring: creates, unwraps and caches the data keys of one tenant.
+
+A cached key is used for `encryption.cache_s` after it was unwrapped. It is unwrapped again from
+half of that time on, so a shorter outage of KMS or DynamoDB has no effect. A deleted key is
+recognized within `cache_s`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+import structlog
+
+from chatserver.domain.clock import Clock
+from chatserver.encryption.body_cipher import VERSION_MAX, DataKey, version_of
+from chatserver.encryption.key_wrapping import Context, KeyWrappers, WrappedKey
+from chatserver.errors import Unavailable
+from chatserver.telemetry import metrics
+
+log = structlog.get_logger()
+
+CACHED_MAX: Final = 64  # data keys in memory
+RETRY_S: Final = 5.0  # pause after a failed renewal, while the cached key is valid
+FAILED_S: Final = 1.0  # for which calls without a cached key fail at once after a failure
+_CREATIONS_MAX: Final = 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoredKey:
+    """The row of a data key. `wrapped` is None if the key was deleted."""
+
+    version: int
+    wrapped: WrappedKey | None
+    created_ms: int
+    deleted_ms: int | None = None
+
+
+class KeyStore(Protocol):
+    """Storage of wrapped data keys. Reads are strongly consistent."""
+
+    async def find(self, version: int) -> StoredKey | None: ...
+
+    async def find_newest(self) -> StoredKey | None: ...
+
+    async def create(self, key: StoredKey) -> bool:
+        """Store a new version; return False if it exists."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Cached:
+    key: DataKey | None
+    renew_at: float
+    ends_at: float
+
+
+class KeyRing:
+    """The data keys of one tenant. Implements `BodyCipher`."""
+
+    def __init__(
+        self,
+        *,
+        tenant: str,
+        store: KeyStore,
+        wrappers: KeyWrappers,
+        cache_s: float,
+        clock: Clock,
+    ) -> None:
+        self._tenant = tenant
+        self._store = store
+        self._wrappers = wrappers
+        self._cache_s = cache_s
+        self._clock = clock
+        self._current: _Cached | None = None
+        self._cached: collections.OrderedDict[int, _Cached] = collections.OrderedDict()
+        self._loading = asyncio.Lock()
+        self._failure: tuple[float, str] = (float("-inf"), "")
+
+    def __repr__(self) -> str:
+        return f"KeyRing({self._tenant!r})"
+
+    async def get_current(self) -> DataKey:
+        """Return the newest key; see `BodyCipher`."""
+        held = self._current
+        if held is None or self._clock.monotonic() >= held.renew_at:
+            async with self._loading:
+                held = self._current
+                if held is None or self._clock.monotonic() >= held.renew_at:
+                    held = self._current = await self._renew(held, self._load_current)
+        assert held.key is not None
+        return held.key
+
+    async def find_for(self, data: bytes) -> DataKey | None:
+        """Return the key of an encrypted value; see `BodyCipher`."""
+        version = version_of(data)
+        held = self._cached.get(version)
+        if held is None or self._clock.monotonic() >= held.renew_at:
+            async with self._loading:
+                held = self._cached.get(version)
+                if held is None or self._clock.monotonic() >= held.renew_at:
+                    held = await self._renew(held, lambda: self._load(version))
+                    self._put(version, held)
+        return held.key
+
+    async def create_version(self, *, after: int | None = None) -> StoredKey:
+        """Create a version of the data key and return its row.
+
+        With `after`, the existing newer version is returned if there is one.
+
+        Raises:
+            Unavailable: the key cannot be wrapped or stored now.
+        """
+        for _ in range(_CREATIONS_MAX):
+            newest = await self._store.find_newest()
+            version = 1 if newest is None else newest.version + 1
+            if newest is not None and after is not None and newest.version > after:
+                return newest
+            if version > VERSION_MAX:
+                raise Unavailable("encryption: no more versions of the data key")
+            _, wrapped = await self._wrappers.create(self.context_of(version))
+            made = StoredKey(version, wrapped, int(self._clock.time() * 1000))
+            if await self._store.create(made):
+                log.info("encryption.key_created", version=version, by=wrapped.by)
+                return made
+        raise Unavailable("encryption: too many concurrent versions of the data key; try again")
+
+    async def rewrap(self, key: StoredKey) -> WrappedKey:
+        """Return a data key wrapped by the current KMS key or key file. Raises Unavailable."""
+        assert key.wrapped is not None
+        return await self._wrappers.rewrap(key.wrapped, self.context_of(key.version))
+
+    def context_of(self, version: int) -> Context:
+        """Return what is authenticated with a wrapped key."""
+        return {"tenant": self._tenant or "-", "version": str(version)}
+
+    async def _load_current(self) -> DataKey:
+        newest = await self._store.find_newest()
+        if newest is None or newest.wrapped is None:
+            newest = await self.create_version(after=0 if newest is None else newest.version)
+        key = await self._unwrap(newest)
+        if key is None:
+            raise Unavailable("encryption: the data key was just deleted; try again")
+        return key
+
+    async def _load(self, version: int) -> DataKey | None:
+        found = await self._store.find(version)
+        if found is None:
+            # Not the same as deleted: the table may have been restored without this row.
+            raise Unavailable(f"encryption: table directory has no data key {version}")
+        return await self._unwrap(found)
+
+    async def _unwrap(self, stored: StoredKey) -> DataKey | None:
+        if stored.wrapped is None:
+            return None
+        secret = await self._wrappers.unwrap(stored.wrapped, self.context_of(stored.version))
+        return DataKey(self._tenant, stored.version, secret)
+
+    async def _renew(
+        self, held: _Cached | None, load: Callable[[], Awaitable[DataKey | None]]
+    ) -> _Cached:
+        now = self._clock.monotonic()
+        if held is None and now < self._failure[0]:
+            raise Unavailable(self._failure[1])
+        try:
+            key = await load()
+        except Unavailable as exc:
+            self._failure = (self._clock.monotonic() + FAILED_S, exc.message)
+            metrics.ENCRYPTION_KEY_LOADS.labels("failed").inc()
+            if held is None or now >= held.ends_at:
+                raise
+            log.warning("encryption.key_renewal_failed", error=exc.message)
+            return _Cached(held.key, min(now + RETRY_S, held.ends_at), held.ends_at)
+        metrics.ENCRYPTION_KEY_LOADS.labels("loaded" if key is not None else "deleted").inc()
+        return _Cached(key, now + self._cache_s / 2, now + self._cache_s)
+
+    def _put(self, version: int, cached: _Cached) -> None:
+        self._cached[version] = cached
+        self._cached.move_to_end(version)
+        while len(self._cached) > CACHED_MAX:
+            self._cached.popitem(last=False)

@@ -1,0 +1,105 @@
+"""AWS KMS: wraps data keys, with tenant and version as the encryption context.
+
+The SDK's own retries are off, as in the other adapters; the key ring tries again. The client
+connects on its first call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any, Final
+
+import aioboto3
+from aiobotocore.config import AioConfig
+from botocore.exceptions import BotoCoreError, ClientError
+
+from chatserver.config import Encryption, Warm
+from chatserver.encryption.key_wrapping import Context, WrappedKey
+from chatserver.errors import Unavailable
+
+CONNECT_TIMEOUT_S: Final = 1.0
+CALL_TIMEOUT_S: Final = 2.0
+
+
+class KmsKey:
+    """A key in AWS KMS. Data keys that another KMS key wrapped can be unwrapped too."""
+
+    kind = "kms"
+
+    def __init__(self, settings: Encryption, warm: Warm, stack: contextlib.AsyncExitStack) -> None:
+        self._key = settings.kms_key_id
+        self._endpoint = settings.kms_endpoint
+        self._warm = warm
+        self._stack = stack
+        self._opening = asyncio.Lock()
+        self._sdk: Any = None  # `types-aioboto3` has no types of KMS without another package
+
+    def __repr__(self) -> str:
+        return f"KmsKey({self._key})"
+
+    async def create(self, context: Context) -> tuple[bytes, WrappedKey]:
+        """Return a new data key, plain and wrapped (GenerateDataKey)."""
+        answer = await self._call(
+            "generate_data_key",
+            KeyId=self._key,
+            KeySpec="AES_256",
+            EncryptionContext=dict(context),
+        )
+        return answer["Plaintext"], self._wrapped(answer)
+
+    async def wrap(self, secret: bytes, context: Context) -> WrappedKey:
+        """Return a data key wrapped by the key (Encrypt)."""
+        answer = await self._call(
+            "encrypt", KeyId=self._key, Plaintext=secret, EncryptionContext=dict(context)
+        )
+        return self._wrapped(answer)
+
+    async def unwrap(self, wrapped: WrappedKey, context: Context) -> bytes:
+        """Return a plain data key (Decrypt)."""
+        answer = await self._call(
+            "decrypt",
+            KeyId=wrapped.by.removeprefix(f"{self.kind}:"),
+            CiphertextBlob=wrapped.data,
+            EncryptionContext=dict(context),
+        )
+        secret: bytes = answer["Plaintext"]
+        return secret
+
+    def _wrapped(self, answer: dict[str, Any]) -> WrappedKey:
+        return WrappedKey(answer["CiphertextBlob"], f"{self.kind}:{answer['KeyId']}")
+
+    async def _call(self, operation: str, **request: Any) -> dict[str, Any]:
+        where = f"KMS at {self._endpoint or 'AWS'}"
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                sdk = await self._open()
+                answer: dict[str, Any] = await getattr(sdk, operation)(**request)
+                return answer
+        except TimeoutError as exc:
+            raise Unavailable(f"{where}: timed out after {CALL_TIMEOUT_S:g} s") from exc
+        except ClientError as exc:
+            # Every refusal may end: rights and key states are changed by operators.
+            code = exc.response.get("Error", {}).get("Code", "")
+            raise Unavailable(f"{where}: {exc.operation_name}: {code}") from exc
+        except (BotoCoreError, OSError, ValueError) as exc:
+            raise Unavailable(f"{where}: {type(exc).__name__}") from exc
+
+    async def _open(self) -> Any:
+        async with self._opening:
+            if self._sdk is None:
+                warm, secret = self._warm, self._warm.secret_key
+                session = aioboto3.Session(
+                    aws_access_key_id=warm.access_key,
+                    aws_secret_access_key=secret.get_secret_value() if secret else None,
+                    region_name=warm.region,
+                )
+                config = AioConfig(
+                    connect_timeout=CONNECT_TIMEOUT_S,
+                    read_timeout=CALL_TIMEOUT_S,
+                    retries={"total_max_attempts": 1},
+                )
+                self._sdk = await self._stack.enter_async_context(
+                    session.client("kms", endpoint_url=self._endpoint, config=config)
+                )
+            return self._sdk

@@ -1,0 +1,313 @@
+"""Encrypted attributes: encrypted in every request to DynamoDB, decrypted in every response.
+
+Repositories therefore work with plain items, and none can forget to encrypt. An encrypted attribute
+has type B instead of S (`chatserver.encryption.body_cipher`); its place is table, partition key,
+sort key and attribute. Empty texts, and attributes of items that were written before encryption was
+turned on, are plain.
+
+An item with a value that does not match its place or key is returned with its encrypted attributes,
+which no repository accepts. If the data key of a message's body was deleted, the item is returned
+as that of a deleted message with attribute `shredded`; attributes of other tables are returned as
+empty texts.
+
+A value of an encrypted attribute in a condition is encrypted too: equal texts have equal values,
+unless the data key was rotated in between. Filters by encrypted attributes are not supported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import structlog
+
+from chatserver.config import Warm
+from chatserver.domain.write_sharding import chat_of
+from chatserver.encryption.body_cipher import BodyCipher, DataKey, Place
+from chatserver.errors import CorruptData
+from chatserver.telemetry import metrics
+from chatserver.warm.dynamo.expressions import find_comparisons
+from chatserver.warm.encryption.key_rows import Item, bytes_of
+from chatserver.warm.schema.directory_attributes import SummaryField
+from chatserver.warm.schema.tables import (
+    CHAT_SESSION,
+    DIRECTORY,
+    MESSAGES,
+    SOCIAL,
+    MessageField,
+    SessionField,
+    SocialField,
+    Table,
+)
+
+log = structlog.get_logger()
+
+# Digests of a body are encrypted too: otherwise a guess of a short text could be checked.
+FIELDS: Final[dict[Table, frozenset[str]]] = {
+    MESSAGES: frozenset({MessageField.BODY, MessageField.BODY_SHA256, MessageField.SUM}),
+    DIRECTORY: frozenset({SummaryField.TEXT}),
+    SOCIAL: frozenset({SocialField.CONTENT}),
+    CHAT_SESSION: frozenset({SessionField.ENTRIES}),
+}
+_OF_BODY: Final = frozenset(
+    {
+        MessageField.BODY,
+        MessageField.BODY_SHA256,
+        MessageField.BODY_BYTES,
+        MessageField.SUM,
+        MessageField.ATTACHMENTS,
+    }
+)
+_ONE_ITEM: Final = frozenset({"delete_item", "put_item", "update_item"})
+_READS: Final = frozenset({"get_item", "query", "scan"})
+_YIELD_ITEMS: Final = 64  # values of one response that are decrypted without a pause
+
+
+class EncryptedFields:
+    """Encrypts requests, and decrypts responses, of one tenant."""
+
+    def __init__(self, cipher: BodyCipher, settings: Warm) -> None:
+        self.cipher = cipher
+        self._tables = {table.name_in(settings): table for table in FIELDS}
+
+    # Requests.
+
+    async def outgoing(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the request with encrypted attributes. Keys have no tenant prefix yet.
+
+        Raises:
+            Unavailable: the data key is not available now.
+        """
+        if operation == "batch_write_item":
+            return await self._encrypt_batch(request)
+        if operation in _ONE_ITEM:
+            if not self._has_values(request):
+                return request
+            return self._encrypt(request, await self.cipher.get_current())
+        if operation == "transact_write_items":
+            actions = request["TransactItems"]
+            if not any(self._has_values(about) for each in actions for about in each.values()):
+                return request
+            key = await self.cipher.get_current()
+            encrypted = [
+                {kind: self._encrypt(about, key) for kind, about in each.items()}
+                for each in actions
+            ]
+            return {**request, "TransactItems": encrypted}
+        return request
+
+    async def _encrypt_batch(self, request: dict[str, Any]) -> dict[str, Any]:
+        wanted = request["RequestItems"]
+        mine = [name for name in wanted if name in self._tables]
+        puts = [
+            each["PutRequest"]["Item"]
+            for name in mine
+            for each in wanted[name]
+            if "PutRequest" in each
+        ]
+        if not any(_is_plain(item, fields) for item in puts for fields in FIELDS.values()):
+            return request
+        key = await self.cipher.get_current()
+
+        def encrypt(name: str, each: dict[str, Any]) -> dict[str, Any]:
+            if "PutRequest" not in each:
+                return each
+            item = self._encrypt_item(self._tables[name], each["PutRequest"]["Item"], key)
+            return {"PutRequest": {"Item": item}}
+
+        encrypted = {name: [encrypt(name, each) for each in wanted[name]] for name in mine}
+        return {**request, "RequestItems": {**wanted, **encrypted}}
+
+    def _has_values(self, about: Mapping[str, Any]) -> bool:
+        table = self._tables.get(about["TableName"])
+        if table is None:
+            return False
+        fields = FIELDS[table]
+        return _is_plain(about.get("Item", {}), fields) or bool(find_comparisons(about, fields))
+
+    def _encrypt(self, about: Mapping[str, Any], key: DataKey) -> dict[str, Any]:
+        """Encrypt the item and the values of a request on one item, or of an action."""
+        table = self._tables.get(about["TableName"])
+        if table is None:
+            return dict(about)
+        sent = dict(about)
+        if "Item" in sent:
+            sent["Item"] = self._encrypt_item(table, sent["Item"], key)
+        compared = find_comparisons(about, FIELDS[table])
+        if compared:
+            place = place_of(table, about.get("Key") or about["Item"])
+            values = dict(about["ExpressionAttributeValues"])
+            for attribute, _, value in set(compared):
+                values[value] = _encrypt_value(values[value], (*place, attribute), key)
+            sent["ExpressionAttributeValues"] = values
+        return sent
+
+    @staticmethod
+    def _encrypt_item(table: Table, item: Item, key: DataKey) -> Item:
+        encrypted: Item | None = None
+        place: Place = ()
+        for name in FIELDS[table]:
+            value = item.get(name)
+            if value is None or not (text := value.get("S")):
+                continue
+            if encrypted is None:
+                encrypted, place = dict(item), place_of(table, item)
+            encrypted[name] = {"B": key.encrypt((*place, name), text.encode())}
+        return item if encrypted is None else encrypted
+
+    # Responses.
+
+    async def incoming(
+        self, operation: str, request: Mapping[str, Any], answer: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the response with decrypted attributes. Keys have no tenant prefix any more.
+
+        Raises:
+            Unavailable: a data key is not available now.
+        """
+        if operation == "batch_get_item":
+            found = {
+                name: await self.decrypt(name, items)
+                for name, items in answer.get("Responses", {}).items()
+            }
+            return {**answer, "Responses": found}
+        if operation == "transact_get_items":
+            tables = [each["Get"]["TableName"] for each in request["TransactItems"]]
+            pairs = zip(tables, answer["Responses"], strict=True)
+            responses = [
+                {**each, "Item": (await self.decrypt(name, [each["Item"]]))[0]}
+                if each.get("Item")
+                else each
+                for name, each in pairs
+            ]
+            return {**answer, "Responses": responses}
+        if operation not in _READS and operation not in _ONE_ITEM:
+            return answer
+        name = request["TableName"]
+        if name not in self._tables:
+            return answer
+        decrypted = dict(answer)
+        if "Items" in answer:
+            decrypted["Items"] = await self.decrypt(name, answer["Items"])
+        for part in ("Item", "Attributes"):
+            if answer.get(part):
+                item = {**request.get("Key", {}), **answer[part]}
+                decrypted[part] = (await self.decrypt(name, [item]))[0]
+        return decrypted
+
+    async def stored(
+        self, operation: str, request: Mapping[str, Any], stored: list[Item | None]
+    ) -> list[Item | None]:
+        """Return the existing items of a failed write, one per action, decrypted."""
+        if operation in _ONE_ITEM:
+            names = [request["TableName"]]
+        elif operation == "transact_write_items":
+            actions = request["TransactItems"]
+            names = [about["TableName"] for each in actions for about in each.values()]
+        else:
+            return stored
+        return [
+            item and (await self.decrypt(name, [item]))[0]
+            for name, item in zip(names, stored, strict=True)
+        ]
+
+    async def decrypt(self, name: str, items: Sequence[Item]) -> list[Item]:
+        """Return items of a table, decrypted; see `incoming`."""
+        table = self._tables.get(name)
+        if table is None:
+            return list(items)
+        fields, found = FIELDS[table], list[Item]()
+        for number, item in enumerate(items):
+            mine = [field for field in fields if "B" in item.get(field, ())]
+            found.append(await self._decrypt_item(table, item, mine) if mine else item)
+            if number % _YIELD_ITEMS == _YIELD_ITEMS - 1:
+                await asyncio.sleep(0)
+        return found
+
+    async def _decrypt_item(self, table: Table, item: Item, fields: Sequence[str]) -> Item:
+        try:
+            return await self._decrypt_fields(table, item, fields)
+        except CorruptData as exc:
+            log.error("encryption.value_refused", table=table.name, error=exc.message)
+            metrics.ENCRYPTION_REFUSED.inc()
+            return item
+
+    async def _decrypt_fields(self, table: Table, item: Item, fields: Sequence[str]) -> Item:
+        place, plain = place_of(table, item), dict(item)
+        for name in fields:
+            data = bytes_of(item[name])
+            key = await self.cipher.find_for(data)
+            if key is not None:
+                text = key.decrypt((*place, name), data)
+                plain[name] = {"S": text.decode()}
+            elif table is not MESSAGES:
+                plain[name] = {"S": ""}
+            elif name == MessageField.SUM:
+                del plain[name]
+            else:
+                return _shredded(item)
+        return plain
+
+
+async def reencrypted(cipher: BodyCipher, table: Table, item: Item) -> Item:
+    """Return new values for the attributes of a stored item that the current key did not encrypt.
+
+    `item` is as stored, but without the prefix of a tenant. Attributes whose key was deleted are
+    left as they are.
+
+    Raises:
+        CorruptData: a value does not match its place.
+        Unavailable: a data key is not available now.
+    """
+    key = await cipher.get_current()
+    place, changed = place_of(table, item), Item()
+    for name in FIELDS[table] & item.keys():
+        value = item[name]
+        if text := value.get("S"):
+            plain = text.encode()
+        elif "B" in value:
+            data = bytes_of(value)
+            old = await cipher.find_for(data)
+            if old is None or old.version == key.version:
+                continue
+            plain = old.decrypt((*place, name), data)
+        else:
+            continue
+        changed[name] = {"B": key.encrypt((*place, name), plain)}
+    return changed
+
+
+def place_of(table: Table, item: Mapping[str, Any]) -> Place:
+    """Return the place of an item, without the attribute. The same in each shard of a chat."""
+    try:
+        partition = item[table.key.partition]["S"]
+        if table is MESSAGES:
+            partition = chat_of(partition)
+        sort = table.key.sort
+        return (table.name, partition, "" if sort is None else next(iter(item[sort].values())))
+    except KeyError as exc:
+        raise CorruptData(f"table {table.name}: an encrypted item without {exc}") from exc
+
+
+def _is_plain(item: Mapping[str, Any], fields: frozenset[str]) -> bool:
+    for name in fields:  # on the path of every write: a generator is slower
+        value = item.get(name)
+        if value is not None and value.get("S"):
+            return True
+    return False
+
+
+def _encrypt_value(value: Mapping[str, Any], place: Place, key: DataKey) -> dict[str, Any]:
+    text: str | None = value.get("S")
+    return {"B": key.encrypt(place, text.encode())} if text else dict(value)
+
+
+def _shredded(item: Item) -> Item:
+    """Return the item of a message whose body is lost."""
+    kept = {name: value for name, value in item.items() if name not in _OF_BODY}
+    return kept | {
+        MessageField.BODY: {"S": ""},
+        MessageField.DELETED: {"BOOL": True},
+        MessageField.SHREDDED: {"BOOL": True},
+    }

@@ -1,0 +1,190 @@
+"""What the tests of encryption build with: an archiving worker with keys, and the raw stores."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zstandard
+
+from chatserver import config
+from chatserver.cold.bucket import apply_bucket
+from chatserver.cold.client import ObjectStore, open_s3
+from chatserver.config import Cold, Encryption, Warm
+from chatserver.container.storage import StorageContainer
+from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
+from chatserver.encryption.key_file import new_line
+from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
+from chatserver.warm.encryption.key_rows import KeyRows, bytes_of
+from chatserver.warm.messages.store import PersistItem
+from chatserver.warm.schema.provisioning import apply_tables
+from chatserver.warm.schema.tables import TABLES
+from tests.integration.warm.support import message, settings_for
+from tests.integration.workers.support import open_container
+from workers.archive.container import ArchiveContainer
+
+OLD_TS = 1_600_000_000_000_000
+SECRET_WORD = "xylophone"  # in every body
+INLINE_MAX = 1000
+
+
+@dataclasses.dataclass
+class Vault:
+    """Stores of a tenant. `raw` reads them without keys."""
+
+    redis_url: str
+    warm: Warm
+    cold: Cold
+    encryption: Encryption
+    raw: DynamoClient
+    store: ObjectStore
+
+    @contextlib.asynccontextmanager
+    async def process(
+        self, encryption: Encryption | None = None, tenant: str | None = None
+    ) -> AsyncIterator[Process]:
+        """The parts of a worker process, with caches of its own."""
+        warm = self.warm if tenant is None else self.warm.model_copy(update={"tenant": tenant})
+        archive = config.Archive(
+            retention_s=1, segment_entries_min=1, segment_entries_max=40, wait_s=0
+        )
+        # Each tenant has its own Redis.
+        url = self.redis_url if tenant != "zeta" else f"{self.redis_url.rpartition('/')[0]}/1"
+        async with open_container(
+            url,
+            warm,
+            cold=self.cold,
+            archive=archive,
+            encryption=encryption or self.encryption,
+        ) as container:
+            yield Process(container)
+
+    @property
+    def off(self) -> Encryption:
+        """The settings before encryption was turned on."""
+        return Encryption()
+
+    def keys(self) -> KeyRows:
+        """The wrapped keys."""
+        return KeyRows(self.raw, self.warm)
+
+    async def scan(self) -> list[tuple[str, Item]]:
+        """Every item of every table, as it is stored."""
+        found: list[tuple[str, Item]] = []
+        for table in TABLES:
+            request: dict[str, Any] = {"TableName": table.name_in(self.warm)}
+            while True:
+                answer = await self.raw.call("scan", request)
+                found += [(table.name, item) for item in answer["Items"]]
+                if (last := answer.get("LastEvaluatedKey")) is None:
+                    break
+                request["ExclusiveStartKey"] = last
+        return found
+
+    async def item(self, chat: str, ts: int) -> Item:
+        """An item as it is stored."""
+        table = f"{self.warm.table_prefix}messages"
+        key = {"chatid": {"S": chat}, "ts": {"N": str(ts)}}
+        answer = await self.raw.call(
+            "get_item", {"TableName": table, "Key": key, "ConsistentRead": True}
+        )
+        item: Item = answer["Item"]
+        return item
+
+    async def put(self, item: Item) -> None:
+        """Write an item past the product, as an intruder would."""
+        await self.raw.call(
+            "put_item", {"TableName": f"{self.warm.table_prefix}messages", "Item": item}
+        )
+
+    async def objects(self) -> dict[str, bytes]:
+        """Every object of the bucket, unpacked."""
+        listed = await self.store.call("list_objects_v2")
+        found = {}
+        for each in listed.get("Contents", ()):
+            data = await self.store.read(each["Key"], size_max=1 << 24)
+            if each["Key"].endswith(".zst"):
+                data = zstandard.ZstdDecompressor().decompress(data)
+            found[each["Key"]] = data
+        return found
+
+    async def find_word(self, word: str = SECRET_WORD) -> list[str]:
+        """Where the bytes of a word are, in any table or object."""
+        found = [
+            f"{table}: {item}"
+            for table, item in await self.scan()
+            if word.encode() in _bytes_in(item)
+        ]
+        objects = await self.objects()
+        return found + [key for key, data in objects.items() if word.encode() in data]
+
+
+def _bytes_in(item: Item) -> bytes:
+    """An item's JSON and its decoded binary values."""
+    values = [bytes_of(value) for value in item.values() if "B" in value]
+    return b"\n".join([msgspec.json.encode(item), *values])
+
+
+@dataclasses.dataclass
+class Process:
+    """A worker process, and a chat."""
+
+    container: StorageContainer
+    chat: str = dataclasses.field(default_factory=lambda: f"d-{secrets.token_hex(6)}")
+
+    async def write(self, *seqs: int, chat: str | None = None, **changes: Any) -> None:
+        """Persist messages of 2020, whose bodies have the secret word."""
+        messages = [self.made(seq, chat or self.chat, **changes) for seq in seqs]
+        await self.container.messages.put_batch([PersistItem(m, "bob") for m in messages], 20)
+
+    def made(self, seq: int, chat: str | None = None, **changes: Any) -> Any:
+        """A message as `write` stores it."""
+        fields = {"ts": OLD_TS + seq * 1000, "body": text_of(seq), **changes}
+        return message(seq, chat or self.chat, **fields)
+
+    async def archive(self, chat: str) -> None:
+        """Move all of a chat to S3."""
+        await self.container.get(ArchiveContainer).archiver.visit(chat)  # type: ignore[arg-type]
+
+    async def read(self, chat: str, limit: int = 200) -> list[Any]:
+        """The entries of a chat, from all tiers but Redis."""
+        page = await self.container.older_tiers.read_run(chat, None, 0, limit, None)
+        return page.messages
+
+    async def bodies(self, chat: str) -> list[str]:
+        """The texts of a chat."""
+        return [each.body for each in await self.read(chat)]
+
+
+def text_of(seq: int) -> str:
+    """The body of a message."""
+    return f"{SECRET_WORD} {seq} ⟨é⟩"
+
+
+LONG = f"{SECRET_WORD} " + "long " * INLINE_MAX
+
+
+@contextlib.asynccontextmanager
+async def open_vault(
+    redis_url: str, dynamodb: str, s3: str, folder: Path, **encryption: Any
+) -> AsyncIterator[Vault]:
+    """Tables and a bucket of the test's own, and a key file unless `encryption` says otherwise."""
+    warm = settings_for(dynamodb, body_inline_bytes_max=INLINE_MAX)
+    cold = Cold(
+        endpoint=s3,
+        bucket=f"b{secrets.token_hex(8)}",
+        access_key=ACCESS_KEY,
+        secret_key=SECRET_KEY,  # type: ignore[arg-type]  # pydantic makes it secret
+    )
+    path = folder / "keys"
+    path.write_text(new_line())
+    keys = Encryption(**(encryption or {"provider": "file", "key_file": path}))
+    async with open_dynamodb(warm) as raw, open_s3(cold) as store:
+        await apply_tables(raw, warm, poll_s=0.01)
+        await apply_bucket(store, cold)
+        yield Vault(redis_url, warm, cold, keys, raw, store)

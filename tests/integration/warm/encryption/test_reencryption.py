@@ -1,0 +1,290 @@
+"""Re-encryption of what is stored, the commands, and the check against turning it off."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.companion_ids import CompanionId
+from chatserver.domain.ids import UserId
+from chatserver.encryption.key_file import new_line
+from chatserver.encryption.key_ring import KeyRing
+from chatserver.errors import ConfigError
+from chatserver.features.companions.model import Memory
+from chatserver.features.companions.user_memory import Entry
+from chatserver.features.companions.warm.memories import MemoryRows
+from chatserver.features.companions.warm.summaries import Summaries
+from chatserver.features.social.model import Post
+from chatserver.features.social.warm.posts import SocialPosts
+from chatserver.operations.tenants.stores import settings_of
+from chatserver.protocol import codec
+from chatserver.warm.dynamo.batches import put_items
+from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.dynamo.rate_limiter import RateLimiter
+from tests.integration.warm.encryption.support import (
+    LONG,
+    OLD_TS,
+    SECRET_WORD,
+    Process,
+    Vault,
+    open_vault,
+    text_of,
+)
+from workers.archive.reencryption import Reencryption
+
+TEN = range(1, 11)
+ADA = CompanionId(UserId("ai-ada"))
+REMEMBERED = Entry("f1", "fact", SECRET_WORD, (), 1, 1, 4_000_000_000_000)
+POST = Post("01KAJ5W3N0TBJ8QW6X1V7ZC2YD", "alice", SECRET_WORD, 1)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def vault(redis_url: str, dynamodb: str, s3: str, tmp_path: Path) -> AsyncIterator[Vault]:
+    async with open_vault(redis_url, dynamodb, s3, tmp_path) as made:
+        yield made
+
+
+def reencryption_of(process: Process) -> Reencryption:
+    return Reencryption(process.container, RateLimiter(None, SystemClock()))
+
+
+async def fill(process: Process) -> None:
+    """Write something of each kind."""
+    container, chat, cold = process.container, process.chat, f"{process.chat}c"
+    await process.write(*TEN)
+    await process.write(11, body=LONG)
+    await process.write(*TEN, chat=cold)
+    await process.archive(cold)
+    await container.holds.keep([process.made(5)])
+    await Summaries(container.dynamodb, container.settings.warm).put(
+        chat,  # type: ignore[arg-type]
+        Memory(1, 2, SECRET_WORD, 1),  # type: ignore[arg-type]
+    )
+    await SocialPosts(container.dynamodb, container.settings.warm).create_post(POST)
+    await MemoryRows(container.dynamodb, container.settings.warm).update(
+        UserId("alice"), ADA, lambda memory: dataclasses.replace(memory, entries=(REMEMBERED,))
+    )
+
+
+async def check(process: Process, chat: str) -> None:
+    """Everything that `fill` wrote is readable."""
+    container = process.container
+    assert await process.bodies(chat) == [*(text_of(seq) for seq in TEN), LONG]
+    assert await process.bodies(f"{chat}c") == [text_of(seq) for seq in TEN]
+    assert [each.body for each in (await container.holds.list_copies(chat, 9)).items] == [
+        text_of(5)
+    ]
+    summary = await Summaries(container.dynamodb, container.settings.warm).find(chat)  # type: ignore[arg-type]
+    assert summary is not None and summary.text == SECRET_WORD
+    posts = SocialPosts(container.dynamodb, container.settings.warm)
+    assert await posts.get_post(POST.author, POST.id) == POST
+    rows = MemoryRows(container.dynamodb, container.settings.warm)
+    assert (await rows.get(UserId("alice"), ADA)).entries == (REMEMBERED,)
+
+
+async def versions_in(vault: Vault) -> set[int]:
+    """The versions of the data key that the stored values have."""
+    found = set()
+    for table, item in await vault.scan():
+        for name, value in item.items():
+            if "B" in value and (table, name) != ("directory", "wrapped"):
+                found.add(int.from_bytes(base64.b64decode(value["B"])[2:6], "big"))
+    for key, data in (await vault.objects()).items():
+        if key.startswith("bodies/"):
+            found.add(int.from_bytes(data[2:6], "big"))
+        else:
+            lines = data.removesuffix(b"\n").split(b"\n")
+            found.add(int.from_bytes(base64.b64decode(lines[-1].strip(b'"'))[2:6], "big"))
+    return found
+
+
+async def test_everything_that_was_plain_is_encrypted(vault: Vault) -> None:
+    """Items, long bodies, segments, copies, summaries and posts; twice changes nothing."""
+    async with vault.process(vault.off) as plain:
+        await fill(plain)
+        # A copy as earlier releases stored it.
+        old = codec.encode(plain.made(6)).decode()
+        await vault.put({"chatid": {"S": f"{plain.chat}o#held"}, "ts": {"N": "1"},
+                         "seq": {"N": "6"}, "copy": {"S": old}})  # fmt: skip
+        # The directory of a real deployment lists this chat.
+        await list_chat(vault, f"{plain.chat}c")
+    assert len(await vault.find_word()) == 17
+
+    async with vault.process() as process:
+        done = await reencryption_of(process).run(lambda _: None)
+
+        assert await vault.find_word() == []
+        assert (done.items, done.objects, done.segments, done.refused) == (16, 1, 1, 0)
+        await check(process, plain.chat)
+        again = await reencryption_of(process).run(lambda _: None)
+        assert (again.items, again.objects, again.segments) == (0, 0, 0)
+        (copy,) = (await process.container.holds.list_copies(f"{plain.chat}o", 9)).items
+        assert copy.body == text_of(6)
+        assert await process.archive(f"{plain.chat}c") is None, "the archive goes on"
+
+
+async def list_chat(vault: Vault, chat: str) -> None:
+    """Write the row by which scans find a chat."""
+    item = {"PK": {"S": f"c#{chat}"}, "SK": {"S": f"c#{chat}"}, "version": {"N": "1"}}
+    table = f"{vault.warm.table_prefix}directory"
+    await vault.raw.call("put_item", {"TableName": table, "Item": item})
+
+
+async def test_values_of_older_keys_get_the_current_one(vault: Vault) -> None:
+    """After a rotation the old version encrypts nothing any more."""
+    async with vault.process() as process:
+        await fill(process)
+        await list_chat(vault, f"{process.chat}c")
+        assert await versions_in(vault) == {1}
+    async with vault.process() as process_2:
+        cipher = process_2.container.dynamodb.cipher
+        assert isinstance(cipher, KeyRing)
+        await cipher.create_version()
+
+        await reencryption_of(process_2).run(lambda _: None)
+
+        assert await versions_in(vault) == {2}
+        await check(process_2, process.chat)
+
+
+class Cli:
+    """The command line of a deployment."""
+
+    def __init__(self, vault: Vault, **settings: str) -> None:
+        warm, cold = vault.warm, vault.cold
+        assert warm.secret_key is not None
+        secret = warm.secret_key.get_secret_value()
+        self.environment = {
+            **os.environ,
+            "CHAT_REDIS_URL": vault.redis_url,
+            "CHAT_WARM_ENDPOINT": str(warm.endpoint),
+            "CHAT_WARM_ACCESS_KEY": str(warm.access_key),
+            "CHAT_WARM_SECRET_KEY": secret,
+            "CHAT_WARM_TABLE_PREFIX": warm.table_prefix,
+            "CHAT_COLD_ENDPOINT": str(cold.endpoint),
+            "CHAT_COLD_BUCKET": cold.bucket,
+            "CHAT_COLD_ACCESS_KEY": str(warm.access_key),
+            "CHAT_COLD_SECRET_KEY": secret,
+            "CHAT_ENCRYPTION_PROVIDER": "file",
+            "CHAT_ENCRYPTION_KEY_FILE": str(vault.encryption.key_file),
+            **settings,
+        }
+
+    def run(self, *words: str, answer: str = "", **env: str) -> Any:
+        return subprocess.run(
+            [sys.executable, "-m", "chatserver.cli.main", "encryption", *words],
+            env={**self.environment, **env}, capture_output=True, text=True, input=answer,
+            timeout=120, check=False,
+        )  # fmt: skip
+
+
+async def test_commands_rotate_rewrap_and_shred(vault: Vault) -> None:
+    """As an operator uses them."""
+    cli = Cli(vault)
+    async with vault.process() as process:
+        await process.write(1)
+
+    assert "created version 2" in cli.run("rotate").stdout
+    async with vault.process() as process_2:
+        await process_2.write(2, chat=process.chat)
+        assert await process_2.bodies(process.chat) == [text_of(1), text_of(2)]
+    shown = cli.run("status")
+    assert [line.split()[:2] for line in shown.stdout.splitlines()] == [
+        ["2", "active"],
+        ["1", "active"],
+    ]
+    path = vault.encryption.key_file
+    assert path is not None
+    old, new = path.read_text().strip(), cli.run("new-key").stdout.strip()
+    assert old not in shown.stdout + shown.stderr
+    path.write_text(f"{new}\n{old}\n")
+    assert "wrapped 2 data keys" in cli.run("rewrap").stdout
+    path.write_text(new)
+    async with vault.process() as process_3:
+        assert await process_3.bodies(process.chat) == [text_of(1), text_of(2)]
+
+    wrong = cli.run("shred", "--tenant", "acme", "--yes")
+    assert wrong.returncode == 2 and "not the tenant of this deployment" in wrong.stderr
+    assert cli.run("shred", "--tenant", "default", answer="no\n").returncode == 1
+    assert "deleted" not in cli.run("status").stdout
+    path.write_text(new_line())  # the keys need not be usable
+    done = cli.run("shred", "--tenant", "default", answer="default\n")
+    assert "deleted 2 data keys of default" in done.stdout, done.stderr
+    assert cli.run("status").stdout.count("deleted") == 2
+    async with vault.process() as process_4:
+        assert {each.shredded for each in await process_4.read(process.chat)} == {True}
+
+
+async def test_summary_memory_and_post_of_a_deleted_key_are_empty(vault: Vault) -> None:
+    """Their readers go on."""
+    async with vault.process() as process:
+        await fill(process)
+    await vault.keys().shred(1)
+
+    async with vault.process() as other:
+        container = other.container
+        dynamodb, warm = container.dynamodb, container.settings.warm
+        summary = await Summaries(dynamodb, warm).find(process.chat)  # type: ignore[arg-type]
+        assert summary is not None and summary.text == ""
+        assert (await MemoryRows(dynamodb, warm).get(UserId("alice"), ADA)).entries == ()
+        assert (await SocialPosts(dynamodb, warm).get_post(POST.author, POST.id)).content == ""
+        done = await reencryption_of(other).run(lambda _: None)
+        assert (done.items, done.refused) == (0, 0)
+
+
+async def test_tenant_commands_keep_values_as_they_are_stored(vault: Vault) -> None:
+    """An export has no text; what is restored from it is readable with the same keys."""
+    async with vault.process(tenant="acme") as process:
+        await process.write(*TEN)
+        own = settings_of(process.container.settings, "acme")
+        async with open_dynamodb(own.warm) as client:
+            table = f"{vault.warm.table_prefix}messages"
+            stored = (await client.call("scan", {"TableName": table}))["Items"]
+            assert len(stored) == 10 and all("B" in item["body"] for item in stored)
+            for item in stored:
+                key = {name: item[name] for name in ("chatid", "ts")}
+                await client.call("delete_item", {"TableName": table, "Key": key})
+            await put_items(client, table, stored)
+
+        assert await process.bodies(process.chat) == [text_of(seq) for seq in TEN]
+
+
+async def test_reencrypt_continues_after_a_kill(vault: Vault) -> None:
+    """`kill -9` in the middle; the next run ends it."""
+    async with vault.process(vault.off) as plain:
+        for first in range(1, 1001, 100):
+            await plain.write(*range(first, first + 100))
+    cli = Cli(vault)
+
+    killed = cli.run("reencrypt", CHAT_FAILPOINT="reencryption.before_checkpoint:kill:3")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert 0 < len(await vault.find_word()) < 1000
+    done = cli.run("reencrypt", "--max-write-units", "5000")
+
+    assert done.returncode == 0, done.stderr
+    assert await vault.find_word() == []
+    async with vault.process() as process:
+        page = await process.container.messages.list_after(plain.chat, 0, 200)
+        assert [each.body for each in page] == [text_of(seq) for seq in range(1, 201)]
+        item = await vault.item(plain.chat, OLD_TS + 1_000_000)
+        assert "B" in item["body"]
+
+
+async def test_process_without_the_settings_refuses_to_start(vault: Vault) -> None:
+    """It would store plain text among encrypted bodies."""
+    async with vault.process() as process:
+        await process.write(1)
+
+    with pytest.raises(ConfigError, match=r"encryption\.provider"):
+        async with vault.process(vault.off):
+            pass

@@ -1,0 +1,247 @@
+"""Re-encryption: encrypts stored bodies with the current data key, in DynamoDB and S3.
+
+::
+
+    tables, page by page ─► objects of long bodies ─► archive segments, chat by chat
+
+It encrypts what was stored before encryption was turned on, and replaces values of older key
+versions. Values whose key was deleted are left.
+
+Resumable: the place of the scan is stored in table `directory` (``PK "encryption" SK
+"reencryption"``). The objects and segments of a run that was stopped are read again, and those that
+are done are skipped. Safe while all processes run: an item is written on the condition that its
+encrypted attributes are unchanged, and if they changed, their writer encrypted them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from chatserver.container.storage import StorageContainer
+from chatserver.domain.ids import ChatId
+from chatserver.encryption.body_cipher import is_encrypted, version_of
+from chatserver.errors import Conflict, CorruptData, NotFound, Unavailable
+from chatserver.protocol import codec
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.chats.chat_scan import iter_chats
+from chatserver.warm.chats.legal_holds import encode_copy
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.rate_limiter import RateLimiter
+from chatserver.warm.encryption.encrypted_fields import FIELDS, reencrypted
+from chatserver.warm.encryption.key_rows import PARTITION
+from chatserver.warm.messages.long_bodies import PREFIX
+from chatserver.warm.schema.directory_attributes import EncryptionField as Field
+from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, MessageField, Table
+from workers.archive.container import ArchiveContainer
+
+log = structlog.get_logger()
+
+ROW: Final = "reencryption"
+PAGE_ITEMS: Final = 200
+WRITES_IN_FLIGHT_MAX: Final = 16
+TRIES_MAX: Final = 8
+BODY_BYTES_MAX: Final = 1 << 20
+
+
+@dataclasses.dataclass(slots=True)
+class Counts:
+    """What a run has read and written."""
+
+    items_read: int = 0
+    items: int = 0
+    objects: int = 0
+    segments: int = 0
+    refused: int = 0  # items and objects that do not match their place or key
+    write_units: float = 0.0
+
+
+class _Progress(msgspec.Struct, frozen=True):
+    """The place of a scan. Another key version begins again."""
+
+    version: int
+    table: int = 0
+    start: Item | None = None
+    is_done: bool = False
+
+
+OnProgress = Callable[[Counts], None]
+
+
+class Reencryption:
+    """Re-encrypts the stored bodies of a tenant."""
+
+    def __init__(self, container: StorageContainer, writes: RateLimiter) -> None:
+        cipher = container.dynamodb.cipher
+        assert cipher is not None
+        self._container = container
+        self._cipher = cipher
+        self._writes = writes
+        self._warm = container.settings.warm
+        # Reads and writes items as they are stored.
+        self._raw: DynamoClient = container.dynamodb.for_feature("archive").with_cipher(None)
+        self._counts = Counts()
+
+    async def run(self, on_progress: OnProgress) -> Counts:
+        """Re-encrypt everything.
+
+        Guarantees:
+            Idempotent and resumable. When it returns, the current key has encrypted every body that
+            was stored before the call, except refused ones.
+
+        Raises:
+            Unavailable: a store or a key is not available; run it again.
+        """
+        version = (await self._cipher.get_current()).version
+        progress = await self._find_progress(version)
+        while not progress.is_done:
+            progress = await self._run_page(progress)
+            failpoint("reencryption.before_checkpoint")
+            await self._put_progress(progress)
+            on_progress(self._counts)
+        async for page in self._container.body_files.iter_pages(PREFIX):
+            for each in page:
+                await self._run_object(each.key, version)
+            on_progress(self._counts)
+        async for chats in iter_chats(self._raw, self._warm):
+            for chat in chats:
+                await self._run_segments(chat)
+            on_progress(self._counts)
+        await self._put_progress(_Progress(version))  # the next run begins again
+        return self._counts
+
+    # items
+
+    async def _run_page(self, progress: _Progress) -> _Progress:
+        table = list(FIELDS)[progress.table]
+        request: dict[str, Any] = {
+            "TableName": table.name_in(self._warm),
+            "Limit": PAGE_ITEMS,
+            "ConsistentRead": True,
+        }
+        if progress.start is not None:
+            request["ExclusiveStartKey"] = progress.start
+        answer = await self._raw.call("scan", request)
+        slots = asyncio.Semaphore(WRITES_IN_FLIGHT_MAX)
+
+        async def run(item: Item) -> None:
+            async with slots:
+                await self._run_item(table, item)
+
+        await asyncio.gather(*map(run, answer["Items"]))
+        self._counts.items_read += len(answer["Items"])
+        last: Item | None = answer.get("LastEvaluatedKey")
+        if last is not None:
+            return msgspec.structs.replace(progress, start=last)
+        number = progress.table + 1
+        return _Progress(progress.version, number, None, number == len(FIELDS))
+
+    async def _run_item(self, table: Table, item: Item) -> None:
+        if table is MESSAGES:
+            item, old = _split_copy(item)
+        else:
+            old = item
+        try:
+            changed = await reencrypted(self._cipher, table, item)
+        except CorruptData as exc:
+            self._counts.refused += 1
+            log.error("reencryption.refused", table=table.name, error=exc.message)
+            return
+        if not changed:
+            return
+        if item is not old:
+            changed[MessageField.COPY] = item[MessageField.COPY]
+        await self._writes.take(1.0)
+        names = {f"#{n}": name for n, name in enumerate(changed)}
+        conditions = [
+            f"#{n} = :old{n}" if name in old else f"attribute_not_exists(#{n})"
+            for n, name in enumerate(changed)
+        ]
+        values = {f":new{n}": value for n, value in enumerate(changed.values())}
+        values |= {f":old{n}": old[name] for n, name in enumerate(changed) if name in old}
+        request = {
+            "TableName": table.name_in(self._warm),
+            "Key": {name: item[name] for name in table.key.names},
+            "UpdateExpression": "SET " + ", ".join(f"#{n} = :new{n}" for n in range(len(names))),
+            "ConditionExpression": " AND ".join(conditions),
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": values,
+            "ReturnConsumedCapacity": "TOTAL",
+        }
+        try:
+            answer = await self._raw.call("update_item", request)
+        except ConditionFailed:
+            return  # its writer has encrypted it, or has deleted it
+        units = float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0))
+        self._writes.settle(units - 1.0)
+        self._counts.write_units += units
+        self._counts.items += 1
+
+    # objects
+
+    async def _run_object(self, key: str, version: int) -> None:
+        try:
+            data = await self._container.store.read(key, size_max=BODY_BYTES_MAX)
+            if is_encrypted(data):
+                held = await self._cipher.find_for(data)
+                if held is None or version_of(data) == version:
+                    return
+            text = await self._container.body_files.read(key, BODY_BYTES_MAX)
+        except NotFound:
+            return
+        except CorruptData as exc:
+            self._counts.refused += 1
+            log.error("reencryption.refused", key=key, error=exc.message)
+            return
+        await self._container.body_files.put(key, text)
+        self._counts.objects += 1
+
+    async def _run_segments(self, chat: ChatId) -> None:
+        archiver = self._container.get(ArchiveContainer).archiver
+        for _ in range(TRIES_MAX):
+            try:
+                self._counts.segments += await archiver.reencrypt(chat)
+            except Conflict:
+                continue  # the archive worker was faster
+            except CorruptData as exc:
+                self._counts.refused += 1
+                log.error("reencryption.refused", chat=chat, error=exc.message)
+            return
+        raise Unavailable(f"archive of {chat}: changes all the time; run it again")
+
+    # progress
+
+    async def _find_progress(self, version: int) -> _Progress:
+        request = {"TableName": DIRECTORY.name_in(self._warm), "Key": _ROW_KEY}
+        item = (await self._raw.call("get_item", {**request, "ConsistentRead": True})).get("Item")
+        if item is not None:
+            found = msgspec.json.decode(item[Field.PROGRESS]["S"], type=_Progress)
+            if found.version == version:
+                return found
+        return _Progress(version)
+
+    async def _put_progress(self, progress: _Progress) -> None:
+        text = msgspec.json.encode(progress).decode()
+        item = {**_ROW_KEY, Field.PROGRESS: {"S": text}}
+        request = {"TableName": DIRECTORY.name_in(self._warm), "Item": item}
+        await self._raw.call("put_item", request)
+
+
+_ROW_KEY: Final[Item] = {Field.PK: {"S": PARTITION}, Field.SK: {"S": ROW}}
+
+
+def _split_copy(item: Item) -> tuple[Item, Item]:
+    """Return `(item, stored)`: a copy under a legal hold, with its body in an attribute.
+
+    Copies of earlier releases have a short body in their JSON.
+    """
+    if MessageField.COPY not in item or MessageField.BODY in item:
+        return item, item
+    copy = codec.decode_message(item[MessageField.COPY]["S"].encode())
+    made = encode_copy(copy)
+    return {**item, **{name: made[name] for name in (MessageField.COPY, MessageField.BODY)}}, item
