@@ -25,6 +25,7 @@ FIELDS = {
         tables.JobField,
         tables.PushField,
         tables.CompanionField,
+        directory_attributes.ActiveDaysField,
         directory_attributes.FanoutField,
         directory_attributes.SchemaField,
         directory_attributes.ShardField,
