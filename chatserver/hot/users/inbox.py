@@ -286,7 +286,7 @@ class Inboxes:
                 read=Seq(max(own, int(fields.get(f"r:{chat}", 0)))),
                 received=Seq(max(own, int(fields.get(f"d:{chat}", 0)))),
                 order=Ts(max(ts, int(fields[f"c:{chat}"]))),
-                stored=Seq(stored),
+                stored=stored,
             )
             for chat, (top, ts, own, stored) in zip(names, heads, strict=True)
         ]

@@ -130,11 +130,13 @@ class Chats:
             heads = [await core.chat_log.get_head(self.chat_of(each)) for each in self.others]
             return all(head.stored >= head.seq for head in heads)
 
+        if await is_stored():
+            return
         async with running(run_persist(core, "one"), "persist"):
             await eventually(is_stored, deadline_s=60, what="all is stored")
 
     async def maybe_persist(self) -> None:
-        if self.random.random() < 0.05 and not self.persisting.locked():
+        if self.random.random() < 0.3 and not self.persisting.locked():
             async with self.persisting:
                 await self.persist()
 
