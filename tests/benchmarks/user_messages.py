@@ -49,9 +49,7 @@ units: collections.Counter[str] = collections.Counter()
 _call_once = DynamoClient.call_once
 
 
-async def _counted(
-    client: DynamoClient, operation: str, request: dict[str, Any]
-) -> dict[str, Any]:
+async def _counted(client: DynamoClient, operation: str, request: dict[str, Any]) -> dict[str, Any]:
     counts = {"ReturnConsumedCapacity": "INDEXES"} if operation in ITEM_OPERATIONS else {}
     answer = await _call_once(client, operation, {**request, **counts})
     used = answer.get("ConsumedCapacity", [])

@@ -10,6 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
+from chatserver.client import ChatClient
+from chatserver.dev.servers import Server
 from tests.integration.api.support import Caller, make_group, problem_of, send
 from tests.security.support.users import make_key
 from tests.support.rawchat import RawChat
@@ -152,6 +154,32 @@ async def test_operators_see_the_list_of_any_user(
     assert problem_of(refused)[0] == 403
     assert listed == ["m1", "m0"]
     assert await bodies(mine) == ["m1"]
+
+
+async def test_sdk_lists_all_messages(
+    stack: Stack, api: Server, caller: Caller, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """Page by page; with a direction and a time range."""
+    mine, theirs = caller(alice.user), caller(bob.user)
+    group = await make_group(theirs, alice.user)
+    talk = [(mine, pair), (theirs, group), (theirs, pair)]
+    ts = [(await store(who, chat, f"m{n}"))["ts"] for n, (who, chat) in enumerate(talk)]
+    url = f"ws://127.0.0.1:{stack.port}/"
+
+    async with ChatClient(url, stack.token(alice.user), api_url=api.endpoint) as client:
+        first = await client.all_messages(limit=2)
+        rest = await client.all_messages(limit=2, cursor=first.next)
+        received = await client.all_messages(direction="received", newest_first=False)
+        between = await client.all_messages(from_ts=ts[1], to_ts=ts[1])
+
+    pages = (first, rest, received, between)
+    assert [[each.body for each in page.messages] for page in pages] == [
+        ["m2", "m1"],
+        ["m0"],
+        ["m1", "m2"],
+        ["m1"],
+    ]
+    assert rest.next is None
 
 
 @dataclasses.dataclass
