@@ -75,6 +75,7 @@ _MESSAGES: Final = (
 _SESSIONS: Final = (
     ("Active session", "<user>", "#ACTIVE#<companion>"),
     ("Old session", "<user>", "<companion>#OLD#<chat>"),
+    ("Memory", "<user>", "<companion>#MEMORY"),
 )
 _SOCIAL: Final = (
     ("Info", "u#<user>", "info"),
@@ -126,6 +127,7 @@ _DIRECTORY: Final = (
     ("Export of a user", "u#<user>", "export#<id>"),
     ("Memory of a companion", "c#<chat>", "summary#<chat>"),
     ("Schema", "schema", "schema"),
+    ("Tenant", "tenants", "tenant#<name>"),
     ("Process", "schema", "process#<name>"),
     ("Sharded chats", "shards", "shards"),
     ("Horizon of write sharding", "shards", "horizon"),

@@ -53,6 +53,7 @@ from chatserver.warm.schema.tables import (
     Table,
     UserPositionField,
 )
+from chatserver.warm.tenant_records import TenantRecord, encode_record
 
 # Constant times, so that the model changes only with the tables.
 TS: Final = 1_795_000_000_000_000
@@ -195,6 +196,7 @@ def _archive() -> Iterable[Item]:
 
 def _operations() -> Iterable[Item]:
     yield newest_record()
+    yield encode_record(TenantRecord("acme", "blocked", MS, "j3"))
     process = {SchemaField.ACTS_BY: _number(1), SchemaField.SEEN: _number(MS)}
     process[SchemaField.EXPIRES_AT] = _number(S + 86_400)
     yield key_of(f"{PROCESS_PREFIX}api-1") | process

@@ -63,7 +63,7 @@ ROUTE_CALLS: dict[str, tuple[int, int]] = {
     "POST /v1/auth/logout-everywhere": (9, 4),
     "GET /v1/me": (9, 2),
     "GET /v1/me/sent": (6, 2),
-    "GET /v1/me/messages": (9, 3),
+    "GET /v1/me/messages": (9, 4),
     "GET /v1/me/received": (6, 2),
     "PATCH /v1/me": (6, 7),
     "DELETE /v1/me": (9, 6),

@@ -40,6 +40,7 @@ from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.schema.active_version import SchemaRows
 from chatserver.warm.schema.migrations.state import MigrationRows
 from chatserver.warm.streams.checkpoints import StreamRows
+from chatserver.warm.tenant_records import TenantRecords
 from tests.integration.warm.support import FixedClock, Tables
 from tests.unit.warm.schema.test_workbench import DECODERS, FILE, Model
 
@@ -139,6 +140,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
             ChatId("01KAJ5W3N0TBJ8QW6X1V7ZC2YD")
         ),
         "Schema": lambda: SchemaRows(*arguments).get_state(),
+        "Tenant": lambda: TenantRecords(*arguments).find("acme"),
         "Process": lambda: SchemaRows(*arguments).list_processes(NOW),
         "Sharded chats": sharded,
         "Horizon of write sharding": sharded,

@@ -22,7 +22,7 @@ TABLE_OF = {
     **dict.fromkeys(("PROFILE", "FOLLOWER", "FOLLOWING", "POST"), SOCIAL),
     **dict.fromkeys(("LIKE", "LIKE_COUNT", "FAVORITE", "FAVORITE_REF", "TIMELINE_LINE"), SOCIAL),
     "MESSAGE": MESSAGES,
-    "CHAT_SESSION": CHAT_SESSION,
+    **dict.fromkeys(("CHAT_SESSION", "MEMORY"), CHAT_SESSION),
 }
 OBJECTS = {"FILE_OBJECT", "ARCHIVE_OBJECT"}
 # Of these the generated model of the tables has items that the encoders made.

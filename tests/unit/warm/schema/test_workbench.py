@@ -23,6 +23,7 @@ from chatserver.domain.ids import UserId
 from chatserver.features.analytics import warm as analytics
 from chatserver.features.attachments.warm import decode_file
 from chatserver.features.companions.warm.companions import decode_version
+from chatserver.features.companions.warm.memories import decode_memory
 from chatserver.features.companions.warm.sessions import decode_session
 from chatserver.features.pins import warm as pins
 from chatserver.features.privacy.warm.jobs import decode_job
@@ -211,6 +212,7 @@ DECODERS: dict[str, Callable[[Item], object]] = {
     "Versions kept under a legal hold": decode_copy,
     "Active session": decode_session,
     "Old session": decode_session,
+    "Memory": decode_memory,
     "Info": social.decode_info,
     "Count": social.decode_counts,
     "Follower": social.decode_edge,
