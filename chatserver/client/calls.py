@@ -8,6 +8,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import secrets
+import urllib.parse
 from collections.abc import Sequence
 from typing import Literal
 
@@ -36,6 +37,14 @@ class HistoryPage:
     entries: list[Entry]
     tier: str
     has_more: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MessagesPage:
+    """Messages of several chats. `next` is the `cursor` of the next page, or None."""
+
+    messages: list[Entry]
+    next: str | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -252,6 +261,29 @@ class Calls(Moderating, CompanionCalls, PinCalls):
         self._state.take_history(page, is_newest=is_newest, before=before)
         entries = [parse_entry(fields) for fields in page["messages"]]
         return HistoryPage(entries, page["tier"], page["more"])
+
+    async def all_messages(
+        self,
+        *,
+        direction: Literal["sent", "received"] | None = None,
+        from_ts: int = 0,
+        to_ts: int | None = None,
+        newest_first: bool = True,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> MessagesPage:
+        """Return a page of all messages that we sent and received, over all chats.
+
+        `from_ts` and `to_ts` are the ends of a time range in Unix microseconds, both inclusive. The
+        client does not keep the messages. Needs `api_url`.
+        """
+        query: dict[str, str | int] = {"limit": limit, "from": from_ts}
+        query["order"] = "newest" if newest_first else "oldest"
+        more = {"direction": direction, "to": to_ts, "cursor": cursor}
+        query |= {name: value for name, value in more.items() if value is not None}
+        path = f"/v1/me/messages?{urllib.parse.urlencode(query)}"
+        page = await self._http_api().request("GET", path)
+        return MessagesPage([parse_entry(fields) for fields in page["items"]], page["next"])
 
     # ── chats ───────────────────────────────────────────────────────────────────────────────────
 

@@ -50,6 +50,7 @@ from chatserver.service.chats.chat_creator import ChatCreator
 from chatserver.service.chats.chat_loader import ChatLoader
 from chatserver.service.chats.user_loader import UserLoader
 from chatserver.service.history.cold_log import ColdLog
+from chatserver.service.history.merged_messages import MergedMessages
 from chatserver.service.history.message_context import MessageContext
 from chatserver.service.history.message_queries import MessageQueries
 from chatserver.service.history.warm_and_cold_log import OlderTiers
@@ -76,6 +77,7 @@ from chatserver.warm.chats.moderation import Moderation as ModerationRows
 from chatserver.warm.chats.restrictions import RestrictionRows
 from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
 from chatserver.warm.encryption.key_rows import require_provider
+from chatserver.warm.messages.active_days import ActiveDaysRepository
 from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.long_bodies import LongBodies
 from chatserver.warm.messages.message_changes import MessageChanges
@@ -228,6 +230,11 @@ class StorageContainer(CoreContainer):
     def user_positions(self) -> UserPositions:
         usage = self.dynamodb.for_feature("patterns" if self.role == "api" else "archive")
         return UserPositions(usage, self.settings.warm)
+
+    @cached_property
+    def active_days(self) -> ActiveDaysRepository:
+        usage = self.dynamodb.for_feature("patterns" if self.role == "api" else "persist")
+        return ActiveDaysRepository(usage, self.settings.warm)
 
     @cached_property
     def message_indexes(self) -> MessageIndexes:
@@ -478,6 +485,20 @@ class StorageContainer(CoreContainer):
             older=self.older_tiers,
             cold=self.cold_log,
             users=self.user_positions,
+            views=self.views,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def merged_messages(self) -> MergedMessages:
+        return MergedMessages(
+            chats=self.chats,
+            days=self.active_days,
+            messages=self.message_indexes,
+            memberships=self.memberships,
+            log=self.chat_log,
+            older=self.older_tiers,
+            cold=self.cold_log,
             views=self.views,
             clock=self.clock,
         )

@@ -36,6 +36,7 @@ class BoxChat:
     read: Seq
     received: Seq
     order: Ts  # ts of the newest message or of the listing; the chat list is sorted by it
+    stored: int = 0  # newest seq in the warm tier, if the chat is in Redis
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

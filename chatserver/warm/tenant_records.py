@@ -50,15 +50,8 @@ class TenantRecords:
 
     async def put(self, record: TenantRecord) -> None:
         """Replace the record of a tenant. Idempotent."""
-        item = _key(record.tenant) | {
-            Field.STATE: {"S": record.state},
-            Field.AT: {"N": str(record.at_ms)},
-            Field.JOB: {"S": record.job},
-            Field.PROGRESS: {"S": record.progress},
-        }
-        if record.receipt:
-            item[Field.RECEIPT] = {"S": record.receipt}
-        await self._client.call("put_item", {"TableName": self._table, "Item": item})
+        request = {"TableName": self._table, "Item": encode_record(record)}
+        await self._client.call("put_item", request)
 
     async def list_all(self, after: str, limit: int) -> list[TenantRecord]:
         """Return at most `limit` records with names greater than `after`, by name."""
@@ -74,6 +67,18 @@ class TenantRecords:
             "Limit": limit,
         }
         return [_decode(item) for item in (await self._client.call("query", request))["Items"]]
+
+
+def encode_record(record: TenantRecord) -> Item:
+    item = _key(record.tenant) | {
+        Field.STATE: {"S": record.state},
+        Field.AT: {"N": str(record.at_ms)},
+        Field.JOB: {"S": record.job},
+        Field.PROGRESS: {"S": record.progress},
+    }
+    if record.receipt:
+        item[Field.RECEIPT] = {"S": record.receipt}
+    return item
 
 
 def _key(tenant: str) -> Item:

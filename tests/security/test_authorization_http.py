@@ -53,6 +53,7 @@ ROWS: dict[str, Row] = {
     "POST /v1/auth/logout-everywhere": Row(OWN, 204, is_about_accounts=True),
     "GET /v1/me": Row(OWN, 200),
     "GET /v1/me/sent": Row(OWN, 200),
+    "GET /v1/me/messages": Row(OWN, 200),
     "GET /v1/me/received": Row(OWN, 200),
     "PATCH /v1/me": Row(OWN, 200, {"name": "Me"}),
     "DELETE /v1/me": Row(OWN, 202, {}, is_about_accounts=True),
@@ -183,6 +184,7 @@ ROWS: dict[str, Row] = {
         APPLICATION, 204, {"password": "long enough"}, is_about_accounts=True
     ),
     "GET /v1/admin/users/{user}/sent": Row(APPLICATION, 200),
+    "GET /v1/admin/users/{user}/messages": Row(APPLICATION, 200),
     "GET /v1/admin/users/{user}/received": Row(APPLICATION, 200),
     "GET /v1/admin/users/{user}/sessions": Row(APPLICATION, 200),
     "DELETE /v1/admin/users/{user}/sessions": Row(APPLICATION, 204, is_about_accounts=True),

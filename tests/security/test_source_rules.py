@@ -223,6 +223,13 @@ def test_section_7_prefixes_of_sort_keys_are_closed() -> None:
     assert prefixes - {"bodies/"}  # objects in the bucket
     assert all(str(prefix).endswith("#") for prefix in prefixes - {"bodies/"})
     # `OLD` ends with a delimiter, too; without a prefix a partition is read whole.
-    names = {"_PREFIX", "_SEGMENT_PREFIX", "_ORPHAN_PREFIX", "HEAD_PREFIX", "companion + OLD"}
+    names = {
+        "PREFIX",
+        "_PREFIX",
+        "_SEGMENT_PREFIX",
+        "_ORPHAN_PREFIX",
+        "HEAD_PREFIX",
+        "companion + OLD",
+    }
     names |= {"None", "_prefix_of(kind)", "prefix"}  # of favorites: `posts#` or `messages#`
     assert asked <= names | {"f'{STATUS_ACTIVE}#'", "prefix or None"}

@@ -1,7 +1,8 @@
 """Writes the entries, marks and changes of a batch to the warm tier, grouped by chat.
 
-A `Piece` contains the writes for one chat. The entries of all pieces are written first, 25 per
-call, one call after the other. So if this process and Redis die together, a chat lacks at most its
+A `Piece` contains the writes for one chat. The days of new messages are recorded first
+(`workers.persist.day_recorder`). Then the entries of all pieces are written, 25 per call, one call
+after the other. So if this process and Redis die together, a chat lacks at most its
 last `WRITE_MAX` entries. After the entries, changes (edits, deletes, reactions) are applied to
 earlier messages, so no message has the effect of an entry that is not stored. If the process dies
 before that, the changes are applied when the chat is loaded
@@ -35,6 +36,7 @@ from chatserver.telemetry.tracing import Id, tracer
 from chatserver.warm.chats.directory import Mark
 from chatserver.warm.messages.store import PersistItem
 from workers.persist.batch_effects import BatchEffects, Work, fold, tombstone_in_place_of
+from workers.persist.day_recorder import DayRecorder
 
 log = structlog.get_logger()
 
@@ -70,11 +72,13 @@ class Writer:
         container: StorageContainer,
         lease: Lease,
         backlog: Backlog,
+        days: DayRecorder,
         slots: int,
         *,
         is_patient: bool,
     ) -> None:
         self._tracer = tracer()
+        self._days = days
         self._container = container
         self._lease = lease
         self._backlog = backlog
@@ -100,6 +104,7 @@ class Writer:
         by_chat = {piece.chat: piece for piece in pieces}
         try:
             await self._list_directs(folded.works, buried)
+            await self._write_one("days", lambda: self._days.record(folded.works))
             async with asyncio.TaskGroup() as group:
                 written = group.create_task(self._write_works(folded.works, buried, by_chat))
                 self._write_references(group, folded)

@@ -60,6 +60,7 @@ from workers.persist.batch_cache import BatchCache
 from workers.persist.batch_effects import Work, tombstone_in_place_of
 from workers.persist.batch_writer import LeaseLost, NotWritten, Piece, Writer, bury
 from workers.persist.chat_queues import CHUNK_MAX, Batch, ChatQueue, ChatQueues, Chunk
+from workers.persist.day_recorder import DayRecorder
 from workers.persist.shard_scaling import WriteSharding
 
 log = structlog.get_logger()
@@ -97,7 +98,9 @@ class PersistWorker:
         self._spreading = WriteSharding(
             container.write_shards, ChatLog(container.hot), container.settings.warm
         )
-        slots, shared = WRITES_IN_FLIGHT_MAX, (container, self._lease, self._backlog)
+        self._days = DayRecorder(container.active_days)
+        slots = WRITES_IN_FLIGHT_MAX
+        shared = (container, self._lease, self._backlog, self._days)
         self._writer = Writer(*shared, slots, is_patient=False)
         self._patient = Writer(*shared, slots, is_patient=True)
         # Calls of slow chats may hang, so they have their own slots.
@@ -137,6 +140,7 @@ class PersistWorker:
         """Persist the backlog while the lease is held."""
         self._open.clear()
         self._slow.clear()
+        self._days.clear()
         self._open_count = 0
         self._settling = asyncio.Lock()
         self._loading = asyncio.Lock()

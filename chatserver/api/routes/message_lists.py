@@ -3,7 +3,8 @@
 Members query a chat, and users query the messages that they sent and received. With the scope
 `chats:read`, the host application may query any chat or user. A cursor is valid only for the same
 list, range and direction. Queries of one chat include its archive. Queries of a user's messages in
-all chats omit archived messages: they are complete only from the time in `archived_before` on.
+all chats by an index omit archived messages: they are complete only from the time in
+`archived_before` on. `/v1/me/messages` merges the user's chats instead, and omits none.
 """
 
 from __future__ import annotations
@@ -53,6 +54,10 @@ To = Annotated[
         required=False,
         description="the latest `ts`, microseconds since 1970",
     ),
+]
+Direction = Annotated[
+    Literal["sent", "received"] | None,
+    QueryParameter(required=False, description="only messages that the user sent, or received"),
 ]
 SeqHint = Annotated[int | None, QueryParameter(name="seq", ge=1, le=frames.INT_MAX, required=False)]
 TsHint = Annotated[int | None, QueryParameter(name="ts", ge=0, le=frames.INT_MAX, required=False)]
@@ -236,6 +241,30 @@ def _of_chats(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 
 def _own(container: StorageContainer) -> list[HTTPRouteHandler]:
+    @get("/v1/me/messages", opt={"rule": READ})
+    async def list_own_messages(
+        actor: Actor,
+        direction: Direction = None,
+        from_ts: From = 0,
+        to_ts: To = frames.INT_MAX,
+        order: Order = "newest",
+        limit: Limit = 50,
+        cursor: Cursor = None,
+    ) -> Page[frames.Message]:
+        """List the messages that the user sent and received in all chats, groups included.
+
+        Has the messages of the chats whose member the user is, from the periods of membership.
+        Archived messages and those that are not stored yet are included.
+        """
+        return await _list(
+            container,
+            f"messages of user {actor}, {direction}",
+            _span(from_ts, to_ts, order),
+            limit,
+            cursor,
+            lambda *page: container.merged_messages.list_page(actor, actor, direction, *page),
+        )
+
     @get("/v1/me/sent", opt={"rule": READ})
     async def list_sent(
         actor: Actor,
@@ -280,7 +309,7 @@ def _own(container: StorageContainer) -> list[HTTPRouteHandler]:
             lambda *page: container.message_queries.list_received(actor, actor, *page),
         )
 
-    return [list_sent, list_received]
+    return [list_own_messages, list_sent, list_received]
 
 
 def _any(container: StorageContainer) -> list[HTTPRouteHandler]:
@@ -321,6 +350,29 @@ def _any(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 
 def _any_user(container: StorageContainer) -> list[HTTPRouteHandler]:
+    @get("/v1/admin/users/{user:str}/messages", opt={"rule": READ_ANY})
+    async def list_messages_of_user(
+        user: PathId,
+        direction: Direction = None,
+        from_ts: From = 0,
+        to_ts: To = frames.INT_MAX,
+        order: Order = "newest",
+        limit: Limit = 50,
+        cursor: Cursor = None,
+    ) -> Page[frames.Message]:
+        """List the messages that a user sent and received in all chats, as the user sees them.
+
+        Messages that the user deleted only for themselves are included.
+        """
+        return await _list(
+            container,
+            f"messages of user {user} for the host, {direction}",
+            _span(from_ts, to_ts, order),
+            limit,
+            cursor,
+            lambda *page: container.merged_messages.list_page(None, UserId(user), direction, *page),
+        )
+
     @get("/v1/admin/users/{user:str}/sent", opt={"rule": READ_ANY})
     async def list_sent_by_user(
         user: PathId,
@@ -365,7 +417,7 @@ def _any_user(container: StorageContainer) -> list[HTTPRouteHandler]:
             lambda *page: container.message_queries.list_received(None, UserId(user), *page),
         )
 
-    return [list_sent_by_user, list_received_by_user]
+    return [list_messages_of_user, list_sent_by_user, list_received_by_user]
 
 
 def _span(from_ts: int, to_ts: int, order: Literal["newest", "oldest"]) -> TimeRange:

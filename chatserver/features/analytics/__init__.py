@@ -10,6 +10,7 @@ from chatserver.features.registry import Feature, Worker
 
 FEATURE = Feature(
     name="analytics",
+    sample_items="chatserver.features.analytics.sample_items:sample_items",
     workers={
         "analytics": Worker(
             "chatserver.features.analytics.worker.passes:run_analytics",

@@ -110,14 +110,9 @@ class ExportRows:
         Raises:
             LostRace: another process created it.
         """
-        item = _unit_key(unit.chat, unit.first) | {
-            Field.FIRST: {"N": str(unit.first)},
-            Field.LAST: {"N": str(unit.last)},
-            Field.BATCH: {"S": unit.batch},
-        }
         request = {
             "TableName": self._table,
-            "Item": item,
+            "Item": encode_unit(unit),
             "ConditionExpression": "attribute_not_exists(#pk) OR #batch = :batch",
             "ExpressionAttributeNames": {"#pk": Field.PK, "#batch": Field.BATCH},
             "ExpressionAttributeValues": {":batch": {"S": unit.batch}},
@@ -194,6 +189,15 @@ class ExportRows:
 def _unit_key(chat: str, first: int) -> Item:
     # The sort key ends with the chat, because index `by_member` inverts the keys.
     return row_key(f"x#{chat}", f"{_UNIT_PREFIX}{first:020d}#{chat}")
+
+
+def encode_unit(unit: Unit) -> Item:
+    """Return the item of a unit that was just claimed."""
+    return _unit_key(unit.chat, unit.first) | {
+        Field.FIRST: {"N": str(unit.first)},
+        Field.LAST: {"N": str(unit.last)},
+        Field.BATCH: {"S": unit.batch},
+    }
 
 
 def _decode_unit(item: Item) -> Unit:

@@ -9,6 +9,7 @@ from chatserver.features.registry import Feature, Worker
 
 FEATURE = Feature(
     name="attachments",
+    sample_items="chatserver.features.attachments.sample_items:sample_items",
     routes=("chatserver.features.attachments.routes:attachments_routes",),
     workers={
         "media": Worker(

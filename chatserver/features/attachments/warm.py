@@ -77,7 +77,7 @@ class Attachments:
             },
             *self._move_due(file.id, None, file.due),
             self._count(file, 1, bounds),
-            {"Put": {"TableName": self._table, "Item": _owned_key(file)}},
+            {"Put": {"TableName": self._table, "Item": owned_key(file)}},
         ]
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
@@ -165,7 +165,7 @@ class Attachments:
         """Delete the items of a file; return False if it has changed. Idempotent."""
         delete = {"TableName": self._table, "Key": file_key(file.id), **_if_at(file.rev)}
         actions: list[dict[str, Any]] = [{"Delete": delete}]
-        actions.append({"Delete": {"TableName": self._table, "Key": _owned_key(file)}})
+        actions.append({"Delete": {"TableName": self._table, "Key": owned_key(file)}})
         actions += self._move_due(file.id, file.due, None)
         if file.is_unreferenced:
             actions.append(self._count(file, -1))
@@ -177,7 +177,7 @@ class Attachments:
 
     async def delete_due(self, due: Due) -> None:
         """Delete an outdated due item: its file is deleted or has another `due`. Idempotent."""
-        key = _due_key(due.file, due.at)
+        key = due_key(due.file, due.at)
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
     # parts of transactions
@@ -187,9 +187,9 @@ class Attachments:
             return []
         actions: list[dict[str, Any]] = []
         if old is not None:
-            actions.append({"Delete": {"TableName": self._table, "Key": _due_key(file, old)}})
+            actions.append({"Delete": {"TableName": self._table, "Key": due_key(file, old)}})
         if new is not None:
-            actions.append({"Put": {"TableName": self._table, "Item": _due_key(file, new)}})
+            actions.append({"Put": {"TableName": self._table, "Item": due_key(file, new)}})
         return actions
 
     def _count(self, file: File, number: int, bounds: Bounds | None = None) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def file_key(file: str) -> Item:
     return row_key(f"file#{file}", f"file#{file}")
 
 
-def _owned_key(file: File) -> Item:
+def owned_key(file: File) -> Item:
     return row_key(user_key(file.owner), f"file#{file.id}")
 
 
@@ -228,7 +228,7 @@ def _due_text(at: int) -> str:
     return f"{at:0{_DUE_DIGITS}d}"
 
 
-def _due_key(file: str, at: int) -> Item:
+def due_key(file: str, at: int) -> Item:
     return row_key(f"due#{shard_of(file)}", f"{_due_text(at)}#{file}")
 
 

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from chatserver.domain.companion_ids import CompanionId
-from chatserver.domain.ids import ChatId, UserId
-from chatserver.features.companions.model import Companion, CompanionSession
+from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.features.companions.model import Companion, CompanionSession, Memory
 from chatserver.features.companions.user_memory import FINISHED, Entry, Source, UserMemory
 from chatserver.features.companions.warm.companions import encode_head, encode_version
 from chatserver.features.companions.warm.memories import encode_memory
 from chatserver.features.companions.warm.sessions import encode_session
+from chatserver.features.companions.warm.summaries import encode_summary
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import CHAT_SESSION, DIRECTORY, Table
 
@@ -23,11 +24,12 @@ _ADA: Final = Companion(
 
 def sample_items(table: Table) -> Iterable[Item]:
     """Return an example of each kind of companion item in a table."""
+    user, old, active = UserId("alice"), "01KAJ4Q7R8M2E5S9T0B3C6D8FH", "01KAJ5W3N0TBJ8QW6X1V7ZC2YD"
     if table is DIRECTORY:
-        return [encode_head(_ADA), encode_version(_ADA)]
+        summary = Memory(Seq(1), Seq(2), "Alice asked for the tide.", 1)
+        return [encode_head(_ADA), encode_version(_ADA), encode_summary(ChatId(active), summary)]
     if table is not CHAT_SESSION:
         return []
-    user, old, active = UserId("alice"), "01KAJ4Q7R8M2E5S9T0B3C6D8FH", "01KAJ5W3N0TBJ8QW6X1V7ZC2YD"
     later = _MS + 86_400_000
     return [
         encode_session(CompanionSession(user, _ADA.id, ChatId(active), 1, later)),

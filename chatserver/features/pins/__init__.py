@@ -8,6 +8,7 @@ from chatserver.features.registry import Feature
 
 FEATURE = Feature(
     name="pins",
+    sample_items="chatserver.features.pins.sample_items:sample_items",
     routes=("chatserver.features.pins.routes:pins_routes",),
     ports={"release_pin": "chatserver.features.pins.container:release_pin"},
 )

@@ -9,6 +9,7 @@ from chatserver.features.registry import Feature, Worker
 
 FEATURE = Feature(
     name="push",
+    sample_items="chatserver.features.push.sample_items:sample_items",
     routes=("chatserver.features.push.routes:push_routes",),
     workers={
         "notify": Worker(

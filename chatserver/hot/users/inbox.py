@@ -233,7 +233,7 @@ class Inboxes:
             NotFound: the user is not a member of the chat.
         """
         partition = self._keys.partition_of(user)
-        top, _, own = await self._read_head(user, chat)
+        top, _, own, _ = await self._read_head(user, chat)
         reply = await self._hot.run(
             load_script("move_marks"),
             {
@@ -286,22 +286,23 @@ class Inboxes:
                 read=Seq(max(own, int(fields.get(f"r:{chat}", 0)))),
                 received=Seq(max(own, int(fields.get(f"d:{chat}", 0)))),
                 order=Ts(max(ts, int(fields[f"c:{chat}"]))),
+                stored=stored,
             )
-            for chat, (top, ts, own) in zip(names, heads, strict=True)
+            for chat, (top, ts, own, stored) in zip(names, heads, strict=True)
         ]
         chats.sort(key=lambda chat: (-chat.order, chat.chat))
         return chats
 
-    async def _read_head(self, user: UserId, chat: ChatId) -> tuple[int, int, int]:
+    async def _read_head(self, user: UserId, chat: ChatId) -> tuple[int, int, int, int]:
         # Users have read their own messages, whose newest seq the commit records in the chat.
-        seq, ts, own = await self._hot.call(
-            "HMGET", self._keys.chat(chat), "seq", "ts", f"s:{user}"
+        seq, ts, own, stored = await self._hot.call(
+            "HMGET", self._keys.chat(chat), "seq", "ts", f"s:{user}", "stored"
         )
-        return int(seq or 0), int(ts or 0), int(own or 0)
+        return int(seq or 0), int(ts or 0), int(own or 0), int(stored or 0)
 
     async def get_marks(self, user: UserId, chat: ChatId) -> tuple[Seq, Seq]:
         """Return `(read, received)`: the user's marks in the chat, as chat seqs."""
-        (_, _, own), (read, received) = await asyncio.gather(
+        (_, _, own, _), (read, received) = await asyncio.gather(
             self._read_head(user, chat),
             self._hot.call("HMGET", self._keys.box(user), f"r:{chat}", f"d:{chat}"),
         )

@@ -9,6 +9,9 @@ Workers may move entries during an audit, from Redis to DynamoDB to S3. An entry
 before it leaves the previous one. The tiers are read in this order, so a moving entry is found at
 least once. An inconsistency is reported only if all of `READS` reads find it.
 
+The active days of the chat must contain the day of each stored message
+(`chatserver.warm.messages.active_days`). They are read after the messages.
+
 Memory: one range, which is a segment, three overlapping segments or `PAGE` items.
 """
 
@@ -36,9 +39,11 @@ from chatserver.operations.audit.checks import (
 )
 from chatserver.operations.audit.model import Finding
 from chatserver.protocol import codec
+from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Message
 from chatserver.warm.archive.archivable_entries import ArchivableMessages, CheckedItem
 from chatserver.warm.archive.manifests import Manifests
+from chatserver.warm.messages.active_days import ANY_DAY, ActiveDaysRepository, day_of
 from chatserver.warm.messages.seq_search import TS_MAX
 
 PAGE: Final = 500
@@ -69,6 +74,20 @@ class _Walk:
     seq: int = 1
     ts: int = -1
     is_beyond: bool = False  # past the end of the archive
+    # First and last seq of the messages by day.
+    days: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
+
+    def add_days(self, entries: RangeEntries) -> None:
+        """Add the days of the stored messages of a range."""
+        stored = [
+            each.message
+            for each in entries.items
+            if each.message is not None and each.verdict != "wrong"
+        ]
+        for entry in (*stored, *entries.cold.values()):
+            if is_message(entry) and not entry.deleted:
+                first, last = self.days.get(day_of(entry.ts), (entry.seq, entry.seq))
+                self.days[day_of(entry.ts)] = min(first, entry.seq), max(last, entry.seq)
 
     def advance_past(self, window: Window) -> None:
         self.seq = max(self.seq, window.last + 1)
@@ -84,6 +103,7 @@ class Auditor:
         log: ChatLog,
         archivable: ArchivableMessages,
         manifests: Manifests,
+        days: ActiveDaysRepository,
         objects: SegmentObjects,
         confirm_s: float,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -91,6 +111,7 @@ class Auditor:
         self._log = log
         self._archivable = archivable
         self._manifests = manifests
+        self._days = days
         self._objects = objects
         self._confirm_s = confirm_s
         self._sleep = sleep
@@ -140,6 +161,17 @@ class Auditor:
             window = Window(walk.seq, last, walk.ts + 1, TS_MAX, is_tail=True)
             await self._check(walk, window, None, tally)
             await on_progress()
+        tally.findings += await self._check_days(walk)
+
+    async def _check_days(self, walk: _Walk) -> list[Finding]:
+        """Check that the day of each stored message is an active day of the chat."""
+        # After the items, because a day is recorded before its messages are stored.
+        active = (await self._days.find_many([walk.chat])).get(walk.chat, ANY_DAY)
+        return [
+            Finding("day_missing", walk.chat, first, last, f"day {day} since 1970")
+            for day, (first, last) in sorted(walk.days.items())
+            if day not in active
+        ]
 
     async def _check(
         self, walk: _Walk, window: Window, items: Sequence[CheckedItem] | None, tally: Tally
@@ -165,6 +197,7 @@ class Auditor:
             each.verdict == "unverified" and (each.message is None or each.message.seq not in lost)
             for each in entries.items
         )
+        walk.add_days(entries)
         if not window.is_tail:
             walk.advance_past(window)
             return

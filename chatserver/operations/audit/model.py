@@ -45,6 +45,13 @@ KINDS: Final[dict[str, tuple[Category, str, str]]] = {
         "The row of a segment was deleted from `directory`. Its object may be among the orphans "
         "of this audit. Restore the row (point-in-time recovery of `directory`).",
     ),
+    "day_missing": (
+        "missing",
+        "the active days of the chat lack the day of these messages",
+        "Lists of all messages of a user omit these messages; all other reads have them. Stop "
+        "`worker persist`, delete the row `recorded_days#<chat>` of `directory`, and start the "
+        "worker: the chat is then read on all earlier days.",
+    ),
     "repeated_item": (
         "duplicate",
         "more than one item has this seq",

@@ -36,6 +36,7 @@ from chatserver.warm.chats.chat_scan import iter_chats
 from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
 from chatserver.warm.dynamo.paced_client import PacedClient
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
+from chatserver.warm.messages.active_days import ActiveDaysRepository
 from chatserver.warm.messages.long_bodies import LongBodies
 from chatserver.warm.messages.sharded_chats import ShardList
 from workers.partitions import run_partitions
@@ -117,6 +118,7 @@ def make_audit(
             log=ChatLog(hot),
             archivable=archivable,
             manifests=manifests,
+            days=ActiveDaysRepository(paced, settings.warm),
             objects=objects,
             confirm_s=CONFIRM_S,
         ),

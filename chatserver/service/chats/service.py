@@ -161,7 +161,7 @@ class Chats:
         Raises:
             Unavailable: the user's chats are not loaded, and the warm tier does not respond.
         """
-        chats = await self._list_all(user)
+        chats = await self.list_all(user)
         if after is not None:
             order_text, _, name = after.partition("-")
             place = (-int(order_text), name)
@@ -178,12 +178,21 @@ class Chats:
         Raises:
             Unavailable: the user's chats are not loaded, and the warm tier does not respond.
         """
-        for listed in await self._list_all(user):
+        for listed in await self.list_all(user):
             if listed.chat == chat:
                 return await self._summarize(user, listed)
         return None
 
-    async def _list_all(self, user: UserId) -> list[BoxChat]:
+    async def list_all(self, user: UserId) -> list[BoxChat]:
+        """Return all of the user's chats, newest activity first.
+
+        Guarantees:
+            Complete: after a data loss in Redis, the chats are loaded first.
+            Cost: two Redis calls, and one per chat, pipelined.
+
+        Raises:
+            Unavailable: the user's chats are not loaded, and the warm tier does not respond.
+        """
         chats = await self._inboxes.find_all_chats(user)
         if chats is None:
             await self._load_user(user)

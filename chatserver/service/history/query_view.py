@@ -14,6 +14,7 @@ from typing import NamedTuple
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership import Reader
 from chatserver.domain.membership_periods import Periods
+from chatserver.domain.messages import ChatHead
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import INT_MAX, Message
@@ -45,8 +46,11 @@ class QueryView:
         views: Views,
         messages: MessageIndexes,
         now_s: float,
+        member: UserId | None = None,
     ) -> None:
+        """With `member`, only messages from that user's membership periods are visible."""
         self._reader = reader
+        self._member = member
         self._memberships = memberships
         self._log = log
         self._views = views
@@ -55,6 +59,7 @@ class QueryView:
         self._checked: set[str] = set()
         self._unstored: set[str] = set()  # chats with changes that the warm tier may not have
         self.spans: dict[str, Reader] = {}  # by chat that the reader may read
+        self.heads: dict[str, ChatHead] = {}  # by chat, as of `choose`
 
     async def choose(self, chats: Collection[str]) -> Collection[str]:
         """Return the chats among `chats` that the reader may read."""
@@ -65,13 +70,18 @@ class QueryView:
             known = [ChatId(chat) for chat in new if chat in self.spans]
             heads = await asyncio.gather(*(self._log.get_head(chat) for chat in known))
             for chat, head in zip(known, heads, strict=True):
+                self.heads[chat] = head
                 if head.stored < head.seq:
                     self._unstored.add(chat)
         return [chat for chat in chats if chat in self.spans]
 
     async def _find_spans(self, chats: Collection[str]) -> dict[str, Reader]:
-        if self._reader is None:
-            spans: Mapping[str, tuple[int, Periods]] = dict.fromkeys(chats, (1, ()))
+        spans: Mapping[str, tuple[int, Periods]]
+        if self._member is not None:
+            find = self._memberships.find_spans
+            spans = await find(self._member, chats, as_member=True) if chats else {}
+        elif self._reader is None:
+            spans = dict.fromkeys(chats, (1, ()))
         else:
             spans = await self._memberships.find_spans(self._reader, chats) if chats else {}
         return {
@@ -101,6 +111,11 @@ class QueryView:
                 if current is not None:
                     shown[place] = current
         return [shown.get((message.chat, message.ts)) for message in messages]
+
+    async def see_committed(self, chat: ChatId, entries: Sequence[Message]) -> list[Message | None]:
+        """Return entries of the hot log as the reader sees them; None for those not visible."""
+        view = (await self._open_views({chat: [entry.seq for entry in entries]}))[chat]
+        return [self._render(entry, view) for entry in entries]
 
     async def see_archived(
         self, chat: ChatId, first: int, last: int, cold: ColdLog

@@ -66,11 +66,11 @@ def _partition(chat: str) -> str:
     return f"a#{chat}"
 
 
-def _segment_sort(chat: str, last: int) -> str:
+def segment_sort(chat: str, last: int) -> str:
     return f"{_SEGMENT_PREFIX}{last:020d}#{chat}"
 
 
-def _orphan_sort(segment: Segment) -> str:
+def orphan_sort(segment: Segment) -> str:
     return f"{_ORPHAN_PREFIX}{segment.first:020d}#{segment.last:020d}#{segment.tag}"
 
 
@@ -111,7 +111,8 @@ class Manifests:
         request = Span(DIRECTORY, _partition(chat), between=between).query(self._settings)
         page = {"ConsistentRead": True, "Limit": limit}
         return [
-            _decode(row) for row in (await self._client.call("query", {**request, **page}))["Items"]
+            decode_segment(row)
+            for row in (await self._client.call("query", {**request, **page}))["Items"]
         ]
 
     async def list_covering(self, chat: str, first: int, last: int) -> list[Segment]:
@@ -130,13 +131,13 @@ class Manifests:
         """Return the segment whose time range contains `ts`. Reads all segments of the chat."""
         async for rows in self._iter_at(chat, ts, ts):
             if rows:
-                return _decode(rows[0])
+                return decode_segment(rows[0])
         return None
 
     async def list_at(self, chat: str, from_ts: int, to_ts: int) -> list[Segment]:
         """Return the segments that overlap ``[from_ts, to_ts]``. Reads all segments of the chat."""
         pages = self._iter_at(chat, from_ts, to_ts)
-        return [_decode(row) async for rows in pages for row in rows]
+        return [decode_segment(row) async for rows in pages for row in rows]
 
     def _iter_at(self, chat: str, from_ts: int, to_ts: int) -> AsyncIterator[list[Item]]:
         span = Span(DIRECTORY, _partition(chat), prefix=_SEGMENT_PREFIX)
@@ -153,7 +154,7 @@ class Manifests:
         span = Span(DIRECTORY, _partition(chat), prefix=_ORPHAN_PREFIX)
         request = {**span.query(self._settings), "ConsistentRead": True}
         return [
-            (_decode(row), Field.IS_DEAD in row)
+            (decode_segment(row), Field.IS_DEAD in row)
             async for rows in self._iter_pages(request)
             for row in rows
         ]
@@ -170,7 +171,7 @@ class Manifests:
 
     async def add_orphan(self, segment: Segment) -> None:
         """Add the orphan of a segment. Call this before writing its object."""
-        row = row_key(_partition(segment.chat), _orphan_sort(segment)) | _encode(segment)
+        row = row_key(_partition(segment.chat), orphan_sort(segment)) | encode_segment(segment)
         await self._client.call("put_item", {"TableName": self._table, "Item": row})
 
     async def commit(self, segment: Segment, replaced: Segment | None, top: ArchiveTop) -> None:
@@ -205,15 +206,15 @@ class Manifests:
         return {
             "Delete": {
                 "TableName": self._table,
-                "Key": row_key(_partition(segment.chat), _orphan_sort(segment)),
+                "Key": row_key(_partition(segment.chat), orphan_sort(segment)),
                 "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#dead)",
                 "ExpressionAttributeNames": {"#pk": DirectoryField.PK, "#dead": Field.IS_DEAD},
             }
         }
 
     def _put_segment(self, segment: Segment, replaced: Segment | None) -> list[dict[str, Any]]:
-        sort = _segment_sort(segment.chat, segment.last)
-        item = row_key(_partition(segment.chat), sort) | _encode(segment)
+        sort = segment_sort(segment.chat, segment.last)
+        item = row_key(_partition(segment.chat), sort) | encode_segment(segment)
         put: dict[str, Any] = {"TableName": self._table, "Item": item}
         if replaced is None:
             put["ConditionExpression"] = "attribute_not_exists(#pk)"
@@ -224,13 +225,13 @@ class Manifests:
             "ExpressionAttributeNames": {"#tag": Field.TAG},
             "ExpressionAttributeValues": {":tag": {"S": replaced.tag}},
         }
-        orphan = row_key(_partition(segment.chat), _orphan_sort(replaced)) | _encode(replaced)
+        orphan = row_key(_partition(segment.chat), orphan_sort(replaced)) | encode_segment(replaced)
         actions = [
             {"Put": {"TableName": self._table, "Item": orphan | {Field.IS_DEAD: {"BOOL": True}}}}
         ]
         if replaced.last == segment.last:
             return [*actions, {"Put": put | is_as_read}]
-        old = row_key(_partition(segment.chat), _segment_sort(segment.chat, replaced.last))
+        old = row_key(_partition(segment.chat), segment_sort(segment.chat, replaced.last))
         delete = {"TableName": self._table, "Key": old, **is_as_read}
         return [*actions, {"Delete": delete}, {"Put": put}]
 
@@ -252,7 +253,7 @@ class Manifests:
         """Mark an orphan as dead; return False if it was committed or deleted."""
         request = {
             "TableName": self._table,
-            "Key": row_key(_partition(segment.chat), _orphan_sort(segment)),
+            "Key": row_key(_partition(segment.chat), orphan_sort(segment)),
             "UpdateExpression": "SET #dead = :yes",
             "ConditionExpression": "attribute_exists(#pk)",
             "ExpressionAttributeNames": {"#pk": DirectoryField.PK, "#dead": Field.IS_DEAD},
@@ -266,7 +267,7 @@ class Manifests:
 
     async def delete_orphan(self, segment: Segment) -> None:
         """Delete an orphan after its object was deleted. Idempotent."""
-        key = row_key(_partition(segment.chat), _orphan_sort(segment))
+        key = row_key(_partition(segment.chat), orphan_sort(segment))
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
     # Chats with late changes.
@@ -368,7 +369,7 @@ class Manifests:
             return
 
 
-def _encode(segment: Segment) -> Item:
+def encode_segment(segment: Segment) -> Item:
     numbers: Sequence[tuple[str, int]] = (
         (Field.FIRST, segment.first),
         (Field.LAST, segment.last),
@@ -381,7 +382,7 @@ def _encode(segment: Segment) -> Item:
     return item | {Field.SHA256: {"S": segment.sha256}, Field.TAG: {"S": segment.tag}}
 
 
-def _decode(item: Item) -> Segment:
+def decode_segment(item: Item) -> Segment:
     try:
         return Segment(
             chat=ChatId(item[DirectoryField.PK]["S"].removeprefix("a#")),

@@ -83,7 +83,7 @@ class RestoredRows:
         Raises:
             Conflict: the range is ending, or was changed concurrently.
         """
-        key = _key_of(chat, wanted)
+        key = key_of(chat, wanted)
         request = {"TableName": self._table, "Key": key, "ConsistentRead": True}
         row = (await self._client.call("get_item", request)).get("Item")
         held = None if row is None else decode_range(row)
@@ -91,7 +91,7 @@ class RestoredRows:
             raise LostRace("this range is being deleted; try again later")
         if held is not None:
             wanted = dataclasses.replace(held, until=max(held.until, wanted.until))
-        put: dict[str, Any] = {"TableName": self._table, "Item": key | _encode(wanted)}
+        put: dict[str, Any] = {"TableName": self._table, "Item": key | encode_restored(wanted)}
         if held is None:
             put["ConditionExpression"] = "attribute_not_exists(#first)"
             put["ExpressionAttributeNames"] = {"#first": Field.FIRST}
@@ -113,7 +113,7 @@ class RestoredRows:
         """
         request = {
             "TableName": self._table,
-            "Key": _key_of(chat, held),
+            "Key": key_of(chat, held),
             "UpdateExpression": "SET #done = :done",
             "ConditionExpression": "attribute_exists(#first) AND attribute_not_exists(#ending)",
             "ExpressionAttributeNames": {
@@ -136,7 +136,7 @@ class RestoredRows:
         condition["ExpressionAttributeValues"] |= {":yes": {"BOOL": True}}
         request = {
             "TableName": self._table,
-            "Key": _key_of(chat, held),
+            "Key": key_of(chat, held),
             "UpdateExpression": "SET #ending = :yes",
             **condition,
         }
@@ -150,7 +150,7 @@ class RestoredRows:
         """Delete an ending range whose items were deleted. Idempotent."""
         request = {
             "TableName": self._table,
-            "Key": _key_of(chat, held),
+            "Key": key_of(chat, held),
             "ConditionExpression": "attribute_exists(#ending)",
             "ExpressionAttributeNames": {"#ending": Field.IS_ENDING},
         }
@@ -187,11 +187,11 @@ class RestoredRows:
             return
 
 
-def _key_of(chat: str, held: Restored) -> Item:
+def key_of(chat: str, held: Restored) -> Item:
     return row_key(f"a#{chat}", f"{_PREFIX}{held.first:020d}#{held.last:020d}")
 
 
-def _encode(held: Restored) -> Item:
+def encode_restored(held: Restored) -> Item:
     numbers = {
         Field.FIRST: held.first,
         Field.LAST: held.last,

@@ -56,6 +56,15 @@ def _key(chat: str) -> Item:
     return row_key(chat_key(chat), HOLD_ROW)
 
 
+def encode_hold(hold: Hold) -> Item:
+    return _key(hold.chat) | {
+        Field.REASON: {"S": hold.reason},
+        Field.AUTHOR: {"S": hold.by},
+        Field.CREATED: {"N": str(hold.since_ms)},
+        Field.STATE: {"S": hold.state},
+    }
+
+
 def encode_copy(version: Message) -> Item:
     """Return the item of a copy.
 
@@ -70,7 +79,7 @@ def encode_copy(version: Message) -> Item:
     }
 
 
-def _decode_copy(item: Item) -> Message:
+def decode_copy(item: Item) -> Message:
     try:
         copy = codec.decode_message(item[MessageField.COPY]["S"].encode())
     except (KeyError, ValueError) as exc:
@@ -103,15 +112,9 @@ class Holds:
             Idempotent. A hold in state `ending` is started again.
         """
         hold = Hold(chat, reason, by, int(now * 1000))
-        row: Item = _key(chat) | {
-            Field.REASON: {"S": hold.reason},
-            Field.AUTHOR: {"S": hold.by},
-            Field.CREATED: {"N": str(hold.since_ms)},
-            Field.STATE: {"S": hold.state},
-        }
         put = {
             "TableName": self._table,
-            "Item": row,
+            "Item": encode_hold(hold),
             "ConditionExpression": "attribute_not_exists(#pk) OR #state = :ending",
             "ExpressionAttributeNames": {"#pk": Field.PK, "#state": Field.STATE},
             "ExpressionAttributeValues": {":ending": {"S": "ending"}},
@@ -221,7 +224,7 @@ class Holds:
         span = Span(MESSAGES, chat + _SUFFIX)
 
         async def load(rows: list[Item]) -> Sequence[Message]:
-            return [_decode_copy(row) for row in rows]
+            return [decode_copy(row) for row in rows]
 
         query = {**span.query(self._settings), "ConsistentRead": True}
         return await read_page(self._client, span, query, load, limit=limit, start=start)

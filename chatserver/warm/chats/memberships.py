@@ -134,10 +134,14 @@ class Memberships:
         row: Item | None = (await self._client.call("get_item", request)).get("Item")
         return () if row is None else Member.decode(row).periods
 
-    async def find_spans(self, user: str, chats: Collection[str]) -> dict[str, tuple[int, Periods]]:
+    async def find_spans(
+        self, user: str, chats: Collection[str], *, as_member: bool = False
+    ) -> dict[str, tuple[int, Periods]]:
         """Return `(seq, periods)` for each of `chats` of which the user is a member.
 
         `seq` is the first seq that the user may read; `periods` are earlier membership periods.
+        With `as_member`, `seq` is the seq at which the user joined, even if members may read the
+        full history.
 
         Guarantees:
             Strongly consistent.
@@ -159,7 +163,7 @@ class Memberships:
                 if user in chat.users:
                     joined.setdefault(chat.chat, (1, ()))
         return {
-            chat: (1, ()) if shows_all[chat] else span
+            chat: (1, ()) if shows_all[chat] and not as_member else span
             for chat, span in joined.items()
             if chat in shows_all
         }

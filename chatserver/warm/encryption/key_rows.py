@@ -47,12 +47,12 @@ class KeyRows:
         """Return a version, or None."""
         request = {"TableName": self._table, "Key": _key(version), "ConsistentRead": True}
         item: Item | None = (await self._client.call("get_item", request)).get("Item")
-        return None if item is None else _decode(item)
+        return None if item is None else decode_key(item)
 
     async def find_newest(self) -> StoredKey | None:
         """Return the newest version, or None if there is none."""
         found = (await self._client.call("query", self._query() | {"Limit": 1}))["Items"]
-        return _decode(found[0]) if found else None
+        return decode_key(found[0]) if found else None
 
     async def list_all(self) -> list[StoredKey]:
         """Return all versions, newest first."""
@@ -60,7 +60,7 @@ class KeyRows:
         request = self._query() | {"Limit": PAGE}
         while True:
             answer = await self._client.call("query", request)
-            found += map(_decode, answer["Items"])
+            found += map(decode_key, answer["Items"])
             if (last := answer.get("LastEvaluatedKey")) is None:
                 return found
             request["ExclusiveStartKey"] = last
@@ -78,8 +78,7 @@ class KeyRows:
     async def create(self, key: StoredKey) -> bool:
         """Store a new version; return False if another one with this number exists."""
         assert key.wrapped is not None
-        item = _key(key.version) | _wrapped(key.wrapped)
-        item[Field.CREATED] = {"N": str(key.created_ms)}
+        item = encode_key(key)
         request = {
             "TableName": self._table,
             "Item": item,
@@ -175,8 +174,14 @@ def _key(version: int) -> Item:
     return {Field.PK: {"S": PARTITION}, Field.SK: {"S": f"{PREFIX}{version:010d}"}}
 
 
-def _wrapped(key: WrappedKey) -> Item:
-    return {Field.WRAPPED: {"B": key.data}, Field.WRAPPED_BY: {"S": key.by}}
+def encode_key(key: StoredKey) -> Item:
+    """Return the item of a version of the data key."""
+    item: Item = _key(key.version) | {Field.CREATED: {"N": str(key.created_ms)}}
+    if key.wrapped is None:
+        return item | {Field.SHREDDED: {"N": str(key.deleted_ms)}}
+    item[Field.WRAPPED] = {"B": key.wrapped.data}
+    item[Field.WRAPPED_BY] = {"S": key.wrapped.by}
+    return item
 
 
 def bytes_of(value: dict[str, Any]) -> bytes:
@@ -185,7 +190,8 @@ def bytes_of(value: dict[str, Any]) -> bytes:
     return base64.b64decode(data) if isinstance(data, str) else data
 
 
-def _decode(item: Item) -> StoredKey:
+def decode_key(item: Item) -> StoredKey:
+    """Return the version of the data key that an item describes. Raises CorruptData."""
     try:
         version = int(item[Field.SK]["S"].removeprefix(PREFIX))
         created_ms = int(item[Field.CREATED]["N"])

@@ -31,6 +31,16 @@ class EncryptionField:
     PROGRESS: Final = "progress"  # re-encryption, JSON: place of its scan
 
 
+class ActiveDaysField:
+    """Attributes of chats' active days, in `directory`."""
+
+    PK: Final = "PK"
+    SK: Final = "SK"
+    FIRST: Final = "first"  # days since 1970: the first day of the bitmap
+    DAYS: Final = "days"  # bitmap, little-endian: bit n is day `first` + n
+    EARLIER: Final = "earlier"  # the chat also has messages of unknown earlier days
+
+
 class PinField:
     """Attributes of pinned messages, in `directory`."""
 

@@ -424,6 +424,31 @@ def test_messages_of_a_sender_or_receiver_and_those_of_a_time_range(
     assert [row["ts"] for row in rows] == [times[n] for n in expected if n in (1, 2)]
 
 
+def test_messages_of_a_user_over_all_chats_are_one_list_by_time(server: Server) -> None:
+    """Direct and group messages, sent and received; an item per chat, none per member."""
+    ann, ben, cleo = server.add_users(3)
+    chats = [ann.open_direct(ben), ann.create_group(ben, cleo), cleo.open_direct(ann)]
+    talk = [(ann, 0), (ben, 1), (cleo, 2), (cleo, 1), (ben, 0), (ann, 1)]
+    places = [who.send(chats[n], f"text {at}") for at, (who, n) in enumerate(talk)]
+    texts = [f"text {at}" for at in range(len(talk))]
+    times = [place["ts"] for place in places]
+    mine, admin = "/v1/me/messages", f"/v1/admin/users/{ann.id}/messages"
+
+    received = ann.texts(mine, order="oldest", direction="received")
+    days = [server.item("directory", PK=f"c#{chat}", SK=f"recorded_days#{chat}") for chat in chats]
+    members = server.rows("directory", f"u#{ann.id}")
+
+    assert ann.texts(mine, order="oldest") == texts
+    assert ann.texts(mine, limit=2) == texts[::-1]
+    assert ann.texts(mine, order="oldest", from_=times[1], to=times[3]) == texts[1:4]
+    assert ann.texts(mine, order="oldest", direction="sent") == ["text 0", "text 5"]
+    assert received == texts[1:5]
+    assert server.host_application.texts(admin, order="oldest") == texts
+    assert cleo.texts(mine, order="oldest") == [texts[n] for n in (1, 2, 3, 5)]
+    assert all(day is not None and day["first"] == times[0] // 86_400_000_000 for day in days)
+    assert not [row["SK"] for row in members if any(chat in row["SK"] for chat in chats)]
+
+
 def test_active_messages_of_a_chat(server: Server, pair: tuple[User, User, str]) -> None:
     """Query of `chatid` with `status_ts` that begins with `active`; a deletion changes it."""
     ann, ben, chat = pair

@@ -225,4 +225,9 @@ def test_workbench_model_is_that_of_the_tables(server: Server) -> None:
         assert keys_of(running) == expected
         names = {index["IndexName"] for index in table.get("GlobalSecondaryIndexes", ())}
         assert names == set(indexes_of(running))
+        facets = {facet["FacetName"]: facet for facet in table["TableFacets"]}
+        assert {name for name in facets if name.startswith("Index ")} == {
+            name for name in facets if name[6:].partition(":")[0] in names
+        }
+        assert all(facets[name]["TableData"] for name in facets if not name.startswith("Index "))
     assert len(model["DataModel"]) == 4

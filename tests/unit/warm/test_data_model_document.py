@@ -25,6 +25,7 @@ FIELDS = {
         tables.JobField,
         tables.PushField,
         tables.CompanionField,
+        directory_attributes.ActiveDaysField,
         directory_attributes.FanoutField,
         directory_attributes.SchemaField,
         directory_attributes.ShardField,
@@ -63,7 +64,7 @@ def test_access_patterns_name_functions_calls_and_tests_that_exist() -> None:
     rows = table.splitlines()[2:]
     paths = msgspec.json.decode((ROOT / "docs" / "openapi.json").read_bytes())["paths"]
 
-    assert len(rows) == 8
+    assert len(rows) == 9
     for row in rows:
         _, pattern, _, _, function, http, tests, _ = row.split("|")
         for cell, is_wanted in ((function, r"def {}\b"), (tests, r"def {}\(")):

@@ -51,15 +51,9 @@ class Summaries:
 
         Return False, and write nothing, if the previous summary was already replaced or deleted.
         """
-        item = _key(chat) | {
-            Field.FIRST: {"N": str(memory.first)},
-            Field.UPTO: {"N": str(memory.upto)},
-            Field.TEXT: {"S": memory.text},
-            Field.REV: {"N": str(memory.rev)},
-        }
         request = {
             "TableName": self._table,
-            "Item": item,
+            "Item": encode_summary(chat, memory),
             # An identical item also satisfies the condition, because this call may be a retry.
             "ConditionExpression": "#rev = :before OR (#rev = :rev AND #text = :text)"
             if memory.rev > 1
@@ -80,6 +74,15 @@ class Summaries:
     async def drop(self, chat: ChatId) -> None:
         """Delete the summary of a session. Idempotent."""
         await self._client.call("delete_item", {"TableName": self._table, "Key": _key(chat)})
+
+
+def encode_summary(chat: ChatId, memory: Memory) -> Item:
+    return _key(chat) | {
+        Field.FIRST: {"N": str(memory.first)},
+        Field.UPTO: {"N": str(memory.upto)},
+        Field.TEXT: {"S": memory.text},
+        Field.REV: {"N": str(memory.rev)},
+    }
 
 
 def _key(chat: ChatId) -> Item:

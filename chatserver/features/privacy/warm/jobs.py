@@ -214,7 +214,7 @@ class JobRows:
         put = self._put(encode_job(job))
         put["Put"]["ConditionExpression"] = "attribute_not_exists(#pk)"
         put["Put"]["ExpressionAttributeNames"] = {"#pk": DirectoryField.PK}
-        return [put, self._put(_waiting_key(job))]
+        return [put, self._put(waiting_key(job))]
 
     # reading
 
@@ -271,10 +271,10 @@ class JobRows:
         update = self._changes_of(job, {**changes, "until_ms": 0})
         actions = [
             {"Update": update},
-            {"Delete": {"TableName": self._table, "Key": _waiting_key(job)}},
+            {"Delete": {"TableName": self._table, "Key": waiting_key(job)}},
         ]
         if changes.get("state") == "ready":
-            actions.append(self._put(_kept_key(job.id, changes["expires_at"])))
+            actions.append(self._put(kept_key(job.id, changes["expires_at"])))
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
@@ -345,12 +345,12 @@ class JobRows:
     async def delete(self, id_: str, expires_at: int | None) -> None:
         """Delete a job, and the scheduled deletion of its ZIP. Idempotent."""
         if expires_at is not None:
-            await self._delete(_kept_key(id_, expires_at))
+            await self._delete(kept_key(id_, expires_at))
         await self._delete(_job_key(id_))
 
     async def delete_waiting(self, job: Job) -> None:
         """Remove a job from the queue. Idempotent."""
-        await self._delete(_waiting_key(job))
+        await self._delete(waiting_key(job))
 
     # helpers
 
@@ -383,9 +383,9 @@ def _job_key(id_: str) -> Item:
     return row_key(f"job#{id_}", f"job#{id_}")
 
 
-def _waiting_key(job: Job) -> Item:
+def waiting_key(job: Job) -> Item:
     return row_key(f"jobs#{job.kind}", f"{job.created_ms:020d}#{job.id}")
 
 
-def _kept_key(id_: str, expires_at: int) -> Item:
+def kept_key(id_: str, expires_at: int) -> Item:
     return row_key(_KEPT, f"{expires_at:012d}#{id_}")

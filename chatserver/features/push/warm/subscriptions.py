@@ -30,7 +30,7 @@ from chatserver.warm.schema.tables import DirectoryField as Key
 from chatserver.warm.schema.tables import PushField as Field
 
 KEPT_S: Final = 90 * 86_400
-_PREFIX: Final = "push#"
+PREFIX: Final = "push#"
 _TRIES_MAX: Final = 4
 _READ_MAX: Final = 100
 _REMOVALS_AT_ONCE: Final = 8
@@ -47,11 +47,11 @@ class PushSubscriptions:
 
     async def list_of(self, user: UserId, now: float) -> list[Subscription]:
         """Return the user's subscriptions, oldest registration first. Strongly consistent."""
-        span = Span(DIRECTORY, records.user_key(user), prefix=_PREFIX)
+        span = Span(DIRECTORY, records.user_key(user), prefix=PREFIX)
         request = {**span.query(self._settings), "ConsistentRead": True, "Limit": _READ_MAX}
         rows: list[Item] = (await self._client.call("query", request))["Items"]
         live = [row for row in rows if int(row[Field.EXPIRES_AT]["N"]) > now]
-        found = [_decode(row, user) for row in live]
+        found = [decode_subscription(row, user) for row in live]
         return sorted(found, key=lambda one: (one.created_ms, one.id))
 
     async def put(self, subscription: Subscription, now: float) -> None:
@@ -78,7 +78,7 @@ class PushSubscriptions:
             spare = len(others) + 1 - self._per_user_max
             for old in others[: max(0, spare)]:
                 actions.append(self._delete(records.user_key(subscription.user), old.id))
-                actions.append(self._delete(_PREFIX + old.id, old.id))
+                actions.append(self._delete(PREFIX + old.id, old.id))
             try:
                 await self._client.call("transact_write_items", {"TransactItems": actions})
             except ConditionFailed:
@@ -90,9 +90,9 @@ class PushSubscriptions:
         self, subscription: Subscription, owner: UserId | None, now: float
     ) -> list[dict[str, Any]]:
         expires = {"N": str(int(now) + KEPT_S)}
-        row = _encode(subscription, int(now * 1000))
+        row = encode_subscription(subscription, int(now * 1000))
         row[Field.EXPIRES_AT] = expires
-        owned = records.row_key(_PREFIX + subscription.id, _PREFIX + subscription.id)
+        owned = records.row_key(PREFIX + subscription.id, PREFIX + subscription.id)
         owned[Field.USER] = {"S": subscription.user}
         owned[Field.EXPIRES_AT] = expires
         claim: dict[str, Any] = {
@@ -107,13 +107,13 @@ class PushSubscriptions:
         return [{"Put": claim}, {"Put": {"TableName": self._table, "Item": row}}]
 
     def _delete(self, partition: str, subscription: str) -> dict[str, Any]:
-        key = records.row_key(partition, _PREFIX + subscription)
+        key = records.row_key(partition, PREFIX + subscription)
         return {"Delete": {"TableName": self._table, "Key": key}}
 
     async def _find_owner(self, subscription: str) -> UserId | None:
         request = {
             "TableName": self._table,
-            "Key": records.row_key(_PREFIX + subscription, _PREFIX + subscription),
+            "Key": records.row_key(PREFIX + subscription, PREFIX + subscription),
             "ConsistentRead": True,
         }
         row = (await self._client.call("get_item", request)).get("Item")
@@ -129,7 +129,7 @@ class PushSubscriptions:
         """
         request: dict[str, Any] = {
             "TableName": self._table,
-            "Key": records.row_key(records.user_key(user), _PREFIX + subscription),
+            "Key": records.row_key(records.user_key(user), PREFIX + subscription),
             "ReturnValues": "ALL_OLD",
         }
         if until_ms is not None:
@@ -149,7 +149,7 @@ class PushSubscriptions:
                 "delete_item",
                 {
                     "TableName": self._table,
-                    "Key": records.row_key(_PREFIX + subscription, _PREFIX + subscription),
+                    "Key": records.row_key(PREFIX + subscription, PREFIX + subscription),
                     "ConditionExpression": "#user = :user",
                     "ExpressionAttributeNames": {"#user": Field.USER},
                     "ExpressionAttributeValues": {":user": {"S": user}},
@@ -179,8 +179,8 @@ class PushSubscriptions:
         return len(meant)
 
 
-def _encode(subscription: Subscription, created_ms: int) -> Item:
-    row = records.row_key(records.user_key(subscription.user), _PREFIX + subscription.id)
+def encode_subscription(subscription: Subscription, created_ms: int) -> Item:
+    row = records.row_key(records.user_key(subscription.user), PREFIX + subscription.id)
     row[Field.KIND] = {"S": subscription.kind}
     row[Field.TARGET] = {"S": subscription.target}
     row[Field.CREATED] = {"N": str(created_ms)}
@@ -192,7 +192,7 @@ def _encode(subscription: Subscription, created_ms: int) -> Item:
     return row
 
 
-def _decode(row: Item, user: UserId) -> Subscription:
+def decode_subscription(row: Item, user: UserId) -> Subscription:
     try:
         kind = row[Field.KIND]["S"]
         if kind not in get_args(Kind):
@@ -200,7 +200,7 @@ def _decode(row: Item, user: UserId) -> Subscription:
                 f"table directory: a push subscription of {user} has the unknown kind {kind!r}"
             )
         return Subscription(
-            id=row[Key.SK]["S"].removeprefix(_PREFIX),
+            id=row[Key.SK]["S"].removeprefix(PREFIX),
             user=user,
             kind=kind,
             target=row[Field.TARGET]["S"],

@@ -133,7 +133,7 @@ class MigrationRows:
 
     async def find_progress(self, number: int) -> Progress | None:
         """Return a migration's progress; None if it has not started. Strongly consistent."""
-        item = await self._find(_migration_key(number))
+        item = await self._find(migration_key(number))
         if item is None:
             return None
         return Progress(
@@ -148,7 +148,7 @@ class MigrationRows:
 
         A started migration keeps its number of segments, because its checkpoints depend on it.
         """
-        item = key_of(_migration_key(number)) | {
+        item = key_of(migration_key(number)) | {
             Field.STATE: {"S": RUNNING},
             Field.STARTED: {"N": str(int(now * 1000))},
             Field.SEGMENTS: {"N": str(segments)},
@@ -169,7 +169,7 @@ class MigrationRows:
         """Record that a migration is done. Idempotent."""
         request = {
             "TableName": self._table,
-            "Key": key_of(_migration_key(number)),
+            "Key": key_of(migration_key(number)),
             "UpdateExpression": "SET #state = :done, #finished = :now",
             "ExpressionAttributeNames": {"#state": Field.STATE, "#finished": Field.FINISHED},
             "ExpressionAttributeValues": {
@@ -183,7 +183,7 @@ class MigrationRows:
 
     async def get_segment(self, migration: int, number: int) -> Segment:
         """Return the progress of a segment, zero if it has not started. Strongly consistent."""
-        item = await self._find(_segment_key(migration, number))
+        item = await self._find(segment_key(migration, number))
         if item is None:
             return Segment(number)
         return msgspec.json.decode(item[Field.PROGRESS]["S"], type=Segment)
@@ -194,7 +194,7 @@ class MigrationRows:
         Raises:
             LockLost: a later holder of the lock has recorded progress.
         """
-        item = key_of(_segment_key(migration, segment.number)) | {
+        item = key_of(segment_key(migration, segment.number)) | {
             Field.PROGRESS: {"S": msgspec.json.encode(segment).decode()},
             Field.TURN: {"N": str(token)},
         }
@@ -216,11 +216,11 @@ class MigrationRows:
         return item
 
 
-def _migration_key(number: int) -> str:
+def migration_key(number: int) -> str:
     return f"migration#{number:04d}"
 
 
-def _segment_key(migration: int, number: int) -> str:
+def segment_key(migration: int, number: int) -> str:
     return f"segment#{migration:04d}#{number:04d}"
 
 

@@ -1789,6 +1789,21 @@ export interface Operations {
     result: MessagePage;
     isIdempotent: false;
   };
+  /** List messages of user */
+  list_messages_of_user: {
+    params: {
+      user: string;
+      direction?: "sent" | "received" | null;
+      from?: number;
+      to?: number;
+      order?: "newest" | "oldest";
+      limit?: number;
+      cursor?: string | null;
+    };
+    body: undefined;
+    result: MessagePage;
+    isIdempotent: false;
+  };
   /** List messages with files */
   list_messages_with_files: {
     params: {
@@ -1812,6 +1827,20 @@ export interface Operations {
     };
     body: undefined;
     result: ReportInfoPage;
+    isIdempotent: false;
+  };
+  /** List own messages */
+  list_own_messages: {
+    params: {
+      direction?: "sent" | "received" | null;
+      from?: number;
+      to?: number;
+      order?: "newest" | "oldest";
+      limit?: number;
+      cursor?: string | null;
+    };
+    body: undefined;
+    result: MessagePage;
     isIdempotent: false;
   };
   /** List pins */
@@ -2429,12 +2458,22 @@ export const OPERATIONS: {
     "/v1/chats/{chat}/messages/between",
     ["from", "to", "order", "limit", "cursor"],
   ],
+  list_messages_of_user: [
+    "GET",
+    "/v1/admin/users/{user}/messages",
+    ["direction", "from", "to", "order", "limit", "cursor"],
+  ],
   list_messages_with_files: [
     "GET",
     "/v1/chats/{chat}/messages/with-files",
     ["from", "to", "order", "limit", "cursor"],
   ],
   list_open_reports: ["GET", "/v1/admin/reports", ["order", "limit", "cursor"]],
+  list_own_messages: [
+    "GET",
+    "/v1/me/messages",
+    ["direction", "from", "to", "order", "limit", "cursor"],
+  ],
   list_pins: ["GET", "/v1/chats/{chat}/pins", ["limit", "cursor"]],
   list_posts: ["GET", "/v1/users/{user}/posts", ["limit", "cursor"]],
   list_received: ["GET", "/v1/me/received", ["from", "to", "order", "limit", "cursor"]],

@@ -115,7 +115,7 @@ class Planter:
         segment, data = encode_segment(entries, new_id().lower())
         await self.world.store.call("put_object", Key=segment.key, Body=data)
         if with_row:
-            item = manifests._encode(segment) | {
+            item = manifests.encode_segment(segment) | {
                 "PK": {"S": f"a#{segment.chat}"},
                 "SK": {"S": f"s#{segment.last:020d}#{segment.chat}"},
             }

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from chatserver.protocol.frames import Message
+from chatserver.warm.messages.active_days import ActiveDays, day_of
 from tests.integration.operations.audit.support import NOW_TS, Planter, audited, summary
 from tests.integration.workers.archive.support import World
 
@@ -41,6 +42,23 @@ async def test_chat_that_is_whole_gives_no_finding(aging: World) -> None:
 
     assert summary(tally) == []
     assert (tally.chats, tally.entries, tally.unverified) == (1, ALL + 3, 0)
+
+
+async def test_messages_on_a_day_that_is_not_recorded_are_found(aging: World) -> None:
+    """In items and in segments; the list of all messages of a user would not have them."""
+    sent = await make_chat(aging)
+    day, later = day_of(sent[0].ts), day_of(NOW_TS)
+    days = aging.container.active_days
+
+    await days.put_many({aging.chat: ActiveDays(day, 1)})
+    in_items = summary(await audited(aging))
+    await days.put_many({aging.chat: ActiveDays(later, 1)})
+    in_segments = summary(await audited(aging))
+    await days.put_many({aging.chat: ActiveDays(day, 1).add(later)})
+
+    assert in_items == [("day_missing", ARCHIVED + 1, ALL)]
+    assert in_segments == [("day_missing", 1, ARCHIVED)]
+    assert summary(await audited(aging)) == []
 
 
 async def delete_item(aging: World, sent: list[Message]) -> None:

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from chatserver.cli.schema_documents import cloudformation, encode_document, samples, workbench
+from chatserver.cli.schema_documents import cloudformation, encode_document
+from chatserver.cli.workbench_model import workbench
+from chatserver.cli.workbench_samples import samples
 from chatserver.config import Warm
 from chatserver.warm.messages.store import decode_item
 from chatserver.warm.schema.provisioning import creation_of
@@ -85,7 +87,7 @@ def test_samples_have_every_attribute_of_a_message() -> None:
 
     assert {name for item in items for name in item} == attributes
     messages = [item for item in items if MessageField.STATUS in item]
-    chats = {"d-alice-bob", "g-team", "01KAJ5W3N0TBJ8QW6X1V7ZC2YD"}
+    chats = {"d-alice-bob", "g-team", "g-busy", "01KAJ5W3N0TBJ8QW6X1V7ZC2YD"}
     assert {decode_item(item).chat for item in messages} == chats
 
 

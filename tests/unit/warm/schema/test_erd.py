@@ -8,19 +8,21 @@ from typing import NamedTuple
 
 import pytest
 
-from chatserver.cli.schema_documents import samples
+from chatserver.cli.workbench_samples import samples
 from chatserver.warm.schema import directory_attributes, tables
 from chatserver.warm.schema.tables import CHAT_SESSION, DIRECTORY, MESSAGES, SOCIAL, TABLES, Table
 
 TEXT = (Path(__file__).parents[4] / "docs" / "data-model.md").read_text(encoding="utf-8")
 ERD = TEXT.partition("```mermaid\nerDiagram\n")[2].partition("```")[0]
 TABLE_OF = {
-    **dict.fromkeys(("USER", "LOGIN", "CHAT", "MEMBER", "FILE", "SEGMENT"), DIRECTORY),
+    **dict.fromkeys(
+        ("USER", "LOGIN", "CHAT", "MEMBER", "FILE", "SEGMENT", "ACTIVE_DAYS"), DIRECTORY
+    ),
     **dict.fromkeys(("COMPANION", "PERSONA"), DIRECTORY),
     **dict.fromkeys(("PROFILE", "FOLLOWER", "FOLLOWING", "POST"), SOCIAL),
     **dict.fromkeys(("LIKE", "LIKE_COUNT", "FAVORITE", "FAVORITE_REF", "TIMELINE_LINE"), SOCIAL),
     "MESSAGE": MESSAGES,
-    "CHAT_SESSION": CHAT_SESSION,
+    **dict.fromkeys(("CHAT_SESSION", "MEMORY"), CHAT_SESSION),
 }
 OBJECTS = {"FILE_OBJECT", "ARCHIVE_OBJECT"}
 # Of these the generated model of the tables has items that the encoders made.

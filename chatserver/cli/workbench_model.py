@@ -1,0 +1,108 @@
+"""The NoSQL Workbench model of the tables: keys, indexes, facets and example items.
+
+Format: the exported models of NoSQL Workbench, version 3.0, and "Editing an existing data model" of
+the Amazon DynamoDB Developer Guide. An item is in the facet of its kind; the facets of indexes have
+no items of their own, because the visualizer shows those of the table.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import chatserver
+from chatserver.cli.workbench_facets import FACETS, Facet, find_facet
+from chatserver.cli.workbench_samples import samples
+from chatserver.config import Warm
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.schema.provisioning import creation_of
+from chatserver.warm.schema.tables import TABLES, Key, Table
+
+# A constant date, so that the model changes only with the tables.
+_DATE: Final = "Jan 01, 2026, 12:00 AM"
+_DATA_ACCESS: Final[dict[str, Any]] = {"MySql": {}}
+_ABOUT: Final = (
+    "The tables of chatserver {version}, with the rows of a small team: Alice, Bob and Eve, their "
+    "direct chat and group, a session with the companion Ada, posts and followers. Each facet is "
+    "one kind of row or one index. docs/data-model.md describes all attributes."
+)
+
+
+def workbench() -> dict[str, Any]:
+    """Return the model."""
+    return {
+        "ModelName": "chatserver",
+        "ModelMetadata": {
+            "Author": "chatserver",
+            "DateCreated": _DATE,
+            "DateLastModified": _DATE,
+            "Description": _ABOUT.format(version=chatserver.__version__),
+            "AWSService": "Amazon DynamoDB",
+            "Version": "3.0",
+        },
+        "DataModel": [_model(table, list(samples(table))) for table in TABLES],
+    }
+
+
+def _model(table: Table, items: list[Item]) -> dict[str, Any]:
+    made = creation_of(table, Warm(table_prefix=""))
+    types = {each["AttributeName"]: each["AttributeType"] for each in made["AttributeDefinitions"]}
+    for item in items:
+        for name, value in item.items():
+            types.setdefault(name, next(iter(value)))
+    for index in table.indexes:
+        for name in index.includes:
+            types.setdefault(name, "S")
+    others = sorted(types.keys() - set(table.key.names))
+    return {
+        "TableName": table.name,
+        "KeyAttributes": _key_attributes(table, table.key),
+        "NonKeyAttributes": [
+            {"AttributeName": name, "AttributeType": types[name]} for name in others
+        ],
+        "TableFacets": [_facet(each, items) for each in FACETS if each.table is table],
+        "GlobalSecondaryIndexes": [
+            {
+                "IndexName": index.name,
+                "KeyAttributes": _key_attributes(table, index.key),
+                "Projection": projected["Projection"],
+            }
+            for index, projected in zip(
+                table.indexes, made.get("GlobalSecondaryIndexes", ()), strict=True
+            )
+        ],
+        "DataAccess": _DATA_ACCESS,
+        "BillingMode": made["BillingMode"],
+    }
+
+
+def _facet(facet: Facet, items: list[Item]) -> dict[str, Any]:
+    rows = sorted(
+        (item for item in items if find_facet(facet.table, item) is facet),
+        key=lambda item: [_sortable(item[name]) for name in facet.table.key.names],
+    )
+    keys = set(facet.table.key.names)
+    names = {name for item in rows for name in item} - keys
+    if facet.index is not None:
+        names = {*facet.index.key.names, *facet.index.includes} - keys
+    return {
+        "FacetName": facet.name,
+        "KeyAttributeAlias": {
+            "PartitionKeyAlias": facet.partition,
+            "SortKeyAlias": facet.sort,
+        },
+        "TableData": rows,
+        "NonKeyAttributes": sorted(names),
+        "DataAccess": _DATA_ACCESS,
+    }
+
+
+def _sortable(value: dict[str, Any]) -> tuple[int, str]:
+    return (int(value["N"]), "") if "N" in value else (0, value["S"])
+
+
+def _key_attributes(table: Table, key: Key) -> dict[str, Any]:
+    kinds = ("PartitionKey", "SortKey")
+    return {
+        kind: {"AttributeName": name, "AttributeType": table.type_of(name)}
+        for kind, name in zip(kinds, key.names, strict=False)
+    }

@@ -1,0 +1,238 @@
+"""Example items of the core's rows, for the NoSQL Workbench model: a small team and its chats.
+
+Alice, Bob and Eve are users; Alice and Bob have a direct chat, and all are or were in the group
+Team. The product's own codecs make the items. Features add the examples of their rows
+(`chatserver.features.registry.Feature.sample_items`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from chatserver.domain.access.logins import Login
+from chatserver.domain.archive_segments import TRAIL_PREFIX, Restored, Segment
+from chatserver.domain.ids import ChatId, Seq, Ts
+from chatserver.domain.invitations import Invitation
+from chatserver.domain.membership_periods import FormerMember, Period
+from chatserver.domain.write_sharding import Layout, ShardFloor, ShardingPeriod
+from chatserver.encryption.key_ring import StoredKey
+from chatserver.encryption.key_wrapping import WrappedKey
+from chatserver.features.registry import list_features, load
+from chatserver.protocol.entry_rules import shredded_form
+from chatserver.protocol.frames import Ai, Attachment, Message
+from chatserver.warm.api_keys import KeyRow
+from chatserver.warm.archive import manifests, markers, restored_ranges
+from chatserver.warm.chats import legal_holds, records
+from chatserver.warm.chats.invitations import TRUST_PREFIX, encode_invitation
+from chatserver.warm.chats.logins import encode_login
+from chatserver.warm.chats.moderation import Ban, Report, block_key
+from chatserver.warm.chats.records import (
+    READY,
+    Chat,
+    Member,
+    User,
+    describe_origin,
+    row_key,
+    user_key,
+)
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.encryption.key_rows import PARTITION, encode_key
+from chatserver.warm.messages.active_days import ActiveDays, day_of, encode_days
+from chatserver.warm.messages.long_bodies import pointer_to
+from chatserver.warm.messages.sharded_chats import HORIZON_KEY, LAYOUTS_KEY
+from chatserver.warm.messages.store import PersistItem, encode_item
+from chatserver.warm.schema.active_version import PROCESS_PREFIX, key_of, newest_record
+from chatserver.warm.schema.directory_attributes import (
+    EncryptionField,
+    SchemaField,
+    ShardField,
+    StreamField,
+)
+from chatserver.warm.schema.migrations import state as migrations
+from chatserver.warm.schema.tables import (
+    DIRECTORY,
+    MESSAGES,
+    DirectoryField,
+    MessageField,
+    SegmentField,
+    Table,
+    UserPositionField,
+)
+from chatserver.warm.tenant_records import TenantRecord, encode_record
+
+# Constant times, so that the model changes only with the tables.
+TS: Final = 1_795_000_000_000_000
+MS: Final = TS // 1000
+S: Final = MS // 1000
+
+DIRECT, TEAM, LEFT, OLD, BUSY = "d-alice-bob", "g-team", "g-walks", "g-archived", "g-busy"
+SESSION: Final = "01KAJ5W3N0TBJ8QW6X1V7ZC2YD"
+_SPOKEN: Final = Ai("echo", "done", 12, 4)
+_SEGMENT: Final = Segment(
+    ChatId(OLD), Seq(1), Seq(1000), Ts(TS - 9_000_000_000), Ts(TS - 8_000_000_000),
+    412_000, 51_200, "2c26b46b68ffc68ff99b453c1d304134", "k3v9",
+)  # fmt: skip
+
+
+def samples(table: Table) -> Iterable[Item]:
+    """Return items of each kind in a table, together covering all attributes of messages."""
+    for feature in list_features():
+        if feature.sample_items:
+            yield from load(feature.sample_items)(table)
+    if table is MESSAGES:
+        yield from _messages()
+    elif table is DIRECTORY:
+        yield from _users()
+        yield from _chats()
+        yield from _moderation()
+        yield from _archive()
+        yield from _operations()
+
+
+def _number(value: int) -> dict[str, str]:
+    return {"N": str(value)}
+
+
+def _message(seq: int, sender: str, kind: str, body: str, **more: Any) -> Message:
+    ts, chat = TS + seq * 1_000_000, more.pop("chat", DIRECT)
+    return Message(seq, ts, chat, f"M{seq}", sender, f"r{seq}", kind, body, **more)
+
+
+def _messages() -> Iterable[Item]:
+    picture = Attachment("f1", "sea.png", "image/png", 1024)
+    edited = {"rev": 4, "edited_ts": TS + 4_000_000, "edited_seq": 4}
+    direct = [
+        _message(1, "alice", "text", "Hello, Bob", reactions={"bob": "👍"}, **edited),
+        _message(2, "bob", "text", "Look at the sea!", reply_to=1, attachments=[picture]),
+        _message(3, "alice", "text", "", deleted=True, rev=6),
+        _message(4, "alice", "edit", "Hello, Bob", target=1),
+        _message(5, "alice", "text", "The code is 4711", expires_at=S + 60),
+        _message(6, "alice", "delete", "", target=3),
+        _message(7, "bob", "reaction", "👍", target=1),
+    ]
+    for message in direct:
+        yield encode_item(PersistItem(message, "bob" if message.sender == "alice" else "alice"))
+    long = _message(8, "bob", "text", "")
+    yield encode_item(PersistItem(long, "alice")) | pointer_to(b"a very long text")
+    restored = _message(9, "bob", "text", "From long ago")
+    restored_until = {MessageField.RESTORED: _number(S)}
+    yield encode_item(PersistItem(restored, "alice")) | restored_until
+    lost = shredded_form(_message(10, "bob", "text", "Lost with its key"))
+    yield encode_item(PersistItem(lost, "alice"))
+    yield markers.encode_marker(direct[4])
+    yield legal_holds.encode_copy(_message(1, "alice", "text", "Hello, Bo"))
+    yield from _group_messages()
+
+
+def _group_messages() -> Iterable[Item]:
+    banned: dict[str, Any] = {"user": "eve", "role": "", "banned": True}
+    muted: dict[str, Any] = {"user": "eve", "role": "member", "muted_until": 0}
+    group = [
+        _message(1, "alice", "text", "Welcome", chat=TEAM),
+        _message(2, "alice", "update", "", name="Team", chat=TEAM),
+        _message(3, "alice", "member", "", chat=TEAM, **muted),
+        _message(4, "alice", "member", "", chat=TEAM, **banned),
+        _message(1, "alice", "text", "What is the tide today?", chat=SESSION),
+        _message(2, "ai-ada", "text", "Low at six", reply_to=1, ai=_SPOKEN, chat=SESSION),
+    ]
+    for message in group:
+        yield encode_item(PersistItem(message, None))
+    announcement = _message(5, "alice", "text", "Stand-up at ten", chat=TEAM)
+    yield encode_item(PersistItem(announcement, None)) | {MessageField.PINNED: {"BOOL": True}}
+    for seq in (1, 2):
+        item = encode_item(PersistItem(_message(seq, "bob", "text", "Goal!", chat=BUSY), None))
+        yield item | {MessageField.CHAT: {"S": f"{BUSY}#{seq % 2}"}}
+
+
+def _users() -> Iterable[Item]:
+    for user, name in (("alice", "Alice"), ("bob", None), ("eve", "Eve")):
+        yield User(user, name, MS).encode()
+    yield encode_login(Login("alice", "phone", "Phone", MS, MS + 60_000, "c2VlZA", S + 2_592_000))
+    key = KeyRow("k1", "billing", MS, frozenset({"chats:read", "users:read"}), "9f86d081884c7d65")
+    yield key.encode()
+    invitation = Invitation("eve", LEFT, "alice", "member", "Walks", MS, S + 604_800)
+    yield encode_invitation(invitation)
+    yield row_key(user_key("bob"), TRUST_PREFIX + "alice") | {DirectoryField.CREATED: _number(MS)}
+    former = FormerMember(Period(2, 40), "M40", 38, (Period(1, 1),), hidden=(7,))
+    yield records.encode_former(LEFT, "bob", former)
+    positions = {UserPositionField.SENT_TS: _number(_SEGMENT.last_ts)}
+    positions[UserPositionField.RECEIVED_TS] = _number(_SEGMENT.first_ts)
+    yield row_key(user_key("alice"), "archive#alice") | positions
+    yield row_key(user_key("alice"), f"{TRAIL_PREFIX}{OLD}#{1000:020d}")
+
+
+def _chats() -> Iterable[Item]:
+    day = day_of(TS)
+    for chat, users in (
+        (Chat(DIRECT, "direct", None, 1, MS, count=2, users=("alice", "bob")), ("alice", "bob")),
+        (Chat(TEAM, "group", "Team", 4, MS, count=2), ("alice", "bob")),
+        (Chat(LEFT, "group", "Walks", 9, MS, count=1, history="all"), ("alice",)),
+    ):
+        roles: dict[str, Any] = dict.fromkeys(users, "member")
+        if chat.kind == "group":
+            roles["alice"] = "owner"
+        yield chat.encode(READY, describe_origin(chat.kind, chat.name, roles))
+        for user, role in roles.items():
+            yield Member(chat.chat, user, role, joined=1, read=2, received=2).encode()
+        yield encode_days(chat.chat, ActiveDays(day - 6).add(day - 6).add(day - 1).add(day))
+
+
+def _moderation() -> Iterable[Item]:
+    yield Ban(TEAM, "eve", "alice", MS).encode()
+    yield row_key(user_key("bob"), block_key("eve")) | {DirectoryField.CREATED: _number(MS)}
+    report = Report(TEAM, 1, "bob", MS, "spam")
+    yield from (report.encode(), report.line_key, report.link_key)
+    hold = legal_holds.Hold(DIRECT, "case 17", "k1", MS, "in_force")
+    yield from (legal_holds.encode_hold(hold), row_key(legal_holds.HOLDS, DIRECT))
+
+
+def _archive() -> Iterable[Item]:
+    partition = f"a#{OLD}"
+    last = {SegmentField.LAST: _number(1000), SegmentField.LAST_TS: _number(_SEGMENT.last_ts)}
+    yield row_key(partition, partition) | last
+    segment = manifests.encode_segment(_SEGMENT)
+    yield row_key(partition, manifests.segment_sort(OLD, 1000)) | segment
+    replaced = dataclasses.replace(_SEGMENT, tag="a1b2")
+    dead = manifests.encode_segment(replaced) | {SegmentField.IS_DEAD: {"BOOL": True}}
+    yield row_key(partition, manifests.orphan_sort(replaced)) | dead
+    held = Restored(Seq(1), Seq(1000), _SEGMENT.first_ts, _SEGMENT.last_ts, S + 86_400, 400)
+    yield restored_ranges.key_of(OLD, held) | restored_ranges.encode_restored(held)
+    for list_ in ("a#restored", "a#late"):
+        yield row_key(list_, f"{list_}#{OLD}") | {SegmentField.AT: _number(MS)}
+
+
+def _operations() -> Iterable[Item]:
+    yield newest_record()
+    wrapped = WrappedKey(b"a data key, wrapped", "file:2c26b46b68ffc68f")
+    yield encode_key(StoredKey(1, None, MS, MS + 60_000))
+    yield encode_key(StoredKey(2, wrapped, MS))
+    yield row_key(PARTITION, "reencryption") | {EncryptionField.PROGRESS: {"S": "{}"}}
+    yield encode_record(TenantRecord("acme", "blocked", MS, "j3"))
+    process = {SchemaField.ACTS_BY: _number(1), SchemaField.SEEN: _number(MS)}
+    process[SchemaField.EXPIRES_AT] = _number(S + 86_400)
+    yield key_of(f"{PROCESS_PREFIX}api-1") | process
+    lock = {SchemaField.HOLDER: {"S": "migrate-1"}, SchemaField.HELD_UNTIL: _number(MS + 30_000)}
+    yield key_of(migrations.LOCK) | lock | {SchemaField.TURN: _number(3)}
+    run = {SchemaField.STATE: {"S": "running"}, SchemaField.STARTED: _number(MS)}
+    yield key_of(migrations.migration_key(2)) | run | {SchemaField.SEGMENTS: _number(4)}
+    progress = msgspec.json.encode(migrations.Segment(0, read=1200, filled=300)).decode()
+    segment = {SchemaField.PROGRESS: {"S": progress}, SchemaField.TURN: _number(3)}
+    yield key_of(migrations.segment_key(2, 0)) | segment
+    layout = Layout((ShardingPeriod(TS, 4),)).encode()
+    yield LAYOUTS_KEY | {
+        ShardField.CHATS: {"M": {BUSY: {"S": layout}}},
+        ShardField.FLOORS: {"M": {BUSY: {"S": ShardFloor(TS + 3_600_000_000, 2).encode()}}},
+        ShardField.CHANGED: _number(7),
+    }
+    horizon = {ShardField.UPTO: _number(TS), ShardField.REV: _number(12)}
+    yield HORIZON_KEY | horizon | {ShardField.CHANGED: _number(7)}
+    shard = {StreamField.PLACE: {"S": "49590338271490256608559692538361571095921575989136588898"}}
+    shard |= {StreamField.HOLDER: {"S": "archive-1"}, StreamField.TURN: _number(2)}
+    shard |= {StreamField.HELD_UNTIL: _number(MS + 30_000), StreamField.READ_TO: _number(MS)}
+    yield row_key("stream", "shard#2026-01-01T00:00:00.000/shardId-000001") | shard
+    reader = {StreamField.SEEN: _number(MS), StreamField.EXPIRES_AT: _number(S + 86_400)}
+    yield row_key("stream", "reader#archive-1") | reader

@@ -1,0 +1,17 @@
+"""Example items of accounts, for the generated documents of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from chatserver.features.accounts.warm import Credential
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.schema.tables import DIRECTORY, Table
+
+_HASH: Final = "$argon2id$v=19$m=65536,t=3,p=4$c2FsdA$aGFzaA"
+
+
+def sample_items(table: Table) -> Iterable[Item]:
+    """Return the password of a user."""
+    return [Credential("alice", _HASH, 1_795_000_000_000).encode()] if table is DIRECTORY else []

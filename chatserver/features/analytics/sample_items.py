@@ -1,0 +1,23 @@
+"""Example items of the analytics export, for the generated documents of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from chatserver.domain.ids import ChatId
+from chatserver.features.analytics.model import Unit
+from chatserver.features.analytics.warm import encode_unit
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.schema.directory_attributes import ExportField as Field
+from chatserver.warm.schema.tables import DIRECTORY, Table
+
+_UNIT: Final = Unit(ChatId("g-archived"), 1, 1000, "01KAJ6B9D3F5G7H1J2K4M6N8PQ")
+
+
+def sample_items(table: Table) -> Iterable[Item]:
+    """Return a range of a chat whose files are written."""
+    if table is not DIRECTORY:
+        return []
+    written = {Field.SHA256: {"S": "2c26b46b68ffc68f"}, Field.VERSION: {"S": "fcde2b2edba56bf4"}}
+    return [encode_unit(_UNIT) | written]

@@ -1,0 +1,38 @@
+"""Example items of files, for the generated documents of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.features.attachments.model import File
+from chatserver.features.attachments.warm import due_key, encode_file, owned_key
+from chatserver.warm.chats.records import row_key, user_key
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.schema.tables import DIRECTORY, Table
+from chatserver.warm.schema.tables import FileField as Field
+
+_S: Final = 1_795_000_000
+_CHAT: Final = ChatId("d-alice-bob")
+_SENT: Final = File(
+    "f1", UserId("bob"), _CHAT, "sea.png", "image/png", 1024, "9f86d081884c7d65", _S, None,
+    "ready", frozenset({2}), 640, 480, has_thumb=True, is_processed=True, rev=3,
+)  # fmt: skip
+_WAITING: Final = File(
+    "f4", UserId("bob"), _CHAT, "plan.pdf", "application/pdf", 4096, "60303ae22b998861", _S,
+    _S + 86_400,
+)  # fmt: skip
+
+
+def sample_items(table: Table) -> Iterable[Item]:
+    """Return a sent file, a file that waits to be sent, and the references to them."""
+    if table is not DIRECTORY:
+        return []
+    counts = {Field.UPLOADS: {"N": "1"}, Field.BYTES: {"N": str(_WAITING.size)}}
+    return [
+        *(encode_file(each) for each in (_SENT, _WAITING)),
+        *(owned_key(each) for each in (_SENT, _WAITING)),
+        due_key(_WAITING.id, _S + 86_400),
+        row_key(user_key("bob"), "uploads#bob") | counts,
+    ]

@@ -1,0 +1,48 @@
+"""Example items of exports and erasures, for the generated documents of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from chatserver.features.privacy.model import Job
+from chatserver.features.privacy.warm.jobs import (
+    DAY_S,
+    EXPORT_PREFIX,
+    LISTED_S,
+    encode_job,
+    kept_key,
+    waiting_key,
+)
+from chatserver.warm.chats.records import row_key, user_key
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.schema.tables import DIRECTORY, Table
+from chatserver.warm.schema.tables import JobField as Field
+
+_MS: Final = 1_795_000_000_000
+_S: Final = _MS // 1000
+_EXPORT: Final = Job(
+    "j1", "export", "alice", _MS, _MS + 5_000, "ready", 100, size=20_480, tries=1,
+    expires_at=_S + 7 * DAY_S,
+)  # fmt: skip
+_ERASURE: Final = Job("j2", "erasure", "mallory", _MS, _MS)
+
+
+def sample_items(table: Table) -> Iterable[Item]:
+    """Return a finished export, a waiting erasure, and the rows that list them."""
+    if table is not DIRECTORY:
+        return []
+    newest = {
+        Field.JOB: {"S": _EXPORT.id},
+        Field.DAY: {"N": str(_S // DAY_S)},
+        Field.EXPORTS: {"N": "1"},
+    }
+    return [
+        encode_job(_EXPORT),
+        encode_job(_ERASURE),
+        waiting_key(_ERASURE),
+        kept_key(_EXPORT.id, _S + 7 * DAY_S),
+        row_key(user_key("alice"), "exports#alice") | newest,
+        row_key(user_key("alice"), EXPORT_PREFIX + _EXPORT.id)
+        | {Field.EXPIRES_AT: {"N": str(_S + LISTED_S)}},
+    ]

@@ -1,0 +1,33 @@
+"""Example items of push subscriptions, for the generated documents of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from chatserver.domain.ids import UserId
+from chatserver.features.push.model import Subscription
+from chatserver.features.push.warm.subscriptions import PREFIX, encode_subscription
+from chatserver.warm.chats.records import row_key
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.schema.tables import DIRECTORY, Table
+from chatserver.warm.schema.tables import PushField as Field
+
+_MS: Final = 1_795_000_000_000
+_PHONE: Final = Subscription("s1", UserId("alice"), "fcm", "fcm-token-of-the-phone", device="phone")
+_BROWSER: Final = Subscription(
+    "s2", UserId("alice"), "web", "https://push.example/alice", "BGsX0fLh", "AAAAAAAA"
+)
+
+
+def sample_items(table: Table) -> Iterable[Item]:
+    """Return the subscriptions of a user, and their owners."""
+    if table is not DIRECTORY:
+        return []
+    items = []
+    for each in (_PHONE, _BROWSER):
+        ends = {Field.EXPIRES_AT: {"N": str(_MS // 1000 + 90 * 86_400)}}
+        items.append(encode_subscription(each, _MS) | ends)
+        owner = row_key(PREFIX + each.id, PREFIX + each.id)
+        items.append(owner | {Field.USER: {"S": each.user}} | ends)
+    return items

@@ -1,0 +1,86 @@
+"""Example items of the social graph, for the generated documents of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from chatserver.features.social.model import Info, Post, PostId, PostRef
+from chatserver.features.social.warm import rows as social
+from chatserver.features.social.warm.fanouts import MERGED, encode_job
+from chatserver.features.social.warm.profiles import encode_info
+from chatserver.warm.chats.records import row_key, user_key
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.schema.directory_attributes import FanoutField
+from chatserver.warm.schema.tables import DIRECTORY, SOCIAL, Table
+from chatserver.warm.schema.tables import SocialField as Field
+
+_MS: Final = 1_795_000_000_000
+_POST: Final = Post(
+    PostId("01KAJ4Q7R8M2E5S9T0B3C6D8FH"), "alice", "The beach is open", _MS, "f2", _MS + 60_000
+)
+_SECOND: Final = Post(
+    PostId("01KAJ5W3N0TBJ8QW6X1V7ZC2YD"), "alice", "Low tide at six", _MS + 90_000
+)
+_OLD: Final = PostId("01KAJ3A0M5S7Q2W4E6R8T0Y1UP")
+_SAVED: Final = "01KAJ6B9D3F5G7H1J2K4M6N8PQ"
+
+
+def sample_items(table: Table) -> Iterable[Item]:
+    """Return an example of each kind of item in a table."""
+    if table is SOCIAL:
+        return [*_profiles(), *_edges(), *_posts(), *_favorites()]
+    if table is DIRECTORY:
+        ref = PostRef(_POST.id, "alice")
+        merged = {FanoutField.FIRST: {"S": _POST.id}, FanoutField.LAST: {"S": _SECOND.id}}
+        return [
+            row_key(user_key("bob"), f"{social.LIKED_PREFIX}{ref.post}#{ref.author}"),
+            encode_job("post", ref, _MS) | {FanoutField.PLACE: {"S": "u#bob"}},
+            encode_job("gone", PostRef(_OLD, "alice"), _MS),
+            row_key(MERGED, f"{MERGED}#alice") | merged,
+        ]
+    return []
+
+
+def _profiles() -> Iterable[Item]:
+    yield encode_info(Info("alice", "Alice", "Lifeguard", "f3"))
+    yield encode_info(Info("bob", "Bob"))
+    for user, counts in (("alice", (2, 1, 2)), ("bob", (1, 1, 0))):
+        names = (Field.FOLLOWERS, Field.FOLLOWING, Field.POSTS)
+        numbers = {name: {"N": str(n)} for name, n in zip(names, counts, strict=True)}
+        key = social.row_key(social.user_key(user), social.COUNT)
+        yield key | numbers | {Field.BATCH: {"S": "1795000000000-0"}}
+
+
+def _edges() -> Iterable[Item]:
+    for follower, followed in (("bob", "alice"), ("eve", "alice"), ("alice", "bob")):
+        since = {Field.SINCE: {"N": str(_MS)}}
+        yield social.row_key(social.follower_key(followed), social.user_key(follower)) | since
+        yield social.row_key(social.following_key(follower), social.user_key(followed)) | since
+
+
+def _posts() -> Iterable[Item]:
+    for post in (_POST, _SECOND):
+        yield social.encode_post(post)
+        likes = 2 if post is _POST else 0
+        count = {Field.N: {"N": str(likes)}, Field.BATCH: {"S": "1795000000000-0"}}
+        yield social.row_key(social.likecount_key(post.id), social.COUNT) | count
+        for reader in ("bob", "eve"):
+            key = social.row_key(
+                social.timeline_key(reader), social.entry_key(PostRef(post.id, post.author))
+            )
+            yield key | {Field.TTL: {"N": str(_MS // 1000 + 30 * 86_400)}}
+    for user in ("bob", "eve"):
+        key = social.row_key(social.likelist_key(_POST.id), social.user_key(user))
+        yield key | {Field.AT: {"N": str(_MS + 120_000)}}
+
+
+def _favorites() -> Iterable[Item]:
+    partition = social.favorites_key("bob")
+    for kind, ref in (
+        ("posts", f"post#{_POST.id}#alice"),
+        ("messages", f"message#g-team#{5:020d}"),
+    ):
+        place = f"{kind}#{_SAVED}"
+        yield social.row_key(partition, place) | {Field.REF: {"S": ref}}
+        yield social.row_key(partition, ref) | {Field.PLACE: {"S": place}}

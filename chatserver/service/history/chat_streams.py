@@ -1,0 +1,274 @@
+"""One chat's messages in the order of their time, from all tiers, for a merge of chats.
+
+::
+
+    newest first   hot log: entries that are not stored yet ─► warm tier ─► archive
+    oldest first   archive ─► warm tier ─► hot log: entries that are not stored yet
+
+The tiers meet at the seq `stored` of the chat's head, which is read first. Entries up to it are
+read from the warm tier and the archive, later ones from the log. Entries that are stored meanwhile
+stay in the log until it is trimmed. If it is trimmed during the read, the head is read again.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from chatserver.domain.ids import ChatId, Seq
+from chatserver.domain.messages import ChatHead
+from chatserver.errors import Unavailable
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.protocol import codec
+from chatserver.protocol.frames import PAGE_MAX, Message
+from chatserver.service.history.chat_query_pages import ChatQueryPage, TimeRange
+from chatserver.service.history.cold_log import ColdLog
+from chatserver.service.history.query_view import QueryView
+from chatserver.service.history.warm_and_cold_log import OlderTiers
+from chatserver.warm.dynamo.paging import Token
+from chatserver.warm.messages.active_days import DAY_US, ActiveDays, day_of
+from chatserver.warm.messages.message_queries import MessageIndexes
+
+FIRST_READ: Final = 8  # messages; each further read of a chat doubles it
+_HOT_READ: Final = 100  # entries of the log read at once
+_ATTEMPTS_MAX: Final = 5
+
+
+class ChatTiers:
+    """The tiers that streams read, and the view of their reader."""
+
+    def __init__(
+        self,
+        *,
+        messages: MessageIndexes,
+        log: ChatLog,
+        older: OlderTiers,
+        cold: ColdLog,
+        view: QueryView,
+    ) -> None:
+        self.messages = messages
+        self.log = log
+        self.older = older
+        self.cold = cold
+        self.view = view
+
+
+class ChatStream:
+    """The messages of one chat in a time range, in the order of the merge.
+
+    `bound` is the ts of the next message: exact if `is_exact`, else the earliest position, in the
+    order of the merge, at which the next message may be. None: no more messages.
+    """
+
+    def __init__(
+        self,
+        *,
+        chat: ChatId,
+        times: TimeRange,
+        days: ActiveDays | None,
+        newest_ts: int | None,
+        is_match: Callable[[Message], bool],
+    ) -> None:
+        """`days` is None if they are unknown; `newest_ts` is an upper bound, None if unknown."""
+        self.chat = chat
+        self._is_match = is_match
+        self._is_down = times.is_newest_first
+        self._days = days
+        self._from, self._to = times.from_ts, times.to_ts
+        if newest_ts is not None:
+            self._to = min(self._to, newest_ts)
+        self._next: int | None = self._to if self._is_down else self._from
+        self._buffer: collections.deque[Message] = collections.deque()
+        self._size = FIRST_READ
+        self._is_open = False
+        self._has_log = False  # entries after `_stored` are read from the log
+        self._reads_log = False
+        self._stored = 0
+        self._seq = 0  # of the last entry read from the log
+        self._token: Token | None = None
+        self._skip()
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether `bound` is the ts of a message that was read."""
+        return bool(self._buffer)
+
+    @property
+    def bound(self) -> int | None:
+        """The ts of the next message, or where it may be; None at the end."""
+        return self._buffer[0].ts if self._buffer else self._next
+
+    def close(self) -> None:
+        """End the stream, because the chat is not readable."""
+        self._next = None
+
+    def take(self) -> Message:
+        """Remove and return the next message. Call it only if `is_exact`."""
+        return self._buffer.popleft()
+
+    async def read(self, tiers: ChatTiers, wanted: int) -> int:
+        """Read on; return the number of entries read. Afterwards, `bound` has moved.
+
+        Raises:
+            Unavailable: a tier does not respond.
+        """
+        size = min(PAGE_MAX, max(self._size, wanted))
+        self._size = min(PAGE_MAX, 2 * self._size)
+        if not self._is_open:
+            await self._open(tiers)
+        if self._reads_log:
+            count = await self._read_log(tiers)
+        else:
+            count = await self._read_stored(tiers, size)
+        self._skip()
+        return count
+
+    async def _open(self, tiers: ChatTiers) -> None:
+        self._is_open = True
+        head = tiers.view.heads[self.chat]
+        if not head.is_open or head.stored >= head.seq:
+            return  # everything is stored, or Redis does not have the chat
+        self._has_log, self._stored = True, head.stored
+        self._seq = head.seq + 1 if self._is_down else head.stored
+        if head.seq - head.stored > _HOT_READ:
+            self._seq = await self._seek(tiers.log, head)
+        self._reads_log = self._is_down or self._stored == 0
+
+    async def _seek(self, log: ChatLog, head: ChatHead) -> Seq:
+        """Return the seq in the log after which the time range begins, in the merge's order."""
+        assert self._next is not None
+        low, high = head.stored + 1, int(head.seq)
+        while low <= high:
+            middle = (low + high) // 2
+            found = await log.list_after(self.chat, Seq(middle - 1), 1)
+            if not found:
+                break
+            if found[0].ts > self._next or (found[0].ts == self._next and not self._is_down):
+                high = middle - 1
+            else:
+                low = middle + 1
+        return Seq(low if self._is_down else max(head.stored, high))
+
+    def _skip(self) -> None:
+        """Move the next position to a day with messages, and end the stream after its range."""
+        if self._next is None:
+            return
+        if not self._from <= self._next <= self._to:
+            self._next = None
+            return
+        if self._days is None:
+            return
+        day = day_of(self._next)
+        if self._is_down:
+            found = self._days.find_before(day)
+            at = None if found is None else min(self._next, (found + 1) * DAY_US - 1)
+        else:
+            found = self._days.find_after(day)
+            at = None if found is None else max(self._next, found * DAY_US)
+        if at != self._next:
+            self._token = None
+        self._next = at if at is not None and self._from <= at <= self._to else None
+
+    def _move_past(self, ts: int) -> None:
+        assert self._next is not None
+        self._next = min(self._next, ts - 1) if self._is_down else max(self._next, ts + 1)
+
+    # the warm tier and the archive
+
+    async def _read_stored(self, tiers: ChatTiers, size: int) -> int:
+        assert self._next is not None
+        low, high = (self._from, self._next) if self._is_down else (self._next, self._to)
+        page = ChatQueryPage(
+            query=tiers.messages.list_chat,
+            is_match=self._is_match,
+            older=tiers.older,
+            cold=tiers.cold,
+            view=tiers.view,
+            chat=self.chat,
+            first=_first_of(tiers.view, self.chat),
+            limit=size,
+            newest_first=self._is_down,
+        )
+        found = await page.read(TimeRange(low, high, self._is_down), self._token)
+        items = found.items
+        if self._has_log:
+            items = [each for each in items if each.seq <= self._stored]
+        self._buffer.extend(each for each in items if self._is_match(each))
+        if found.next is not None and len(items) == len(found.items):
+            self._token = found.next
+            self._move_past(int(found.next["ts"]))
+        elif self._has_log and not self._is_down:
+            self._reads_log = True
+            self._next = items[-1].ts + 1 if items else self._next
+        else:
+            self._next = None
+        return len(found.items)
+
+    # the hot log
+
+    async def _read_log(self, tiers: ChatTiers) -> int:
+        """Read the log from the last entry on, until it has a message or ends."""
+        for _ in range(_ATTEMPTS_MAX):
+            following = self._seq - 1 if self._is_down else self._seq + 1
+            if following <= self._stored or following > tiers.view.heads[self.chat].seq:
+                self._end_log()
+                return 0
+            entries = await self._list_log(tiers.log)
+            if not entries or entries[0].seq != following:
+                await self._refresh(tiers)  # stored and trimmed during the read
+                if not self._reads_log:
+                    return 0
+                continue
+            entries = _contiguous(entries)
+            self._seq = entries[-1].seq
+            self._move_past(entries[-1].ts)
+            wanted = [each for each in entries if self._from <= each.ts <= self._to]
+            seen = await tiers.view.see_committed(self.chat, wanted) if wanted else []
+            self._buffer.extend(each for each in seen if each is not None and self._is_match(each))
+            if self._is_down and self._seq <= self._stored + 1:
+                self._end_log()
+            return len(entries)
+        raise Unavailable(f"chat {self.chat}: entries cannot be read now; try again")
+
+    async def _list_log(self, log: ChatLog) -> Sequence[Message]:
+        """Return the next entries of the log that are not stored, in the order of the merge."""
+        if self._is_down:
+            limit = min(_HOT_READ, self._seq - 1 - self._stored)
+            found = await log.list_before(self.chat, Seq(self._seq), limit) if limit > 0 else []
+            found = found[::-1]
+        else:
+            found = await log.list_after(self.chat, Seq(self._seq), _HOT_READ)
+        return [
+            codec.decode_message(codec.join_message(each.seq, each.ts, each.tail)) for each in found
+        ]
+
+    def _end_log(self) -> None:
+        """Continue with the warm tier if the stream goes back in time, else end."""
+        self._reads_log = False
+        if not self._is_down:
+            self._next = None
+
+    async def _refresh(self, tiers: ChatTiers) -> None:
+        head = await tiers.log.get_head(self.chat)
+        tiers.view.heads[self.chat] = head
+        if head.stored <= self._stored:
+            raise Unavailable(f"chat {self.chat}: Redis lost entries during the read; try again")
+        self._stored = head.stored
+        if self._is_down:
+            self._reads_log = self._seq - 1 > head.stored
+        else:
+            self._reads_log = False  # the entries from the next position on are stored now
+
+
+def _first_of(view: QueryView, chat: ChatId) -> int:
+    oldest = view.spans[chat].find_period_after(0)
+    return 1 if oldest is None else oldest.first
+
+
+def _contiguous(entries: Sequence[Message]) -> Sequence[Message]:
+    """Return the entries up to the first gap."""
+    for index in range(1, len(entries)):
+        if abs(entries[index].seq - entries[index - 1].seq) != 1:
+            return entries[:index]
+    return entries

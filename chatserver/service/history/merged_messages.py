@@ -1,0 +1,316 @@
+"""All messages that a user sent and received, over all chats, by time: a merge of the chats.
+
+::
+
+    the user's chats ─► active days of each ─► chats that may have the next message ─► merge
+    Redis               directory, cached      hot log, warm tier, archive
+
+Nothing is stored per recipient. Each chat is a stream (`chatserver.service.history.chat_streams`)
+whose next message is known, or cannot precede a bound: the newest ts in Redis, or the last active
+day. Only streams whose bound precedes all known messages are read. A page token is the position of
+the last message, its ts and chat, so it stays valid while messages arrive, are stored or archived.
+
+The list has the messages of the periods in which the user was a member, of chats whose member the
+user is now, including those in Redis and in the archive. Chats show their messages from before the
+user joined in their own history, if at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import heapq
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, Literal, NamedTuple
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import UserId
+from chatserver.domain.inboxes import BoxChat
+from chatserver.errors import BadRequest, Unavailable
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.protocol.frames import Message
+from chatserver.service.chats.service import Chats
+from chatserver.service.history.chat_query_pages import TimeRange
+from chatserver.service.history.chat_streams import ChatStream, ChatTiers
+from chatserver.service.history.cold_log import ColdLog
+from chatserver.service.history.query_view import QueryView
+from chatserver.service.history.views import Views
+from chatserver.service.history.warm_and_cold_log import OlderTiers
+from chatserver.warm.chats.memberships import Memberships
+from chatserver.warm.dynamo.paging import Page, Token, check_limit
+from chatserver.warm.messages.active_days import ANY_DAY, ActiveDays, ActiveDaysRepository
+from chatserver.warm.messages.message_queries import MessageIndexes
+
+Direction = Literal["sent", "received"]
+
+READS_MAX: Final = 256  # reads of chats for a page, unless more are needed to get past one ts
+ENTRIES_MAX: Final = 2_000  # entries read for a page, as above
+_WAVE_MIN: Final = 4  # chats read at once; doubles while a page needs more
+_WAVE_MAX: Final = 32
+DAYS_CACHED_MAX: Final = 20_000  # chats
+DAYS_CACHED_S: Final = 600.0
+
+
+class _Position(NamedTuple):
+    """A place in the list. Messages with the same ts are in the order of their chat ids."""
+
+    ts: int
+    chat: str
+
+
+_Entry = tuple[int, str, ChatStream]  # of a heap: the stream's bound, negative if newest first
+
+
+class _CachedDays(NamedTuple):
+    days: ActiveDays
+    top: int  # the chat's newest seq; later messages may be on other days
+    read_at_s: float
+
+
+class MergedMessages:
+    """Lists a user's messages in all chats."""
+
+    def __init__(
+        self,
+        *,
+        chats: Chats,
+        days: ActiveDaysRepository,
+        messages: MessageIndexes,
+        memberships: Memberships,
+        log: ChatLog,
+        older: OlderTiers,
+        cold: ColdLog,
+        views: Views,
+        clock: Clock,
+    ) -> None:
+        self._chats = chats
+        self._days = days
+        self._messages = messages
+        self._memberships = memberships
+        self._log = log
+        self._older = older
+        self._cold = cold
+        self._views = views
+        self._clock = clock
+        self._cached: collections.OrderedDict[str, _CachedDays] = collections.OrderedDict()
+
+    async def list_page(
+        self,
+        reader: UserId | None,
+        user: UserId,
+        direction: Direction | None,
+        times: TimeRange,
+        limit: int,
+        start: Token | None,
+    ) -> Page[Message]:
+        """Return a page of the messages that `user` sent and received in a time range.
+
+        `reader` is the user, or None for the host application, which also sees the messages that
+        the user deleted for themselves. `start` is the previous page's `next`.
+
+        Guarantees:
+            Only messages that the user may read now (promise P7), in their current version.
+            Includes every message acked before the call, in whichever tier it is, with one
+                exception: a chat that Redis lost has the messages that it had not stored once it is
+                loaded again.
+            A message that is sent during the call may be missing from the page and those after it.
+            The page is full while more messages exist, except after `READS_MAX` reads or
+                `ENTRIES_MAX` entries; `next` then continues.
+            Cost: a read unit per 4 KB and chat for the active days, unless they are cached; for
+                each chat that is read, two Queries, a GetItem of membership and chat, and two Redis
+                calls.
+
+        Raises:
+            BadRequest: the token belongs to another list.
+            Unavailable: the tier with the next message does not respond.
+        """
+        check_limit(limit)
+        position = None if start is None else _position_in(start)
+        is_match = _match_of(user, direction)
+        streams = await self._make_streams(user, times, position, is_match)
+        tiers = ChatTiers(
+            messages=self._messages,
+            log=self._log,
+            older=self._older,
+            cold=self._cold,
+            view=self._open_view(reader, user),
+        )
+        return await _Merge(streams, tiers, limit, is_down=times.is_newest_first).read()
+
+    def _open_view(self, reader: UserId | None, user: UserId) -> QueryView:
+        return QueryView(
+            reader,
+            memberships=self._memberships,
+            log=self._log,
+            views=self._views,
+            messages=self._messages,
+            now_s=self._clock.time(),
+            member=user,
+        )
+
+    async def _make_streams(
+        self,
+        user: UserId,
+        times: TimeRange,
+        position: _Position | None,
+        is_match: Callable[[Message], bool],
+    ) -> list[ChatStream]:
+        chats = await self._chats.list_all(user)
+        days = await self._find_days(chats)
+        streams = []
+        for chat in chats:
+            rest = _rest_of(times, position, chat.chat)
+            if rest is None:
+                continue
+            stream = ChatStream(
+                chat=chat.chat,
+                times=rest,
+                days=days.get(chat.chat),
+                newest_ts=chat.order if chat.top else None,
+                is_match=is_match,
+            )
+            if stream.bound is not None:
+                streams.append(stream)
+        return streams
+
+    async def _find_days(self, chats: Collection[BoxChat]) -> dict[str, ActiveDays]:
+        """Return the active days of the chats that are completely stored."""
+        found: dict[str, ActiveDays] = {}
+        unknown: dict[str, int] = {}
+        oldest_s = self._clock.monotonic() - DAYS_CACHED_S
+        for chat in chats:
+            if chat.stored < chat.top:
+                continue  # messages that are not stored may be on days that are not recorded
+            cached = self._cached.get(chat.chat)
+            if cached is not None and cached.top == chat.top and cached.read_at_s > oldest_s:
+                found[chat.chat] = cached.days
+            else:
+                unknown[chat.chat] = chat.top
+        if unknown:
+            stored = await self._days.find_many(unknown)
+            now_s = self._clock.monotonic()
+            for name, top in unknown.items():
+                found[name] = stored.get(name, ANY_DAY)
+                self._cached[name] = _CachedDays(found[name], top, now_s)
+                self._cached.move_to_end(name)
+            while len(self._cached) > DAYS_CACHED_MAX:
+                self._cached.popitem(last=False)
+        return found
+
+
+class _Merge:
+    """Merges streams into one page. Use an instance only once."""
+
+    def __init__(
+        self, streams: Sequence[ChatStream], tiers: ChatTiers, limit: int, *, is_down: bool
+    ) -> None:
+        self._tiers = tiers
+        self._limit = limit
+        self._is_down = is_down
+        # Streams that were not read yet precede those with a message at the same ts.
+        self._waiting: list[_Entry] = [(self._key(each.bound), each.chat, each) for each in streams]
+        heapq.heapify(self._waiting)
+        self._ready: list[_Entry] = []
+        self._items: list[Message] = []
+        self._first = self._waiting[0][0] if self._waiting else 0
+        self._reads = self._entries = 0
+
+    def _key(self, ts: int | None) -> int:
+        assert ts is not None
+        return -ts if self._is_down else ts
+
+    async def read(self) -> Page[Message]:
+        """Return the page."""
+        wave = _WAVE_MIN
+        while self._waiting or self._ready:
+            if self._has_next():
+                if len(self._items) == self._limit:
+                    return Page(self._items, _token_after(self._items[-1]))
+                self._take()
+                continue
+            key = self._waiting[0][0]
+            is_spent = self._reads >= READS_MAX or self._entries >= ENTRIES_MAX
+            if is_spent and (self._items or key > self._first):
+                return Page(self._items, self._token_at(key))
+            try:
+                await self._read_wave(wave)
+            except Unavailable:
+                if not self._items:
+                    raise
+                return Page(self._items, _token_after(self._items[-1]))
+            wave = min(2 * wave, _WAVE_MAX)
+        return Page(self._items, None)
+
+    def _has_next(self) -> bool:
+        """Return whether the next message of the list is known."""
+        if not self._ready:
+            return False
+        return not self._waiting or self._ready[0][0] < self._waiting[0][0]
+
+    def _take(self) -> None:
+        key = self._ready[0][0]
+        # Of messages with the same ts, the one of the first chat, or the last chat downward.
+        same = [each for each in self._ready if each[0] == key]
+        chosen = max(same) if self._is_down else min(same)
+        self._ready.remove(chosen)
+        heapq.heapify(self._ready)
+        stream = chosen[2]
+        self._items.append(stream.take())
+        self._put(stream)
+
+    def _put(self, stream: ChatStream) -> None:
+        if stream.bound is not None:
+            heap = self._ready if stream.is_exact else self._waiting
+            heapq.heappush(heap, (self._key(stream.bound), stream.chat, stream))
+
+    async def _read_wave(self, size: int) -> None:
+        """Read the streams that may have the next message, at most `size` of them."""
+        wave: list[ChatStream] = []
+        while self._waiting and len(wave) < size and not (wave and self._has_next()):
+            wave.append(heapq.heappop(self._waiting)[2])
+        readable = set(await self._tiers.view.choose([each.chat for each in wave]))
+        wave = [each for each in wave if each.chat in readable]
+        wanted = -(-(self._limit + 1 - len(self._items)) // max(1, len(wave)))
+        reads = (each.read(self._tiers, wanted) for each in wave)
+        outcomes = await asyncio.gather(*reads, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            self._entries += outcome
+        self._reads += len(wave)
+        for stream in wave:
+            self._put(stream)
+
+    def _token_at(self, key: int) -> Token:
+        """Return the token of the page that begins with the messages at a ts."""
+        ts = -key if self._is_down else key
+        return {"ts": ts + 1 if self._is_down else ts, "chat": ""}
+
+
+def _token_after(message: Message) -> Token:
+    return {"ts": message.ts, "chat": message.chat}
+
+
+def _position_in(token: Token) -> _Position:
+    ts, chat = token.get("ts"), token.get("chat")
+    if not isinstance(ts, int) or not isinstance(chat, str):
+        raise BadRequest("page token: belongs to another list; start from the first page")
+    return _Position(ts, chat)
+
+
+def _rest_of(times: TimeRange, position: _Position | None, chat: str) -> TimeRange | None:
+    """Return the part of the time range after a position, for one chat; None if it is empty."""
+    low, high = times.from_ts, times.to_ts
+    if position is not None:
+        if times.is_newest_first:
+            high = min(high, position.ts if chat < position.chat else position.ts - 1)
+        else:
+            low = max(low, position.ts if chat > position.chat else position.ts + 1)
+    return TimeRange(low, high, times.is_newest_first) if low <= high else None
+
+
+def _match_of(user: UserId, direction: Direction | None) -> Callable[[Message], bool]:
+    if direction is None:
+        return lambda _message: True
+    is_sent = direction == "sent"
+    return lambda message: (message.sender == user) == is_sent

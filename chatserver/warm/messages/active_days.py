@@ -1,0 +1,163 @@
+"""Active days of chats: the days on which a chat has messages, in table `directory`.
+
+| record      | `PK`       | `SK`                   | attributes                                  |
+|-------------|------------|------------------------|---------------------------------------------|
+| active days | `c#<chat>` | `recorded_days#<chat>` | `first`: the first day (days since 1970,    |
+|             |            |                        | UTC); `days`: bit n of this little-endian   |
+|             |            |                        | bitmap is day `first` + n; `earlier`        |
+|             |            |                        | (optional): the chat also has messages of   |
+|             |            |                        | unknown earlier days                        |
+
+A list of all messages of a user reads them from the user's chats
+(`chatserver.service.history.merged_messages`). It skips the chats that have no message on the days
+it reads. One item per chat serves all members, so its cost does not grow with the group.
+
+Invariant: a day is in the item before a message of that day is in table `messages`. Days are never
+removed, so a day may have no message left. Chats without an item may have messages on any day.
+
+Only the persist worker that holds the lease of the chat's partition writes the item. It replaces
+the whole item: 20 years take less than 1 KB, which is one write unit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import structlog
+
+from chatserver.config import Warm
+from chatserver.warm.chats.records import chat_key, row_key
+from chatserver.warm.dynamo.batches import READS_MAX, WRITES_MAX, get_items, put_items
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.schema.directory_attributes import ActiveDaysField as Field
+from chatserver.warm.schema.tables import DIRECTORY
+
+log = structlog.get_logger()
+
+DAY_US: Final = 86_400_000_000
+DAYS_MAX: Final = 65_536  # until 2149; a message of a later day is not recorded
+PREFIX: Final = "recorded_days#"  # after the members, who are read with the chat
+_CALLS_IN_FLIGHT_MAX: Final = 4
+
+
+def day_of(ts: int) -> int:
+    """Return the day (since 1970, UTC) of a ts in microseconds."""
+    return ts // DAY_US
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ActiveDays:
+    """A set of days. `has_earlier`: all days before `first` belong to it, too."""
+
+    first: int
+    bits: int = 0  # bit n is the day `first` + n
+    has_earlier: bool = False
+
+    def __contains__(self, day: int) -> bool:
+        if day < self.first:
+            return self.has_earlier
+        return bool(self.bits >> (day - self.first) & 1)
+
+    def add(self, day: int) -> ActiveDays:
+        """Return this set with a day added."""
+        if day in self:
+            return self
+        if day >= self.first:
+            return dataclasses.replace(self, bits=self.bits | 1 << (day - self.first))
+        return ActiveDays(day, self.bits << (self.first - day) | 1)
+
+    def find_before(self, day: int) -> int | None:
+        """Return the last day of the set up to and including `day`."""
+        if day >= self.first:
+            count = day - self.first + 1
+            is_all = count >= self.bits.bit_length()
+            upto = self.bits if is_all else self.bits & ((1 << count) - 1)
+            if upto:
+                return self.first + upto.bit_length() - 1
+            day = self.first - 1
+        return day if self.has_earlier else None
+
+    def find_after(self, day: int) -> int | None:
+        """Return the first day of the set from `day` on."""
+        if day < self.first:
+            if self.has_earlier:
+                return day
+            day = self.first
+        rest = self.bits >> (day - self.first)
+        return day + (rest & -rest).bit_length() - 1 if rest else None
+
+
+ANY_DAY: Final = ActiveDays(DAYS_MAX, has_earlier=True)  # of a chat without an item
+
+
+class ActiveDaysRepository:
+    """Repository of chats' active days."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._table = DIRECTORY.name_in(settings)
+
+    async def find_many(self, chats: Collection[str]) -> dict[str, ActiveDays]:
+        """Return the active days of those chats that have an item.
+
+        Guarantees:
+            Strongly consistent: includes the day of each message stored before the call.
+            Cost: one BatchGetItem per 100 chats; a read unit per chat.
+        """
+        keys = [_key_of(chat) for chat in chats]
+        slots = asyncio.Semaphore(_CALLS_IN_FLIGHT_MAX)
+
+        async def read(some: list[Item]) -> list[Item]:
+            async with slots:
+                return await get_items(self._client, self._table, some)
+
+        parts = [keys[at : at + READS_MAX] for at in range(0, len(keys), READS_MAX)]
+        found = await asyncio.gather(*(read(part) for part in parts))
+        return {
+            item[Field.SK]["S"].removeprefix(PREFIX): decode_days(item)
+            for items in found
+            for item in items
+        }
+
+    async def put_many(self, days: Mapping[str, ActiveDays]) -> None:
+        """Store the active days of chats, in place of what is stored.
+
+        Guarantees:
+            Idempotent; all are stored when this returns.
+            Cost: one BatchWriteItem per 25 chats; a write unit per chat, two for a new item.
+        """
+        items = [encode_days(chat, each) for chat, each in days.items()]
+        for at in range(0, len(items), WRITES_MAX):
+            await put_items(self._client, self._table, items[at : at + WRITES_MAX])
+
+
+def _key_of(chat: str) -> Item:
+    return row_key(chat_key(chat), f"{PREFIX}{chat}")
+
+
+def encode_days(chat: str, days: ActiveDays) -> Item:
+    """Return the item of a chat's active days."""
+    size = (days.bits.bit_length() + 7) // 8
+    item = _key_of(chat)
+    item[Field.FIRST] = {"N": str(days.first)}
+    item[Field.DAYS] = {"B": base64.b64encode(days.bits.to_bytes(size, "little")).decode()}
+    if days.has_earlier:
+        item[Field.EARLIER] = {"BOOL": True}
+    return item
+
+
+def decode_days(item: Item) -> ActiveDays:
+    """Decode an item; the days of an unreadable one are unknown, which costs reads but no message.
+
+    It is written again on the next day on which the chat has a message.
+    """
+    try:
+        first, bits = int(item[Field.FIRST]["N"]), base64.b64decode(item[Field.DAYS]["B"])
+        return ActiveDays(first, int.from_bytes(bits, "little"), Field.EARLIER in item)
+    except (KeyError, ValueError, TypeError) as exc:
+        log.error("active_days.unreadable", key=item.get(Field.SK), error=repr(exc))
+        return ANY_DAY

@@ -1,0 +1,320 @@
+"""`/v1/me/messages`: all that a user sent and received, over all chats, in every tier."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import httpx
+import pytest
+
+from chatserver.client import ChatClient
+from chatserver.dev.servers import Server
+from tests.integration.api.support import Caller, make_group, problem_of, send
+from tests.security.support.users import make_key
+from tests.support.rawchat import RawChat
+from tests.support.servers.processes import eventually
+from tests.support.stack import Stack
+
+pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
+
+NewName = Callable[[str], str]
+Fields = dict[str, Any]
+ALL = "/v1/me/messages"
+
+
+async def store(client: httpx.AsyncClient, chat: str, body: str, **more: Any) -> Fields:
+    """Send a message, wait until it is stored, and return its place."""
+    answer = await send(client, chat, body, durability="stored", **more)
+    assert answer.status_code == 201, answer.text
+    placed: Fields = answer.json()
+    return placed
+
+
+async def show_all(owner: httpx.AsyncClient, chat: str) -> None:
+    """Let the members of a group read its full history."""
+    answer = await owner.patch(f"/v1/chats/{chat}", json={"history": "all"})
+    assert answer.status_code == 200, answer.text
+
+
+async def bodies(
+    client: httpx.AsyncClient,
+    path: str = ALL,
+    sizes: Callable[[], int] = lambda: 2,
+    **query: Any,
+) -> list[str]:
+    """Read a list to its end, in full pages; return the texts."""
+    found: list[str] = []
+    cursor: dict[str, str] = {}
+    while True:
+        limit = sizes()
+        answer = await client.get(path, params={"limit": limit, **query, **cursor})
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        found += [each["body"] for each in page["items"]]
+        if page["next"] is None:
+            return found
+        assert len(page["items"]) == limit
+        cursor = {"cursor": page["next"]}
+
+
+async def test_list_has_direct_and_group_messages_by_time(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """Sent and received, either way, in a time range whose ends belong to it."""
+    mine, theirs = caller(alice.user), caller(bob.user)
+    group = await make_group(mine, bob.user)
+    talk = [(mine, pair), (theirs, group), (theirs, pair), (mine, group), (theirs, pair)]
+    ts = [(await store(who, chat, f"m{n}"))["ts"] for n, (who, chat) in enumerate(talk)]
+
+    newest = await bodies(mine)
+    oldest = await bodies(mine, order="oldest")
+    sent = await bodies(mine, direction="sent")
+    received = await bodies(mine, direction="received")
+    between = await bodies(mine, **{"from": ts[1], "to": ts[3]})
+    early = await bodies(mine, order="oldest", to=ts[1])
+
+    assert newest == ["m4", "m3", "m2", "m1", "m0"]
+    assert oldest == newest[::-1]
+    assert (sent, received) == (["m3", "m0"], ["m4", "m2", "m1"])
+    assert await bodies(theirs, direction="sent") == received
+    assert between == ["m3", "m2", "m1"]
+    assert early == ["m0", "m1"]
+
+
+async def test_cursor_stays_valid_while_messages_arrive(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """Newer messages do not move the pages; a cursor of another list is refused."""
+    mine, theirs = caller(alice.user), caller(bob.user)
+    group = await make_group(mine, bob.user)
+    for number in range(4):
+        await store(theirs, (pair, group)[number % 2], f"m{number}")
+    first = (await mine.get(ALL, params={"limit": 2})).json()
+    for chat in (pair, group):
+        await store(theirs, chat, "later")
+
+    query = {"limit": 2, "cursor": first["next"]}
+    second = (await mine.get(ALL, params=query)).json()
+    foreign = await theirs.get(ALL, params=query)
+    other = await mine.get(ALL, params={**query, "direction": "sent"})
+
+    assert [each["body"] for each in first["items"]] == ["m3", "m2"]
+    assert [each["body"] for each in second["items"]] == ["m1", "m0"]
+    assert second["next"] is None
+    assert problem_of(foreign) == problem_of(other) == (400, "bad_request")
+
+
+async def test_messages_from_before_joining_are_not_received(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str, new_name: NewName, stack: Stack
+) -> None:
+    """Even if the chat shows its full history; those of an earlier membership are listed again."""
+    mine, theirs = caller(alice.user), caller(bob.user)
+    await stack.add_users([eve := new_name("eve")])
+    group = await make_group(theirs, eve)
+    await show_all(theirs, group)
+    await store(theirs, group, "before")
+
+    async def join() -> None:
+        answer = await theirs.post(f"/v1/chats/{group}/members", json={"users": [alice.user]})
+        assert answer.status_code == 201
+
+    await join()
+    await store(theirs, group, "first stay")
+    assert (await mine.post(f"/v1/chats/{group}/leave", json={})).status_code == 200
+    left = await bodies(mine)
+    await store(theirs, group, "absent")
+    await join()
+    await store(theirs, group, "second stay")
+
+    async def has_joined() -> bool:
+        # The directory's `joined` is a lower bound until Redis has assigned the seq.
+        return await bodies(mine) == ["second stay", "first stay"]
+
+    await eventually(has_joined, deadline_s=60, what="the list has both memberships")
+    assert left == []
+
+
+async def test_operators_see_the_list_of_any_user(
+    caller: Caller, stack: Stack, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """Also what the user deleted for themselves; other users have no access."""
+    mine, theirs = caller(alice.user), caller(bob.user)
+    seqs = [(await store(theirs, pair, f"m{n}"))["seq"] for n in range(2)]
+    await mine.delete(f"/v1/chats/{pair}/messages/{seqs[0]}", params={"for": "me"})
+    path = f"/v1/admin/users/{alice.user}/messages"
+    host = caller("")
+    host.headers["Authorization"] = f"Bearer {await make_key(stack, 'chats:read')}"
+
+    refused = await mine.get(path)
+    listed = await bodies(host, path)
+
+    assert problem_of(refused)[0] == 403
+    assert listed == ["m1", "m0"]
+    assert await bodies(mine) == ["m1"]
+
+
+async def test_sdk_lists_all_messages(
+    stack: Stack, api: Server, caller: Caller, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """Page by page; with a direction and a time range."""
+    mine, theirs = caller(alice.user), caller(bob.user)
+    group = await make_group(theirs, alice.user)
+    talk = [(mine, pair), (theirs, group), (theirs, pair)]
+    ts = [(await store(who, chat, f"m{n}"))["ts"] for n, (who, chat) in enumerate(talk)]
+    url = f"ws://127.0.0.1:{stack.port}/"
+
+    async with ChatClient(url, stack.token(alice.user), api_url=api.endpoint) as client:
+        first = await client.all_messages(limit=2)
+        rest = await client.all_messages(limit=2, cursor=first.next)
+        received = await client.all_messages(direction="received", newest_first=False)
+        between = await client.all_messages(from_ts=ts[1], to_ts=ts[1])
+
+    pages = (first, rest, received, between)
+    assert [[each.body for each in page.messages] for page in pages] == [
+        ["m2", "m1"],
+        ["m0"],
+        ["m1", "m2"],
+        ["m1"],
+    ]
+    assert rest.next is None
+
+
+@dataclasses.dataclass
+class Sent:
+    """A message of the model."""
+
+    chat: str
+    seq: int
+    ts: int
+    sender: str
+    body: str
+    is_for_alice: bool  # she was a member
+    is_gone: bool = False
+
+
+@dataclasses.dataclass
+class Model:
+    """What alice's list has, and the requests that change it."""
+
+    random: random.Random
+    clients: dict[str, httpx.AsyncClient]  # by user; the first one is alice
+    members: dict[str, set[str]]  # by chat
+    groups: Sequence[str]
+    messages: list[Sent] = dataclasses.field(default_factory=list)
+
+    @property
+    def alice(self) -> str:
+        return next(iter(self.clients))
+
+    async def step(self) -> None:
+        """Do something at random."""
+        acts = [self.send] * 8 + [self.edit, self.delete, self.hide, self.join_or_leave]
+        await self.random.choice(acts)()
+
+    async def send(self) -> None:
+        chat = self.random.choice(list(self.members))
+        sender = self.random.choice(sorted(self.members[chat]))
+        body = f"m{len(self.messages)}"
+        durability = self.random.choice(["hot", "hot", "stored"])
+        answer = await send(self.clients[sender], chat, body, durability=durability)
+        assert answer.status_code == 201, answer.text
+        at = answer.json()
+        is_hers = self.alice in self.members[chat]
+        self.messages.append(Sent(chat, at["seq"], at["ts"], sender, body, is_hers))
+
+    def pick(self, *, is_readable: bool = False) -> Sent | None:
+        found = [
+            each
+            for each in self.messages
+            if not each.is_gone
+            and (each.sender in self.members[each.chat])
+            and (not is_readable or (each.is_for_alice and self.alice in self.members[each.chat]))
+        ]
+        return self.random.choice(found) if found else None
+
+    async def edit(self) -> None:
+        if (message := self.pick()) is not None:
+            message.body += "'"
+            path = f"/v1/chats/{message.chat}/messages/{message.seq}"
+            answer = await self.clients[message.sender].patch(path, json={"body": message.body})
+            assert answer.status_code == 200, answer.text
+
+    async def delete(self) -> None:
+        if (message := self.pick()) is not None:
+            message.is_gone = True
+            path = f"/v1/chats/{message.chat}/messages/{message.seq}"
+            answer = await self.clients[message.sender].delete(path)
+            assert answer.status_code in (200, 204), answer.text
+
+    async def hide(self) -> None:
+        if (message := self.pick(is_readable=True)) is not None:
+            message.is_gone = True
+            path = f"/v1/chats/{message.chat}/messages/{message.seq}"
+            answer = await self.clients[self.alice].delete(path, params={"for": "me"})
+            assert answer.status_code in (200, 204), answer.text
+
+    async def join_or_leave(self) -> None:
+        group = self.random.choice(self.groups)
+        owner = next(each for each in self.clients if each != self.alice)
+        if self.alice in self.members[group]:
+            answer = await self.clients[self.alice].post(f"/v1/chats/{group}/leave", json={})
+            self.members[group].discard(self.alice)
+        else:
+            users = {"users": [self.alice]}
+            answer = await self.clients[owner].post(f"/v1/chats/{group}/members", json=users)
+            self.members[group].add(self.alice)
+        assert answer.status_code in (200, 201), answer.text
+
+    def listed(self, direction: str | None, low: int, high: int) -> list[str]:
+        """The texts of alice's list, oldest first."""
+        found = [
+            each
+            for each in self.messages
+            if each.is_for_alice
+            and not each.is_gone
+            and self.alice in self.members[each.chat]
+            and low <= each.ts <= high
+            and (direction is None or (each.sender == self.alice) == (direction == "sent"))
+        ]
+        return [each.body for each in sorted(found, key=lambda each: (each.ts, each.chat))]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_list_equals_the_model_after_random_changes(
+    seed: int, caller: Caller, stack: Stack, new_name: NewName
+) -> None:
+    """Sends, edits, deletions, joins and leaves; pages of random size, in both directions."""
+    users = [new_name(name) for name in ("alice", "bob", "eve")]
+    await stack.add_users(users)
+    clients = {user: caller(user) for user in users}
+    alice, bob, eve = users
+    members: dict[str, set[str]] = {}
+    for other in (bob, eve):
+        answer = await clients[alice].put(f"/v1/direct-chats/{other}")
+        members[answer.json()["chat"]] = {alice, other}
+    groups = [await make_group(clients[bob], alice, eve) for _ in range(3)]
+    await show_all(clients[bob], groups[0])
+    members |= {group: {alice, bob, eve} for group in groups}
+    model = Model(random.Random(seed), clients, members, groups)
+
+    for _ in range(4):
+        for _ in range(15):
+            await model.step()
+
+        async def is_current() -> bool:
+            return await bodies(clients[alice], order="oldest") == model.listed(None, 0, 2**53)
+
+        await eventually(is_current, deadline_s=60, what="joins have their seq in the directory")
+        ts = sorted(each.ts for each in model.messages)
+        for _ in range(6):
+            low, high = sorted(model.random.choices([0, *ts, 2**53 - 1], k=2))
+            direction = model.random.choice([None, "sent", "received"])
+            is_down = model.random.random() < 0.5
+            query: Fields = {"from": low, "to": high, "order": "newest" if is_down else "oldest"}
+            query |= {} if direction is None else {"direction": direction}
+            found = await bodies(clients[alice], sizes=lambda: model.random.randint(1, 9), **query)
+            wanted = model.listed(direction, low, high)
+            assert found == (wanted[::-1] if is_down else wanted), query

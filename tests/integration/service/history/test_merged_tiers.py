@@ -1,0 +1,267 @@
+"""The list of all messages of a user, over Redis, DynamoDB and S3, while messages move."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+import secrets
+from typing import Any
+
+import pytest
+
+from chatserver.cold.archive import SegmentObjects
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import ChatId, UserId, direct_chat_id
+from chatserver.protocol.frames import INT_MAX, Message
+from chatserver.service.history import chat_streams, merged_messages
+from chatserver.service.history.chat_query_pages import TimeRange
+from chatserver.service.history.merged_messages import Direction, MergedMessages
+from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.dynamo.paging import Page, Token
+from chatserver.warm.messages.active_days import DAY_US, ActiveDays, day_of
+from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.store import PersistItem
+from tests.integration.warm.support import message
+from tests.integration.workers.archive.support import OLD_TS, World
+from tests.integration.workers.support import Gateway, running
+from tests.support.servers.processes import eventually
+from workers.archive.archiver import US, Archiver
+from workers.persist.worker import run_persist
+
+pytest_plugins = ["tests.integration.workers.archive.fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+CHATS, DAYS = 8, 20
+
+
+class Until(SystemClock):
+    """A clock at which all messages up to a ts are old enough."""
+
+    def __init__(self, ts: int) -> None:
+        self.ts = ts
+
+    def time(self) -> float:
+        return self.ts / US + 1.0001
+
+
+class Moving:
+    """Queries of the warm tier; sometimes all is stored before or after one."""
+
+    def __init__(self, queries: MessageIndexes, chats: Chats) -> None:
+        self._queries = queries
+        self._chats = chats
+        self.get_many = queries.get_many
+
+    async def list_chat(self, *args: Any, **how: Any) -> Page[Message]:
+        await self._chats.maybe_persist()
+        page = await self._queries.list_chat(*args, **how)
+        await self._chats.maybe_persist()
+        return page
+
+
+@dataclasses.dataclass
+class Chats:
+    """Direct chats of one user, in all tiers."""
+
+    world: World
+    random: random.Random
+    user: UserId
+    others: list[UserId]
+    gateway: Gateway
+    entries: list[Message] = dataclasses.field(default_factory=list)
+    persisting: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
+
+    def chat_of(self, other: UserId) -> ChatId:
+        return direct_chat_id(self.user, other)
+
+    async def prepare(self) -> None:
+        """Write old messages on random days; some at the same time in several chats."""
+        core = self.world.container
+        for user in (self.user, *self.others):
+            await core.directory.put_user_if_absent(user, None, 1.0)
+        times = sorted(
+            OLD_TS + self.random.randrange(DAYS) * DAY_US + self.random.randrange(50)
+            for _ in range(40)
+        )
+        for other in self.others:
+            chat = self.chat_of(other)
+            await core.directory.create_direct(chat, self.user, other, 1.0)
+            found = sorted(set(self.random.choices(times, k=self.random.randint(0, 12))))
+            entries = [
+                message(seq, chat, self.random.choice([self.user, other]), ts=ts)
+                for seq, ts in enumerate(found, 1)
+            ]
+            if not entries:
+                continue
+            self.entries += entries
+            items = [PersistItem(each, other) for each in entries]
+            await core.messages.put_batch(items, 20)
+            await self._record_days(chat, [day_of(ts) for ts in found])
+
+    async def _record_days(self, chat: ChatId, days: list[int]) -> None:
+        """Record all days, only the later ones, or none, as of an earlier release."""
+        known = self.random.choice([days, days[len(days) // 2 :], []])
+        if not known:
+            return
+        active = ActiveDays(known[0], has_earlier=len(known) < len(days))
+        for day in known:
+            active = active.add(day)
+        await self.world.container.active_days.put_many({chat: active})
+
+    async def send(self, count: int) -> None:
+        """Commit messages in Redis alone."""
+        core = self.world.container
+        for _ in range(count):
+            other = self.random.choice(self.others)
+            chat = self.chat_of(other)
+            await core.chat_loader.load_chat(chat)
+            audience = await core.audiences.get(chat)
+            sender = self.random.choice([self.user, other])
+            await self.gateway.send(audience, "new", sender=sender)
+            (entry,) = await core.chat_log.list_before(chat, None, 1)
+            self.entries.append(message(entry.seq, chat, sender, ts=entry.ts))
+
+    async def persist(self) -> None:
+        """Store all that was committed."""
+        core = self.world.container
+
+        async def is_stored() -> bool:
+            heads = [await core.chat_log.get_head(self.chat_of(each)) for each in self.others]
+            return all(head.stored >= head.seq for head in heads)
+
+        if await is_stored():
+            return
+        async with running(run_persist(core, "one"), "persist"):
+            await eventually(is_stored, deadline_s=60, what="all is stored")
+
+    async def maybe_persist(self) -> None:
+        if self.random.random() < 0.3 and not self.persisting.locked():
+            async with self.persisting:
+                await self.persist()
+
+    async def archive(self) -> None:
+        """Archive a chat up to one of its old messages."""
+        core, chat = self.world.container, self.chat_of(self.random.choice(self.others))
+        limit = OLD_TS + DAYS * DAY_US
+        old = [each.ts for each in self.entries if each.chat == chat and each.ts < limit]
+        if not old:
+            return
+        clock = Until(self.random.choice(old))
+        archive = core.settings.archive.model_copy(update={"segment_entries_max": 3})
+        archiver = Archiver(
+            core.manifests,
+            SegmentObjects(self.world.store, archive),
+            ArchivableMessages(self.world.client, core.settings.warm, clock),
+            archive,
+            clock,
+            core.restored,
+            core.user_positions,
+        )
+        await archiver.visit(chat)
+
+    def lists(self) -> MergedMessages:
+        """The use case of another process."""
+        core = self.world.container
+        return MergedMessages(
+            chats=core.chats,
+            days=core.active_days,
+            messages=Moving(core.message_indexes, self),  # type: ignore[arg-type]  # a wrapper
+            memberships=core.memberships,
+            log=core.chat_log,
+            older=self.world.reader(),
+            cold=core.cold_log,
+            views=core.views,
+            clock=core.clock,
+        )
+
+    def expected(self, direction: Direction | None, times: TimeRange) -> list[tuple[int, str]]:
+        """Places of the messages that a list has, in its order."""
+        found = [
+            (each.ts, each.chat)
+            for each in self.entries
+            if times.from_ts <= each.ts <= times.to_ts
+            and (direction is None or (each.sender == self.user) == (direction == "sent"))
+        ]
+        return sorted(found, reverse=times.is_newest_first)
+
+
+async def make_chats(world: World, seed: int) -> Chats:
+    mark = secrets.token_hex(4)
+    others = [UserId(f"u{n}-{mark}") for n in range(CHATS)]
+    made = Chats(
+        world, random.Random(seed), UserId(f"me-{mark}"), others, Gateway(world.container.hot)
+    )
+    await made.prepare()
+    return made
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_pages_lose_and_repeat_nothing_in_any_tier(
+    aging: World, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any range, order, direction and page size; messages are stored and archived meanwhile."""
+    # Small limits, so that a few messages exercise them.
+    monkeypatch.setattr(merged_messages, "READS_MAX", 5)
+    monkeypatch.setattr(merged_messages, "ENTRIES_MAX", 12)
+    monkeypatch.setattr(merged_messages, "_WAVE_MIN", 1)
+    monkeypatch.setattr(merged_messages, "_WAVE_MAX", 2)
+    monkeypatch.setattr(chat_streams, "FIRST_READ", 1)
+    monkeypatch.setattr(chat_streams, "_HOT_READ", 2)
+    chats = await make_chats(aging, seed)
+    one, rng = chats.lists(), chats.random
+
+    for _ in range(6):
+        await chats.send(rng.randint(0, 8))
+        ends = sorted(rng.choices([0, *(each.ts for each in chats.entries), INT_MAX], k=2))
+        times = TimeRange(ends[0], ends[1], rng.random() < 0.5)
+        direction: Direction | None = rng.choice([None, None, "sent", "received"])
+        found: list[tuple[int, str]] = []
+        start: Token | None = None
+        while True:
+            size = rng.randint(1, 9)
+            lists = rng.choice([one, chats.lists()])
+            reader = rng.choice([chats.user, None])
+            page = await lists.list_page(reader, chats.user, direction, times, size, start)
+            assert len(page.items) <= size
+            found += [(each.ts, each.chat) for each in page.items]
+            if page.next is None:
+                break
+            start = page.next
+            match rng.randrange(4):
+                case 0:
+                    await chats.archive()
+                case 1:
+                    async with chats.persisting:
+                        await chats.persist()
+        assert found == chats.expected(direction, times), (times, direction)
+
+
+async def test_page_of_a_user_with_many_chats_reads_few_of_them(
+    aging: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chats without a message on the days of the page are not read."""
+    chats = await make_chats(aging, 1)
+    core, other = aging.container, chats.others[0]
+    day = day_of(OLD_TS) + 2 * DAYS
+    for each in chats.others:  # all on one day, and one chat on the next
+        entry = message(100, chats.chat_of(each), each, ts=day * DAY_US)
+        await core.messages.put_batch([PersistItem(entry, chats.user)], 20)
+        await core.active_days.put_many({entry.chat: ActiveDays(day, 1, has_earlier=True)})
+    last = message(101, chats.chat_of(other), other, ts=(day + 1) * DAY_US)
+    await core.messages.put_batch([PersistItem(last, chats.user)], 20)
+    await core.active_days.put_many({last.chat: ActiveDays(day, 3, has_earlier=True)})
+    read: list[str] = []
+    whole = chat_streams.ChatStream.read
+
+    async def note(stream: chat_streams.ChatStream, *args: object) -> int:
+        read.append(stream.chat)
+        return await whole(stream, *args)  # type: ignore[arg-type]  # as called
+
+    monkeypatch.setattr(chat_streams.ChatStream, "read", note)
+
+    times = TimeRange(from_ts=(day + 1) * DAY_US)
+    page = await chats.lists().list_page(chats.user, chats.user, None, times, 5, None)
+
+    assert [each.seq for each in page.items] == [101]
+    assert read == [last.chat]

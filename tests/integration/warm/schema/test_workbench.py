@@ -1,0 +1,168 @@
+"""The rows of the NoSQL Workbench model, in real tables, are what the product's repositories read.
+
+`tests/unit/warm/schema/test_workbench.py` decodes the rows that have a decoder. This test covers
+the others and the indexes, through the keys and Queries of the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from chatserver.cli.workbench_facets import FACETS
+from chatserver.domain.companion_ids import CompanionId
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.features.accounts.warm import AccountRows
+from chatserver.features.attachments.warm import SHARDS, Attachments
+from chatserver.features.companions.warm.companions import CompanionRows
+from chatserver.features.companions.warm.sessions import SessionRows
+from chatserver.features.companions.warm.summaries import Summaries
+from chatserver.features.pins.warm import PinRows
+from chatserver.features.privacy.warm.jobs import EXPORT_PREFIX, JobRows
+from chatserver.features.privacy.warm.user_data import FILE_PREFIX, REPORTED_PREFIX, PersonalRows
+from chatserver.features.push.warm.subscriptions import PushSubscriptions
+from chatserver.features.social.model import PostId, PostRef
+from chatserver.features.social.warm.favorites import SocialFavorites
+from chatserver.features.social.warm.likes import SocialLikes
+from chatserver.features.social.warm.rows import LIKED_PREFIX
+from chatserver.warm.archive.manifests import Manifests
+from chatserver.warm.archive.restored_ranges import RestoredRows
+from chatserver.warm.archive.user_positions import UserPositions
+from chatserver.warm.chats.directory import Directory
+from chatserver.warm.chats.invitations import InvitationRows
+from chatserver.warm.chats.legal_holds import Holds
+from chatserver.warm.chats.moderation import Moderation
+from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
+from chatserver.warm.messages.chat_files import ChatFiles
+from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.sharded_chats import ShardList
+from chatserver.warm.schema.active_version import SchemaRows
+from chatserver.warm.schema.migrations.state import MigrationRows
+from chatserver.warm.streams.checkpoints import StreamRows
+from chatserver.warm.tenant_records import TenantRecords
+from tests.integration.warm.support import FixedClock, Tables
+from tests.unit.warm.schema.test_workbench import DECODERS, FILE, Model
+
+pytest_plugins = ["tests.integration.warm.fixtures"]
+
+NOW = 1_795_000_000.0  # the time of the model
+NOW_TS = int(NOW * 1e6)
+POST = PostId("01KAJ4Q7R8M2E5S9T0B3C6D8FH")
+Read = Callable[[], Awaitable[object]]
+
+
+async def test_rows_of_the_model_are_found_by_the_code_that_reads_them(tables: Tables) -> None:
+    """Each facet that has no decoder; a row with another key or attribute would not be found."""
+    client, settings = tables.client, tables.settings
+    model = msgspec.json.decode(FILE.read_bytes(), type=Model)
+    for table in model.DataModel:
+        items = [item for facet in table.TableFacets for item in facet.TableData]
+        for at in range(0, len(items), WRITES_MAX):
+            name = settings.table_prefix + table.TableName
+            await put_items(client, name, items[at : at + WRITES_MAX])  # type: ignore[arg-type]  # the format is as loose
+
+    reads = make_reads(tables)
+
+    of_rows = {each.name for each in FACETS if each.name not in DECODERS}
+    assert reads.keys() == of_rows
+    missing = [name for name, read in reads.items() if not await read()]
+    assert missing == []
+
+
+def make_reads(tables: Tables) -> dict[str, Read]:
+    """A read of each facet; it returns something true if it finds the rows."""
+    client, settings = tables.client, tables.settings
+    arguments = (client, settings)
+    clock = FixedClock(NOW)
+    shards = ShardList(client, settings, clock)
+    messages = MessageIndexes(client, settings, clock, shards)
+    jobs, personal = JobRows(*arguments), PersonalRows(client=client, settings=settings)
+    manifests, migrations = Manifests(*arguments), MigrationRows(*arguments)
+    pushes = PushSubscriptions(client, settings, 10)
+    files = Attachments(*arguments)
+
+    def names(user: str, prefix: str) -> Read:
+        return lambda: personal.list_names(user, prefix)
+
+    async def due() -> object:
+        return [each for n in range(SHARDS) for each in await files.list_due(n, 2**32, 10)]
+
+    async def sharded() -> object:
+        return (await shards.get_for_reading(NOW_TS)).of("g-busy")
+
+    async def streams() -> object:
+        return (await StreamRows(client, settings, 60).list_known(NOW)).standings
+
+    async def readers() -> object:
+        return (await StreamRows(client, settings, 60).list_known(NOW)).readers
+
+    return {
+        "Index sender: messages that a user sent, by time": lambda: listed(
+            messages.list_sent("alice", limit=50), 11
+        ),
+        "Index receiver: direct messages that a user received, by time": lambda: listed(
+            messages.list_received("bob", limit=50), 5
+        ),
+        "Index status: active messages of a chat, by time": lambda: listed(
+            messages.list_active("g-team", limit=50), 2
+        ),
+        "Index files: messages of a chat with files, by time": lambda: listed(
+            ChatFiles(client, settings, clock).list_with_files("d-alice-bob", limit=50), 1
+        ),
+        "Index GSI1_chat: the session of a chat": lambda: SessionRows(*arguments).find_by_chat(
+            ChatId("01KAJ5W3N0TBJ8QW6X1V7ZC2YD")
+        ),
+        "Index by_member: the chats of a user (m#<user>), and the reverse": lambda: listed(
+            Directory(*arguments).list_memberships("alice", limit=50), 3
+        ),
+        "Likecount": lambda: SocialLikes(*arguments).find_tally(POST),
+        "Reference of a favorite": lambda: SocialFavorites(*arguments).find_saved(
+            "bob", [PostRef(POST, "alice")]
+        ),
+        "Password": lambda: AccountRows(*arguments).find_credential("alice"),
+        "Trust": lambda: InvitationRows(*arguments).find_trusting("alice", ["bob"]),
+        "Companion": lambda: CompanionRows(*arguments).get_newest(CompanionId(UserId("ai-ada"))),
+        "Block": lambda: Moderation(*arguments).list_blocks("bob", None, 10),
+        "Legal hold": lambda: Holds(*arguments).find("d-alice-bob"),
+        "Chats under a hold": lambda: listed(Holds(*arguments).list_chats(10), 1),
+        "Pins of a chat": lambda: PinRows(client, settings, shards).get_count("g-team"),
+        "Report of a user": names("bob", REPORTED_PREFIX),
+        "Open report": lambda: first(Moderation(*arguments).list_open_reports(None, 10)),
+        "Owner of a push subscription": lambda: pushes._find_owner("s1"),
+        "File due for removal": due,
+        "File of a user": names("bob", FILE_PREFIX),
+        "Waiting job": lambda: jobs.list_waiting("erasure"),
+        "Kept export": lambda: jobs.list_kept_before(2**40),
+        "Exports of a user": lambda: jobs.find_export_of("alice"),
+        "Export of a user": names("alice", EXPORT_PREFIX),
+        "Memory of a companion": lambda: Summaries(*arguments).find(
+            ChatId("01KAJ5W3N0TBJ8QW6X1V7ZC2YD")
+        ),
+        "Schema": lambda: SchemaRows(*arguments).get_state(),
+        "Tenant": lambda: TenantRecords(*arguments).find("acme"),
+        "Process": lambda: SchemaRows(*arguments).list_processes(NOW),
+        "Sharded chats": sharded,
+        "Horizon of write sharding": sharded,
+        "Lock of migrations": lambda: migrations.find_holder(NOW),
+        "Migration": lambda: migrations.find_progress(2),
+        "Segment of a migration": lambda: migrations.get_segment(2, 0),
+        "Shard of the Stream": streams,
+        "Reader of the Stream": readers,
+        "Uploads of a user": names("bob", "uploads#"),
+        "Like of a user": names("bob", LIKED_PREFIX),
+        "Archive of a chat": lambda: manifests.get_top("g-archived"),
+        "Chat with restored ranges": RestoredRows(*arguments).list_due,
+        "Chat with late changes": manifests.list_late,
+        "Archive position of a user": lambda: UserPositions(*arguments).find("sent", "alice"),
+        "Archived segments of a user": names("alice", "archived#"),
+    }
+
+
+async def listed(page: Awaitable[object], count: int) -> bool:
+    """Return whether a page has this many items."""
+    return len((await page).items) == count  # type: ignore[attr-defined]  # pages of several types
+
+
+async def first(pair: Awaitable[tuple[object, object]]) -> object:
+    return (await pair)[0]

@@ -1,0 +1,82 @@
+"""Records the days on which chats have messages, before the messages are written.
+
+The recorder caches the active days of the chats that it has seen since the worker acquired its
+lease. So a chat's first batch takes a read unit, the first message of each day a write unit, and
+all others nothing. Only the holder of the lease writes, and it writes a chat's batches one after
+the other, so replacing the item loses no day.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from chatserver.protocol.entry_rules import is_message
+from chatserver.warm.messages.active_days import (
+    DAYS_MAX,
+    ActiveDays,
+    ActiveDaysRepository,
+    day_of,
+)
+from workers.persist.batch_effects import Work
+
+CHATS_MAX: Final = 50_000  # cached; a chat takes about 200 bytes
+
+
+class DayRecorder:
+    """Records active days for the persist worker of one partition."""
+
+    def __init__(self, rows: ActiveDaysRepository) -> None:
+        self._rows = rows
+        self._known: collections.OrderedDict[str, ActiveDays] = collections.OrderedDict()
+
+    def clear(self) -> None:
+        """Forget all chats, because another worker may have written since."""
+        self._known.clear()
+
+    async def record(self, works: Sequence[Work]) -> None:
+        """Record the days of messages that are about to be written.
+
+        Guarantees:
+            Idempotent. All days are stored when this returns.
+            Cost: none if the days are known.
+        """
+        days = self._list_new_days(works)
+        if not days:
+            return
+        unknown = [chat for chat in days if chat not in self._known]
+        stored = await self._rows.find_many(unknown) if unknown else {}
+        changed: dict[str, ActiveDays] = {}
+        for chat, seqs in days.items():
+            before = self._known.get(chat) or stored.get(chat)
+            after = before or ActiveDays(min(seqs), has_earlier=min(seqs.values()) > 1)
+            for day in seqs:
+                after = after.add(day)
+            changed[chat] = after
+        writes = {
+            chat: each
+            for chat, each in changed.items()
+            if each != (self._known.get(chat) or stored.get(chat))
+        }
+        await self._rows.put_many(writes)
+        for chat, each in changed.items():
+            self._known[chat] = each
+            self._known.move_to_end(chat)
+        while len(self._known) > CHATS_MAX:
+            self._known.popitem(last=False)
+
+    def _list_new_days(self, works: Iterable[Work]) -> dict[str, dict[int, int]]:
+        """Return the days that are not known, each with its first seq, by chat."""
+        days: dict[str, dict[int, int]] = {}
+        for work in works:
+            message = work.item.message
+            day = day_of(message.ts)
+            known = self._known.get(message.chat)
+            if known is not None and day in known:
+                continue
+            # The first entry shows that a chat has no earlier messages, even if it is none itself.
+            if (is_message(message) or message.seq == 1) and day < DAYS_MAX:
+                seqs = days.setdefault(message.chat, {})
+                seqs[day] = min(message.seq, seqs.get(day, message.seq))
+        return days
