@@ -14,6 +14,7 @@ from chatserver.config.features import (
     Companions,
     Notify,
     Privacy,
+    Search,
     Timeline,
     Webhooks,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "Privacy",
     "RateLimit",
     "Redis",
+    "Search",
     "Section",
     "Settings",
     "Telemetry",
