@@ -14,6 +14,7 @@ from chatserver.config.features import (
     Companions,
     Notify,
     Privacy,
+    Search,
     Timeline,
     Webhooks,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "Privacy",
     "RateLimit",
     "Redis",
+    "Search",
     "Section",
     "Settings",
     "Telemetry",

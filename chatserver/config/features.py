@@ -120,6 +120,16 @@ class Analytics(Section):
     bodies: bool = Field(False, description="The files contain the texts of messages")
 
 
+class Search(Section):
+    """Full-text search. The same in all API processes and workers."""
+
+    index: str = Field(
+        "",
+        description="Folder of the index, for workers and API on one machine; `s3`: in the bucket, "
+        "for any number of them (extra `search`); unset: no search",
+    )
+
+
 class Timeline(Section):
     """Delivery of posts to timelines."""
 

@@ -14,6 +14,7 @@ from chatserver.config.features import (
     Companions,
     Notify,
     Privacy,
+    Search,
     Timeline,
     Webhooks,
 )
@@ -57,6 +58,7 @@ class Settings(BaseSettings):
     companions: Companions = Companions()
     privacy: Privacy = Privacy()
     analytics: Analytics = Analytics()
+    search: Search = Search()
     timeline: Timeline = Timeline()
     telemetry: Telemetry = Telemetry()
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 import msgspec
 
 from chatserver.container.ports import NO_COMPANIONS, Port, ignore
-from chatserver.domain.ids import ChatId
+from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import BadRequest
 from chatserver.hot.bus import rpc
 from chatserver.hot.chats.backlog import BacklogEntry
@@ -25,6 +25,7 @@ PublishEntries = Callable[[int, Sequence[frames.Message]], Awaitable[None]]
 HandleCompanionCall = Callable[[rpc.CompanionCall], Awaitable[msgspec.Struct]]
 LoadFile = Callable[[str], Awaitable[bytes]]
 RewriteExported = Callable[[Collection[ChatId]], Awaitable[int]]
+EraseIndexed = Callable[[UserId], Awaitable[int]]
 
 
 class NoFollows:
@@ -42,6 +43,10 @@ async def _find_no_file(file: str) -> bytes:
 
 
 async def _rewrite_nothing(chats: Collection[ChatId]) -> int:
+    return 0
+
+
+async def _erase_nothing(user: UserId) -> int:
     return 0
 
 
@@ -67,4 +72,7 @@ LOAD_FILE: Port[LoadFile] = Port("load_file", _find_no_file)
 # Updates exported copies of messages after an erasure; returns the number of changed copies. The
 # function raises `Unavailable` unless all copies of these chats are as the tiers are.
 REWRITE_EXPORTED: Port[RewriteExported] = Port("rewrite_exported", _rewrite_nothing)
+# Removes a user's messages from the search index after an erasure; returns the number of index
+# partitions. The function raises `Unavailable` unless no file of the index has them.
+ERASE_INDEXED: Port[EraseIndexed] = Port("erase_indexed", _erase_nothing)
 REVIVE_SESSION: Port[ReviveSession | None] = Port("revive_session", None)

@@ -196,6 +196,7 @@ class Plan:
             "CHAT_AUTH_SECRET": self.secret,
             **self._feature_settings(),
             "CHAT_OUTBOUND_ALLOW_PRIVATE": json.dumps(["127.0.0.0/8", "::1"]),
+            "CHAT_SEARCH_INDEX": str(self.folder.resolve() / "search"),
             "CHAT_ARCHIVE_TTL_SWEEP": "true",
             "CHAT_CHATS_INVITATIONS": "never",  # demo users can be added without consent
             "CHAT_TELEMETRY_FORMAT": "console",

@@ -20,6 +20,7 @@ INSTALLED = (
     "pins",
     "privacy",
     "push",
+    "search",
     "social",
     "webhooks",
 )

@@ -32,6 +32,7 @@ Feature = Literal[
     "privacy",
     "push",
     "schema",
+    "search",
     "social",
 ]
 CHATS_MAX: Final = 500  # chats with reported costs, per kind; see `HeavyHitters` for the others

@@ -160,6 +160,28 @@ ANALYTICS_POSTPONED = Counter(
 ANALYTICS_PASS = Gauge(
     "chatserver_analytics_pass_time_seconds", "Unix time of the last complete analytics pass"
 )
+SEARCH_LAG = Gauge(
+    "chatserver_search_lag_seconds",
+    "Age of the oldest message that the search index lacks, by index partition; 0: none",
+    ["partition"],
+)
+SEARCH_DOCUMENTS = Gauge(
+    "chatserver_search_documents", "Messages in the search index, by index partition", ["partition"]
+)
+SEARCH_BYTES = Gauge(
+    "chatserver_search_bytes", "Size of the search index, by index partition", ["partition"]
+)
+SEARCH_CHANGES = Counter("chatserver_search_changes", "Changes written to the search index")
+SEARCH_LATENCY = Histogram(
+    "chatserver_search_seconds",
+    "Time of a search: index (engine alone), request (with the checks of the results)",
+    ["what"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
+)
+SEARCH_STALE = Counter(
+    "chatserver_search_stale",
+    "Candidates of the index that were no results: changed, deleted or not readable by the asker",
+)
 STREAM_REMOVALS = Counter(
     "chatserver_stream_removals",
     "Items that TTL deleted: archived, expired, returned (restored, because the archive has no "

@@ -8,6 +8,7 @@ import { isId } from "./format.js";
 import { createModeration } from "./moderation.js";
 import { createCompanionMemory } from "./companion_memory.js";
 import { createPins } from "./pins.js";
+import { createSearch } from "./search.js";
 import { createPush, drawBadge } from "./push.js";
 import { startTokenRenewal } from "./token_renewal.js";
 import { demoLogin, fetchConfig, isExpired } from "./session.js";
@@ -183,6 +184,7 @@ function showChats(config, first) {
       push,
       pins: createPins({ session: currentSession, newId }),
       memories: createCompanionMemory({ session: currentSession }),
+      search: createSearch({ session: currentSession }),
       user: session.user,
       account,
       moderation: createModeration({ session: currentSession }),

@@ -59,7 +59,7 @@ async def test_web_help_lists_the_shortcuts_and_gives_the_focus_back(
 ) -> None:
     """A question mark opens the list of keys, Escape closes it."""
     alice = await arrive(web.new_users(1)[0])
-    search = alice.page.get_by_label("Search chats and people")
+    search = alice.page.get_by_label("Search chats and messages")
 
     await alice.page.keyboard.press("?")
     await expect(alice.page.get_by_role("dialog")).to_contain_text("Go to the latest message")

@@ -116,7 +116,7 @@ async def test_web_reply_box_and_search_take_hostile_text_as_text(
     await message.hover()
     await message.get_by_role("button", name="Reply").click()
     await alice.send(text)
-    await alice.page.get_by_label("Search chats and people").fill(text)
+    await alice.page.get_by_label("Search chats and messages").fill(text)
 
     await expect(alice.page.locator(".quote-text")).to_have_text(text)
     await expect(alice.page.locator(".list-note")).to_contain_text(text)

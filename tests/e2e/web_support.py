@@ -143,10 +143,12 @@ async def open_web_stack(folder: Path, users: Sequence[str]) -> AsyncIterator[We
     s3 = Server(ministack_launch(folder / "s3", free_port(), service="s3"))
     cold = cold_of(s3.endpoint, ports)
     env = {"CHAT_REDIS_INBOX_MAX": str(INBOX_MAX), **PUSH_ENV, **environment_of(cold)}
+    env["CHAT_SEARCH_INDEX"] = str(folder / "search")
     with contextlib.ExitStack() as servers:
         servers.callback(s3.kill)
         s3.start()
         workers = ((*WORKERS, "media", "exports", "erasures", "assistant", "counters", "timeline"),)
+        workers = ((*workers[0], "search"),)
         stack = servers.enter_context(
             open_stack(folder, gateways=0, workers=workers, fsync="no", env=env)
         )

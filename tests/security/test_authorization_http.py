@@ -137,6 +137,7 @@ ROWS: dict[str, Row] = {
     "GET /v1/chats/{chat}/pins": Row(MEMBER, 200),
     "PUT /v1/chats/{chat}/pins/{seq}": Row(MANAGER, 204),
     "DELETE /v1/chats/{chat}/pins/{seq}": Row(MANAGER, 204),
+    "GET /v1/search": Row(OWN, 404),  # there is no index here
     "POST /v1/chats/{chat}/attachments": Row(MEMBER, 201, UPLOAD),
     "POST /v1/attachments/{file}/complete": Row(OWN, 404),
     "GET /v1/attachments/{file}": Row(OWN, 404),
@@ -195,6 +196,7 @@ QUERIES: dict[str, dict[str, Any]] = {
     "GET /v1/presence": {"user": "{member}"},
     "GET /v1/chats/{chat}/messages/by-mid/{mid}": {"seq": "{seq}"},
     "GET /v1/users": {"user": "{member}"},
+    "GET /v1/search": {"q": "hello"},
 }
 
 # What each caller hears, by what a route is for. None: what the row calls ok.

@@ -64,6 +64,10 @@ class PrivacyContainer:
         return self._core.provided(storage_ports.REWRITE_EXPORTED)
 
     @cached_property
+    def erase_indexed(self) -> storage_ports.EraseIndexed:
+        return self._core.provided(storage_ports.ERASE_INDEXED)
+
+    @cached_property
     def privacy(self) -> Privacy:
         return Privacy(
             jobs=self.jobs,

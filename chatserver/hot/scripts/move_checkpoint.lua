@@ -3,7 +3,8 @@
 --
 -- key lease       hash    owner, token
 -- key checkpoint  hash    id of the last persisted entry; `waiting`: entries in the backlog; told,
---                         told_ms: last entry scanned for pushes, and when
+--                         told_ms: last entry scanned for pushes, and when; indexed, indexed_ms:
+--                         last entry in the search index, and when; removed if it falls behind
 -- key backlog     stream  entries that are not persisted yet
 -- key progress    hash    chat to the seq up to which it is persisted beyond the checkpoint
 -- arg token       integer fencing token of the caller
@@ -13,21 +14,49 @@
 --
 -- returns 1, or 0 if the caller no longer holds the lease
 local call = redis.call
-local LATE_MS = 60000 -- maximum delay of the scan for pushes
+local LATE_MS = 60000 -- maximum delay of the scan for pushes, and of the search indexer
 
--- the first entry to keep: the scan for pushes may not have reached persisted entries yet
+local function parse(id)
+  local ms, n = string.match(id, '^(%d+)-(%d+)$')
+  return {tonumber(ms), tonumber(n)}
+end
+local function is_before(a, b)
+  return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2])
+end
+
+-- the first entry to keep for a reader that may not have reached persisted entries yet
+local function first_for(reader, reader_ms, now)
+  local done, place = parse(ARGV[2]), parse(reader)
+  if not is_before(place, done) or now - tonumber(reader_ms) > LATE_MS then
+    return parse(ARGV[3])
+  end
+  if place[1] < done[1] - LATE_MS then return {done[1] - LATE_MS, 0} end
+  return {place[1], place[2] + 1}
+end
+
+-- the first entry to keep for all readers
 local function first_kept()
-  local ms, n = string.match(ARGV[2], '^(%d+)-(%d+)$')
-  local told, told_ms = unpack(call('HMGET', KEYS[2], 'told', 'told_ms'))
-  if not told then return ARGV[3] end
+  local told, told_ms, indexed, indexed_ms =
+    unpack(call('HMGET', KEYS[2], 'told', 'told_ms', 'indexed', 'indexed_ms'))
+  if not told and not indexed then return ARGV[3] end
   local time = call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local old_ms, old_n = string.match(told, '^(%d+)-(%d+)$')
-  ms, n, old_ms, old_n = tonumber(ms), tonumber(n), tonumber(old_ms), tonumber(old_n)
-  local is_behind = old_ms < ms or (old_ms == ms and old_n < n)
-  if not is_behind or now - tonumber(told_ms) > LATE_MS then return ARGV[3] end
-  if old_ms < ms - LATE_MS then return string.format('%.0f-0', ms - LATE_MS) end
-  return string.format('%.0f-%d', old_ms, old_n + 1)
+  local kept = parse(ARGV[3])
+  if told then
+    local first = first_for(told, told_ms, now)
+    if is_before(first, kept) then kept = first end
+  end
+  if indexed then
+    local first = first_for(indexed, indexed_ms, now)
+    if is_before(first, kept) then kept = first end
+    -- If entries are trimmed that the indexer has not read, it has to read the chats themselves.
+    local upto = string.format('(%.0f-%d', kept[1], kept[2])
+    if is_before(parse(indexed), kept)
+      and #call('XRANGE', KEYS[3], '(' .. indexed, upto, 'COUNT', 1) > 0 then
+      call('HDEL', KEYS[2], 'indexed', 'indexed_ms')
+    end
+  end
+  return string.format('%.0f-%d', kept[1], kept[2])
 end
 
 -- whether nothing is persisted beyond the new checkpoint

@@ -3,8 +3,9 @@
 -- trims entries that are both persisted and scanned.
 --
 -- key lease       hash    owner, token
--- key checkpoint  hash    id: last persisted entry; told, told_ms: last entry scanned, and when
--- key backlog     stream  entries that are not persisted or not scanned yet
+-- key checkpoint  hash    id: last persisted entry; told, told_ms: last entry scanned, and when;
+--                         indexed: last entry in the search index
+-- key backlog     stream  entries that are not persisted, scanned or indexed yet
 -- key due         zset    chat to the time its pushes are due (ms)
 -- key since       hash    chat to the first seq that needs pushes
 -- arg token       integer fencing token of the caller
@@ -25,12 +26,15 @@ for a = 4, #ARGV, 2 do
   call('HSETNX', KEYS[5], ARGV[a], ARGV[a + 1])
 end
 call('HSET', KEYS[2], 'told', ARGV[2], 'told_ms', format('%.0f', now))
-local done = call('HGET', KEYS[2], 'id')
+local done, indexed = unpack(call('HMGET', KEYS[2], 'id', 'indexed'))
 if done then
   local ms, n = string.match(ARGV[2], '^(%d+)-(%d+)$')
-  local done_ms, done_n = string.match(done, '^(%d+)-(%d+)$')
-  ms, n, done_ms, done_n = tonumber(ms), tonumber(n), tonumber(done_ms), tonumber(done_n)
-  if done_ms < ms or (done_ms == ms and done_n < n) then ms, n = done_ms, done_n end
+  ms, n = tonumber(ms), tonumber(n)
+  for _, other in ipairs({done, indexed or done}) do
+    local other_ms, other_n = string.match(other, '^(%d+)-(%d+)$')
+    other_ms, other_n = tonumber(other_ms), tonumber(other_n)
+    if other_ms < ms or (other_ms == ms and other_n < n) then ms, n = other_ms, other_n end
+  end
   call('XTRIM', KEYS[3], 'MINID', format('%.0f-%d', ms, n + 1))
 end
 return 1

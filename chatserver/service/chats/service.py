@@ -172,6 +172,14 @@ class Chats:
         start = f"{page[-1].order}-{page[-1].chat}" if rest else None
         return [summary for summary in summaries if summary is not None], start
 
+    async def list_ids(self, user: UserId) -> list[ChatId]:
+        """Return the ids of all of the user's chats, newest activity first.
+
+        Raises:
+            Unavailable: the user's chats are not loaded, and the warm tier does not respond.
+        """
+        return [listed.chat for listed in await self.list_all(user)]
+
     async def get_summary(self, user: UserId, chat: ChatId) -> frames.ChatSummary | None:
         """Return a chat's summary; None if the chat is not in the user's list.
 

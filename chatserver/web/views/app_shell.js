@@ -31,6 +31,7 @@ export function createShell({
   push,
   pins,
   memories,
+  search,
   user,
   account,
   moderation,
@@ -71,8 +72,10 @@ export function createShell({
   const sidebar = createSidebar({
     store,
     client,
+    search,
     menu: menu.button,
     onOpen: go,
+    onMessage: goToMessage,
     onNewChat: () => newChat.open(),
     onPeople: () => goToPeople(null),
     onDirect: newChat.direct,
@@ -184,6 +187,14 @@ export function createShell({
       history.replaceState(null, "", `#/chat/${id}`); // Back leaves the page instead of visiting each chat
       followAddress();
     }
+  }
+
+  /** Open a chat at a message, which gets the focus. */
+  function goToMessage(chat, seq) {
+    conversation.showMessage(chat, seq);
+    go(chat);
+    wantsFocus = false;
+    queue();
   }
 
   /** Save a message for oneself; the result is shown for some seconds. */

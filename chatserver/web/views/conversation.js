@@ -72,6 +72,7 @@ export function createConversation({
   const empty = emptyPane(onNewChat);
   const element = h("main", { class: "conversation", id: "conversation" }, empty, pane);
   let faceOf = null;
+  let wanted = null; // {chat, seq}: a message to show when its chat is loaded
 
   function update(state) {
     const chat = state.chats.get(state.open);
@@ -84,6 +85,11 @@ export function createConversation({
     updateHead(state, chat);
     mute.update();
     timeline.update(state, chat);
+    if (wanted?.chat === chat.id && chat.messages.length > 0) {
+      const { seq } = wanted;
+      wanted = null;
+      void timeline.goToOlder(seq);
+    }
   }
 
   function updateHead(state, chat) {
@@ -113,6 +119,7 @@ export function createConversation({
     element,
     update,
     focusComposer: composer.focus,
+    showMessage: (chat, seq) => (wanted = { chat, seq }),
     toEnd: () => timeline.toEnd(true),
     settle: timeline.settle,
     updatePush: mute.update,

@@ -6,24 +6,41 @@ import { unreadOf } from "../state/chats.js";
 import { chatAvatar } from "./avatar.js";
 import { fill, h, hidden, icon, iconButton, setAria, setChildren } from "./dom.js";
 import { markIcon } from "./message.js";
+import { createSearchResults } from "./search_results.js";
 
-export function createSidebar({ store, client, menu, onOpen, onNewChat, onPeople, onDirect }) {
+export function createSidebar({
+  store,
+  client,
+  search: messages,
+  menu,
+  onOpen,
+  onMessage,
+  onNewChat,
+  onPeople,
+  onDirect,
+}) {
   const search = h("input", {
     class: "search-field",
     type: "search",
-    placeholder: "Search chats and people",
+    placeholder: "Search chats and messages",
     autocomplete: "off",
     spellcheck: "false",
-    aria: { label: "Search chats and people" },
-    on: { input: () => update(store.state), keydown: onSearchKey },
+    aria: { label: "Search chats and messages" },
+    on: { input: onInput, keydown: onSearchKey },
   });
   const list = h("ul", {
     class: "chat-list",
     aria: { label: "Chats" },
-    on: { keydown: onListKey },
   });
   const note = h("div", { class: "list-note" });
-  const scroller = h("div", { class: "chat-scroller", on: { scroll: onScroll } }, list, note);
+  const results = createSearchResults({ store, search: messages, onMessage });
+  const scroller = h(
+    "div",
+    { class: "chat-scroller", on: { scroll: onScroll, keydown: onListKey } },
+    list,
+    note,
+    results.element,
+  );
   const people = iconButton("people", "Timeline and people", () => onPeople());
   const compose = iconButton("compose", "New chat", () => onNewChat());
   const element = h(
@@ -119,14 +136,20 @@ export function createSidebar({ store, client, menu, onOpen, onNewChat, onPeople
 
   function clearSearch() {
     search.value = "";
+    onInput();
+  }
+
+  function onInput() {
     update(store.state);
+    results.show(search.value);
   }
 
   // ── keys and scrolling ────────────────────────────────────────────────────────────────────────
 
   function onSearchKey(event) {
     const first = list.querySelector("button");
-    if (event.key === "ArrowDown" && first) first.focus();
+    const below = first ?? results.element.querySelector(".result-item");
+    if (event.key === "ArrowDown" && below) below.focus();
     else if (event.key === "Enter" && first) first.click();
     else if (event.key === "Enter" && search.value.trim() !== "") direct(search.value.trim());
     else if (event.key === "Escape" && search.value !== "") clearSearch();
@@ -135,9 +158,9 @@ export function createSidebar({ store, client, menu, onOpen, onNewChat, onPeople
     event.stopPropagation();
   }
 
-  /** The list is a single tab stop; arrow keys move within it. */
+  /** The list is a single tab stop; arrow keys move within it, and to the found messages. */
   function onListKey(event) {
-    const buttons = [...list.querySelectorAll("button")];
+    const buttons = [...scroller.querySelectorAll(".chat-item")];
     const at = buttons.indexOf(document.activeElement);
     const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: buttons.length - 1 }[event.key];
     if (to === undefined || event.altKey) return;

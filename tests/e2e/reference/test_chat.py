@@ -37,6 +37,26 @@ def pair(server: Server) -> tuple[User, User, str]:
     return ann, ben, ann.open_direct(ben)
 
 
+# search
+
+
+def test_search_finds_messages_by_their_words(server: Server) -> None:
+    """Members find a message by words, in any case and without diacritics; others do not."""
+    ann, ben, eve = server.add_users(3)
+    chat = ann.open_direct(ben)
+    seq = ann.send(chat, "Frühstück at <nine>?")["seq"]
+    ann.send(chat, "Lunch at one?")
+
+    (found,) = wait_for(lambda: ben.get("/v1/search", q="FRUHSTUCK")["items"], "it is indexed")
+
+    assert (found["message"]["chat"], found["message"]["seq"]) == (chat, seq)
+    assert found["snippet"] == [{"text": "Frühstück", "hit": True}, {"text": " at <nine>?"}]
+    assert eve.get("/v1/search", q="fruhstuck")["items"] == []
+    assert ben.refused("GET", "/v1/search?q=has:link")[0] == 400
+    ann.delete(f"/v1/chats/{chat}/messages/{seq}")
+    assert ben.get("/v1/search", q="fruhstuck")["items"] == []
+
+
 # the servers of the architecture
 
 

@@ -145,6 +145,7 @@ ROUTE_CALLS: dict[str, tuple[int, int]] = {
     # Nothing is persisted here, so it polls Redis until its deadline.
     "PUT /v1/chats/{chat}/pins/{seq}": (450, 7),
     "DELETE /v1/chats/{chat}/pins/{seq}": (13, 6),
+    "GET /v1/search": (6, 2),  # without an index; with one, CHECKED_MAX history reads
     "POST /v1/chats/{chat}/attachments": (8, 2),
     "POST /v1/attachments/{file}/complete": (6, 2),
     "GET /v1/attachments/{file}": (6, 2),

@@ -54,6 +54,7 @@ REWRITE_TRIES_MAX = 20
 DAY_S = 86_400
 LEAVE_REF = "erase-leave"
 REDIS, DIRECTORY, MESSAGES, BUCKET = "Redis", "DynamoDB directory", "DynamoDB messages", "S3"
+INDEX = "search index"
 SESSIONS = "DynamoDB chat_session"
 TIERS = f"{REDIS}, {MESSAGES}"
 
@@ -245,7 +246,11 @@ class Erasure:
 
     async def _rewrite_copies(self) -> list[Done]:
         count = await self._private.rewrite_exported(await self._list_chats())
-        return [Done("copies", BUCKET, "analytics files rewritten", count)]
+        indexes = await self._private.erase_indexed(self._user)
+        return [
+            Done("copies", BUCKET, "analytics files rewritten", count),
+            Done("copies", INDEX, "partitions of the search index compacted", indexes),
+        ]
 
     async def _list_chats(self) -> set[ChatId]:
         """Return the chats that have, or had, messages of the user or to the user."""
@@ -345,6 +350,7 @@ class Erasure:
             if found == 0:
                 await self._rewrite_archive()
                 await self._private.rewrite_exported(await self._list_chats())
+                await self._private.erase_indexed(self._user)
                 await self._private.rows.remove_trails(self._user)
                 # Delete the sessions last, because they point to the companions' messages.
                 await self._container.get(CompanionContainer).session_rows.remove_all(self._user)

@@ -549,6 +549,9 @@ export interface Options {
   top_p?: number | null;
 }
 
+/** `newest` first, or by `relevance` */
+export type Order = "newest" | "relevance";
+
 /** Schema `Overview` of the API. */
 export interface Overview {
   backlog: Backlog | null;
@@ -610,6 +613,12 @@ export interface PinnedMessagePage {
 /** Schema `Page_chatserver.features.push.routes.PushDevice_` of the API. */
 export interface PushDevicePage {
   items: PushDevice[];
+  next?: string | null;
+}
+
+/** Schema `Page_chatserver.features.search.routes.SearchResult_` of the API. */
+export interface SearchResultPage {
+  items: SearchResult[];
   next?: string | null;
 }
 
@@ -886,6 +895,18 @@ export interface ReportInfo {
   resolved_by?: string | null;
   seq: number;
   state: string;
+}
+
+/** Schema `SearchResult` of the API. */
+export interface SearchResult {
+  message: Message;
+  snippet: Segment[];
+}
+
+/** Schema `Segment` of the API. */
+export interface Segment {
+  hit?: boolean;
+  text: string;
 }
 
 /** Schema `SessionInfo` of the API. */
@@ -2172,6 +2193,18 @@ export interface Operations {
     result: null;
     isIdempotent: false;
   };
+  /** Search */
+  search: {
+    params: {
+      q: string;
+      limit?: number;
+      order?: unknown;
+      cursor?: string | null;
+    };
+    body: undefined;
+    result: SearchResultPage;
+    isIdempotent: false;
+  };
   /** Send */
   send: {
     params: {
@@ -2519,6 +2552,7 @@ export const OPERATIONS: {
   resolve_report: ["POST", "/v1/chats/{chat}/reports/{seq}/{user}/resolve", []],
   save_message: ["PUT", "/v1/me/favorites/messages/{chat}/{seq}", []],
   save_post: ["PUT", "/v1/me/favorites/posts/{user}/{post}", []],
+  search: ["GET", "/v1/search", ["q", "limit", "order", "cursor"]],
   send: ["POST", "/v1/chats/{chat}/messages", []],
   send_as_system: ["POST", "/v1/admin/chats/{chat}/messages", []],
   set_notifications: ["PUT", "/v1/chats/{chat}/notifications", []],

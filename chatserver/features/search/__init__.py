@@ -1,0 +1,27 @@
+"""Full-text search in messages, with an embedded index or one in the S3 bucket.
+
+Start with `service.py` (a search) and `worker/indexer.py` (the feed). `query.py` parses queries,
+`tokenizer.py` splits texts into words, `model.py` has the interface of the engines in `engines/`,
+and `hot.py` the indexer's position in Redis.
+"""
+
+from chatserver.features.registry import Feature, Worker
+
+FEATURE = Feature(
+    name="search",
+    routes=("chatserver.features.search.routes:search_routes",),
+    workers={
+        "search": Worker(
+            "chatserver.features.search.worker.indexer:run_search",
+            "keeps the search index up to date",
+            check="chatserver.features.search.engines.registry:check_engine",
+        ),
+    },
+    commands={
+        "search": (
+            "chatserver.features.search.cli:search",
+            "Query, check and rebuild the search index.",
+        ),
+    },
+    ports={"erase_indexed": "chatserver.features.search.worker.erasure:make_eraser"},
+)

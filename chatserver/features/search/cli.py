@@ -1,0 +1,175 @@
+"""`chatserver search`: query, check and rebuild the search index.
+
+Exit codes: 0 success, 1 a service is unavailable, 2 an invalid option or a wrong query.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from chatserver.cli.process_setup import prepare, require_redis, run
+from chatserver.config import Settings
+from chatserver.errors import BadRequest, ConfigError, NotFound
+from chatserver.telemetry.printable_text import printable
+
+if TYPE_CHECKING:
+    from chatserver.container.storage import StorageContainer
+    from chatserver.features.search.worker.administration import PartitionStatus
+
+POLL_S = 1.0
+
+
+@click.group()
+def search() -> None:
+    """Query, check and rebuild the search index."""
+
+
+@search.command()
+@click.argument("text")
+@click.option("--as", "user", required=True, help="User whose chats are searched.")
+@click.option("--limit", type=click.IntRange(1, 50), default=20, show_default=True)
+@click.option("--relevance", is_flag=True, help="Order by relevance instead of newest first.")
+def query(text: str, user: str, limit: int, relevance: bool) -> None:
+    """Print the messages that a user finds: time, chat, seq, sender and text."""
+    settings = _prepare()
+    try:
+        run(_query(settings, text, user, limit, is_relevant=relevance))
+    except (BadRequest, NotFound) as exc:
+        raise click.UsageError(exc.message) from exc
+
+
+async def _query(
+    settings: Settings, text: str, user: str, limit: int, *, is_relevant: bool
+) -> None:
+    from chatserver.domain.ids import UserId, parse_id
+    from chatserver.features.search.container import SearchContainer
+    from chatserver.features.search.model import Order
+    from chatserver.protocol import codec
+
+    asker = UserId(parse_id(user, "--as"))
+    order = Order.RELEVANCE if is_relevant else Order.NEWEST
+    async with _open(settings) as container:
+        service = container.get(SearchContainer).search
+        found, following = await service.find(asker, text, order, limit, None)
+    for each in found:
+        message = codec.decode_message(each.json)
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(message.ts / 1e6))
+        shown = printable("".join(segment.text for segment in each.snippet).replace("\n", " "))
+        click.echo(f"{when}  {message.chat}  {message.seq}  {message.sender}  {shown}")
+    click.echo(f"{len(found)} found" + ("; there are more" if following else ""), err=True)
+
+
+@search.command()
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
+def status(form: str) -> None:
+    """Print the size of the index, how far it is behind, and the progress of a rebuild."""
+    for each in run(_status(_prepare())):
+        click.echo(json.dumps(_as_json(each)) if form == "json" else _as_text(each))
+
+
+async def _status(settings: Settings) -> list[PartitionStatus]:
+    from chatserver.features.search.worker.administration import read_status
+
+    async with _open(settings) as container:
+        return await read_status(container)
+
+
+def _as_json(status: PartitionStatus) -> dict[str, object]:
+    rebuild = status.rebuild
+    return {
+        "partition": status.number,
+        "documents": status.stats.documents,
+        "bytes": status.stats.bytes,
+        "lag_s": round(status.lag_s, 3),
+        "generation": status.state.generation,
+        "is_catching_up": status.state.catch_up is not None,
+        "rebuild": None
+        if rebuild is None
+        else {
+            "percent": 100 * rebuild.part // rebuild.parts,
+            "chats": rebuild.chats,
+            "messages": rebuild.messages,
+        },
+    }
+
+
+def _as_text(status: PartitionStatus) -> str:
+    text = (
+        f"partition {status.number}: {status.stats.documents} messages, "
+        f"{status.stats.bytes} bytes, {status.lag_s:.1f} s behind"
+    )
+    if status.state.catch_up is not None:
+        text += ", catching up"
+    if (rebuild := status.rebuild) is not None:
+        text += (
+            f", rebuild {100 * rebuild.part // rebuild.parts} % "
+            f"({rebuild.chats} chats, {rebuild.messages} messages)"
+        )
+    return text
+
+
+@search.command()
+@click.option("--wait/--no-wait", default=True, help="Wait until it is done.")
+def rebuild(wait: bool) -> None:
+    """Read all messages again, from DynamoDB and S3.
+
+    `chatserver worker search` does the work, and must be running. Searches find what the index had
+    until each chat is replaced; new messages are found meanwhile. It continues after a restart, and
+    this command can be stopped.
+    """
+    run(_rebuild(_prepare(), is_waiting=wait))
+
+
+async def _rebuild(settings: Settings, *, is_waiting: bool) -> None:
+    from chatserver.domain.ids import new_id
+    from chatserver.features.search.container import SearchContainer
+    from chatserver.features.search.hot import IndexFeed
+    from chatserver.features.search.worker.administration import read_status
+
+    request = new_id()
+    async with _open(settings) as container:
+        feed = IndexFeed(container.hot)
+        for number in container.get(SearchContainer).partitions:
+            await feed.request_rebuild(number, request)
+        shown = ""
+        while is_waiting:
+            found = await read_status(container)
+            own = [each.state.rebuild for each in found]
+            for each in found:
+                if (text := _as_text(each)) != shown:
+                    click.echo(shown := text, err=True)
+            if all(one and one.request == request and one.finished_ms for one in own):
+                messages = sum(one.messages for one in own if one)
+                click.echo(f"rebuilt: {messages} messages")
+                return
+            await asyncio.sleep(POLL_S)
+    click.echo(f"requested: {request}")
+
+
+def _prepare() -> Settings:
+    from chatserver.features.search.engines.registry import check_engine, is_enabled
+
+    settings = prepare("search")
+    if not is_enabled(settings):
+        raise ConfigError(["CHAT_SEARCH_INDEX: required; a folder, or s3 (docs/search.md)"])
+    check_engine(settings)
+    require_redis(settings.redis)
+    return settings
+
+
+@asynccontextmanager
+async def _open(settings: Settings) -> AsyncIterator[StorageContainer]:
+    from chatserver.container.storage import open_storage_container
+    from chatserver.domain.clock import SystemClock
+
+    async with open_storage_container(
+        role="worker", settings=settings, clock=SystemClock()
+    ) as container:
+        yield container

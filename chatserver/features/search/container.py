@@ -1,0 +1,52 @@
+"""Dependencies of search."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from chatserver.container.storage import StorageContainer
+from chatserver.features.search.engines.registry import count_partitions, is_enabled, open_engine
+from chatserver.features.search.model import Engine, partitions_of
+from chatserver.features.search.service import Search
+
+
+class SearchContainer:
+    def __init__(self, core: StorageContainer) -> None:
+        self._core = core
+
+    @property
+    def is_enabled(self) -> bool:
+        return is_enabled(self._core.settings)
+
+    def open_writer(self, number: int) -> Engine:
+        return open_engine(self._core.settings, number, is_writer=True)
+
+    def open_reader(self, number: int) -> Engine:
+        return open_engine(self._core.settings, number, is_writer=False)
+
+    @cached_property
+    def partitions(self) -> dict[int, list[int]]:
+        """Partitions of Redis, by index partition."""
+        redis_partitions = self._core.hot.keys.partitions
+        count = count_partitions(self._core.settings, redis_partitions)
+        return partitions_of(count, redis_partitions)
+
+    @cached_property
+    def search(self) -> Search:
+        core = self._core
+        readers = (
+            [self.open_reader(number) for number in self.partitions]
+            if is_enabled(core.settings)
+            else []
+        )
+        made = Search(
+            engines=readers,
+            chats=core.chats,
+            members=core.members,
+            history=core.history,
+            blocks=core.blocks,
+            partition_of=lambda chat: core.hot.keys.partition_of(chat) % max(1, len(readers)),
+            clock=core.clock,
+        )
+        core.closers.append(made.close)
+        return made

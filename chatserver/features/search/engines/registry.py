@@ -1,0 +1,52 @@
+"""Opens the configured engine."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from chatserver.config import Settings
+from chatserver.errors import ConfigError
+from chatserver.features.search.engines.sqlite_fts import SqliteEngine
+from chatserver.features.search.model import Engine
+
+IN_BUCKET = "s3"
+PARTITIONS_MAX = 8
+DEFAULT_TENANT = "default"  # name of the folder without tenants
+
+
+def is_enabled(settings: Settings) -> bool:
+    """Return whether there is an index."""
+    return bool(settings.search.index)
+
+
+def is_in_bucket(settings: Settings) -> bool:
+    """Return whether the index is in the S3 bucket, and not in a folder."""
+    return settings.search.index == IN_BUCKET
+
+
+def count_partitions(settings: Settings, redis_partitions: int) -> int:
+    """Return the number of index partitions, each with its own writer."""
+    return min(PARTITIONS_MAX, redis_partitions) if is_in_bucket(settings) else 1
+
+
+def check_engine(settings: Settings) -> None:
+    """Check that the engine is installed. Raises ConfigError."""
+    if is_in_bucket(settings) and importlib.util.find_spec("lancedb") is None:
+        raise ConfigError(["search: needs the extra `search`: pip install 'tierchat[search]'"])
+
+
+def open_engine(settings: Settings, number: int, *, is_writer: bool) -> Engine:
+    """Return the engine of an index partition."""
+    if is_in_bucket(settings):
+        check_engine(settings)
+        from chatserver.features.search.engines.lance import LanceEngine
+
+        return LanceEngine(settings.cold, number)
+    return SqliteEngine(file_of(settings, number), is_writer=is_writer)
+
+
+def file_of(settings: Settings, number: int) -> Path:
+    """Return the file of an index partition."""
+    tenant = settings.warm.tenant or DEFAULT_TENANT
+    return Path(settings.search.index) / tenant / f"messages-{number}.sqlite"

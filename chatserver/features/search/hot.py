@@ -1,0 +1,137 @@
+"""Redis data of the indexer: its position in the backlogs, and requests to it.
+
+All are fields of ``{pN}:checkpoint``:
+
+- ``indexed``, ``indexed_ms``: the last backlog entry in the index, and when that was recorded.
+  Later entries stay in the backlog for up to a minute, also persisted ones. If the indexer is
+  further behind, the fields are removed, and it reads the chats that have changed.
+- ``reindex``: the newest request for a rebuild
+- ``erase:<user>``: ``asked`` until no file of the index has messages of the user, then ``done``
+
+Requests are in the lowest partition of Redis that belongs to an index partition.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from chatserver.domain.ids import ChatId
+from chatserver.errors import LostRace
+from chatserver.features.search.model import ORIGIN
+from chatserver.hot.chats.backlog import BacklogEntry, parse_entry
+from chatserver.hot.leases import Lease
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import load_script
+
+WORK: Final = "search"
+ASKED: Final = "asked"
+DONE: Final = "done"
+_ERASE: Final = "erase:"
+_REINDEX: Final = "reindex"
+IDLE_PAGE: Final = 1_000
+
+
+class Requests(NamedTuple):
+    """Requests to an indexer. `erasures`: users whose messages must leave the index."""
+
+    rebuild: str
+    erasures: list[str]
+
+
+class Resumed(NamedTuple):
+    """`is_complete`: the backlog has all entries after the recorded place."""
+
+    is_complete: bool
+    persisted: str
+
+
+class IndexFeed:
+    """Positions and requests in Redis."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    async def record(self, lease: Lease, partition: int, place: str) -> Resumed:
+        """Record the position in a partition's backlog, and trim entries before it.
+
+        If entries after `place` may be missing, the position is `persisted` instead.
+
+        Raises:
+            LostRace: another process holds the lease.
+        """
+        keys = self._hot.keys
+        status, persisted = await self._hot.run(
+            load_script("record_indexed"),
+            {
+                "lease": keys.lease(partition, WORK),
+                "checkpoint": keys.checkpoint(partition),
+                "backlog": keys.backlog(partition),
+            },
+            {"token": lease.token, "id": place},
+        )
+        if status == 0:
+            raise LostRace("search: another process holds the lease")
+        return Resumed(status == 1, persisted.decode())
+
+    async def get_persisted(self, partition: int) -> str:
+        """Return the id of the last persisted backlog entry."""
+        value = await self._hot.call("HGET", self._hot.keys.checkpoint(partition), "id")
+        return bytes(value).decode() if value else ORIGIN
+
+    async def list_between(
+        self, partition: int, after: str, upto: str, limit: int
+    ) -> list[BacklogEntry]:
+        """Return the backlog entries after `after`, up to `upto`, oldest first."""
+        key = self._hot.keys.backlog(partition)
+        reply = await self._hot.call("XRANGE", key, f"({after}", upto, "COUNT", limit)
+        return [parse_entry(name, fields) for name, fields in reply]
+
+    async def list_active(self, partition: int, since_s: int, after: int) -> list[ChatId]:
+        """Return chats with activity since a time, `IDLE_PAGE` of them after the first `after`."""
+        names = await self._hot.call(
+            "ZRANGEBYSCORE", self._hot.keys.idle(partition), since_s, "+inf",
+            "LIMIT", after, IDLE_PAGE,
+        )  # fmt: skip
+        return [ChatId(name.decode()) for name in names]
+
+    # requests
+
+    async def list_requests(self, partition: int) -> Requests:
+        """Return the requests to the indexer of an index partition."""
+        reply = await self._hot.call("HGETALL", self._hot.keys.checkpoint(partition))
+        fields = {
+            name.decode(): value.decode()
+            for name, value in zip(reply[::2], reply[1::2], strict=True)
+        }
+        erasures = [
+            name.removeprefix(_ERASE)
+            for name, value in fields.items()
+            if name.startswith(_ERASE) and value == ASKED
+        ]
+        return Requests(fields.get(_REINDEX, ""), erasures)
+
+    async def request_rebuild(self, partition: int, request: str) -> None:
+        """Ask for a rebuild."""
+        key = self._hot.keys.checkpoint(partition)
+        await self._hot.write("HSET", key, _REINDEX, request)
+
+    async def request_erasure(self, partition: int, user: str) -> None:
+        """Ask for the erasure of a user, unless that was asked and is not done."""
+        key = self._hot.keys.checkpoint(partition)
+        if await self.is_erased(partition, user):  # by an earlier attempt
+            await self.forget_erasure(partition, user)
+        await self._hot.write("HSET", key, _ERASE + user, ASKED)
+
+    async def finish_erasure(self, partition: int, user: str) -> None:
+        """Record that the index has nothing of a user."""
+        key = self._hot.keys.checkpoint(partition)
+        await self._hot.write("HSET", key, _ERASE + user, DONE)
+
+    async def is_erased(self, partition: int, user: str) -> bool:
+        """Return whether a requested erasure is done."""
+        key = self._hot.keys.checkpoint(partition)
+        return bool(await self._hot.call("HGET", key, _ERASE + user) == DONE.encode())
+
+    async def forget_erasure(self, partition: int, user: str) -> None:
+        """Remove a request."""
+        await self._hot.call("HDEL", self._hot.keys.checkpoint(partition), _ERASE + user)

@@ -1,0 +1,251 @@
+"""Search queries: parser, matching of texts, and snippets. No I/O.
+
+::
+
+    lunch "at one" caf from:alice in:g-m2q7 has:file after:2026-01-01 before:2026-02-01
+
+All words must be in the message. A phrase in quotes must be there in this order. The last word may
+be incomplete, unless it is in quotes or a space follows. `from:me` is the asker. `after` is
+inclusive and `before` exclusive, both at 00:00 UTC.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from chatserver.domain.ids import parse_id
+from chatserver.errors import BadRequest
+from chatserver.features.search.tokenizer import Token, normalize, tokenize
+
+QUERY_CHARS_MAX: Final = 500
+TERMS_MAX: Final = 16  # words and phrases
+PHRASE_TOKENS_MAX: Final = 64
+PREFIX_CHARS_MIN: Final = 2  # a single letter is a whole word
+SNIPPET_CHARS: Final = 160
+FIRST_YEAR: Final = 1970
+LAST_YEAR: Final = 9998
+
+_PART = re.compile(r'"([^"]*)"?|(\S+)')
+_FILTER = re.compile(r"(from|in|has|before|after):(.*)", re.IGNORECASE)
+_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
+
+
+class Term(NamedTuple):
+    """Consecutive tokens. `is_prefix`: the last one may continue in the text."""
+
+    tokens: tuple[str, ...]
+    is_prefix: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Query:
+    """A parsed query. Times are in microseconds; `before_ts` is exclusive."""
+
+    terms: tuple[Term, ...] = ()
+    sender: str | None = None
+    chat: str | None = None
+    has_file: bool = False
+    after_ts: int | None = None
+    before_ts: int | None = None
+
+
+class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A part of a snippet. `hit`: it matches the query."""
+
+    text: str
+    hit: bool = False
+
+
+def parse_query(text: str, asker: str) -> Query:
+    """Parse a query.
+
+    Raises:
+        BadRequest: the message names the wrong part and the limit.
+    """
+    if len(text) > QUERY_CHARS_MAX:
+        raise BadRequest(f"q: must be at most {QUERY_CHARS_MAX} characters; got {len(text)}")
+    text = normalize(text)
+    terms: list[Term] = []
+    filters: dict[str, str] = {}
+    for match in _PART.finditer(text):
+        phrase, word = match.group(1), match.group(2)
+        is_filter = None if word is None else _FILTER.fullmatch(word)
+        if is_filter:
+            name, value = is_filter.group(1).lower(), is_filter.group(2)
+            if name in filters:
+                raise BadRequest(f"q: {name}: is given twice")
+            filters[name] = value
+        elif word is not None:
+            is_last = match.end() == len(text)
+            terms += _parse_term(word, is_prefix=is_last)
+        else:
+            if not text[match.start() + 1 :].startswith(f'{phrase}"'):
+                raise BadRequest('q: a quote is not closed; add the second "')
+            terms += _parse_term(phrase, is_prefix=False)
+    if len(terms) > TERMS_MAX:
+        raise BadRequest(f"q: must have at most {TERMS_MAX} words and phrases; got {len(terms)}")
+    query = _with_filters(Query(tuple(terms)), filters, asker)
+    if query == Query() or (not terms and not filters):
+        raise BadRequest("q: needs a word, a phrase, or one of from:, in:, has:, before:, after:")
+    return query
+
+
+def _parse_term(text: str, *, is_prefix: bool) -> list[Term]:
+    tokens = tokenize(text)
+    if len(tokens) > PHRASE_TOKENS_MAX:
+        raise BadRequest(f"q: a phrase must have at most {PHRASE_TOKENS_MAX} words")
+    if not tokens:
+        return []
+    last = tokens[-1]
+    is_prefix = is_prefix and last.end == len(text) and not last.is_gram
+    is_prefix = is_prefix and len(last.text) >= PREFIX_CHARS_MIN
+    return [Term(tuple(names), is_prefix or is_open) for names, is_open in [_join_grams(tokens)]]
+
+
+def _join_grams(tokens: Sequence[Token]) -> tuple[list[str], bool]:
+    """Return the tokens to find, and whether the last one is the beginning of a token.
+
+    The last character of a run has no character after it in the query, but may have one in the
+    text: it is left out after another character, and is a prefix if it is alone.
+    """
+    names: list[str] = []
+    is_open = False
+    for index, token in enumerate(tokens):
+        is_run_end = token.is_gram and (
+            index + 1 == len(tokens) or tokens[index + 1].start != token.end
+        )
+        is_last = index + 1 == len(tokens)
+        has_previous = (
+            index > 0 and tokens[index - 1].is_gram and tokens[index - 1].end == token.start
+        )
+        if is_run_end and is_last and has_previous:
+            continue
+        is_open = is_run_end and is_last
+        names.append(token.text)
+    return names, is_open
+
+
+def _with_filters(query: Query, filters: dict[str, str], asker: str) -> Query:
+    for name, value in filters.items():
+        match name:
+            case "from":
+                sender = asker if value.lower() == "me" else _id_of(name, value)
+                query = dataclasses.replace(query, sender=sender)
+            case "in":
+                query = dataclasses.replace(query, chat=_id_of(name, value))
+            case "has":
+                if value.lower() != "file":
+                    raise BadRequest("q: has: must be has:file")
+                query = dataclasses.replace(query, has_file=True)
+            case "before":
+                query = dataclasses.replace(query, before_ts=_ts_of(name, value))
+            case _:
+                query = dataclasses.replace(query, after_ts=_ts_of(name, value))
+    if (
+        query.after_ts is not None
+        and query.before_ts is not None
+        and query.after_ts >= query.before_ts
+    ):
+        raise BadRequest("q: after: must be earlier than before:")
+    return query
+
+
+def _id_of(name: str, value: str) -> str:
+    if not value:
+        raise BadRequest(f"q: {name}: needs an id, without a space after the colon")
+    try:
+        return parse_id(value, f"q: {name}:")
+    except BadRequest:
+        raise BadRequest(f"q: {name}: is not an id: {value[:64]!r}") from None
+
+
+def _ts_of(name: str, value: str) -> int:
+    match = _DATE.fullmatch(value)
+    try:
+        if match is None:
+            raise ValueError
+        day = datetime.datetime.strptime(value, "%Y-%m-%d").replace(tzinfo=datetime.UTC)
+        if not FIRST_YEAR <= day.year <= LAST_YEAR:
+            raise ValueError
+    except ValueError:
+        raise BadRequest(
+            f"q: {name}: must be a date from {FIRST_YEAR} to {LAST_YEAR}, for example "
+            f"{name}:2026-01-31; got {value[:32]!r}"
+        ) from None
+    return int(day.timestamp()) * 1_000_000
+
+
+Span = tuple[int, int]
+
+
+def find_spans(terms: Sequence[Term], text: str) -> list[Span] | None:
+    """Return where the terms are in a normalized text; None unless all of them are."""
+    tokens = tokenize(text)
+    spans: list[Span] = []
+    for term in terms:
+        found = _find_term(term, tokens)
+        if not found:
+            return None
+        spans += found
+    return _merge(spans)
+
+
+def _find_term(term: Term, tokens: Sequence[Token]) -> list[Span]:
+    size, found = len(term.tokens), []
+    for index in range(len(tokens) - size + 1):
+        window = tokens[index : index + size]
+        if all(map(_is_match, term.tokens, (each.text for each in window), _flags(term))):
+            end = window[-1].end
+            if window[-1].is_gram and len(term.tokens[-1]) == 2:
+                end = tokens[index + size].end if index + size < len(tokens) else end
+            found.append((window[0].start, end))
+    return found
+
+
+def _flags(term: Term) -> list[bool]:
+    return [False] * (len(term.tokens) - 1) + [term.is_prefix]
+
+
+def _is_match(wanted: str, found: str, is_prefix: bool) -> bool:
+    return found.startswith(wanted) if is_prefix else found == wanted
+
+
+def _merge(spans: list[Span]) -> list[Span]:
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def make_snippet(text: str, spans: Sequence[Span]) -> list[Segment]:
+    """Return a part of the text around its first hit, in segments of plain text."""
+    first = spans[0][0] if spans else 0
+    start = max(0, first - SNIPPET_CHARS // 4)
+    if start > 0:
+        space = text.find(" ", start, first)
+        start = space + 1 if space >= 0 else start
+    end = min(len(text), start + SNIPPET_CHARS)
+    segments = [Segment("…")] if start > 0 else []
+    place = start
+    for begin, stop in spans:
+        if begin >= end:
+            break
+        stop = min(stop, end)
+        if begin > place:
+            segments.append(Segment(text[place:begin]))
+        segments.append(Segment(text[begin:stop], hit=True))
+        place = stop
+    if place < end:
+        segments.append(Segment(text[place:end]))
+    if end < len(text):
+        segments.append(Segment("…"))
+    return segments

@@ -1,0 +1,295 @@
+"""Search: candidates from the index, each checked against the tiers before it is returned.
+
+::
+
+    query ─► chats of the asker ─► engine of each index partition ─► candidates, merged by order
+                                                                           │
+    results ◄── matches the query? ◄── history: readable by the asker, with every change ◄──┘
+
+The index may be stale, and it is never trusted: a message that was edited, deleted, has expired or
+is no longer readable by the asker is no result, whatever the index says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import msgspec
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.errors import NotFound, Unavailable
+from chatserver.features.search.model import Cursor, Engine, Found, Hit, Order
+from chatserver.features.search.query import Query, Segment, find_spans, make_snippet, parse_query
+from chatserver.features.search.tokenizer import normalize
+from chatserver.hot.chats.membership import MemberCheck
+from chatserver.hot.users.blocks import Blocks
+from chatserver.protocol import codec, frames
+from chatserver.protocol.entry_rules import is_message
+from chatserver.service.chats.service import Chats
+from chatserver.service.fair_semaphore import FairSemaphore
+from chatserver.service.history.service import History
+from chatserver.telemetry import metrics
+
+CHECKED_MAX: Final = 100  # candidates that one request checks
+READS_IN_FLIGHT_MAX: Final = 8
+SEARCHES_MAX: Final = 4  # at once, per process; others wait
+SEARCHES_PER_USER_MAX: Final = 2
+WAITING_MAX: Final = 16
+ALL_WAITING_MAX: Final = 256
+ENGINE_S_MAX: Final = 5.0
+PAGE_BYTES_MAX: Final = 1_048_576
+_DISABLED: Final = "search: this server has no search index"
+
+
+class Position(msgspec.Struct, frozen=True, array_like=True):
+    """Where a page starts: per index partition a cursor of its engine; no cursor: at its start.
+
+    `ended`: partitions without more candidates.
+    """
+
+    cursors: dict[int, Cursor]
+    ended: list[int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Result:
+    """A message as JSON, and the part of its text that matches."""
+
+    json: bytes
+    snippet: list[Segment]
+
+
+class _Candidate(msgspec.Struct, frozen=True):
+    partition: int
+    hit: Hit
+    cursor: Cursor
+
+
+class Search:
+    """Search use case."""
+
+    def __init__(
+        self,
+        *,
+        engines: Sequence[Engine],
+        chats: Chats,
+        members: MemberCheck,
+        history: History,
+        blocks: Blocks,
+        partition_of: Callable[[ChatId], int],
+        clock: Clock,
+    ) -> None:
+        self._engines = engines
+        self._chats = chats
+        self._members = members
+        self._history = history
+        self._blocks = blocks
+        self._partition_of = partition_of
+        self._clock = clock
+        self._threads = ThreadPoolExecutor(SEARCHES_MAX, thread_name_prefix="search")
+        self._slots = FairSemaphore(
+            total_max=SEARCHES_MAX,
+            user_max=SEARCHES_PER_USER_MAX,
+            waiting_max=WAITING_MAX,
+            requests="searches",
+            all_waiting_max=ALL_WAITING_MAX,
+        )
+
+    async def close(self) -> None:
+        """Close the index. Searches in progress fail."""
+        self._threads.shutdown(cancel_futures=True)
+        for engine in self._engines:
+            engine.close()
+
+    async def find(
+        self, asker: UserId, text: str, order: Order, limit: int, start: Position | None
+    ) -> tuple[list[Result], Position | None]:
+        """Return results, and the next page's `start`.
+
+        Guarantees:
+            Only messages that the asker may read now (P7), with every change acked before the call
+                (I15). Deleted and expired messages, those hidden by the asker, and those of users
+                with a block between them and the asker are left out.
+            Bounded: `limit` results, `CHECKED_MAX` candidates and `PAGE_BYTES_MAX`. A page may be
+                short and still have a next one.
+            Cost: a query of each index partition, and a history read of one message per candidate.
+
+        Raises:
+            BadRequest: the query is wrong.
+            NotFound: there is no index, or the asker is not a member of the chat in `in:`.
+            Unavailable: the index or a tier does not respond.
+            RateLimited: too many searches are waiting.
+        """
+        query = parse_query(text, asker)
+        if not self._engines:
+            raise NotFound(_DISABLED)
+        with metrics.SEARCH_LATENCY.labels("request").time():
+            async with self._slots.hold(asker):
+                chats = await self._list_chats(asker, query)
+                return await self._collect(asker, query, chats, order, limit, start)
+
+    async def _list_chats(self, asker: UserId, query: Query) -> Mapping[int, list[str]]:
+        """Return the chats to search, by index partition."""
+        if query.chat is not None:
+            await self._members.get_reader(ChatId(query.chat), asker)
+            chats = [ChatId(query.chat)]
+        else:
+            chats = await self._chats.list_ids(asker)
+        found: dict[int, list[str]] = {}
+        for chat in chats:
+            found.setdefault(self._partition_of(chat), []).append(chat)
+        return found
+
+    async def _collect(
+        self,
+        asker: UserId,
+        query: Query,
+        chats: Mapping[int, list[str]],
+        order: Order,
+        limit: int,
+        start: Position | None,
+    ) -> tuple[list[Result], Position | None]:
+        apart = await self._blocks.list_apart(asker)
+        results: list[Result] = []
+        position = start or Position({}, [])
+        checked = size = 0
+        while checked < CHECKED_MAX and len(results) < limit:
+            open_ones = [each for each in chats if each not in position.ended]
+            if not open_ones:
+                return results, None
+            wanted = min(max(limit, READS_IN_FLIGHT_MAX), CHECKED_MAX - checked)
+            found = await self._query(query, chats, open_ones, order, wanted, position)
+            candidates, after = merge(found, order, wanted)
+            read = await self._check(asker, query, apart, [each.hit for each in candidates])
+            for candidate, result in zip(candidates, read, strict=True):
+                checked += 1
+                position = Position(
+                    {**position.cursors, candidate.partition: candidate.cursor}, position.ended
+                )
+                if result is None:
+                    continue
+                results.append(result)
+                size += len(result.json)
+                if len(results) == limit or size >= PAGE_BYTES_MAX:
+                    return results, position
+            cursors = {**position.cursors, **{n: at for n, at in after.items() if at is not None}}
+            ended = [*position.ended, *(n for n, at in after.items() if at is None)]
+            position = Position(cursors, ended)
+        is_over = all(each in position.ended for each in chats)
+        return results, None if is_over else position
+
+    async def _query(
+        self,
+        query: Query,
+        chats: Mapping[int, list[str]],
+        partitions: Sequence[int],
+        order: Order,
+        limit: int,
+        position: Position,
+    ) -> dict[int, Found]:
+        now_s = int(self._clock.time())
+        loop = asyncio.get_running_loop()
+
+        def find(partition: int) -> Found:
+            cursor = position.cursors.get(partition)
+            with metrics.SEARCH_LATENCY.labels("index").time():
+                return self._engines[partition].find(
+                    query, chats[partition], order, limit, cursor, now_s
+                )
+
+        try:
+            async with asyncio.timeout(ENGINE_S_MAX):
+                found = await asyncio.gather(
+                    *(loop.run_in_executor(self._threads, find, each) for each in partitions)
+                )
+        except TimeoutError:
+            raise Unavailable("search: the index did not answer in time; try again") from None
+        return dict(zip(partitions, found, strict=True))
+
+    async def _check(
+        self, asker: UserId, query: Query, apart: set[UserId], hits: Sequence[Hit]
+    ) -> list[Result | None]:
+        slots = asyncio.Semaphore(READS_IN_FLIGHT_MAX)
+
+        async def check(hit: Hit) -> Result | None:
+            async with slots:
+                result = await self._check_one(asker, query, apart, hit)
+            if result is None:
+                metrics.SEARCH_STALE.inc()
+            return result
+
+        return list(await asyncio.gather(*(check(hit) for hit in hits)))
+
+    async def _check_one(
+        self, asker: UserId, query: Query, apart: set[UserId], hit: Hit
+    ) -> Result | None:
+        """Return the result for a candidate; None if it is none."""
+        # The hint finds the message in the warm tier without a search.
+        frame = frames.History(0, hit.chat, before=hit.seq + 1, limit=1, ts=hit.ts + 1)
+        try:
+            page = await self._history.get_page(asker, frame)
+        except NotFound:
+            return None  # the asker has left
+        if not page.messages:
+            return None
+        message = codec.decode_message(page.messages[0])
+        is_same = message.seq == hit.seq and message.ts == hit.ts
+        if not is_same or message.deleted or not is_message(message) or message.sender in apart:
+            return None
+        text = normalize(message.body)
+        spans = match(query, message, text)
+        if spans is None:
+            return None
+        return Result(page.messages[0], make_snippet(text, spans))
+
+
+def match(query: Query, message: frames.Message, text: str) -> list[tuple[int, int]] | None:
+    """Return where a message matches; None if it does not. `text`: its body, normalized."""
+    if query.sender is not None and message.sender != query.sender:
+        return None
+    if query.has_file and not message.attachments:
+        return None
+    if query.chat is not None and message.chat != query.chat:
+        return None
+    if query.after_ts is not None and message.ts < query.after_ts:
+        return None
+    if query.before_ts is not None and message.ts >= query.before_ts:
+        return None
+    return find_spans(query.terms, text)
+
+
+def merge(
+    found: Mapping[int, Found], order: Order, limit: int
+) -> tuple[list[_Candidate], dict[int, Cursor | None]]:
+    """Return the first candidates of all partitions in order, and each partition's cursor.
+
+    A partition's cursor is the place after its last returned candidate; None at its end. It is
+    missing if none was returned and there are more.
+    """
+    candidates = [
+        _Candidate(partition, hit, cursor)
+        for partition, page in found.items()
+        for hit, cursor in zip(page.hits, page.cursors, strict=True)
+    ]
+    if order is Order.NEWEST:
+        # A partition that was not read to its end may have candidates before this time.
+        horizon = max((page.next.ts for page in found.values() if page.next is not None), default=0)
+        if len(found) > 1:
+            candidates = [each for each in candidates if each.hit.ts >= horizon]
+        candidates.sort(key=lambda each: (-each.hit.ts, each.hit.chat, each.hit.seq))
+    else:
+        candidates.sort(key=lambda each: (-each.hit.score, -each.hit.ts))
+    chosen = candidates[:limit]
+    after: dict[int, Cursor | None] = {}
+    for partition, page in found.items():
+        own = [each for each in chosen if each.partition == partition]
+        if len(own) == len(page.hits):
+            after[partition] = page.next
+        elif own:
+            after[partition] = own[-1].cursor
+    return chosen, after

@@ -1,0 +1,126 @@
+"""Tokenizer of message texts and queries. No I/O.
+
+- A word is a run of letters and digits. Its token is folded: lower case, without diacritics, full
+  width as half width ("Größe" → "grosse", "Café" → "cafe"). Combining marks are dropped.
+- Scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) give one token per
+  character: the character and the one that follows it. "東京都" gives "東京", "京都" and "都".
+
+Spans are positions in the text after NFC normalization (`normalize`). The index and the queries use
+the same tokens, so a change of these rules requires a rebuild (`RULES_VERSION`).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from typing import Final, NamedTuple
+
+RULES_VERSION: Final = 1
+TOKEN_CHARS_MAX: Final = 64  # longer words are cut: links, encoded data
+TOKENS_MAX: Final = 10_000  # per message; words after them are not found
+
+_WORD: Final = re.compile(r"[a-z0-9]+")
+_SEPARATOR, _LETTER, _MARK, _GRAM = 0, 1, 2, 3
+_GRAM_RANGES: Final = (
+    (0x0E00, 0x0EFF),  # Thai, Lao
+    (0x1000, 0x109F),  # Burmese
+    (0x1780, 0x17FF),  # Khmer
+    (0x3005, 0x3007),
+    (0x3040, 0x30FF),  # Japanese syllables
+    (0x31F0, 0x31FF),
+    (0x3400, 0x4DBF),  # Chinese characters
+    (0x4E00, 0x9FFF),
+    (0xF900, 0xFAFF),
+    (0x20000, 0x3FFFF),
+)
+_HANGUL: Final = (0xAC00, 0xD7A3)
+
+
+class Token(NamedTuple):
+    """A token, and where its word or character is in the text."""
+
+    text: str
+    start: int
+    end: int
+    is_gram: bool = False
+
+
+def normalize(text: str) -> str:
+    """Return the text to which the spans of tokens refer."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def tokenize(text: str) -> list[Token]:
+    """Return the tokens of a normalized text, at most `TOKENS_MAX`."""
+    if text.isascii():
+        found = []
+        for match in _WORD.finditer(text.lower()):
+            word = match.group()[:TOKEN_CHARS_MAX]
+            found.append(Token(word, match.start(), match.end()))
+            if len(found) == TOKENS_MAX:
+                break
+        return found
+    return _tokenize_any(text)
+
+
+def _tokenize_any(text: str) -> list[Token]:
+    found: list[Token] = []
+    word: list[str] = []
+    start = 0
+    grams: list[tuple[str, int, int]] = []
+
+    def close_word(end: int) -> None:
+        if word:
+            found.append(Token("".join(word)[:TOKEN_CHARS_MAX], start, end))
+            word.clear()
+
+    def close_grams() -> None:
+        for index, (char, begin, end) in enumerate(grams):
+            following = grams[index + 1][0] if index + 1 < len(grams) else ""
+            found.append(Token(char + following, begin, end, is_gram=True))
+        grams.clear()
+
+    for place, char in enumerate(text):
+        kind, folded = _fold(char)
+        if kind == _LETTER:
+            close_grams()
+            if not word:
+                start = place
+            word.append(folded)
+        elif kind == _GRAM:
+            close_word(place)
+            grams.append((folded, place, place + 1))
+        elif kind == _SEPARATOR:
+            close_word(place)
+            close_grams()
+        elif grams:  # a mark belongs to the character before it
+            last, begin, _ = grams[-1]
+            grams[-1] = (last, begin, place + 1)
+        if len(found) >= TOKENS_MAX:
+            return found[:TOKENS_MAX]
+    close_word(len(text))
+    close_grams()
+    return found[:TOKENS_MAX]
+
+
+@functools.lru_cache(maxsize=65_536)
+def _fold(char: str) -> tuple[int, str]:
+    """Return the kind of a character, and its folded form."""
+    code = ord(char)
+    category = unicodedata.category(char)
+    if category[0] == "M" or category == "Cf":
+        return _MARK, ""
+    if any(first <= code <= last for first, last in _GRAM_RANGES):
+        if category[0] not in "LN":
+            return _SEPARATOR, ""
+        return _GRAM, unicodedata.normalize("NFKC", char)
+    if category[0] not in "LN":
+        return _SEPARATOR, ""
+    if _HANGUL[0] <= code <= _HANGUL[1]:
+        return _LETTER, char
+    folded = unicodedata.normalize("NFKC", char).casefold()
+    letters = "".join(
+        each for each in unicodedata.normalize("NFKD", folded) if each.isalnum()
+    ).casefold()
+    return (_LETTER, letters) if letters else (_MARK, "")

@@ -1,0 +1,1 @@
+"""Background work of search. Start with `indexer`."""

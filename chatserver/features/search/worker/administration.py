@@ -1,0 +1,66 @@
+"""Operations on a whole index: status, and removal with a tenant."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from chatserver.container.storage import StorageContainer
+from chatserver.features.search.container import SearchContainer
+from chatserver.features.search.hot import IndexFeed
+from chatserver.features.search.model import ORIGIN, Rebuild, State, Stats
+
+
+class PartitionStatus(NamedTuple):
+    """The state of an index partition. `lag_s`: age of the oldest entry that is not indexed."""
+
+    number: int
+    state: State
+    stats: Stats
+    lag_s: float
+
+    @property
+    def rebuild(self) -> Rebuild | None:
+        """The rebuild that is in progress."""
+        found = self.state.rebuild
+        return None if found is None or found.finished_ms else found
+
+
+async def read_status(container: StorageContainer) -> list[PartitionStatus]:
+    """Return the state of each index partition.
+
+    Raises:
+        Unavailable: the index does not exist, or Redis does not respond.
+    """
+    made, feed = container.get(SearchContainer), IndexFeed(container.hot)
+    found = []
+    for number, partitions in made.partitions.items():
+        engine = made.open_reader(number)
+        try:
+            state = await asyncio.to_thread(engine.load)
+            stats = await asyncio.to_thread(engine.measure)
+        finally:
+            engine.close()
+        lag_s = 0.0
+        for partition in partitions:
+            place = state.places.get(partition, ORIGIN)
+            waiting = await feed.list_between(partition, place, "+", 1)
+            if waiting:
+                waiting_ms = int(waiting[0].id.partition("-")[0])
+                lag_s = max(lag_s, container.clock.time() - waiting_ms / 1000)
+        found.append(PartitionStatus(number, state, stats, lag_s))
+    return found
+
+
+async def delete_tenant(container: StorageContainer) -> int:
+    """Delete the index of the container's tenant; return the number of index partitions.
+
+    The tenant's workers must have been stopped: a running indexer would create the index again.
+    """
+    made = container.get(SearchContainer)
+    if not made.is_enabled:
+        return 0
+    for number in made.partitions:
+        engine = made.open_writer(number)
+        await asyncio.to_thread(engine.drop)
+    return len(made.partitions)

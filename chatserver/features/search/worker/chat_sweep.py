@@ -1,0 +1,114 @@
+"""Sweep over chats for a rebuild or a catch-up, in small steps.
+
+A *rebuild* reads all chats, in `parts` of table `directory`. A *catch-up* reads entries after a
+time, of the chats that were active since. The indexer makes one step between two reads of the
+backlog, so new messages are found meanwhile. It also makes the sweep correct: what a step reads
+includes every change before the indexer's place, and later changes are applied later. For this, all
+entries before the place must be persisted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from typing import Final
+
+import structlog
+
+from chatserver.container.storage import StorageContainer
+from chatserver.domain.ids import ChatId
+from chatserver.errors import CorruptData
+from chatserver.features.search.hot import IDLE_PAGE, IndexFeed
+from chatserver.features.search.model import Changes, Rebuild
+from chatserver.features.search.worker.entry_changes import add_entries
+from chatserver.protocol.frames import PAGE_MAX, Message
+from chatserver.warm.chats.chat_scan import iter_chats
+
+log = structlog.get_logger()
+
+PARTS: Final = 32  # of a rebuild; an interrupted one begins its part again
+STEP_ENTRIES: Final = 1_000
+CLOCKS_S: Final = 120  # clocks may differ by a minute
+
+
+class ChatSweep:
+    """Reads the chats of one index partition. `progress` is updated with each step."""
+
+    def __init__(
+        self,
+        *,
+        container: StorageContainer,
+        feed: IndexFeed,
+        partitions: Collection[int],
+        progress: Rebuild,
+        has_activity: bool,
+    ) -> None:
+        self._container = container
+        self._feed = feed
+        self._partitions = frozenset(partitions)
+        self.progress = progress
+        self._has_activity = has_activity
+        self._pages = self._iter_pages()
+
+    async def step(self) -> Changes | None:
+        """Return the next changes; None at the end.
+
+        Raises:
+            Unavailable: a tier does not respond; create the sweep again.
+        """
+        changes, count = Changes(), 0
+        async for page in self._pages:
+            add_entries(changes, page)
+            count += max(1, len(page))
+            if count >= STEP_ENTRIES:
+                self.progress.messages += changes.size
+                return changes
+        if count:
+            self.progress.messages += changes.size
+            return changes
+        return None
+
+    async def _iter_pages(self) -> AsyncIterator[list[Message]]:
+        progress = self.progress
+        while progress.part < progress.parts:
+            async for chats in self._iter_chats(progress.part):
+                for chat in chats:
+                    try:
+                        async for page in self._iter_entries(chat):
+                            yield page
+                    except CorruptData as exc:
+                        log.error("search.chat_skipped", chat=chat, error=exc.message)
+                    progress.chats += 1
+            progress.part += 1
+            yield []  # stores the progress
+
+    async def _iter_chats(self, part: int) -> AsyncIterator[list[ChatId]]:
+        keys = self._container.hot.keys
+        if self._has_activity:
+            for partition in sorted(self._partitions):
+                after, since_s = 0, self.progress.since_ts // 1_000_000 - CLOCKS_S
+                while chats := await self._feed.list_active(partition, since_s, after):
+                    yield chats
+                    after += IDLE_PAGE
+            return
+        client = self._container.dynamodb.for_feature("search")
+        async for chats in iter_chats(
+            client, self._container.settings.warm, part, self.progress.parts
+        ):
+            yield [chat for chat in chats if keys.partition_of(chat) in self._partitions]
+
+    async def _iter_entries(self, chat: ChatId) -> AsyncIterator[list[Message]]:
+        """Yield a chat's entries after the time of the sweep, oldest first."""
+        tiers, since_ts = self._container.older_tiers, self.progress.since_ts
+        after, ts = 0, None
+        if since_ts:
+            before: int | None = None
+            while page := await tiers.list_before(chat, before, PAGE_MAX, ts):
+                before, ts = page[0].seq, page[0].ts
+                if ts <= since_ts or before == 1:
+                    break
+            if before is None:
+                return
+            after, ts = before - 1, None
+        while page := await tiers.list_after(chat, after, PAGE_MAX, ts):
+            yield page
+            after, ts = page[-1].seq, page[-1].ts

@@ -1,0 +1,64 @@
+"""Changes of the index that follow from chat entries. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from chatserver.domain.archive_segments import ARCHIVED_KIND, LOST_KIND
+from chatserver.features.search.model import Changes, Document, Place
+from chatserver.features.search.tokenizer import normalize, tokenize
+from chatserver.protocol.entry_rules import is_message
+from chatserver.protocol.frames import Message
+
+_PLACEHOLDERS = frozenset({ARCHIVED_KIND, LOST_KIND})
+
+
+def tokens_of(body: str) -> str:
+    """Return the tokens of a text, separated by spaces."""
+    return " ".join(token.text for token in tokenize(normalize(body)))
+
+
+def add_entries(changes: Changes, entries: Iterable[Message]) -> None:
+    """Add the effects of entries, in seq order within each chat.
+
+    Guarantees:
+        Idempotent: entries that are added again, in order, give the same documents.
+    """
+    for entry in entries:
+        if is_message(entry):
+            _add_message(changes, entry)
+        elif entry.target is not None and not entry.deleted:
+            _add_change(changes, entry, Place(entry.chat, entry.target))
+
+
+def _add_message(changes: Changes, message: Message) -> None:
+    place = Place(message.chat, message.seq)
+    changes.edits.pop(place, None)
+    if message.deleted or message.kind in _PLACEHOLDERS:
+        changes.documents.pop(place, None)
+        changes.removed.add(place)
+        return
+    changes.removed.discard(place)
+    changes.documents[place] = Document(
+        chat=message.chat,
+        seq=message.seq,
+        ts=message.ts,
+        sender=message.sender,
+        tokens=tokens_of(message.body),
+        has_file=bool(message.attachments),
+        expires_at=message.expires_at or 0,
+    )
+
+
+def _add_change(changes: Changes, entry: Message, target: Place) -> None:
+    if entry.kind == "delete":
+        changes.documents.pop(target, None)
+        changes.edits.pop(target, None)
+        changes.removed.add(target)
+    elif entry.kind == "edit" and target not in changes.removed:
+        tokens = tokens_of(entry.body)
+        document = changes.documents.get(target)
+        if document is None:
+            changes.edits[target] = tokens
+        else:
+            changes.documents[target] = document._replace(tokens=tokens)

@@ -1,0 +1,384 @@
+"""Indexer: feeds the search index from the backlogs of committed messages.
+
+::
+
+    backlog ─► changes ─► engine: documents and place, durable ─► `indexed` in Redis
+       ▲                                                               │
+       └───── one step of a catch-up or a rebuild, if there is one ◄───┘
+
+The place in the backlog is stored with the documents, and only then recorded in Redis, which holds
+later entries. So an indexer that is killed at any step continues where the index ends. If the
+backlog does not have all entries after that place, because nobody indexed for more than a minute or
+Redis lost data, a catch-up reads the chats that were active since.
+
+Entries are indexed before they are persisted, so search does not wait for DynamoDB. If Redis loses
+such an entry, its document is no result, because no tier has the message. During a catch-up or a
+rebuild only persisted entries are indexed: what a step reads from the tiers then includes every
+change before the place.
+
+One process writes an index partition, under a lease, with its token in the state: a process that
+was paused cannot write after its successor has begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+import msgspec
+import structlog
+
+from chatserver.container.storage import StorageContainer
+from chatserver.domain.aligned_sleep import sleep_aligned
+from chatserver.domain.ids import new_id
+from chatserver.errors import LostRace, Unavailable
+from chatserver.features.search.container import SearchContainer
+from chatserver.features.search.hot import WORK, IndexFeed
+from chatserver.features.search.model import (
+    ORIGIN,
+    Changes,
+    Engine,
+    Rebuild,
+    State,
+)
+from chatserver.features.search.tokenizer import RULES_VERSION
+from chatserver.features.search.worker.chat_sweep import CLOCKS_S, PARTS, ChatSweep
+from chatserver.features.search.worker.entry_changes import add_entries
+from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry, place_of
+from chatserver.hot.leases import Lease
+from chatserver.protocol.frames import Message
+from chatserver.telemetry import metrics
+from chatserver.telemetry.failpoints import failpoint
+from workers.partitions import keep_running
+from workers.persist.worker import sort_entries
+
+log = structlog.get_logger()
+
+LEASE_S: Final = 6.0
+POLL_S: Final = 0.25
+IDLE_POLL_S: Final = 1.0
+IDLE_AFTER_S: Final = 10.0
+READ_MAX: Final = 200  # backlog entries of a partition; one holds up to redis.batch_max messages
+REQUESTS_S: Final = 1.0  # between two reads of requests
+UPKEEP_S: Final = 2.0  # between two removals of expired documents
+DROPPED_MAX: Final = 2_000  # documents of earlier generations per step
+SWEEP_RETRY_S: Final = 5.0
+DAY_S: Final = 86_400
+T = TypeVar("T")
+
+
+class Indexer:
+    """The indexer of one index partition."""
+
+    def __init__(
+        self,
+        *,
+        container: StorageContainer,
+        engine: Engine,
+        number: int,
+        partitions: Sequence[int],
+        owner: str,
+    ) -> None:
+        self._container = container
+        self._engine = engine
+        self._number = number
+        self._partitions = partitions
+        self._feed = IndexFeed(container.hot)
+        self._leases = {
+            partition: Lease(
+                hot=container.hot,
+                partition=partition,
+                work=WORK,
+                owner=owner,
+                ttl_s=LEASE_S,
+                clock=container.clock,
+            )
+            for partition in partitions
+        }
+        # One thread, because engines keep a connection per thread.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"search-{number}")
+        self._state = State()
+        self._sweep: ChatSweep | None = None
+        self._erasures: list[str] = []
+        self._is_compacting = False
+        self._is_compaction_new = False
+        self._requests_at = self._upkeep_at = self._sweep_at = self._active_at = float("-inf")
+
+    async def run(self) -> None:
+        """Index until cancelled. The leases are released on exit.
+
+        Raises:
+            Unavailable: Redis, a tier or the index is unavailable; start the worker again.
+            LostRace: another process holds a lease; start the worker again.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(self._thread.shutdown)
+            for lease in self._leases.values():
+                await stack.enter_async_context(lease.given_back())
+            while True:
+                if await self._hold():
+                    break
+                await asyncio.sleep(LEASE_S / 5)
+            try:
+                await self._begin()
+                await self._work()
+            finally:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self._call(self._engine.close)
+
+    async def _call(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+
+    async def _hold(self) -> bool:
+        return all([await lease.hold() for lease in self._leases.values()])
+
+    async def _begin(self) -> None:
+        """Take over the index, and find what it lacks."""
+        self._state = await self._call(self._engine.load)
+        state, hot = self._state, self._container.hot
+        state.token = max(state.token, *(lease.token for lease in self._leases.values()))
+        if state.rules != RULES_VERSION:
+            # New, or written by other rules.
+            self._start_rebuild(new_id())
+            state.rules = RULES_VERSION
+        for partition in self._partitions:
+            place = state.places.get(partition, "")
+            epoch = hot.epoch_of(partition)
+            resumed = await self._feed.record(self._leases[partition], partition, place)
+            # In another epoch, Redis may lack entries that were persisted.
+            is_known = state.epochs.get(partition) == epoch
+            if place and not (resumed.is_complete and is_known):
+                self._start_catch_up(place, is_known=is_known)
+            if not resumed.is_complete:
+                state.places[partition] = resumed.persisted
+            state.epochs[partition] = epoch
+        await self._apply(Changes())
+        log.info("search.started", partition=self._number, rebuilding=state.rebuild is not None)
+
+    def _start_rebuild(self, request: str) -> None:
+        self._state.generation += 1
+        self._state.rebuild = Rebuild(request, PARTS, int(self._container.clock.time() * 1000))
+        self._sweep = None
+        log.info("search.rebuild_started", partition=self._number, request=request)
+
+    def _start_catch_up(self, place: str, *, is_known: bool) -> None:
+        """Plan a sweep of what was committed after a place in a backlog."""
+        since_ts = max(1, (int(place.partition("-")[0]) - CLOCKS_S * 1000) * 1000)
+        if self._state.catch_up is not None:
+            since_ts = min(since_ts, self._state.catch_up.since_ts)
+            is_known = is_known and self._state.catch_up.parts == 1
+        now_s = self._container.clock.time()
+        age_s = now_s - since_ts / 1_000_000
+        # Redis forgets chats that were idle for longer.
+        has_activity = is_known and age_s < self._container.settings.redis.chat_idle_s - DAY_S
+        self._state.catch_up = Rebuild(
+            new_id(),
+            1 if has_activity else PARTS,
+            int(now_s * 1000),
+            since_ts=since_ts,
+            is_fresh=False,
+        )
+        self._sweep = None
+        log.warning("search.catch_up_started", partition=self._number, since_s=int(age_s))
+
+    async def _work(self) -> None:
+        clock = self._container.clock
+        self._active_at = clock.monotonic()
+        while await self._hold():
+            for partition in self._partitions:
+                epoch = self._container.hot.epoch_of(partition)
+                if epoch != self._state.epochs[partition]:
+                    raise Unavailable("search: Redis lost data; the index is compared with it")
+            has_more = await self._index_new()
+            await self._see_to_requests()
+            has_more |= await self._sweep_step()
+            has_more |= await self._compaction_step()
+            await self._upkeep()
+            if has_more:
+                continue
+            is_idle = clock.monotonic() - self._active_at > IDLE_AFTER_S
+            await sleep_aligned(IDLE_POLL_S if is_idle else POLL_S)
+        raise LostRace("search: another process holds the lease")
+
+    # new entries
+
+    async def _index_new(self) -> bool:
+        """Index new entries; return whether there are more."""
+        changes, places, has_more = Changes(), {}, False
+        oldest_ms = now_ms = int(self._container.clock.time() * 1000)
+        for partition in self._partitions:
+            place = self._state.places.get(partition, ORIGIN)
+            upto = await self._feed.get_persisted(partition) if self._is_sweeping else "+"
+            entries = await self._feed.list_between(partition, place, upto, READ_MAX)
+            if not entries:
+                continue
+            add_entries(changes, _messages_of(entries))
+            places[partition] = entries[-1].id
+            has_more |= len(entries) == READ_MAX
+            oldest_ms = min(oldest_ms, int(entries[0].id.partition("-")[0]))
+        metrics.SEARCH_LAG.labels(str(self._number)).set((now_ms - oldest_ms) / 1000)
+        if places:
+            self._active_at = self._container.clock.monotonic()
+            self._state.places |= places
+            failpoint("search.before_apply")
+            await self._apply(changes)
+            failpoint("search.after_apply")
+        for partition, lease in self._leases.items():
+            place = self._state.places.get(partition, ORIGIN)
+            if partition in places or self._container.clock.monotonic() > self._requests_at:
+                # Recorded also without entries: otherwise trimming stops waiting.
+                resumed = await self._feed.record(lease, partition, place)
+                if not resumed.is_complete:
+                    raise Unavailable("search: the backlog was trimmed; the chats are read")
+        failpoint("search.after_record")
+        return has_more
+
+    async def _apply(self, changes: Changes) -> None:
+        # A copy: the state changes while the thread works.
+        state = msgspec.json.decode(msgspec.json.encode(self._state), type=State)
+        await self._call(lambda: self._engine.apply(changes, state))
+        metrics.SEARCH_CHANGES.inc(changes.size)
+
+    # requests
+
+    async def _see_to_requests(self) -> None:
+        clock = self._container.clock
+        if clock.monotonic() < self._requests_at:
+            return
+        requests = await self._feed.list_requests(self._number)
+        self._requests_at = clock.monotonic() + REQUESTS_S
+        current = self._state.rebuild
+        if requests.rebuild and (current is None or current.request != requests.rebuild):
+            self._start_rebuild(requests.rebuild)
+            await self._apply(Changes())
+        new = [user for user in requests.erasures if user not in self._erasures]
+        if new:
+            await self._erase(new)
+
+    async def _erase(self, users: Sequence[str]) -> None:
+        """Delete the users' documents; the request is done after a compaction."""
+        while await self._index_new():  # what was committed before the request
+            if not await self._hold():
+                raise LostRace("search: another process holds the lease")
+        for user in users:
+            count = await self._call(functools.partial(self._engine.erase_sender, user))
+            log.info("search.user_erased", documents=count)
+        failpoint("search.in_erasure")
+        self._erasures += users
+        self._is_compacting = self._is_compaction_new = True
+
+    async def _compaction_step(self) -> bool:
+        """Do a part of a compaction; return whether there is more to do."""
+        if not self._is_compacting:
+            return False
+        is_first, self._is_compaction_new = self._is_compaction_new, False
+        if not await self._call(lambda: self._engine.compact(is_first=is_first)):
+            return True
+        self._is_compacting = False
+        for user in self._erasures:
+            await self._feed.finish_erasure(self._number, user)
+        self._erasures.clear()
+        return False
+
+    # sweeps
+
+    async def _sweep_step(self) -> bool:
+        """Do a part of a catch-up or a rebuild; return whether there is more to do."""
+        state = self._state
+        progress = state.catch_up or state.rebuild
+        if progress is None or progress.finished_ms:
+            return False
+        if self._container.clock.monotonic() < self._sweep_at or not await self._is_persisted():
+            return False
+        if self._sweep is None or self._sweep.progress is not progress:
+            self._sweep = ChatSweep(
+                container=self._container,
+                feed=self._feed,
+                partitions=self._partitions,
+                progress=progress,
+                has_activity=progress is state.catch_up and progress.parts == 1,
+            )
+        try:
+            changes = await self._sweep.step()
+        except Unavailable as exc:  # a tier is down; new messages are indexed meanwhile
+            log.warning("search.sweep_failed", partition=self._number, error=exc.message)
+            self._sweep = None
+            self._sweep_at = self._container.clock.monotonic() + SWEEP_RETRY_S
+            return False
+        if changes is not None:
+            failpoint("search.before_sweep_apply")
+            await self._apply(changes)
+            failpoint("search.after_sweep_apply")
+            return True
+        if progress.is_fresh:
+            drop = functools.partial(self._engine.drop_older, state.generation, DROPPED_MAX)
+            if await self._call(drop):
+                return True
+        self._sweep = None
+        progress.finished_ms = int(self._container.clock.time() * 1000)
+        if progress is state.catch_up:
+            state.catch_up = None
+        await self._apply(Changes())
+        log.info("search.sweep_finished", partition=self._number, messages=progress.messages)
+        return True
+
+    @property
+    def _is_sweeping(self) -> bool:
+        rebuild = self._state.rebuild
+        is_rebuilding = rebuild is not None and not rebuild.finished_ms
+        return is_rebuilding or self._state.catch_up is not None
+
+    async def _is_persisted(self) -> bool:
+        """Return whether all indexed entries are persisted."""
+        for partition in self._partitions:
+            persisted = await self._feed.get_persisted(partition)
+            if place_of(persisted) < place_of(self._state.places.get(partition, ORIGIN)):
+                return False
+        return True
+
+    async def _upkeep(self) -> None:
+        clock = self._container.clock
+        if clock.monotonic() < self._upkeep_at:
+            return
+        self._upkeep_at = clock.monotonic() + UPKEEP_S
+        await self._call(lambda: self._engine.expire(int(clock.time())))
+        await self._call(self._engine.maintain)
+        stats = await self._call(self._engine.measure)
+        metrics.SEARCH_DOCUMENTS.labels(str(self._number)).set(stats.documents)
+        metrics.SEARCH_BYTES.labels(str(self._number)).set(stats.bytes)
+
+
+def _messages_of(entries: Sequence[BacklogEntry]) -> list[Message]:
+    pieces, _ = sort_entries([each for each in entries if isinstance(each, CommitEntry)])
+    return [work.item.message for piece in pieces for work in piece.works]
+
+
+async def run_search(container: StorageContainer, owner: str) -> None:
+    """Index all partitions that no other worker holds, until cancelled; idle if search is off.
+
+    Raises:
+        Unavailable: all of Redis is unavailable; start the worker again.
+    """
+    made = container.get(SearchContainer)
+    if not made.is_enabled:
+        log.info("search.disabled")
+        await asyncio.Event().wait()
+    plan = made.partitions
+
+    async def index(number: int) -> None:
+        await Indexer(
+            container=container,
+            engine=made.open_writer(number),
+            number=number,
+            partitions=plan[number],
+            owner=owner,
+        ).run()
+
+    async with asyncio.TaskGroup() as group:
+        for number in plan:
+            work = keep_running(container.hot, "search", number, index)
+            group.create_task(work, name=f"search-{number}")

@@ -1,0 +1,183 @@
+"""What the tests of search share: a stack with an index, and searches over HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shutil
+import sqlite3
+import urllib.parse
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import lancedb
+
+from chatserver.config import Redis, Search, Settings
+from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY, Server
+from tests.integration.features.privacy.support import TIMEOUT_S, Person, Vault, open_vault
+from tests.support.servers.processes import eventually, redis_client
+
+INDEX = "CHAT_SEARCH_INDEX"
+NewPerson = Callable[[str], Awaitable[Person]]
+
+
+class Library(NamedTuple):
+    """A stack with an index of one of the engines."""
+
+    vault: Vault
+    engine: str
+    folder: Path
+
+    def index_files(self) -> Iterator[tuple[str, bytes]]:
+        """All files of the index, read past all code of ours."""
+        if self.engine == "sqlite":
+            for path in self.folder.rglob("*"):
+                if path.is_file():
+                    yield path.name, path.read_bytes()
+            return
+        for key, content in self.vault.iter_objects():
+            if key.startswith("search/"):
+                yield key, content
+
+    def has_bytes(self, mark: str) -> list[str]:
+        """The names of the files of the index with a mark."""
+        return [name for name, content in self.index_files() if mark.encode() in content]
+
+    def forget_leases(self) -> None:
+        """End the leases of a killed indexer, which would last for some seconds."""
+        with redis_client(self.vault.stack.redis_url) as client:
+            for key in client.scan_iter("*lease:search*"):
+                client.delete(key)
+
+    def forget_place(self) -> None:
+        """Lose the indexer's position in the backlog, as after a minute without an indexer."""
+        with redis_client(self.vault.stack.redis_url) as client:
+            for key in client.scan_iter("*checkpoint"):
+                client.hdel(key, "indexed", "indexed_ms")
+
+    def has_waiting(self) -> bool:
+        """Whether entries are not stored yet."""
+        with redis_client(self.vault.stack.redis_url) as client:
+            return any(
+                int(client.hget(key, "waiting") or 0) for key in client.scan_iter("*checkpoint")
+            )
+
+    def start_indexer(self, failpoint: str = "") -> Server:
+        """Start a worker; `failpoint`: where it kills itself."""
+        return self.vault.start_worker("search", failpoint=failpoint)
+
+    def stop_indexer(self) -> None:
+        """End the indexer that was started last."""
+        self.vault.stack.workers["search"].kill()
+        self.forget_leases()
+
+    async def archive(self) -> int:
+        """Archive all messages; return the number of segments."""
+        worker = await self.vault.stack.bring_up_worker(
+            "archive",
+            CHAT_ARCHIVE_RETENTION_S="1",
+            CHAT_ARCHIVE_SEGMENT_ENTRIES_MIN="1",
+            CHAT_ARCHIVE_WAIT_S="0",
+        )
+
+        def count() -> int:
+            keys = [key for key, _ in self.vault.iter_objects()]
+            return sum(key.startswith("archive/") for key in keys)
+
+        found = await eventually(count, what="the archive has a segment")
+        worker.kill()
+        return found
+
+    def spoil(self, chat: str) -> None:
+        """Damage the index: it lacks two messages of a chat."""
+        if self.engine == "lancedb":
+            table = self._connect().open_table("messages-0")
+            table.delete(f"chat = '{chat}' AND seq IN (1, 3)")
+            return
+        (path,) = self.folder.rglob("*.sqlite")
+        with contextlib.closing(sqlite3.connect(path, timeout=10)) as connection, connection:
+            chosen = "chat = (SELECT id FROM name WHERE name = ?) AND seq IN (1, 3)"
+            connection.execute(f"DELETE FROM doc WHERE {chosen}", (chat,))
+
+    def delete_files(self) -> None:
+        """Lose the index."""
+        if self.engine == "lancedb":
+            self._connect().drop_table("messages-0")
+        else:
+            shutil.rmtree(self.folder)
+
+    def _connect(self) -> lancedb.DBConnection:
+        cold = self.vault.cold
+        options = {"aws_endpoint": str(cold.endpoint), "allow_http": "true", "aws_region": REGION}
+        options |= {"aws_access_key_id": ACCESS_KEY, "aws_secret_access_key": SECRET_KEY}
+        return lancedb.connect(f"s3://{cold.bucket}/search/v1", storage_options=options)
+
+    @property
+    def settings(self) -> Settings:
+        """Settings of a process of the stack."""
+        search = Search(index=str(self.folder) if self.engine == "sqlite" else "s3")
+        redis = Redis(url=self.vault.stack.redis_url)
+        return Settings(
+            search=search, redis=redis, warm=self.vault.stack.warm, cold=self.vault.cold
+        )
+
+
+@contextlib.asynccontextmanager
+async def open_library(folder: Path, engine: str, **more: str) -> AsyncIterator[Library]:
+    """Start a stack; the tests start its indexer."""
+    index = folder / "index"
+    env = {INDEX: str(index) if engine == "sqlite" else "s3"}
+    async with open_vault(folder, **env, **more) as vault:
+        yield Library(vault, engine, index)
+
+
+@contextlib.asynccontextmanager
+async def open_people(library: Library) -> AsyncIterator[NewPerson]:
+    """Make people whom no other test knows."""
+    async with contextlib.AsyncExitStack() as clients:
+
+        async def make(stem: str) -> Person:
+            client = httpx.AsyncClient(base_url=library.vault.api.endpoint, timeout=TIMEOUT_S)
+            clients.push_async_callback(client.aclose)
+            made = Person(client, f"{stem}-{secrets.token_hex(4)}")
+            await library.vault.stack.add_users([made.user])
+            made.token = library.vault.stack.token(made.user)
+            return made
+
+        yield make
+
+
+async def search(person: Person, text: str, **query: Any) -> dict[str, Any]:
+    """Return a page of results."""
+    found: dict[str, Any] = await person.ask(
+        "GET", f"/v1/search?{urllib.parse.urlencode({'q': text, **query})}"
+    )
+    return found
+
+
+async def texts(person: Person, text: str, **query: Any) -> list[str]:
+    """Return the texts of the results of a page."""
+    page = await search(person, text, **query)
+    return [each["message"]["body"] for each in page["items"]]
+
+
+async def until_found(person: Person, text: str, count: int = 1) -> list[str]:
+    """Wait until a search finds `count` messages; return their texts."""
+
+    async def has_found() -> list[str] | None:
+        found = await texts(person, text, limit=50)
+        assert len(found) == count, found
+        return found or [""]
+
+    found = await eventually(has_found, what=f"{count} results of {text!r}")
+    assert found is not None
+    return found
+
+
+async def make_group(owner: Person, *members: str, **fields: Any) -> str:
+    """Create a group and return its id."""
+    made = await owner.ask("POST", "/v1/chats", 201, {"members": list(members), **fields})
+    chat: str = made["chat"]
+    return chat

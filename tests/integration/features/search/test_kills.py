@@ -1,0 +1,131 @@
+"""An indexer that is killed at any step, or was away for long, leaves nothing unfindable."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from chatserver.dev.servers import Server
+from tests.integration.features.search.fixtures import ENGINES
+from tests.integration.features.search.support import (
+    Library,
+    NewPerson,
+    open_library,
+    open_people,
+    texts,
+    until_found,
+)
+from tests.support.servers.processes import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+# In the order in which an indexer comes by.
+STEPS = (
+    "search.before_sweep_apply",
+    "search.after_sweep_apply",
+    "search.before_apply",
+    "search.after_apply",
+    "search.after_record",
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session", params=ENGINES)
+async def quiet_library(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Library]:
+    """A stack whose indexers the tests start."""
+    folder = tmp_path_factory.mktemp(f"quiet-{request.param}")
+    async with open_library(folder, request.param) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def new_person(quiet_library: Library) -> AsyncIterator[NewPerson]:
+    async with open_people(quiet_library) as make:
+        yield make
+
+
+async def until_killed(worker: Server) -> None:
+    """Wait until a process has killed itself."""
+    process = worker.process
+    assert process is not None
+    await eventually(lambda: process.poll() is not None, what="the end of the indexer")
+    assert process.returncode == -9
+
+
+async def test_killed_indexer_is_followed_by_one_that_finds_all(
+    quiet_library: Library, new_person: NewPerson
+) -> None:
+    """At each step, with messages, edits and deletions before and after the kill."""
+    ann, ben = await new_person("ann"), await new_person("ben")
+    chat = await ann.open_direct(ben.user)
+    sent = 0
+    for number, step in enumerate(STEPS):
+        edited = await ann.say(chat, f"draft of {number}")
+        deleted = await ann.say(chat, f"cherry mistake {number}")
+        worker = quiet_library.start_indexer(failpoint=step)
+        await ann.say(chat, f"cherry said before {number}")
+        change = {"body": f"cherry edited {number}"}
+        await ann.ask("PATCH", f"/v1/chats/{chat}/messages/{edited}", 200, change)
+        await ann.ask("DELETE", f"/v1/chats/{chat}/messages/{deleted}", 200)
+        if "sweep" in step and number > 0:
+            # Only a new index and a gap are swept.
+            quiet_library.forget_place()
+        await until_killed(worker)
+        await ann.say(chat, f"cherry said after {number}")
+        quiet_library.forget_leases()
+        successor = quiet_library.start_indexer()
+        sent += 3
+
+        assert len(set(await until_found(ben, "cherry", sent))) == sent
+        assert await texts(ben, "draft") == []
+        successor.kill()
+        quiet_library.forget_leases()
+
+
+async def test_indexer_that_was_away_for_long_catches_up(
+    quiet_library: Library, new_person: NewPerson
+) -> None:
+    """Entries of the backlog were trimmed meanwhile: the chats themselves are read."""
+    ann, ben = await new_person("ann"), await new_person("ben")
+    chat = await ann.open_direct(ben.user)
+    edited = await ann.say(chat, "melon draft")
+    deleted = await ann.say(chat, "melon deleted")
+    worker = quiet_library.start_indexer()
+    await until_found(ben, "melon", 2)
+    worker.kill()
+    quiet_library.forget_leases()
+
+    quiet_library.forget_place()
+    await ann.ask("PATCH", f"/v1/chats/{chat}/messages/{edited}", 200, {"body": "melon final"})
+    await ann.ask("DELETE", f"/v1/chats/{chat}/messages/{deleted}", 200)
+    other = await ben.open_direct(ann.user)
+    await ben.say(other, "melon new")
+    await eventually(lambda: not quiet_library.has_waiting(), what="all entries are stored")
+    quiet_library.forget_place()
+    successor = quiet_library.start_indexer()
+
+    assert set(await until_found(ann, "melon", 2)) == {"melon final", "melon new"}
+    assert b"search.catch_up_started" in successor.log_path.read_bytes()
+    successor.kill()
+    quiet_library.forget_leases()
+
+
+async def test_lost_index_is_built_again(quiet_library: Library, new_person: NewPerson) -> None:
+    """Without its files, the indexer begins with a rebuild of all chats."""
+    ann, ben = await new_person("ann"), await new_person("ben")
+    chat = await ann.open_direct(ben.user)
+    for n in range(3):
+        await ann.say(chat, f"grape {n}")
+    worker = quiet_library.start_indexer()
+    await until_found(ben, "grape", 3)
+    worker.kill()
+    quiet_library.forget_leases()
+
+    quiet_library.delete_files()
+    again = quiet_library.start_indexer()
+
+    await until_found(ben, "grape", 3)
+    again.kill()
+    quiet_library.forget_leases()

@@ -1,0 +1,150 @@
+"""Queries: syntax, errors, matching and snippets."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.errors import BadRequest
+from chatserver.features.search.query import (
+    SNIPPET_CHARS,
+    TERMS_MAX,
+    Query,
+    Term,
+    find_spans,
+    make_snippet,
+    parse_query,
+)
+from chatserver.features.search.tokenizer import normalize, tokenize
+
+DAY_US = 86_400_000_000
+
+
+def is_found(query: str, text: str) -> bool:
+    return find_spans(parse_query(query, "me-user").terms, normalize(text)) is not None
+
+
+def test_all_parts_of_the_syntax_are_parsed() -> None:
+    """Filters may be anywhere; names are case-insensitive."""
+    found = parse_query(
+        'lunch FROM:me "at one" in:g-1 has:file after:1970-01-02 before:1970-01-03 caf', "alice"
+    )
+
+    assert found == Query(
+        terms=(Term(("lunch",)), Term(("at", "one")), Term(("caf",), is_prefix=True)),
+        sender="alice",
+        chat="g-1",
+        has_file=True,
+        after_ts=DAY_US,
+        before_ts=2 * DAY_US,
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "expected"),
+    [
+        ("lun", "Lunch at one?", True),  # the last word may be incomplete
+        ("lun ", "Lunch at one?", False),  # not if a space follows
+        ('"lun"', "Lunch at one?", False),
+        ("lun one", "Lunch at one?", False),
+        ("one lunch", "Lunch at one?", True),
+        ('"one lunch"', "Lunch at one?", False),
+        ('"lunch at"', "LUNCH, at one", True),
+        ("grosse", "Die Größe", True),
+        ("größe", "GROSSE", True),
+        ("東京", "東京都に行く", True),
+        ("京都", "東京都に行く", True),
+        ("東都", "東京都に行く", False),
+        ("都", "東京都に行く", True),
+        ("東京都", "東京", False),
+        ("行く", "すぐ行く", True),
+        ("手机", "我的iPhone手机很好", True),
+        ("iphone手机", "我的iPhone手机很好", True),
+        ("don't", "I don't know", True),
+        ("user@example.com", "mail user@example.com now", True),
+        ("lunch dinner", "lunch", False),
+    ],
+)
+def test_text_matches_as_documented(query: str, text: str, *, expected: bool) -> None:
+    """All words, phrases in order, prefix of the last word, and pairs in Chinese and Japanese."""
+    assert is_found(query, text) is expected
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("", "needs a word"),
+        ("?!", "needs a word"),
+        ('"open', "not closed"),
+        ("x" * 501, "at most 500 characters"),
+        ("a " * (TERMS_MAX + 1), f"at most {TERMS_MAX}"),
+        ("from: alice", "needs an id"),
+        ("from:a:b", "not an id"),
+        ("in:../x", "not an id"),
+        ("has:link", "must be has:file"),
+        ("before:yesterday", "must be a date"),
+        ("before:2026-02-30", "must be a date"),
+        ("after:9999-01-01", "must be a date"),
+        ("after:2026-01-02 before:2026-01-02", "must be earlier"),
+        ("in:a in:b", "given twice"),
+    ],
+)
+def test_wrong_query_is_refused_with_the_reason(query: str, reason: str) -> None:
+    """The message names the parameter, the part and the limit."""
+    with pytest.raises(BadRequest, match=reason) as caught:
+        parse_query(query, "alice")
+    assert caught.value.message.startswith("q: ")
+
+
+@given(st.text(max_size=120))
+def test_any_text_is_a_query_or_a_bad_request(text: str) -> None:
+    """No input causes another error."""
+    with contextlib.suppress(BadRequest):
+        parse_query(text, "alice")
+
+
+@given(
+    st.lists(st.text(st.characters(codec="utf-8", categories=["L", "N"]), min_size=1), max_size=9)
+)
+def test_words_of_a_text_find_it(found: list[str]) -> None:
+    """Any of its words, and the whole text as a phrase, find a text."""
+    text = normalize(" ".join(found))
+    for word in text.split():
+        if tokenize(word):
+            assert is_found(f'"{word}"', text)
+            assert is_found(word, text)
+    if tokenize(text) and len(text) < 400 and len(tokenize(text)) <= 64:
+        assert is_found(f'"{text}"', text)
+
+
+@given(st.text(max_size=400), st.text(min_size=1, max_size=3))
+def test_snippet_is_a_part_of_the_text_without_markup(text: str, query: str) -> None:
+    """Joined again, the segments are text of the message; nothing is added but the dots."""
+    text = normalize(text)
+    with contextlib.suppress(BadRequest):
+        spans = find_spans(parse_query(query, "alice").terms, text)
+        if spans is None:
+            return
+        segments = make_snippet(text, spans)
+        shown = "".join(each.text for each in segments)
+        assert shown.removeprefix("…").removesuffix("…") in text or shown in text
+        assert len(shown) <= SNIPPET_CHARS + 2
+        assert all(each.text for each in segments)
+        assert not spans or any(each.hit for each in segments)
+
+
+def test_snippet_marks_the_hits() -> None:
+    """Hits are segments of their own, also in characters without spaces."""
+    text = "今日は東京都に行く。"
+    spans = find_spans(parse_query("東京", "alice").terms, text)
+
+    segments = make_snippet(text, spans or [])
+
+    assert [(each.text, each.hit) for each in segments] == [
+        ("今日は", False),
+        ("東京", True),
+        ("都に行く。", False),
+    ]

@@ -1,0 +1,70 @@
+"""Tokens of texts in several languages."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.features.search.tokenizer import (
+    TOKEN_CHARS_MAX,
+    TOKENS_MAX,
+    normalize,
+    tokenize,
+)
+
+
+def words(text: str) -> list[str]:
+    return [token.text for token in tokenize(normalize(text))]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Lunch at ONE?", ["lunch", "at", "one"]),
+        ("Größe, Straße; Müller-Lüdenscheidt", ["grosse", "strasse", "muller", "ludenscheidt"]),
+        ("Cafe\u0301 CAFÉ", ["cafe", "cafe"]),
+        ("snake_case v2.0", ["snake", "case", "v2", "0"]),
+        ("Привет, мир! ё", ["привет", "мир", "\u0435"]),
+        ("東京都", ["東京", "京都", "都"]),
+        ("すぐ行く", ["すぐ", "ぐ行", "行く", "く"]),
+        ("我的iPhone手机", ["我的", "的", "iphone", "手机", "机"]),
+        ("\uff46\uff55\uff4c\uff4c \uff76\uff85", ["full", "カナ"]),
+        ("한국어 공부", ["한국어", "공부"]),
+        ("हिन्दी", ["हनद"]),
+        ("\U0001f600 ok \U0001f44d\U0001f3fd", ["ok"]),
+        ("", []),
+    ],
+)
+def test_text_is_split_and_folded(text: str, expected: list[str]) -> None:
+    """Case, diacritics and width make no difference; scripts without spaces give pairs."""
+    assert words(text) == expected
+
+
+def test_long_words_and_texts_are_cut() -> None:
+    """The index is bounded, whatever a message has."""
+    assert words("x" * 1000) == ["x" * TOKEN_CHARS_MAX]
+    assert len(words("a " * (TOKENS_MAX + 5))) == TOKENS_MAX
+    assert len(words("é " * (TOKENS_MAX + 5))) == TOKENS_MAX
+    assert len(words("東" * (TOKENS_MAX + 5))) == TOKENS_MAX
+
+
+@given(st.text(max_size=80))
+def test_spans_are_in_order_and_tokens_have_no_separator(text: str) -> None:
+    """The engines separate tokens by spaces and quote them."""
+    text = normalize(text)
+    tokens = tokenize(text)
+
+    assert all(0 <= each.start < each.end <= len(text) for each in tokens)
+    assert [each.start for each in tokens] == sorted(each.start for each in tokens)
+    for each in tokens:
+        assert each.text
+        assert each.text.isalnum()
+
+
+@given(st.text(max_size=80))
+def test_folding_is_stable(text: str) -> None:
+    """A token is its own token: what was found once is found by its folded form."""
+    for each in tokenize(normalize(text)):
+        if not each.is_gram:
+            assert words(each.text)[:1] == [each.text] or words(each.text) == []
