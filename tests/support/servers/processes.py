@@ -155,15 +155,21 @@ def dynamodb(dynamodb_server: Server) -> str:
 def limited_dynamodb(
     dynamodb_server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """The endpoint of the same server, behind the limits of AWS.
+    """The endpoint of the same server, behind the limits of AWS; see `servers.limits`."""
+    yield from _serve_limits(dynamodb_server, tmp_path_factory.mktemp("limits"), 0.0)
 
-    Folders of tests use it with `from tests.support.servers.limits import dynamodb` in their
-    conftest. Indexes have no lag there: `tests/integration/dev` tests it.
-    """
-    folder = tmp_path_factory.mktemp("limits")
-    options = ("--index-lag-ms", "0", "0")
-    launch = aws_limits_launch(folder, free_port(), dynamodb_server.port, *options)
-    server = Server(launch).start()
+
+@pytest.fixture(scope="session")
+def partial_dynamodb(
+    dynamodb_server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """As `limited_dynamodb`; also a tenth of the items of batches is unprocessed."""
+    yield from _serve_limits(dynamodb_server, tmp_path_factory.mktemp("limits"), 0.1)
+
+
+def _serve_limits(target: Server, folder: Path, unprocessed_share: float) -> Iterator[str]:
+    options = ("--index-lag-ms", "0", "0", "--unprocessed-share", str(unprocessed_share))
+    server = Server(aws_limits_launch(folder, free_port(), target.port, *options)).start()
     yield server.endpoint
     server.stop()
 
@@ -225,6 +231,7 @@ __all__ = [
     "free_port",
     "is_running",
     "limited_dynamodb",
+    "partial_dynamodb",
     "redis_client",
     "redis_server",
     "redis_url",
