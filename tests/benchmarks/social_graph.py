@@ -419,7 +419,7 @@ def main(follows: int, likes: int, followers: int, renewals: int, out: Path) -> 
             found = uvloop.run(_run(url, limits.endpoint, follows, likes, 0, renewals))
             found |= uvloop.run(_run(url, dynamodb.endpoint, 0, 0, followers, 0))
         finally:
-            limits.kill()
+            limits.stop()
             dynamodb.kill()
             redis.kill()
     known = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}

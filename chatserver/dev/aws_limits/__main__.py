@@ -9,6 +9,7 @@ import click
 
 from chatserver.dev.aws_limits.proxy import LimitsProxy
 from chatserver.dev.aws_limits.rules import Limits
+from chatserver.process_runtime import run
 
 _DEFAULTS = Limits()
 
@@ -44,7 +45,7 @@ def main(
         unprocessed_share=unprocessed_share,
         seed=seed,
     )
-    asyncio.run(_serve(LimitsProxy(target, limits, port)))
+    run(_serve(LimitsProxy(target, limits, port)))
 
 
 async def _serve(proxy: LimitsProxy) -> None:

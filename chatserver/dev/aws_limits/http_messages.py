@@ -26,25 +26,32 @@ async def read_message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 def find_header(head: bytes, name: str) -> str:
     """Return the value of a header; empty if it is missing."""
-    for line in head.decode("latin-1").split("\r\n"):
-        found, _, value = line.partition(":")
-        if found.strip().lower() == name:
-            return value.strip()
-    return ""
+    at = head.lower().find(b"\r\n" + name.encode() + b":")
+    if at < 0:
+        return ""
+    start = at + len(name) + 3
+    return head[start : head.index(b"\r\n", start)].strip().decode("latin-1")
 
 
-def encode_request(head: bytes, body: bytes, operation: str | None = None) -> bytes:
-    """Return a request with the head of another one, for another body or operation."""
-    dropped = [b"content-length:"] if operation is None else [b"content-length:", b"x-amz-target:"]
-    lines = [
-        line
-        for line in head.removesuffix(_HEAD_END).split(b"\r\n")
-        if not line.lower().startswith(tuple(dropped))
-    ]
-    lines.append(b"Content-Length: %d" % len(body))
-    if operation is not None:
-        lines.append(b"X-Amz-Target: DynamoDB_20120810." + operation.encode())
-    return b"\r\n".join(lines) + _HEAD_END + body
+def make_head(head: bytes) -> bytes:
+    """Return the head of own requests, without operation and length, from that of a client.
+
+    It has the client's signature of another request: the local server requires one, and does not
+    verify it.
+    """
+    names = ("host", "authorization", "x-amz-date", "content-type")
+    lines = [f"{name}: {find_header(head, name)}\r\n" for name in names]
+    return f"POST / HTTP/1.1\r\n{''.join(lines)}".encode()
+
+
+def encode_call(own_head: bytes, operation: str, body: bytes) -> bytes:
+    """Return a request for an operation."""
+    return b"%bX-Amz-Target: DynamoDB_20120810.%b\r\nContent-Length: %d\r\n\r\n%b" % (
+        own_head,
+        operation.encode(),
+        len(body),
+        body,
+    )
 
 
 def encode_response(status: int, body: bytes, request_id: str) -> bytes:

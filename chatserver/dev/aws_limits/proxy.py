@@ -16,9 +16,10 @@ import msgspec
 
 from chatserver.dev.aws_limits.accounting import Answer
 from chatserver.dev.aws_limits.http_messages import (
-    encode_request,
+    encode_call,
     encode_response,
     find_header,
+    make_head,
     read_message,
 )
 from chatserver.dev.aws_limits.rules import Limits, Rules
@@ -37,15 +38,19 @@ class _Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self.head = b""  # of the client's request: it has the signature that servers expect
+        self._own_head = b""
 
     async def call(self, operation: str, request: Mapping[str, Any]) -> Answer:
-        self._writer.write(encode_request(self.head, _encode(request), operation))
+        self._writer.write(encode_call(self._own_head, operation, _encode(request)))
         head, body = await read_message(self._reader)
         return int(head.split(maxsplit=2)[1]), _decode(body)
 
-    async def forward(self, body: bytes) -> bytes:
-        self._writer.write(encode_request(self.head, body))
+    def set_head(self, head: bytes) -> None:
+        """Set the head of a client's request, which is needed for own ones."""
+        self._own_head = self._own_head or make_head(head)
+
+    async def forward(self, head: bytes, body: bytes) -> bytes:
+        self._writer.write(head + body)
         return b"".join(await read_message(self._reader))
 
     def close(self) -> None:
@@ -100,7 +105,7 @@ class LimitsProxy:
                             HOST, self._target_port, limit=_STREAM_BYTES_MAX
                         )
                         server = _Connection(*streams)
-                    server.head = head
+                    server.set_head(head)
                     writer.write(await self._respond(server, head, body))
                     await writer.drain()
         finally:
@@ -111,11 +116,11 @@ class LimitsProxy:
     async def _respond(self, server: _Connection, head: bytes, body: bytes) -> bytes:
         target = find_header(head, "x-amz-target")
         if not target.startswith(_PREFIX):  # DynamoDB Streams
-            return await server.forward(body)
+            return await server.forward(head, body)
         try:
             request = _decode(body)
         except ValueError:
-            return await server.forward(body)
+            return await server.forward(head, body)
         operation = target.removeprefix(_PREFIX)
         status, answer = await self.rules.answer(operation, request, server)
         return encode_response(status, _encode(answer), f"limits-{next(self._numbers)}")

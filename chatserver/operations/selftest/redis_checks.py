@@ -1,0 +1,70 @@
+"""Self-test checks of Redis that leave its data alone: scripts, streams and durability."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from chatserver.hot.redis.client import HotClient
+from chatserver.operations.selftest.model import Check, require
+from chatserver.operations.selftest.resources import Names
+
+STORE: Final = "redis"
+PINGS: Final = 50
+_SCRIPT: Final = (
+    "local n = redis.call('INCR', KEYS[1]) redis.call('EXPIRE', KEYS[1], 600) "
+    "redis.call('XADD', KEYS[2], n .. '-0', 'n', n) redis.call('EXPIRE', KEYS[2], 600) return n"
+)
+
+
+class RedisChecks:
+    """The checks of a connected Redis."""
+
+    def __init__(self, hot: HotClient, names: Names) -> None:
+        self._hot = hot
+        self._keys = [f"{{{names.prefix}}}:{each}" for each in ("count", "log")]
+
+    def list_checks(self) -> list[Check]:
+        return [
+            Check(STORE, "version, cluster and persistence", self._describe),
+            Check(STORE, "Lua script on two keys", self._script),
+            Check(STORE, "round trip", self._round_trip),
+        ]
+
+    async def _describe(self) -> str:
+        servers = self._hot.keys_by_server()
+        require(servers, "no server responds")
+        lines = []
+        for name, key in sorted(servers.items()):
+            client = self._hot.blocking_client(key)
+            try:
+                info: dict[str, Any] = await self._hot.within(client.info())
+            finally:
+                await client.aclose()
+            engine = info.get("server_name") or "redis"
+            mode = "cluster" if int(info.get("cluster_enabled", 0)) else info.get("redis_mode")
+            log = "on" if int(info.get("aof_enabled", 0)) else "off"
+            lines.append(
+                f"{name}: {engine} {info.get('redis_version')}, mode {mode}, append-only file "
+                f"{log}, {info.get('connected_slaves', 0)} replicas, policy "
+                f"{info.get('maxmemory_policy')}"
+            )
+        return "; ".join(lines)
+
+    async def _script(self) -> str:
+        counts = [
+            await self._hot.call("EVAL", _SCRIPT, str(len(self._keys)), *self._keys)
+            for _ in range(3)
+        ]
+        entries = await self._hot.call("XLEN", self._keys[1])
+        await self._hot.call("UNLINK", *self._keys)
+        require(counts == [1, 2, 3] and entries == 3, f"it returned {counts}, {entries} entries")
+        return "atomic, with a stream of given ids"
+
+    async def _round_trip(self) -> str:
+        took: list[float] = []
+        for _ in range(PINGS):
+            began = time.perf_counter()
+            await self._hot.call("GET", self._keys[0])
+            took.append((time.perf_counter() - began) * 1000)
+        return f"median {sorted(took)[PINGS // 2]:.2f} ms, longest {max(took):.2f} ms"
