@@ -89,7 +89,7 @@ class Writer:
 @pytest.mark.parametrize("seed", range(4))
 async def test_what_is_refused_has_not_been_applied(dynamodb_server: Any, seed: int) -> None:
     """Concurrent writes, transactions and batches on few items, with little capacity."""
-    limits = {"write_units": 1.0, "burst_s": 90.0, "transaction_ms": 5.0}
+    limits = {"write_units": 1.0, "burst_s": 20.0, "transaction_ms": 5.0}
     limits |= {"unprocessed_share": 0.2, "seed": seed}
     async with open_table(dynamodb_server.endpoint, **limits) as table:
         dice = random.Random(seed)
