@@ -85,8 +85,11 @@ async def list_left(aws: tuple[Any, Any], redis_url: str) -> list[str]:
     with redis_client(redis_url) as client:
         names += [key.decode() for key in client.scan_iter()]
     epochs = ("{p0}:epoch", "{p0}:seqs", "{p0}:where")
-    return [name for name in names if "selftest" in name or name.startswith("{p")
-            and name not in epochs]  # fmt: skip
+    return [
+        name
+        for name in names
+        if "selftest" in name or (name.startswith("{p") and name not in epochs)
+    ]
 
 
 async def test_all_checks_pass_and_nothing_is_left(

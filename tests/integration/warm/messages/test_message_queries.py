@@ -205,7 +205,7 @@ async def test_index_page_whose_items_never_come_is_unavailable(
 
     tables.faults.add("BatchGetItem", *[none_yet] * 5000)
 
-    with pytest.raises(Unavailable, match="not read|timed out"):
+    with pytest.raises(Unavailable, match=r"not read|timed out"):
         await impatient.list_received("alice", limit=10)
 
 
