@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import re
 import secrets
 from typing import Final
 
@@ -21,10 +20,7 @@ from chatserver.warm.schema.tables import TABLES
 DELETE_S_MAX: Final = 120.0
 POLL_S: Final = 0.5
 KEYS_MAX: Final = 20_000  # one run makes a few keys for each partition
-MARKER: Final = "{selftest}:run"
-MARKER_S: Final = 3600
-# Keys that any connection creates.
-_OF_CONNECTIONS: Final = re.compile(r"\{p\d+\}:(epoch|seqs|where)")
+CLAIM_S: Final = 3600
 
 log = structlog.get_logger()
 
@@ -104,26 +100,35 @@ async def delete_objects(store: ObjectStore) -> list[str]:
 
 async def claim_redis(hot: HotClient, names: Names) -> bool:
     """Claim a Redis that has no data for this run; return False if it is in use."""
-    most = 3 * hot.keys.partitions + 2
+    partitions = range(hot.keys.partitions)
+    of_connections = {  # keys that any connection creates
+        make(number)
+        for make in (hot.keys.epoch, hot.keys.seqs, hot.keys.where)
+        for number in partitions
+    }
     for server, key in hot.keys_by_server().items():
-        found = await _list_keys(hot, key, most)
-        if not all(map(_OF_CONNECTIONS.fullmatch, found)):
+        found = await _list_keys(hot, key, len(of_connections) + 1)
+        if set(found) - of_connections:
             log.info("selftest.redis_in_use", redis=server)
             return False
-    return bool(await hot.call("SET", MARKER, names.prefix, "NX", "EX", MARKER_S))
+    claim = hot.keys.lease(0, "selftest")
+    await hot.call("HSET", claim, "owner", names.prefix)
+    await hot.call("EXPIRE", claim, CLAIM_S)
+    return True
 
 
 async def delete_keys(hot: HotClient, names: Names) -> list[str]:
     """Delete all keys of the Redis that `claim_redis` claimed; return an error, if any."""
+    claim = hot.keys.lease(0, "selftest")
     try:
         async with asyncio.timeout(DELETE_S_MAX):
-            if await hot.call("GET", MARKER) != names.prefix.encode():
+            if await hot.call("HGET", claim, "owner") != names.prefix.encode():
                 return [f"Redis keys at {hot.name}: another process has taken over"]
             for first in hot.keys_by_server().values():
-                keys = await _list_keys(hot, first, KEYS_MAX)
-                for key in [each for each in keys if each != MARKER]:
-                    await hot.call("UNLINK", key)
-            await hot.call("UNLINK", MARKER)
+                for key in await _list_keys(hot, first, KEYS_MAX):
+                    if key != claim:
+                        await hot.call("UNLINK", key)
+            await hot.call("UNLINK", claim)
     except (ChatError, redis.exceptions.RedisError, OSError, TimeoutError) as exc:
         return [f"Redis keys at {hot.name}: {_text_of(exc)}"]
     return []
