@@ -16,6 +16,9 @@ from chatserver.operations.cost import recorder
 from tests.support.constants import constants
 from tests.support.servers.processes import (
     dynamodb,
+    dynamodb_server,
+    limited_dynamodb,
+    partial_dynamodb,
     redis_server,
     redis_url,
     s3,
@@ -23,7 +26,17 @@ from tests.support.servers.processes import (
     start_redis,
 )
 
-__all__ = ["dynamodb", "redis_server", "redis_url", "s3", "start_dynamodb", "start_redis"]
+__all__ = [
+    "dynamodb",
+    "dynamodb_server",
+    "limited_dynamodb",
+    "partial_dynamodb",
+    "redis_server",
+    "redis_url",
+    "s3",
+    "start_dynamodb",
+    "start_redis",
+]
 
 pure_python.leave_to_children()
 

@@ -29,6 +29,10 @@ COMMANDS = {
         "chatserver.operations.doctor.cli:doctor",
         "Check settings and stores, and print how to fix problems.",
     ),
+    "selftest": (
+        "chatserver.operations.selftest.cli:selftest",
+        "Check the guarantees against the configured stores, or AWS.",
+    ),
     "tables": ("chatserver.cli.tables:tables", "Create the DynamoDB tables."),
     "migrate": ("chatserver.cli.migrate:migrate", "Migrate the tables to the newest schema."),
     "audit": (

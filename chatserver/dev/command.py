@@ -12,7 +12,8 @@ import click
 from chatserver import process_runtime
 from chatserver.dev.console import Screen
 from chatserver.dev.data_folder import DataFolder
-from chatserver.dev.plan import Plan, Ports, fallback_notes
+from chatserver.dev.plan import Plan, Ports, fallback_notes, require_aws_limits
+from chatserver.dev.ports import find_free_port
 from chatserver.dev.supervisor import Supervisor
 
 _PORT = click.IntRange(1, 65_535)
@@ -38,6 +39,12 @@ _PORT = click.IntRange(1, 65_535)
     show_default=True,
     help="Gateway processes that share one port.",
 )
+@click.option(
+    "--aws-limits",
+    is_flag=True,
+    help="Refuse and delay DynamoDB requests as AWS does: transaction conflicts, hot partitions, "
+    "partial batches, late indexes.",
+)
 @click.option("--fresh", is_flag=True, help="Delete all data first.")
 @click.option("--verbose", is_flag=True, help="Show the log lines of Redis, DynamoDB and S3 too.")
 @click.option("--stop-with-parent", is_flag=True, hidden=True, help="Used by `make run`.")
@@ -49,6 +56,7 @@ def dev(
     s3_port: int,
     data: Path,
     gateways: int,
+    aws_limits: bool,
     fresh: bool,
     verbose: bool,
     stop_with_parent: bool,
@@ -61,13 +69,16 @@ def dev(
     if stop_with_parent:
         process_runtime.stop_with_parent()
     ports = Ports(port, gateway_port, redis_port, dynamodb_port, s3_port)
+    if aws_limits:
+        require_aws_limits()
     ports.check()
     folder = DataFolder.open(data, is_fresh=fresh)
     screen = Screen(is_verbose=verbose)
     for note in fallback_notes():
         screen.log(note)
     try:
-        plan = Plan(folder.path, ports, folder.read_secret(), gateways)
+        behind = find_free_port() if aws_limits else None
+        plan = Plan(folder.path, ports, folder.read_secret(), gateways, behind)
         plan.check_settings()
         folder.write_settings(plan.settings())
         sys.exit(asyncio.run(_run(Supervisor(plan, screen))))

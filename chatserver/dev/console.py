@@ -19,6 +19,7 @@ _COLOURS = {
     "dev": "bold",
     "redis": "red",
     "dynamodb": "yellow",
+    "limits": "yellow",
     "s3": "green",
     "tables": "yellow",
     "worker": "magenta",

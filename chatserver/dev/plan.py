@@ -23,6 +23,7 @@ from chatserver.dev.servers import (
     SECRET_KEY,
     Launch,
     answers_http,
+    aws_limits_launch,
     dynamodb_launch,
     ministack_launch,
     redis_launch,
@@ -80,6 +81,7 @@ class Plan:
     ports: Ports
     secret: str
     gateways: int = 1
+    local_dynamodb_port: int | None = None  # with AWS's limits: the server behind the proxy
 
     @property
     def page_url(self) -> str:
@@ -96,9 +98,13 @@ class Plan:
 
     def servers(self) -> list[Launch]:
         """Return the servers in start order."""
+        port = self.local_dynamodb_port or self.ports.dynamodb
+        dynamodb = [dynamodb_launch(self.folder / "dynamodb", port)]
+        if self.local_dynamodb_port is not None:
+            dynamodb.append(aws_limits_launch(self.folder, self.ports.dynamodb, port))
         return [
             redis_launch(self.folder / "redis", self.ports.redis),
-            dynamodb_launch(self.folder / "dynamodb", self.ports.dynamodb),
+            *dynamodb,
             ministack_launch(self.folder / "s3", self.ports.s3, service="s3"),
         ]
 
@@ -215,6 +221,16 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+def require_aws_limits() -> None:
+    """Check that the local DynamoDB server works behind the proxy of AWS's limits.
+
+    Raises:
+        ConfigError: it is ministack, which verifies the signature of each request.
+    """
+    if not has_binary("dynoxide"):
+        raise ConfigError(["--aws-limits needs the local DynamoDB server from npm; install npm"])
 
 
 def fallback_notes() -> list[str]:

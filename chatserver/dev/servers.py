@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -117,6 +118,13 @@ def dynamodb_launch(folder: Path, port: int) -> Launch:
     if has_binary("dynoxide"):
         return dynoxide_launch(folder, port)
     return ministack_launch(folder, port, service="dynamodb")
+
+
+def aws_limits_launch(folder: Path, port: int, target_port: int, *options: str) -> Launch:
+    """Return the launch of the proxy that refuses and delays requests as AWS does."""
+    argv = [sys.executable, "-m", "chatserver.dev.aws_limits"]
+    argv += ["--port", str(port), "--target", str(target_port), *options]
+    return Launch("limits", argv, port, folder, lambda: answers_http(port, "/"))
 
 
 class Server:

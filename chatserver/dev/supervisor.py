@@ -18,7 +18,7 @@ READY_S = 60.0  # enough on a busy machine
 PAUSE_FIRST_S = 0.5
 PAUSE_MAX_S = 10.0
 STEADY_S = 30.0  # after running this long, the pause is reset
-_QUIET = {"redis", "dynamodb", "s3"}
+_QUIET = {"redis", "dynamodb", "limits", "s3"}
 
 
 class Supervisor:

@@ -1,12 +1,17 @@
 """Cost and duration of follows, likes and timeline fan-outs of the social graph.
 
     python -m tests.benchmarks.social_graph [--follows 2000] [--likes 10000] [--followers 20000]
+        [--renewals 1000]
 
 Runs on a real Redis and the DynamoDB API server of the development environment, both empty.
 
+DynamoDB is behind the limits of AWS (`chatserver.dev.aws_limits`), except for the fan-out.
+
 *Follows*: many users follow one user, 128 at once, by service calls of this process. The counters
-worker runs meanwhile. Overlapping transactions are cancelled, as DynamoDB does and the development
-server does not.
+worker runs meanwhile.
+
+*Renewals*: many users renew their companion session at once, and one session is renewed by many
+requests at once.
 
 *Likes*: many users like one post, once by service calls as fast as this process makes them, and
 once as a burst: the edges exist already, and the likes enter the queue within seconds. The counters
@@ -30,7 +35,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +45,12 @@ import uvloop
 from chatserver import config
 from chatserver.config import Settings
 from chatserver.container.storage import StorageContainer, open_storage_container
-from chatserver.dev.servers import Server, dynamodb_launch, redis_launch
+from chatserver.dev.servers import Server, aws_limits_launch, dynamodb_launch, redis_launch
 from chatserver.domain.clock import SystemClock
-from chatserver.domain.ids import UserId
+from chatserver.domain.ids import Ref, UserId
 from chatserver.errors import ChatError
+from chatserver.features.companions.container import CompanionContainer
+from chatserver.features.companions.model import Changes
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import CountQueue, PostWakeUp
 from chatserver.features.social.model import Info, Post, PostIds, PostRef
@@ -56,9 +63,9 @@ from chatserver.features.social.worker.timeline_fanout import TimelineWorker
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
-from tests.integration.features.social.support import TransactionConflicts
 from tests.integration.warm.support import settings_for
 from tests.integration.workers.support import variables_of
+from tests.support.servers.limits import count_refusals
 from tests.support.servers.processes import free_port, redis_url_of
 
 OUT = Path(__file__).parents[2] / "docs" / "performance" / "social.json"
@@ -66,6 +73,7 @@ AUTHOR = "star"
 BURST_S = 4.0
 IN_FLIGHT = 64
 FOLLOWS_IN_FLIGHT = 128
+RENEWALS_IN_FLIGHT = 128
 _WRITES = ("put_item", "update_item", "delete_item", "transact_write_items", "batch_write_item")
 
 
@@ -186,7 +194,7 @@ async def measure_follows(
     users = [UserId(f"fan{number:06d}") for number in range(follows)]
     infos = (encode_info(Info(user)) for user in [AUTHOR, *users])
     await _put_all(client, client_table(container), infos)
-    conflicts = TransactionConflicts(client)
+    before = count_refusals(client.endpoint)
     left, failed = users[:], 0
     meter.units.clear()
     meter.count_writes = 0
@@ -208,7 +216,7 @@ async def measure_follows(
     counted_s = time.monotonic() - began
     worker.cancel()
     await asyncio.wait([worker])
-    conflicts.remove()
+    refused = count_refusals(client.endpoint) - before
     edges = [
         edge async for page in made.graph.iter_edges(AUTHOR, is_follower=True) for edge in page
     ]
@@ -218,13 +226,60 @@ async def measure_follows(
         "follows": follows,
         "in_flight": FOLLOWS_IN_FLIGHT,
         "failed": failed,
-        "conflicts": conflicts.cancelled,
+        "refused": dict(refused),
         "seconds": round(followed_s, 2),
         "follows_a_second": round(follows / followed_s),
         "counted_after_the_last_s": round(counted_s - followed_s, 2),
         "count_writes_of_the_followed_user": meter.count_writes,
         "write_units_in_all": dict(meter.units),
     }
+
+
+async def measure_renewals(
+    container: StorageContainer, endpoint: str, renewals: int
+) -> dict[str, Any]:
+    """Renew so many sessions, then one session so often, 128 at once; see the module."""
+    made = container.get(CompanionContainer)
+    wanted = Changes(name="Ada", prompt="You are Ada.", provider="scripted", model="echo")
+    ada = (await made.companions.create("ai-ada", wanted)).id
+    users = [UserId(f"renewer{number:05d}") for number in range(renewals)]
+    slots = asyncio.Semaphore(RENEWALS_IN_FLIGHT)
+
+    async def run(call: Awaitable[Any]) -> int:
+        async with slots:
+            try:
+                await call
+            except ChatError:
+                return 1
+            return 0
+
+    async def measure(calls: Sequence[Awaitable[Any]]) -> dict[str, Any]:
+        before, began = count_refusals(endpoint), time.monotonic()
+        failed = sum(await asyncio.gather(*map(run, calls)))
+        took_s = time.monotonic() - began
+        refused = dict(count_refusals(endpoint) - before)
+        result = {"renewals": len(calls), "failed": failed, "seconds": round(took_s, 2)}
+        return {**result, "refused": refused, "renewals_a_second": round(len(calls) / took_s)}
+
+    for user in users:
+        await container.directory.put_user_if_absent(user, None, 1.0)
+    sessions = made.sessions
+    first = Ref("first")
+    assert not sum(await asyncio.gather(*(run(sessions.create(u, ada, first)) for u in users)))
+    many = await measure([sessions.renew(user, ada, Ref("next")) for user in users])
+    refs = [Ref(f"r{number}") for number in range(renewals)]
+    one = await measure([sessions.renew(users[0], ada, ref) for ref in refs])
+    ended: list[str] = []
+    start: Any = None
+    while True:
+        page = await made.session_rows.list_old(users[0], ada, limit=100, start=start)
+        ended += [session.chat for session in page.items]
+        start = page.next
+        if start is None:
+            break
+    active = (await sessions.get(users[0], ada)).session.chat
+    assert active not in ended and len(set(ended)) == len(ended)
+    return {"in_flight": RENEWALS_IN_FLIGHT, "many": many, "one": {**one, "ended": len(ended)}}
 
 
 def client_table(container: StorageContainer) -> str:
@@ -319,7 +374,7 @@ async def _count_lines(
 
 
 async def _run(
-    redis_url: str, endpoint: str, follows: int, likes: int, followers: int
+    redis_url: str, endpoint: str, follows: int, likes: int, followers: int, renewals: int
 ) -> dict[str, Any]:
     warm = settings_for(endpoint)
     settings = Settings(
@@ -341,6 +396,8 @@ async def _run(
             found["fan_out"] = await measure_fan_out(container, client, meter, followers)
         if likes:
             found["likes"] = await measure_likes(container, client, meter, likes)
+        if renewals:
+            found["renewals"] = await measure_renewals(container, client.endpoint, renewals)
         return found
 
 
@@ -348,16 +405,21 @@ async def _run(
 @click.option("--follows", default=2_000, show_default=True)
 @click.option("--likes", default=10_000, show_default=True)
 @click.option("--followers", default=20_000, show_default=True)
+@click.option("--renewals", default=1_000, show_default=True)
 @click.option("--out", type=Path, default=OUT, show_default=True)
-def main(follows: int, likes: int, followers: int, out: Path) -> None:
+def main(follows: int, likes: int, followers: int, renewals: int, out: Path) -> None:
     """Measure, write and print. A number of 0 keeps the known figures of that part."""
     with tempfile.TemporaryDirectory() as folder:
         redis = Server(redis_launch(Path(folder) / "redis", free_port(), appendonly="no")).start()
         dynamodb = Server(dynamodb_launch(Path(folder) / "dynamodb", free_port())).start()
+        limits_folder = Path(folder) / "limits"
+        limits = Server(aws_limits_launch(limits_folder, free_port(), dynamodb.port)).start()
         try:
-            work = _run(redis_url_of(redis), dynamodb.endpoint, follows, likes, followers)
-            found = uvloop.run(work)
+            url = redis_url_of(redis)
+            found = uvloop.run(_run(url, limits.endpoint, follows, likes, 0, renewals))
+            found |= uvloop.run(_run(url, dynamodb.endpoint, 0, 0, followers, 0))
         finally:
+            limits.stop()
             dynamodb.kill()
             redis.kill()
     known = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from chatserver.errors import ChatError, Unavailable
 from chatserver.warm.dynamo.batches import READS_MAX, get_items
-from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.client import DynamoClient, Item, Throttled
 
 WAIT_S_MAX: Final = 0.01
 _Key = tuple[tuple[str, str], ...]
@@ -149,7 +149,7 @@ class BatchedReads:
             for read in batch.pop(name)[1]:
                 read.answer(name, items.get(name))
         if batch:
-            raise Unavailable(
+            raise Throttled(
                 f"DynamoDB at {self._client.endpoint}: {len(batch)} of {len(keys)} items of "
                 f"{self._table} not read: capacity exceeded"
             )

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from chatserver.errors import Unavailable
-from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.client import DynamoClient, Item, Throttled
 
 WRITES_MAX: Final = 25  # AWS: BatchWriteItem takes 25 items, 16 MB in total
 READS_MAX: Final = 100  # AWS: BatchGetItem takes 100 keys and returns at most 16 MB
@@ -24,7 +23,7 @@ async def put_items(
         All items are stored when this returns; some may be stored when it raises.
 
     Raises:
-        Unavailable: unprocessed items remain after `ATTEMPTS_MAX` attempts or `timeout_s`.
+        Unavailable: unprocessed items remain after `timeout_s`.
         CorruptData: DynamoDB rejected an item, and with it the whole batch.
     """
     left: dict[str, Any] = {table: [{"PutRequest": {"Item": item}} for item in items]}
@@ -34,7 +33,7 @@ async def put_items(
         answer = await client.call_once("batch_write_item", {"RequestItems": left})
         left = answer.get("UnprocessedItems") or {}
         if left:
-            raise Unavailable(
+            raise Throttled(
                 f"DynamoDB at {client.endpoint}: {len(left[table])} of {len(items)} items of "
                 f"{table} not written: capacity exceeded"
             )
@@ -46,7 +45,7 @@ async def get_items(client: DynamoClient, table: str, keys: Sequence[Item]) -> l
     """Return the existing items of `keys`, in any order. Strongly consistent.
 
     Raises:
-        Unavailable: unprocessed keys remain after `ATTEMPTS_MAX` attempts or `call_timeout_s`.
+        Unavailable: unprocessed keys remain after `call_timeout_s`.
     """
     found: list[Item] = []
     for at in range(0, len(keys), READS_MAX):
@@ -64,7 +63,7 @@ async def _get_batch(client: DynamoClient, table: str, keys: Sequence[Item]) -> 
         found.extend(answer["Responses"].get(table, []))
         left = answer.get("UnprocessedKeys") or {}
         if left:
-            raise Unavailable(
+            raise Throttled(
                 f"DynamoDB at {client.endpoint}: {len(left[table]['Keys'])} of {len(keys)} items "
                 f"of {table} not read: capacity exceeded"
             )

@@ -51,15 +51,14 @@ if TYPE_CHECKING:
     from types_aiobotocore_dynamodb import DynamoDBClient
 
 CONNECTIONS_MAX = 32  # of one process
-ATTEMPTS_MAX = 5  # of one call, with jittered backoff
+ATTEMPTS_MAX = 5  # of one call, unless DynamoDB only asks to wait (`Throttled`, `Contended`)
 
 T = TypeVar("T")
 Item = dict[str, dict[str, Any]]  # DynamoDB attribute values: {"name": {"S": "alice"}}
 
 CONNECT_TIMEOUT_S = 2.0
-RETRY_WAIT_S = 0.05  # doubles with each attempt
-RETRY_JITTER_S = 0.1
-RETRY_WAIT_S_MAX = 2.0
+RETRY_WAIT_S = 0.1  # longest first pause; doubles with each attempt. Pauses are random, from 0 on
+RETRY_WAIT_S_MAX = 1.0
 
 _THROTTLED = {
     "LimitExceededException",
@@ -72,9 +71,8 @@ _PASSING = {
     "InternalServerError",
     "RequestTimeout",
     "ServiceUnavailable",
-    "TransactionConflictException",
-    "TransactionInProgressException",
 }
+_CONTENDED = {"TransactionConflictException", "TransactionInProgressException"}
 _REFUSED_CREDENTIALS = {
     "AccessDeniedException",
     "IncompleteSignatureException",
@@ -83,7 +81,7 @@ _REFUSED_CREDENTIALS = {
     "UnrecognizedClientException",
 }
 # Cancellation reasons of a transaction: a concurrent writer or throttling.
-_PASSING_REASONS = {"TransactionConflict"}
+_CONTENDED_REASONS = {"TransactionConflict"}
 _THROTTLED_REASONS = {
     "ProvisionedThroughputExceeded",
     "RequestLimitExceeded",
@@ -93,6 +91,10 @@ _THROTTLED_REASONS = {
 
 class Throttled(Unavailable):
     """A table, one of its partitions or the account exceeded its capacity limit."""
+
+
+class Contended(Unavailable):
+    """A transaction on the same item was in progress."""
 
 
 class TableMissing(ConfigError):
@@ -157,7 +159,7 @@ class DynamoClient:
 
         Guarantees:
             Bounded: `ATTEMPTS_MAX` attempts with jittered backoff, within `call_timeout_s` in
-            total.
+            total. Throttled and contended calls use all of that time.
             A write may run twice, and may have run if this raises `Unavailable`.
             Cancellation: safe; the connection in use is dropped.
 
@@ -217,6 +219,9 @@ class DynamoClient:
     async def retry(self, attempt: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
         """Run `attempt`, and retry it while it raises `Unavailable`. This is the only retry layer.
 
+        `Throttled` and `Contended` mean that DynamoDB works, so they are retried until the
+        deadline; other errors at most `ATTEMPTS_MAX` times.
+
         Raises:
             Unavailable: attempts or time are exhausted.
         """
@@ -227,6 +232,8 @@ class DynamoClient:
                 for number in itertools.count(1):
                     try:
                         return await attempt()
+                    except (Throttled, Contended) as exc:
+                        last = exc
                     except Unavailable as exc:
                         last = exc
                         if number >= ATTEMPTS_MAX:
@@ -257,9 +264,12 @@ class DynamoClient:
 
 
 def _backoff_s(attempt: int) -> float:
-    """Return the pause after a failed attempt; the first attempt is 1."""
-    wait_s = RETRY_WAIT_S * 2.0 ** (attempt - 1) + jittered(RETRY_JITTER_S, 0)
-    return min(wait_s, RETRY_WAIT_S_MAX)
+    """Return the pause after a failed attempt; the first attempt is 1.
+
+    The whole pause is random: callers that were refused at the same moment must not meet again.
+    """
+    longest_s = RETRY_WAIT_S * 2.0 ** min(attempt - 1, 10)
+    return jittered(min(longest_s, RETRY_WAIT_S_MAX), 0)
 
 
 @contextlib.asynccontextmanager
@@ -351,6 +361,8 @@ def _translate_answer(exc: ClientError, where: str) -> ChatError:
     text = f"{where}: {exc.operation_name}: {code}: {error.get('Message', '')}"
     if code in _THROTTLED:
         return Throttled(text)
+    if code in _CONTENDED:
+        return Contended(text)
     if code in _PASSING or status >= 500:
         return Unavailable(text)
     if code == "ConditionalCheckFailedException":
@@ -374,8 +386,8 @@ def _translate_reasons(reasons: list[dict[str, Any]], where: str) -> ChatError:
         return ConditionFailed(text, [reason.get("Item") for reason in reasons])
     if codes & _THROTTLED_REASONS:
         return Throttled(text)
-    if codes & _PASSING_REASONS:
-        return Unavailable(text)
+    if codes & _CONTENDED_REASONS:
+        return Contended(text)
     return CorruptData(text)
 
 

@@ -38,6 +38,8 @@ async def tables(bare: Tables) -> Tables:
 @pytest.fixture
 def no_backoff() -> Iterator[None]:
     """Attempts follow each other at once; their number is that of the product."""
-    waits = {f"chatserver.warm.dynamo.client.RETRY_{name}_S": 0 for name in ("WAIT", "JITTER")}
-    with constants(waits), stamina.set_testing(True, attempts=100, cap=True):
+    with (
+        constants({"chatserver.warm.dynamo.client.RETRY_WAIT_S": 0}),
+        stamina.set_testing(True, attempts=100, cap=True),
+    ):
         yield

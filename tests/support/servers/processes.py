@@ -27,6 +27,7 @@ from chatserver.dev.servers import (
     Fsync,
     Launch,
     Server,
+    aws_limits_launch,
     dynamodb_launch,
     ministack_launch,
     redis_launch,
@@ -137,9 +138,38 @@ def redis_url(redis_server: Server) -> str:
 
 
 @pytest.fixture(scope="session")
-def dynamodb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The endpoint of the test run's DynamoDB API server."""
+def dynamodb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The test run's DynamoDB API server."""
     server = Server(dynamodb_launch(tmp_path_factory.mktemp("dynamodb"), free_port())).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def dynamodb(dynamodb_server: Server) -> str:
+    """The endpoint of the test run's DynamoDB API server."""
+    return dynamodb_server.endpoint
+
+
+@pytest.fixture(scope="session")
+def limited_dynamodb(
+    dynamodb_server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The endpoint of the same server, behind the limits of AWS; see `servers.limits`."""
+    yield from _serve_limits(dynamodb_server, tmp_path_factory.mktemp("limits"), 0.0)
+
+
+@pytest.fixture(scope="session")
+def partial_dynamodb(
+    dynamodb_server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """As `limited_dynamodb`; also a tenth of the items of batches is unprocessed."""
+    yield from _serve_limits(dynamodb_server, tmp_path_factory.mktemp("limits"), 0.1)
+
+
+def _serve_limits(target: Server, folder: Path, unprocessed_share: float) -> Iterator[str]:
+    options = ("--index-lag-ms", "0", "0", "--unprocessed-share", str(unprocessed_share))
+    server = Server(aws_limits_launch(folder, free_port(), target.port, *options)).start()
     yield server.endpoint
     server.stop()
 
@@ -196,9 +226,12 @@ __all__ = [
     "StartDynamodb",
     "StartRedis",
     "dynamodb",
+    "dynamodb_server",
     "eventually",
     "free_port",
     "is_running",
+    "limited_dynamodb",
+    "partial_dynamodb",
     "redis_client",
     "redis_server",
     "redis_url",

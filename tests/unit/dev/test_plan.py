@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import socket
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 
 from chatserver.config import load_settings
 from chatserver.dev import plan as plan_module
-from chatserver.dev.plan import DEMO_USERS, Plan, Ports, fallback_notes
+from chatserver.dev.plan import DEMO_USERS, Plan, Ports, fallback_notes, require_aws_limits
 from chatserver.errors import ConfigError
 from tests.support.servers.processes import free_port
 
@@ -41,6 +42,26 @@ def test_busy_port_is_named_with_its_use_and_its_flag(busy_port: int) -> None:
         f"port {busy_port} (page) is in use: stop the process that uses it, or "
         "choose another port with --port"
     ]
+
+
+def test_limits_of_aws_are_between_our_processes_and_the_server(tmp_path: Path) -> None:
+    """The known port is that of the proxy, which starts after the server."""
+    made = dataclasses.replace(plan(tmp_path), local_dynamodb_port=31090)
+
+    servers = {launch.name: launch for launch in made.servers()}
+
+    assert [*servers] == ["redis", "dynamodb", "limits", "s3"]
+    assert servers["dynamodb"].port == 31090
+    assert servers["limits"].port == PORTS.dynamodb
+    assert "31090" in servers["limits"].argv
+    assert made.settings()["CHAT_WARM_ENDPOINT"].endswith(f":{PORTS.dynamodb}")
+
+
+def test_limits_of_aws_need_the_server_from_npm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ministack verifies signatures, which requests through the proxy no longer match."""
+    monkeypatch.setattr(plan_module, "has_binary", lambda _: False)
+    with pytest.raises(ConfigError, match="install npm"):
+        require_aws_limits()
 
 
 def test_one_port_for_two_things_is_refused() -> None:

@@ -150,7 +150,8 @@ class CompanionSessions:
                 old = await self._rows.delete(active, self._now_ms())
             except Conflict:
                 await self._change_records.end(record)
-                if not await self._is_worth_another_try(active, number, is_named=chat is not None):
+                is_last = number == TRIES_MAX - 1
+                if is_last or (chat is None and not await self._is_active(active)):
                     raise
             else:
                 failpoint("sessions.before_close")
@@ -165,6 +166,7 @@ class CompanionSessions:
         Guarantees:
             Idempotent by `ref` while the new session is the active one.
             There is exactly one active session at any moment.
+            If a concurrent request renews the session first, its new session is returned.
 
         Raises:
             NotFound: there is no active session, or the companion was deleted.
@@ -181,7 +183,10 @@ class CompanionSessions:
                 await self._rows.renew(active, following)
             except Conflict:
                 await self._change_records.end(record)
-                if not await self._is_worth_another_try(active, number):
+                now = await self._rows.find_active(user, companion)
+                if now is not None and now.chat != active.chat:
+                    return await self._open(now)
+                if now is None or number == TRIES_MAX - 1:
                     raise
             else:
                 failpoint("sessions.before_close")
@@ -270,14 +275,10 @@ class CompanionSessions:
         )
         return await self._change_records.begin(active.chat, HOLD_S)
 
-    async def _is_worth_another_try(
-        self, read: CompanionSession, number: int, *, is_named: bool = False
-    ) -> bool:
-        """Return whether a retry may succeed, for example because only the version changed."""
+    async def _is_active(self, read: CompanionSession) -> bool:
+        """Return whether the session is still active, perhaps with another version."""
         active = await self._rows.find_active(read.user, read.companion)
-        return number < TRIES_MAX - 1 and (
-            is_named or (active is not None and active.chat == read.chat)
-        )
+        return active is not None and active.chat == read.chat
 
     async def _close(self, old: CompanionSession) -> None:
         """Propagate the end of a session, and let the assistant update its memory."""

@@ -178,7 +178,7 @@ class SessionRows:
             "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in values),
             **condition,
         }
-        await self._end(old, {"Update": update})
+        await self._end(old, {"Update": update}, following)
 
     async def update_version(self, active: CompanionSession, version: int) -> CompanionSession:
         """Change the companion version that responds from now on.
@@ -279,7 +279,12 @@ class SessionRows:
 
         return await read_page(self._client, span, query, load, limit=limit, start=start)
 
-    async def _end(self, old: CompanionSession, move: dict[str, Any]) -> CompanionSession:
+    async def _end(
+        self,
+        old: CompanionSession,
+        move: dict[str, Any],
+        following: CompanionSession | None = None,
+    ) -> CompanionSession:
         """Write the ended item and apply `move` to the active item, in one transaction."""
         keep = {"TableName": self._table, "Item": encode_session(old)}
         actions = [{"Put": keep}, move, self._close_chat(old)]
@@ -289,6 +294,11 @@ class SessionRows:
             # If a reply was lost, an equal item exists. With another time, it is another request's.
             kept = await self.find_old(old.user, old.companion, old.chat)
             if kept != old:
+                raise LostRace(CHANGED) from None
+            # Another request may have ended the session in the same millisecond.
+            if following is not None and (
+                await self.find(old.user, old.companion, following.chat) is None
+            ):
                 raise LostRace(CHANGED) from None
         return old
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 
 import pytest
 
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, Ref, UserId
-from chatserver.errors import Conflict, NotFound
+from chatserver.errors import Conflict, LostRace, NotFound
 from chatserver.features.companions.model import CompanionSession, session_chat_id
 from chatserver.features.companions.warm.sessions import SessionRows
 from chatserver.warm.chats.directory import Directory
@@ -353,6 +354,24 @@ async def test_sixteen_tasks_leave_one_active_session_and_lose_no_old_row(tables
     for (_, sort), row in rows.items():
         assert row["GSI1PK"] == row["chat_id"]
         assert sort in ("#ACTIVE#ai-ada", f"ai-ada#OLD#{row['chat_id']['S']}")
+
+
+async def test_renewals_in_the_same_millisecond_do_not_both_succeed(tables: Tables) -> None:
+    """Only the request whose session was stored may return it; a retry of it succeeds."""
+    sessions = SessionRows(tables.client, tables.settings)
+    active, theirs = made(1), made(5)
+    ours = dataclasses.replace(
+        theirs, chat=session_chat_id(ALICE, ADA, Ref("another request"), NOW_S + 5)
+    )
+    await sessions.create(active)
+    await open_chat(tables, active)
+
+    await sessions.renew(active, theirs)
+    await sessions.renew(active, theirs)
+    with pytest.raises(LostRace):
+        await sessions.renew(active, ours)
+
+    assert await sessions.find_active(ALICE, ADA) == theirs
 
 
 # tenants

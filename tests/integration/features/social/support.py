@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import itertools
-import json
-from collections.abc import Mapping
-from typing import Any, cast
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import SystemClock
@@ -25,7 +21,7 @@ from chatserver.features.social.warm.timelines import SocialTimelines
 from chatserver.features.social.worker.counters import CountersWorker
 from chatserver.features.social.worker.timeline_fanout import SHARDS, TimelineWorker
 from chatserver.warm.chats.directory import Directory
-from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.client import Item
 from tests.integration.warm.support import Tables
 
 Row = dict[str, str | int]
@@ -107,70 +103,6 @@ def social_rows_of(tables: Tables) -> SocialRows:
         SocialTimelines(*how),
         Fanouts(*how),
     )
-
-
-class TransactionConflicts:
-    """DynamoDB's rule for overlapping transactions, which the development server lacks.
-
-    While a transaction is in flight, other transactions on one of its items are cancelled, and
-    single writes of the item are refused.
-    """
-
-    IN_FLIGHT_S = 0.02  # minimum duration of a transaction
-
-    def __init__(self, client: DynamoClient) -> None:
-        http = client._http
-        assert http is not None
-        self.cancelled = 0
-        self._in_flight: set[tuple[str, str, str]] = set()
-        self._exchange = http._exchange
-        cast(Any, http)._exchange = self._exchange_with_conflicts
-
-        self._http = http
-
-    def remove(self) -> None:
-        """Let all transactions through again."""
-        cast(Any, self._http)._exchange = self._exchange
-
-    async def _exchange_with_conflicts(
-        self, operation: str, raw: bytes
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        body = json.loads(raw)
-        if operation in ("put_item", "update_item", "delete_item"):
-            if _place_of(body) in self._in_flight:
-                return self._refuse({"__type": f"{_TYPE}#TransactionConflictException"})
-            return await self._exchange(operation, raw)
-        if operation != "transact_write_items":
-            return await self._exchange(operation, raw)
-        actions = [action for each in body["TransactItems"] for action in each.values()]
-        places = list(map(_place_of, actions))
-        if not self._in_flight.isdisjoint(places):
-            reasons = [
-                {"Code": "TransactionConflict" if place in self._in_flight else "None"}
-                for place in places
-            ]
-            kind = f"{_TYPE}#TransactionCanceledException"
-            return self._refuse({"__type": kind, "CancellationReasons": reasons})
-        self._in_flight.update(places)
-        try:
-            answer, _ = await asyncio.gather(
-                self._exchange(operation, raw), asyncio.sleep(self.IN_FLIGHT_S)
-            )
-            return answer
-        finally:
-            self._in_flight.difference_update(places)
-
-    def _refuse(self, body: dict[str, Any]) -> tuple[int, Mapping[str, str], bytes]:
-        self.cancelled += 1
-        return 400, {"x-amzn-requestid": "injected"}, json.dumps(body).encode()
-
-
-_TYPE = "com.amazonaws.dynamodb.v20120810"
-
-
-def _place_of(action: dict[str, Any]) -> tuple[str, str, str]:
-    key = action.get("Key") or action["Item"]
-    return action["TableName"], key["PK"]["S"], key["SK"]["S"]
 
 
 def line_of(post: Post) -> PostRef:

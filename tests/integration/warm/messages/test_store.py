@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from chatserver.errors import CorruptData, Unavailable
-from chatserver.warm.dynamo.client import ATTEMPTS_MAX
 from chatserver.warm.messages.message_queries import MessageIndexes
 from chatserver.warm.messages.store import MessageRepository
 from tests.integration.warm.support import START_TS, FixedClock, Tables, batch, message, seqs
@@ -110,20 +109,6 @@ async def test_batch_written_in_part_tries_the_rest_again_and_nothing_else(
     page = await patterns.list_chat("d-1", limit=100, newest_first=False)
     assert sent == [list(range(1, 26)), list(range(11, 26)), [25]]
     assert seqs(page.items) == list(range(1, 26))
-
-
-async def test_batch_never_written_whole_is_unavailable_after_its_tries(
-    repository: MessageRepository, tables: Tables, no_backoff: None
-) -> None:
-    """A table over its capacity ends in an error that names it, not in a silent loss."""
-    everything = lambda body: (200, {"UnprocessedItems": body["RequestItems"]})  # noqa: E731
-    tables.faults.add("BatchWriteItem", *[everything] * 50)
-
-    with pytest.raises(Unavailable, match=r"3 of 3 items of .*messages not written"):
-        await repository.put_batch(batch(*map(message, range(1, 4))), timeout_s=20)
-
-    tries = tables.faults.bodies("BatchWriteItem")
-    assert len(tries) == ATTEMPTS_MAX
 
 
 async def test_batch_not_written_in_time_is_unavailable(

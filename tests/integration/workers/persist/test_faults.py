@@ -425,11 +425,10 @@ async def test_persist_poison_in_a_batch_that_fails_is_buried_once(
         assert [m.seq for m in found if m.deleted] == [31, 32]
 
 
-@pytest.mark.constants({"chatserver.warm.dynamo.client.ATTEMPTS_MAX": 4})
-async def test_calls_that_are_throttled_are_tried_again_with_jittered_backoff(
+async def test_calls_that_are_throttled_are_tried_again_until_the_deadline(
     container: StorageContainer, fault_proxy: DynamoProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each wait is twice the last one and a random part; no two callers wait in step."""
+    """Each wait is random up to a bound that doubles; no two callers wait in step."""
     waits: list[tuple[int, float]] = []
     backoff_s = client._backoff_s
 
@@ -439,7 +438,7 @@ async def test_calls_that_are_throttled_are_tried_again_with_jittered_backoff(
 
     monkeypatch.setattr(client, "_backoff_s", record)
     warm = container.settings.warm.model_copy(
-        update={"endpoint": fault_proxy.endpoint, "call_timeout_s": 20.0}
+        update={"endpoint": fault_proxy.endpoint, "call_timeout_s": 3.0}
     )
     fault_proxy.rules.append(lambda _: THROTTLED)
     async with open_dynamodb(warm) as throttled:
@@ -447,13 +446,10 @@ async def test_calls_that_are_throttled_are_tried_again_with_jittered_backoff(
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
 
     assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
-    assert len(fault_proxy.met(Refuse)) == 6 * 4
-    assert len(waits) == 6 * 3
-    for number in (1, 2, 3):
-        of_number = [wait_s for which, wait_s in waits if which == number]
-        least = client.RETRY_WAIT_S * 2 ** (number - 1)
-        assert all(least <= wait_s <= least + client.RETRY_JITTER_S for wait_s in of_number)
-        assert len(set(of_number)) == 6
+    assert len(waits) > 6 * ATTEMPTS_MAX
+    for number, wait_s in waits:
+        assert 0 <= wait_s <= min(client.RETRY_WAIT_S * 2 ** (number - 1), client.RETRY_WAIT_S_MAX)
+    assert len({wait_s for _, wait_s in waits}) == len(waits)
 
 
 async def test_persist_waits_longer_each_time_and_never_in_step(

@@ -14,7 +14,13 @@ from botocore.exceptions import (
 )
 
 from chatserver.errors import ChatError, ConfigError, Conflict, CorruptData, Unavailable
-from chatserver.warm.dynamo.client import ConditionFailed, TableMissing, Throttled, translate
+from chatserver.warm.dynamo.client import (
+    ConditionFailed,
+    Contended,
+    TableMissing,
+    Throttled,
+    translate,
+)
 
 ENDPOINT = "http://127.0.0.1:8000"
 
@@ -38,7 +44,7 @@ def answer(code: str, status: int = 400, **more: Any) -> ClientError:
         (answer("LimitExceededException"), Throttled),
         (answer("InternalServerError", 500), Unavailable),
         (answer("SomethingNew", 503), Unavailable),
-        (answer("TransactionConflictException"), Unavailable),
+        (answer("TransactionConflictException"), Contended),
         (answer("ExpiredTokenException"), Unavailable),
         (answer("ConditionalCheckFailedException"), ConditionFailed),
         (answer("ResourceInUseException"), Conflict),
@@ -87,7 +93,7 @@ def test_failed_condition_carries_what_stood_there() -> None:
     [
         (["None", "ConditionalCheckFailed"], ConditionFailed),
         (["TransactionConflict", "ConditionalCheckFailed"], ConditionFailed),
-        (["TransactionConflict", "None"], Unavailable),
+        (["TransactionConflict", "None"], Contended),
         (["ThrottlingError"], Throttled),
         (["ProvisionedThroughputExceeded"], Throttled),
         (["ValidationError"], CorruptData),

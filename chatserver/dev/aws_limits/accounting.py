@@ -1,0 +1,118 @@
+"""Items of a request, and the units that the server reports for them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from chatserver.dev.aws_limits.capacity import Partition
+from chatserver.dev.aws_limits.item_sizes import Item, count_read_units, count_write_units
+from chatserver.dev.aws_limits.requests import Action, IndexInfo, ItemKey, TableInfo, to_text
+
+Answer = tuple[int, dict[str, Any]]
+
+
+@dataclasses.dataclass(slots=True)
+class ItemRequest:
+    """An action with its table, key, and the item before it (known if the table has indexes)."""
+
+    action: Action
+    table: TableInfo
+    key: ItemKey
+    before: Item | None = None
+
+    @property
+    def partition(self) -> Partition:
+        """The partition of the table."""
+        return self.table.name, self.table.partition_of(self.action.place)
+
+    @property
+    def after(self) -> Item | None:
+        return self.action.place if self.action.kind == "put" else None
+
+    def list_indexes(self) -> list[tuple[IndexInfo, str]]:
+        """Return the indexes that the write changes, and the partition of each."""
+        found = []
+        for index in self.table.indexes:
+            if not self.action.changes(index.projected):
+                continue
+            before, after = index.project(self.before), index.project(self.after)
+            if self.action.kind == "put" and before == after:
+                continue
+            entry = after or before
+            if entry is not None:
+                found.append((index, to_text(entry[index.key[0]])))
+            elif self.action.kind == "update" and index.key[0] in self.table.key:
+                found.append((index, to_text(self.action.place[index.key[0]])))
+        return found
+
+
+def needs_image(write: ItemRequest) -> bool:
+    return bool(write.table.indexes) and write.action.kind in ("put", "update", "delete")
+
+
+def count_known_units(write: ItemRequest, factor: int) -> float | None:
+    """Return the units of a write if its size is known, else None."""
+    if write.action.kind == "put":
+        return count_write_units(write.before, write.after) * float(factor)
+    if write.action.kind == "delete" and write.before is not None:
+        return count_write_units(write.before) * float(factor)
+    return None
+
+
+def count_items_read(answer: Mapping[str, Any], table: TableInfo) -> dict[ItemKey, float | None]:
+    """Return the relative units of the items in the response of a BatchGetItem."""
+    responses = answer.get("Responses")
+    if not isinstance(responses, dict):
+        return {}
+    return {
+        table.key_of(item): count_read_units(item, is_consistent=True)
+        for item in responses.get(table.name, ())
+        if all(name in item for name in table.key)
+    }
+
+
+# Consumed capacity
+
+
+def measured(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a request for which the server reports the units by table and index."""
+    return {**body, "ReturnConsumedCapacity": "INDEXES"}
+
+
+def _list_capacities(answer: Answer) -> list[dict[str, Any]]:
+    used = answer[1].get("ConsumedCapacity") or []
+    return used if isinstance(used, list) else [used]
+
+
+def count_all_units(answer: Answer, table: str) -> float:
+    """Return all units of a table and its indexes."""
+    used = [each for each in _list_capacities(answer) if each["TableName"] == table]
+    return sum(float(each["CapacityUnits"]) for each in used)
+
+
+def count_units(answer: Answer, table: str, index: str | None) -> float:
+    """Return the units of a table without its indexes, or of one index."""
+    for each in _list_capacities(answer):
+        if each["TableName"] == table:
+            part = (
+                each.get("Table")
+                if index is None
+                else (each.get("GlobalSecondaryIndexes", {}).get(index))
+            )
+            return 0.0 if part is None else float(part["CapacityUnits"])
+    return 0.0
+
+
+def reduce_capacity(wanted: str | None, body: dict[str, Any]) -> None:
+    """Leave of the consumed capacity what the client requested."""
+    if wanted == "INDEXES" or "ConsumedCapacity" not in body:
+        return
+    if wanted != "TOTAL":
+        del body["ConsumedCapacity"]
+        return
+    used = body["ConsumedCapacity"]
+    for each in used if isinstance(used, list) else [used]:
+        for detail in ("Table", "GlobalSecondaryIndexes", "LocalSecondaryIndexes"):
+            each.pop(detail, None)

@@ -1,0 +1,78 @@
+"""Capacity of partitions: write and read units per second, with a small burst.
+
+AWS limits each partition to 1,000 write units and 3,000 read units a second. Here each partition
+key value is a partition of its own, as after DynamoDB has split a hot one. A partition that used
+less may use up to `burst_s` seconds' worth of units at once.
+
+A request passes while units are left, and is charged when it is done, because the units of a Query
+are not known before. So the last request may exceed the limit; later ones wait until that is paid.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+Access = Literal["write", "read"]
+# A table or an index (`<table>/<index>`), and the value of its partition key.
+Partition = tuple[str, str]
+
+PARTITIONS_MAX: Final = 50_000  # then partitions with a full allowance are forgotten
+
+
+@dataclasses.dataclass(slots=True)
+class _Allowance:
+    units: float
+    at: float
+
+
+class PartitionLimits:
+    """The units left in each partition. `clock` returns seconds."""
+
+    def __init__(
+        self, write_units: float, read_units: float, burst_s: float, clock: Callable[[], float]
+    ) -> None:
+        self._rates: dict[Access, float] = {"write": write_units, "read": read_units}
+        self._burst_s = burst_s
+        self._clock = clock
+        self._left: dict[tuple[Access, Partition], _Allowance] = {}
+
+    def has_room(self, access: Access, partition: Partition) -> bool:
+        """Return whether a request to the partition passes now."""
+        return self._refill(access, partition).units > 0
+
+    def charge(self, access: Access, partition: Partition, units: float) -> None:
+        """Take the units of a request."""
+        self._refill(access, partition).units -= units
+
+    def _refill(self, access: Access, partition: Partition) -> _Allowance:
+        now, rate = self._clock(), self._rates[access]
+        most = rate * self._burst_s
+        if len(self._left) >= PARTITIONS_MAX:
+            self._forget_full(now)
+        found = self._left.setdefault((access, partition), _Allowance(most, now))
+        found.units = min(most, found.units + (now - found.at) * rate)
+        found.at = now
+        return found
+
+    def _forget_full(self, now: float) -> None:
+        for name, each in list(self._left.items()):
+            rate = self._rates[name[0]]
+            if each.units + (now - each.at) * rate >= rate * self._burst_s:
+                del self._left[name]
+
+
+def split_units(total: float, known: Sequence[float | None]) -> list[float]:
+    """Divide the units of a request among its actions.
+
+    Actions with known units get these, and the others equal shares of the rest. The result adds up
+    to `total`.
+    """
+    sizes = [units for units in known if units is not None]
+    unknown = len(known) - len(sizes)
+    if not unknown:
+        whole = sum(sizes)
+        return [total * units / whole if whole else total / len(known) for units in sizes]
+    share = max(0.0, total - sum(sizes)) / unknown
+    return [share if units is None else units for units in known]

@@ -1,0 +1,88 @@
+"""Conflicts between transactions and other requests on the same item.
+
+The table in *Transaction conflict handling in DynamoDB* (Developer Guide). A request is refused
+because of another one that is still running:
+
+| refused            | while one of these runs on the item                                 |
+|--------------------|---------------------------------------------------------------------|
+| single write       | TransactWriteItems                                                  |
+| TransactWriteItems | TransactWriteItems                                                  |
+| TransactGetItems   | TransactWriteItems, a single write, BatchWriteItem                  |
+
+All others pass: reads that are no transaction, writes of an item that is only read, and a
+transaction on an item of a running single write. The guide does not list BatchWriteItem during a
+transaction; here it returns the item as unprocessed. A check of a condition belongs to its
+transaction like a write.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+from collections.abc import Iterator, Sequence
+
+from chatserver.dev.aws_limits.requests import ItemKey
+
+
+class ReadTransaction:
+    """A running TransactGetItems. A write of its items that begins meanwhile cancels it."""
+
+    def __init__(self, keys: Sequence[ItemKey], conflicting: set[ItemKey]) -> None:
+        self.keys = keys
+        self.conflicting = conflicting
+
+    @property
+    def conflicts(self) -> list[bool]:
+        """Whether each item has a conflict."""
+        return [key in self.conflicting for key in self.keys]
+
+
+class RunningRequests:
+    """The writes and read transactions that are in progress, by item."""
+
+    def __init__(self) -> None:
+        self._in_transactions: set[ItemKey] = set()
+        self._writes: collections.Counter[ItemKey] = collections.Counter()
+        self._reads: set[ReadTransaction] = set()
+
+    def find_transactions(self, keys: Sequence[ItemKey]) -> list[bool]:
+        """Return for each item whether a TransactWriteItems is running on it."""
+        return [key in self._in_transactions for key in keys]
+
+    @contextlib.contextmanager
+    def transaction(self, keys: Sequence[ItemKey]) -> Iterator[None]:
+        """Run a TransactWriteItems, which `find_transactions` must have admitted."""
+        self._cancel_reads(keys)
+        self._in_transactions.update(keys)
+        try:
+            yield
+        finally:
+            self._in_transactions.difference_update(keys)
+
+    @contextlib.contextmanager
+    def write(self, keys: Sequence[ItemKey]) -> Iterator[None]:
+        """Run a single write or a BatchWriteItem."""
+        self._cancel_reads(keys)
+        self._writes.update(keys)
+        try:
+            yield
+        finally:
+            self._writes.subtract(keys)
+            for key in keys:
+                if not self._writes[key]:
+                    del self._writes[key]
+
+    @contextlib.contextmanager
+    def read_transaction(self, keys: Sequence[ItemKey]) -> Iterator[ReadTransaction]:
+        """Run a TransactGetItems; check its conflicts at the start and at the end."""
+        running = {key for key in keys if key in self._in_transactions or key in self._writes}
+        read = ReadTransaction(keys, running)
+        self._reads.add(read)
+        try:
+            yield read
+        finally:
+            self._reads.discard(read)
+
+    def _cancel_reads(self, keys: Sequence[ItemKey]) -> None:
+        for read in self._reads:
+            read.conflicting.update(set(keys).intersection(read.keys))

@@ -1,0 +1,170 @@
+"""Index lag: queries of an index see a write only some time after it.
+
+For each recent write, the item as it was before is kept. A Query of an index returns the item in
+that state: an added item is missing, a removed one is still there, a changed one has its old
+entry. So a page is what AWS could return, filtered, ordered and limited.
+
+Bounds: at most `CHANGES_MAX` writes are kept; then the oldest become visible early. A Scan of an
+index gets the removed and old entries with its last page.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from chatserver.dev.aws_limits.expressions import parse, to_sortable
+from chatserver.dev.aws_limits.item_sizes import Item
+from chatserver.dev.aws_limits.requests import IndexInfo, ItemKey, TableInfo
+
+CHANGES_MAX: Final = 20_000
+
+
+@dataclasses.dataclass(slots=True)
+class _Change:
+    visible_at: float
+    key: ItemKey
+    before: Item | None
+
+
+class IndexLag:
+    """Recent writes. `delay` returns the lag of the next one in seconds."""
+
+    def __init__(self, delay: Callable[[], float], clock: Callable[[], float]) -> None:
+        self._delay = delay
+        self._clock = clock
+        self._changes: dict[ItemKey, collections.deque[_Change]] = {}
+        self._count = 0
+
+    def record(self, key: ItemKey, before: Item | None) -> None:
+        """Record a write that is done, with the item before it."""
+        waiting = self._changes.setdefault(key, collections.deque())
+        # The writes of an item become visible in their order.
+        earliest = waiting[-1].visible_at if waiting else 0.0
+        visible_at = max(self._clock() + self._delay(), earliest)
+        waiting.append(_Change(visible_at, key, before))
+        self._count += 1
+        if self._count > CHANGES_MAX:
+            self._expire()
+        if self._count > CHANGES_MAX:
+            self._drop(next(iter(self._changes)))
+
+    def list_pending(self, table: str) -> dict[ItemKey, Item | None]:
+        """Return the items that an index shows in an older state, with that state."""
+        self._expire()
+        return {key: each[0].before for key, each in self._changes.items() if key[0] == table}
+
+    def _expire(self) -> None:
+        now = self._clock()
+        for key, waiting in list(self._changes.items()):
+            while waiting and waiting[0].visible_at <= now:
+                waiting.popleft()
+                self._count -= 1
+            if not waiting:
+                del self._changes[key]
+
+    def _drop(self, key: ItemKey) -> None:
+        self._count -= len(self._changes.pop(key))
+
+
+def prepare_query(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the Query to send, whose rows have the keys that `apply_lag` needs."""
+    sent = dict(request)
+    sent.pop("ProjectionExpression", None)
+    if sent.get("Select") in ("COUNT", "SPECIFIC_ATTRIBUTES"):
+        del sent["Select"]
+    return _without_unused_names(sent) if "ProjectionExpression" in request else sent
+
+
+def apply_lag(
+    request: Mapping[str, Any],
+    answer: Mapping[str, Any],
+    table: TableInfo,
+    index: IndexInfo,
+    pending: Mapping[ItemKey, Item | None],
+) -> dict[str, Any]:
+    """Return the response of a Query of an index as it was before the pending writes."""
+    current: list[Item] = answer["Items"]
+    rows = [row for row in current if table.key_of(row) not in pending]
+    last: Item | None = answer.get("LastEvaluatedKey")
+    old = list(_list_old(request, table, index, pending, last))
+    if old:
+        rows += old
+        if "KeyConditionExpression" in request:
+            is_backward = request.get("ScanIndexForward") is False
+            rows.sort(key=lambda row: _order_of(row, table, index), reverse=is_backward)
+    limit = request.get("Limit")
+    names = dict.fromkeys((*index.key, *table.key))
+    if limit is not None and len(rows) > limit:
+        rows = rows[:limit]
+        last = {name: rows[-1][name] for name in names}
+    change = len(rows) - len(current)
+    result = {**answer, "Items": [_select(request, row) for row in rows], "Count": len(rows)}
+    result["ScannedCount"] = max(len(rows), answer.get("ScannedCount", 0) + change)
+    result.pop("LastEvaluatedKey", None)
+    if last is not None:
+        result["LastEvaluatedKey"] = last
+    if request.get("Select") == "COUNT":
+        del result["Items"]
+    return result
+
+
+def _list_old(
+    request: Mapping[str, Any],
+    table: TableInfo,
+    index: IndexInfo,
+    pending: Mapping[ItemKey, Item | None],
+    last: Item | None,
+) -> Iterator[Item]:
+    """Yield the old entries that belong to this page of the Query."""
+    is_query = "KeyConditionExpression" in request
+    if not is_query and last is not None:
+        return
+    tests = [
+        parse(request[name], request)
+        for name in ("KeyConditionExpression", "FilterExpression")
+        if request.get(name)
+    ]
+    sign = -1 if request.get("ScanIndexForward") is False else 1
+    start = request.get("ExclusiveStartKey") if is_query else None
+
+    def is_after(row: Item, place: Item) -> bool:
+        mine, other = _order_of(row, table, index), _order_of(place, table, index)
+        return mine > other if sign > 0 else mine < other
+
+    for before in pending.values():
+        row = index.project(before)
+        if row is None or not all(test(row) for test in tests):
+            continue
+        if start is not None and not is_after(row, start):
+            continue
+        if is_query and last is not None and is_after(row, last):
+            continue
+        yield row
+
+
+def _order_of(row: Item, table: TableInfo, index: IndexInfo) -> tuple[Any, ...]:
+    names = dict.fromkeys((*index.key[1:], *table.key))
+    return tuple(to_sortable(row[name]) for name in names)
+
+
+def _select(request: Mapping[str, Any], row: Item) -> Item:
+    projection = request.get("ProjectionExpression")
+    if not projection:
+        return row
+    names = request.get("ExpressionAttributeNames") or {}
+    wanted = {names.get(word.strip(), word.strip()) for word in projection.split(",")}
+    return {name: value for name, value in row.items() if name in wanted}
+
+
+def _without_unused_names(request: dict[str, Any]) -> dict[str, Any]:
+    """Drop the names that only the projection used: DynamoDB refuses unused ones."""
+    text = f"{request.get('KeyConditionExpression', '')} {request.get('FilterExpression', '')} "
+    for mark in "=<>(),":
+        text = text.replace(mark, " ")
+    names = request.get("ExpressionAttributeNames") or {}
+    kept = {name: value for name, value in names.items() if name in text.split()}
+    request.pop("ExpressionAttributeNames", None)
+    return {**request, "ExpressionAttributeNames": kept} if kept else request

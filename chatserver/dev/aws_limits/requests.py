@@ -1,0 +1,183 @@
+"""Requests of DynamoDB: their actions, the keys of their items, and error responses."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+from chatserver.dev.aws_limits.item_sizes import Item
+
+ActionKind = Literal["put", "update", "delete", "check", "get"]
+# (table, values of the key attributes as text); the type of a key attribute never varies.
+ItemKey = tuple[str, tuple[str, ...]]
+
+SINGLE_WRITES: Final[dict[str, ActionKind]] = {
+    "PutItem": "put",
+    "UpdateItem": "update",
+    "DeleteItem": "delete",
+}
+_IN_TRANSACTIONS: Final[dict[str, ActionKind]] = {
+    "Put": "put",
+    "Update": "update",
+    "Delete": "delete",
+    "ConditionCheck": "check",
+    "Get": "get",
+}
+_PREFIX: Final = "com.amazonaws.dynamodb.v20120810#"
+THROUGHPUT: Final = (
+    "The level of configured provisioned throughput for the table was exceeded. Consider "
+    "increasing your provisioning level with the UpdateTable API."
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IndexInfo:
+    """A global secondary index. `projected` is None if it projects all attributes."""
+
+    name: str
+    key: tuple[str, ...]
+    projected: frozenset[str] | None
+
+    def project(self, item: Item | None) -> dict[str, Any] | None:
+        """Return the index entry of an item; None if the item is not in the index."""
+        if item is None or any(name not in item for name in self.key):
+            return None
+        if self.projected is None:
+            return dict(item)
+        return {name: value for name, value in item.items() if name in self.projected}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table: the names of its key attributes, partition key first, and its indexes."""
+
+    name: str
+    key: tuple[str, ...]
+    indexes: tuple[IndexInfo, ...]
+
+    def key_of(self, item: Item) -> ItemKey:
+        """Return the key of an item, or of a `Key`."""
+        return self.name, tuple(to_text(item[name]) for name in self.key)
+
+    def partition_of(self, item: Item) -> str:
+        """Return the partition key value of an item."""
+        return to_text(item[self.key[0]])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Action:
+    """A request for one item."""
+
+    kind: ActionKind
+    table: str
+    body: Mapping[str, Any]
+
+    @property
+    def place(self) -> Item:
+        """The item of a put, else the key."""
+        place: Item = self.body["Item"] if self.kind == "put" else self.body["Key"]
+        return place
+
+    def changes(self, attributes: frozenset[str] | None) -> bool:
+        """Return whether this may change one of the attributes; None means all."""
+        if self.kind in ("put", "delete"):
+            return True
+        if self.kind != "update":
+            return False
+        if attributes is None or "UpdateExpression" not in self.body:
+            return True
+        names = self.body.get("ExpressionAttributeNames") or {}
+        text = self.body["UpdateExpression"]
+        for mark in "=(),":
+            text = text.replace(mark, " ")
+        return any(names.get(word, word) in attributes for word in text.split())
+
+
+def to_text(value: Mapping[str, Any]) -> str:
+    """Return the content of a key attribute."""
+    return str(next(iter(value.values())))
+
+
+def parse_table(description: Mapping[str, Any]) -> TableInfo:
+    """Return the keys and indexes of a table, from DescribeTable."""
+    key = _key_names(description)
+    indexes = []
+    for index in description.get("GlobalSecondaryIndexes") or []:
+        own = _key_names(index)
+        projection = index.get("Projection") or {}
+        is_all = projection.get("ProjectionType") == "ALL"
+        extra = projection.get("NonKeyAttributes") or []
+        projected = None if is_all else frozenset((*key, *own, *extra))
+        indexes.append(IndexInfo(index["IndexName"], own, projected))
+    return TableInfo(description["TableName"], key, tuple(indexes))
+
+
+def _key_names(description: Mapping[str, Any]) -> tuple[str, ...]:
+    roles = {each["KeyType"]: each["AttributeName"] for each in description["KeySchema"]}
+    return tuple(roles[role] for role in ("HASH", "RANGE") if role in roles)
+
+
+def list_actions(operation: str, body: Mapping[str, Any]) -> list[Action]:
+    """Return the actions of a request, in its order. Queries and scans have none."""
+    if operation in SINGLE_WRITES:
+        return [Action(SINGLE_WRITES[operation], body["TableName"], body)]
+    if operation == "GetItem":
+        return [Action("get", body["TableName"], body)]
+    if operation in ("TransactWriteItems", "TransactGetItems"):
+        return [
+            Action(_IN_TRANSACTIONS[name], action["TableName"], action)
+            for each in body["TransactItems"]
+            for name, action in each.items()
+        ]
+    if operation == "BatchWriteItem":
+        return [
+            Action("put" if name == "PutRequest" else "delete", table, write)
+            for table, writes in body["RequestItems"].items()
+            for each in writes
+            for name, write in each.items()
+        ]
+    if operation == "BatchGetItem":
+        return [
+            Action("get", table, {"Key": key})
+            for table, wanted in body["RequestItems"].items()
+            for key in wanted["Keys"]
+        ]
+    return []
+
+
+class Refused(Exception):
+    """An error response."""
+
+    def __init__(self, code: str, message: str, **fields: Any) -> None:
+        super().__init__(code)
+        self.code = code
+        self.body = {"__type": _PREFIX + code, "message": message, **fields}
+
+
+def throttled() -> Refused:
+    """Return the error of a request that exceeds the limit of a partition."""
+    return Refused("ProvisionedThroughputExceededException", THROUGHPUT)
+
+
+def conflict() -> Refused:
+    """Return the error of a single write during a transaction on its item."""
+    text = "Transaction is ongoing for the item"
+    return Refused("TransactionConflictException", text)
+
+
+def cancelled(codes: Sequence[str]) -> Refused:
+    """Return the error of a transaction, with the reason of each action (`None`: no reason)."""
+    messages = {
+        "TransactionConflict": "Transaction is ongoing for the item",
+        "ProvisionedThroughputExceeded": THROUGHPUT,
+    }
+    reasons = [
+        {"Code": code, "Message": messages[code]} if code in messages else {"Code": code}
+        for code in codes
+    ]
+    text = (
+        "Transaction cancelled, please refer cancellation reasons for specific reasons "
+        f"[{', '.join(codes)}]"
+    )
+    return Refused("TransactionCanceledException", text, CancellationReasons=reasons)

@@ -1,0 +1,403 @@
+"""Admission, execution and accounting of one request, by the rules of AWS.
+
+The order of a write: conflicts, then the locks of its items (in tables with an index), the items
+before the write, the limits of the partitions, and only then the local server. So a request that
+is refused has not been applied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from chatserver.dev.aws_limits.accounting import (
+    Answer,
+    ItemRequest,
+    count_all_units,
+    count_items_read,
+    count_known_units,
+    count_units,
+    measured,
+    needs_image,
+    reduce_capacity,
+)
+from chatserver.dev.aws_limits.capacity import PartitionLimits, split_units
+from chatserver.dev.aws_limits.conflicts import RunningRequests
+from chatserver.dev.aws_limits.expressions import Unsupported, find_partition
+from chatserver.dev.aws_limits.index_lag import IndexLag, apply_lag, prepare_query
+from chatserver.dev.aws_limits.item_sizes import (
+    TRANSACTION_FACTOR,
+)
+from chatserver.dev.aws_limits.requests import (
+    SINGLE_WRITES,
+    Action,
+    ItemKey,
+    Refused,
+    TableInfo,
+    cancelled,
+    conflict,
+    list_actions,
+    parse_table,
+    throttled,
+    to_text,
+)
+
+Body = dict[str, Any]
+_SCHEMA_CHANGES: Final = ("CreateTable", "UpdateTable", "DeleteTable")
+_READS_MAX: Final = 100  # of one BatchGetItem
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """What AWS does. The defaults are its limits, and typical delays."""
+
+    write_units: float = 1000.0  # of one partition, per second
+    read_units: float = 3000.0
+    burst_s: float = 1.0
+    transaction_ms: float = 10.0  # shortest time in which a transaction is in progress
+    index_lag_ms: tuple[float, float] = (50.0, 500.0)
+    unprocessed_share: float = 0.02  # of the items of batches
+    seed: int = 0
+
+
+class Server(Protocol):
+    """The local DynamoDB server, on one connection."""
+
+    async def call(self, operation: str, request: Mapping[str, Any]) -> Answer:
+        """Send a request; return the status and the body of the response."""
+
+
+class Rules:
+    """Answers the requests of all connections."""
+
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limits = limits
+        self.refusals: collections.Counter[str] = collections.Counter()
+        self._random = random.Random(limits.seed)  # noqa: S311  repeatable, no secret
+        self._running = RunningRequests()
+        self._capacity = PartitionLimits(
+            limits.write_units, limits.read_units, limits.burst_s, clock
+        )
+        low, high = limits.index_lag_ms
+        self._has_lag = high > 0
+        self._lag = IndexLag(lambda: self._random.uniform(low, high) / 1000, clock)
+        self._locks: dict[ItemKey, tuple[asyncio.Lock, int]] = {}
+        self._tables: dict[str, TableInfo | None] = {}
+
+    async def answer(self, operation: str, body: dict[str, Any], server: Server) -> Answer:
+        """Return the response to a request."""
+        if operation in _SCHEMA_CHANGES:
+            self._tables.pop(body.get("TableName", ""), None)
+            answer = await server.call(operation, body)
+            self._tables.pop(body.get("TableName", ""), None)
+            return answer
+        try:
+            if operation in ("Query", "Scan"):
+                answer = await self._query(operation, body, server)
+            else:
+                answer = await self._answer_items(operation, body, server)
+        except Refused as refused:
+            self.refusals[refused.code] += 1
+            return 400, refused.body
+        if answer[0] == 200:
+            reduce_capacity(body.get("ReturnConsumedCapacity"), answer[1])
+        return answer
+
+    async def _answer_items(self, operation: str, body: Body, server: Server) -> Answer:
+        handle = {
+            **dict.fromkeys(SINGLE_WRITES, self._write),
+            "BatchWriteItem": self._batch_write,
+            "TransactWriteItems": self._transact_write,
+            "TransactGetItems": self._transact_get,
+            "BatchGetItem": self._batch_get,
+            "GetItem": self._get,
+        }.get(operation)
+        items = None
+        if handle is not None:
+            # The server explains what is wrong with a malformed request.
+            with contextlib.suppress(KeyError, TypeError, AttributeError, StopIteration):
+                items = await self._resolve(list_actions(operation, body), server)
+        if handle is None or not items:
+            return await server.call(operation, body)
+        return await handle(operation, body, items, server)
+
+    # Writes
+
+    async def _write(
+        self, operation: str, body: Body, writes: list[ItemRequest], server: Server
+    ) -> Answer:
+        keys = [write.key for write in writes]
+        if any(self._running.find_transactions(keys)):
+            raise conflict()
+        with self._running.write(keys):
+            async with self._locked(writes):
+                await self._load_images(writes, server)
+                if not all(map(self._has_room, writes)):
+                    raise throttled()
+                answer = await server.call(operation, measured(body))
+                self._finish(writes, answer)
+                return answer
+
+    async def _transact_write(
+        self, operation: str, body: Body, writes: list[ItemRequest], server: Server
+    ) -> Answer:
+        keys = [write.key for write in writes]
+        running = self._running.find_transactions(keys)
+        if any(running):
+            raise cancelled(["TransactionConflict" if each else "None" for each in running])
+        with self._running.transaction(keys):
+            ends_at = time.monotonic() + self.limits.transaction_ms / 1000
+            async with self._locked(writes):
+                await self._load_images(writes, server)
+                room = list(map(self._has_room, writes))
+                if not all(room):
+                    raise cancelled(
+                        ["None" if each else "ProvisionedThroughputExceeded" for each in room]
+                    )
+                answer = await server.call(operation, measured(body))
+                self._finish(writes, answer, TRANSACTION_FACTOR)
+            await asyncio.sleep(ends_at - time.monotonic())
+        return answer
+
+    async def _batch_write(
+        self, operation: str, body: Body, writes: list[ItemRequest], server: Server
+    ) -> Answer:
+        requests = [(table, each) for table, some in body["RequestItems"].items() for each in some]
+        busy = self._running.find_transactions([write.key for write in writes])
+        with self._running.write([write.key for write in writes]):
+            async with self._locked(writes):
+                await self._load_images(writes, server)
+                room = list(map(self._has_room, writes))
+                if not any(room):
+                    raise throttled()
+                passes = [
+                    has_room and not is_busy and not self._is_unlucky()
+                    for has_room, is_busy in zip(room, busy, strict=True)
+                ]
+                left = _by_table(requests, [not each for each in passes])
+                self.refusals["UnprocessedItems"] += passes.count(False)
+                if not any(passes):
+                    return 200, {"UnprocessedItems": left}
+                sent = {**body, "RequestItems": _by_table(requests, passes)}
+                answer = await server.call(operation, measured(sent))
+                done = [write for write, each in zip(writes, passes, strict=True) if each]
+                self._finish(done, answer)
+        if answer[0] == 200:
+            theirs = answer[1].get("UnprocessedItems") or {}
+            for table, some in theirs.items():
+                left.setdefault(table, []).extend(some)
+            answer[1]["UnprocessedItems"] = left
+        return answer
+
+    # Reads
+
+    async def _get(
+        self, operation: str, body: Body, reads: list[ItemRequest], server: Server
+    ) -> Answer:
+        (read,) = reads
+        partition = read.partition
+        if not self._capacity.has_room("read", partition):
+            raise throttled()
+        answer = await server.call(operation, measured(body))
+        self._capacity.charge("read", partition, count_all_units(answer, read.table.name))
+        return answer
+
+    async def _transact_get(
+        self, operation: str, body: Body, reads: list[ItemRequest], server: Server
+    ) -> Answer:
+        with self._running.read_transaction([read.key for read in reads]) as running:
+            self._check_reads(running.conflicts, "TransactionConflict")
+            places = [
+                (read.table.name, read.table.partition_of(read.action.place)) for read in reads
+            ]
+            full = [not self._capacity.has_room("read", place) for place in places]
+            self._check_reads(full, "ProvisionedThroughputExceeded")
+            ends_at = time.monotonic() + self.limits.transaction_ms / 1000
+            answer = await server.call(operation, measured(body))
+            await asyncio.sleep(ends_at - time.monotonic())
+            self._check_reads(running.conflicts, "TransactionConflict")
+        self._charge_reads(reads, answer)
+        return answer
+
+    def _check_reads(self, refused: Sequence[bool], code: str) -> None:
+        if any(refused):
+            raise cancelled([code if each else "None" for each in refused])
+
+    async def _batch_get(
+        self, operation: str, body: Body, reads: list[ItemRequest], server: Server
+    ) -> Answer:
+        room = [self._capacity.has_room("read", read.partition) for read in reads]
+        if not any(room):
+            raise throttled()
+        passes = [each and not self._is_unlucky() for each in room]
+        self.refusals["UnprocessedKeys"] += passes.count(False)
+        keys = [(read.table.name, read.action.place) for read in reads]
+
+        def wanted(which: Sequence[bool]) -> dict[str, Any]:
+            return {
+                table: {**body["RequestItems"][table], "Keys": some}
+                for table, some in _by_table(keys, which).items()
+            }
+
+        left = wanted([not each for each in passes])
+        if not any(passes):
+            return 200, {"Responses": {}, "UnprocessedKeys": left}
+        sent = {**body, "RequestItems": wanted(passes)}
+        answer = await server.call(operation, measured(sent))
+        done = [read for read, each in zip(reads, passes, strict=True) if each]
+        self._charge_reads(done, answer)
+        if answer[0] == 200:
+            for table, some in (answer[1].get("UnprocessedKeys") or {}).items():
+                left.setdefault(table, {**some, "Keys": []})["Keys"].extend(some["Keys"])
+            answer[1]["UnprocessedKeys"] = left
+        return answer
+
+    async def _query(self, operation: str, body: dict[str, Any], server: Server) -> Answer:
+        table = await self._find_table(body["TableName"], server)
+        if table is None:
+            return await server.call(operation, body)
+        index = next((each for each in table.indexes if each.name == body.get("IndexName")), None)
+        source = table.name if index is None else f"{table.name}/{index.name}"
+        value = find_partition(body, table.key[0] if index is None else index.key[0])
+        if value is not None and not self._capacity.has_room("read", (source, to_text(value))):
+            raise throttled()
+        pending = {} if index is None else self._lag.list_pending(table.name)
+        sent = prepare_query(body) if pending else body
+        answer = await server.call(operation, measured(sent))
+        if value is not None:
+            units = count_all_units(answer, table.name)
+            self._capacity.charge("read", (source, to_text(value)), units)
+        if index is not None and pending and answer[0] == 200:
+            with contextlib.suppress(Unsupported):
+                return 200, apply_lag(body, answer[1], table, index, pending)
+        return answer
+
+    # Parts
+
+    def _is_unlucky(self) -> bool:
+        return self._random.random() < self.limits.unprocessed_share
+
+    async def _find_table(self, name: str, server: Server) -> TableInfo | None:
+        if name not in self._tables:
+            status, answer = await server.call("DescribeTable", {"TableName": name})
+            self._tables[name] = parse_table(answer["Table"]) if status == 200 else None
+            if status != 200:
+                return self._tables.pop(name)
+        return self._tables[name]
+
+    async def _resolve(self, actions: Sequence[Action], server: Server) -> list[ItemRequest] | None:
+        """Return the actions with their tables; None if a table does not exist."""
+        found = []
+        for action in actions:
+            table = await self._find_table(action.table, server)
+            if table is None:
+                return None
+            found.append(ItemRequest(action, table, table.key_of(action.place)))
+        return found
+
+    @contextlib.asynccontextmanager
+    async def _locked(self, writes: Sequence[ItemRequest]) -> AsyncIterator[None]:
+        """Hold the locks of the written items whose state before the write must be known."""
+        keys = sorted({write.key for write in writes if needs_image(write)})
+        async with contextlib.AsyncExitStack() as stack:
+            for key in keys:  # sorted, so that two requests never wait for each other
+                lock, users = self._locks.get(key, (asyncio.Lock(), 0))
+                self._locks[key] = lock, users + 1
+                stack.callback(self._release, key)
+                await stack.enter_async_context(lock)
+            yield
+
+    def _release(self, key: ItemKey) -> None:
+        lock, users = self._locks[key]
+        if users == 1:
+            del self._locks[key]
+        else:
+            self._locks[key] = lock, users - 1
+
+    async def _load_images(self, writes: Sequence[ItemRequest], server: Server) -> None:
+        """Read the items before the writes, in tables with indexes."""
+        wanted = {write.key: write for write in writes if needs_image(write)}
+        keys = list(wanted)
+        for at in range(0, len(keys), _READS_MAX):
+            some = [wanted[key] for key in keys[at : at + _READS_MAX]]
+            request: dict[str, Any] = {}
+            for write in some:
+                key = {name: write.action.place[name] for name in write.table.key}
+                entry = request.setdefault(write.table.name, {"Keys": [], "ConsistentRead": True})
+                entry["Keys"].append(key)
+            while request:
+                status, answer = await server.call("BatchGetItem", {"RequestItems": request})
+                if status != 200:
+                    return  # the write itself gets the error
+                for table, items in answer["Responses"].items():
+                    for item in items:
+                        info = self._tables[table]
+                        assert info is not None
+                        wanted[info.key_of(item)].before = item
+                request = answer.get("UnprocessedKeys") or {}
+
+    def _has_room(self, write: ItemRequest) -> bool:
+        """Return whether the partitions of the table and of each changed index have units left."""
+        name = write.table.name
+        places = [write.partition]
+        places += [(f"{name}/{index.name}", value) for index, value in write.list_indexes()]
+        return all(self._capacity.has_room("write", place) for place in places)
+
+    def _finish(self, writes: Sequence[ItemRequest], answer: Answer, factor: int = 1) -> None:
+        """Charge the units of writes, and record them for the indexes."""
+        status, body = answer
+        if status != 200:
+            # AWS charges the items of a failed condition, too; their size is at least 1 KB.
+            for write in writes if "Condition" in str(body.get("__type")) else ():
+                self._capacity.charge("write", write.partition, factor)
+            return
+        by_table: dict[str, list[ItemRequest]] = {}
+        for write in writes:
+            by_table.setdefault(write.table.name, []).append(write)
+            if self._has_lag and needs_image(write):
+                self._lag.record(write.key, write.before)
+        for name, some in by_table.items():
+            known = [count_known_units(write, factor) for write in some]
+            shares = split_units(count_units(answer, name, None), known)
+            for write, units in zip(some, shares, strict=True):
+                self._capacity.charge("write", write.partition, units)
+            self._charge_indexes(name, some, answer)
+
+    def _charge_indexes(self, name: str, writes: Sequence[ItemRequest], answer: Answer) -> None:
+        changed: dict[str, list[str]] = {}
+        for write in writes:
+            for index, value in write.list_indexes():
+                changed.setdefault(index.name, []).append(value)
+        for index_name, values in changed.items():
+            units = count_units(answer, name, index_name) / len(values)
+            for value in values:
+                self._capacity.charge("write", (f"{name}/{index_name}", value), units)
+
+    def _charge_reads(self, reads: Sequence[ItemRequest], answer: Answer) -> None:
+        if answer[0] != 200:
+            return
+        by_table: dict[str, list[ItemRequest]] = {}
+        for read in reads:
+            by_table.setdefault(read.table.name, []).append(read)
+        for name, some in by_table.items():
+            sizes = count_items_read(answer[1], some[0].table)
+            known = [sizes.get(read.key) for read in some]
+            for read, units in zip(
+                some, split_units(count_units(answer, name, None), known), strict=True
+            ):
+                self._capacity.charge("read", read.partition, units)
+
+
+def _by_table(requests: Sequence[tuple[str, Any]], which: Sequence[bool]) -> dict[str, list[Any]]:
+    """Return the chosen requests by table."""
+    chosen: dict[str, list[Any]] = {}
+    for (table, each), is_chosen in zip(requests, which, strict=True):
+        if is_chosen:
+            chosen.setdefault(table, []).append(each)
+    return chosen

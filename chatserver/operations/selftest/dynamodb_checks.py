@@ -1,0 +1,198 @@
+"""Self-test checks of DynamoDB, on tables of the run's own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Final
+
+from chatserver.config import Settings
+from chatserver.errors import ChatError
+from chatserver.operations.selftest.model import Check, Failed, Skipped, require
+from chatserver.warm.dynamo.batches import get_items, put_items
+from chatserver.warm.dynamo.client import (
+    ConditionFailed,
+    DynamoClient,
+    Item,
+    open_dynamodb_streams,
+)
+from chatserver.warm.schema.provisioning import apply_tables
+from chatserver.warm.schema.tables import DIRECTORY, MEMBER_INDEX, MESSAGES, TABLES
+
+STORE: Final = "dynamodb"
+BATCH: Final = 25
+AT_ONCE: Final = 8  # concurrent transactions on one item
+LAG_SAMPLES: Final = 10
+LAG_S_MAX: Final = 30.0
+STREAM_S_MAX: Final = 60.0
+POLL_S: Final = 0.02
+
+
+class DynamodbChecks:
+    """The checks, in order: later ones need the tables of the first."""
+
+    def __init__(self, client: DynamoClient, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+        self._directory = DIRECTORY.name_in(settings.warm)
+
+    def list_checks(self) -> list[Check]:
+        return [
+            Check(STORE, "create tables, indexes and TTL", self._create_tables),
+            Check(STORE, "write and read back", self._write_and_read),
+            Check(STORE, "batches", self._batches),
+            Check(STORE, "conditional transaction", self._transaction),
+            Check(STORE, "concurrent transactions on one item", self._conflicts),
+            Check(STORE, "TTL setting", self._expiry),
+            Check(STORE, "index lag", self._index_lag),
+            Check(STORE, "Stream", self._stream),
+        ]
+
+    async def _create_tables(self) -> str:
+        changes = await apply_tables(self._client, self._settings.warm)
+        return f"{len(changes)} steps"
+
+    async def _write_and_read(self) -> str:
+        item = self._item("one", "one", text="é " * 100)
+        await self._client.call("put_item", {"TableName": self._directory, "Item": item})
+        require(await self._find("one", "one") == item, "the item differs from what was written")
+        return "consistent read returns the item"
+
+    async def _batches(self) -> str:
+        items = [self._item("batch", f"{number:03d}") for number in range(BATCH)]
+        await put_items(self._client, self._directory, items)
+        keys = [self._key("batch", f"{number:03d}") for number in range(BATCH)]
+        found = await get_items(self._client, self._directory, keys)
+        require(len(found) == BATCH, f"{len(found)} of {BATCH} items were read back")
+        return f"{BATCH} items"
+
+    async def _transaction(self) -> str:
+        free = self._put_if_absent("free")
+        taken = self._put_if_absent("one", "one")
+        request = {"TransactItems": [{"Put": free}, {"Put": taken}]}
+        try:
+            await self._client.call("transact_write_items", request)
+        except ConditionFailed:
+            require(await self._find("free") is None, "a cancelled transaction wrote an item")
+        else:
+            raise Failed("a transaction with a false condition succeeded")
+        await self._client.call("transact_write_items", {"TransactItems": [{"Put": free}]})
+        require(await self._find("free"), "a transaction wrote nothing")
+        return "all or nothing"
+
+    async def _conflicts(self) -> str:
+        """Increment one item by concurrent transactions; each must count exactly once."""
+        key = self._key("counter", "counter")
+
+        async def add(number: int) -> None:
+            update = {
+                "TableName": self._directory,
+                "Key": key,
+                "UpdateExpression": "ADD #n :one",
+                "ExpressionAttributeNames": {"#n": "members"},
+                "ExpressionAttributeValues": {":one": {"N": "1"}},
+            }
+            mark = self._put_if_absent(f"mark{number}")
+            actions = [{"Update": update}, {"Put": mark}]
+            try:
+                await self._client.call("transact_write_items", {"TransactItems": actions})
+            except ConditionFailed:
+                return  # the response of the first attempt was lost
+
+        await asyncio.gather(*(add(number) for number in range(AT_ONCE)))
+        item = await self._find("counter")
+        count = 0 if item is None else int(item["members"]["N"])
+        require(count == AT_ONCE, f"the item counts {count} of {AT_ONCE} transactions")
+        return f"{AT_ONCE} at once, each applied once"
+
+    async def _expiry(self) -> str:
+        for table in TABLES:
+            if table.expiry is None:
+                continue
+            request = {"TableName": table.name_in(self._settings.warm)}
+            answer = await self._client.call("describe_time_to_live", request)
+            described: dict[str, Any] = answer["TimeToLiveDescription"]
+            status, name = described["TimeToLiveStatus"], described.get("AttributeName")
+            text = f"table {table.name}: TTL is {status} on {name}, expected {table.expiry}"
+            require(status in ("ENABLED", "ENABLING") and name == table.expiry, text)
+        return "enabled on all tables with expiring items"
+
+    async def _index_lag(self) -> str:
+        lags = [await self._measure_lag(number) for number in range(LAG_SAMPLES)]
+        return f"median {sorted(lags)[len(lags) // 2]:.0f} ms, longest {max(lags):.0f} ms"
+
+    async def _measure_lag(self, number: int) -> float:
+        """Return the time in milliseconds until an index has a new item."""
+        name = f"lag{number}"
+        item = self._item(name, name)
+        await self._client.call("put_item", {"TableName": self._directory, "Item": item})
+        began = time.monotonic()
+        request = {
+            "TableName": self._directory,
+            "IndexName": MEMBER_INDEX.name,
+            "KeyConditionExpression": "SK = :sk",
+            "ExpressionAttributeValues": {":sk": {"S": name}},
+        }
+        while time.monotonic() - began < LAG_S_MAX:
+            if (await self._client.call("query", request))["Items"]:
+                return (time.monotonic() - began) * 1000
+            await asyncio.sleep(POLL_S)
+        raise Failed(f"index {MEMBER_INDEX.name} has no new item after {LAG_S_MAX:g} s")
+
+    async def _stream(self) -> str:
+        """Read the removal of an item of `messages` from its Stream, if Streams are enabled."""
+        if not self._settings.warm.stream:
+            raise Skipped("warm.stream is off")
+        table = MESSAGES.name_in(self._settings.warm)
+        key: Item = {"chatid": {"S": "selftest"}, "ts": {"N": "1"}}
+        async with open_dynamodb_streams(self._settings.warm) as streams:
+            await self._client.call("put_item", {"TableName": table, "Item": key})
+            await self._client.call("delete_item", {"TableName": table, "Key": key})
+            give_up = time.monotonic() + STREAM_S_MAX
+            while time.monotonic() < give_up:
+                if await _has_removal(streams, table, key):
+                    return "a removal is in the Stream, with the old item"
+                await asyncio.sleep(1.0)
+        raise Failed(f"the Stream has no removal after {STREAM_S_MAX:g} s")
+
+    # Items
+
+    def _key(self, partition: str, sort: str) -> Item:
+        return {"PK": {"S": partition}, "SK": {"S": sort}}
+
+    def _item(self, partition: str, sort: str, **texts: str) -> Item:
+        return {**self._key(partition, sort), **{name: {"S": text} for name, text in texts.items()}}
+
+    def _put_if_absent(self, partition: str, sort: str = "") -> dict[str, Any]:
+        return {
+            "TableName": self._directory,
+            "Item": self._item(partition, sort or partition),
+            "ConditionExpression": "attribute_not_exists(PK)",
+        }
+
+    async def _find(self, partition: str, sort: str = "") -> Item | None:
+        key = self._key(partition, sort or partition)
+        request = {"TableName": self._directory, "Key": key, "ConsistentRead": True}
+        found: Item | None = (await self._client.call("get_item", request)).get("Item")
+        return found
+
+
+async def _has_removal(streams: DynamoClient, table: str, key: Item) -> bool:
+    """Return whether the Stream has the removal of an item."""
+    try:
+        listed = await streams.call("list_streams", {"TableName": table})
+        for stream in listed["Streams"]:
+            arn = {"StreamArn": stream["StreamArn"]}
+            described = (await streams.call("describe_stream", arn))["StreamDescription"]
+            for shard in described["Shards"]:
+                start = {"ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
+                place = await streams.call("get_shard_iterator", {**arn, **start})
+                read = {"ShardIterator": place["ShardIterator"], "Limit": 100}
+                for record in (await streams.call("get_records", read))["Records"]:
+                    change = record["dynamodb"]
+                    if record["eventName"] == "REMOVE" and change["Keys"] == key:
+                        require("OldImage" in change, "the Stream lacks the old item")
+                        return True
+    except ChatError:
+        return False
+    return False

@@ -1,0 +1,124 @@
+"""Results of a self-test, and its report as Markdown and JSON. No I/O."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+from chatserver.errors import ChatError, ConfigError
+from chatserver.operations.doctor.model import Finding
+
+Status = Literal["passed", "failed", "skipped"]
+CHECK_S_MAX = 120.0  # longest time of one check
+
+
+class Failed(Exception):
+    """A check found a violation; the message says what was expected and what was found."""
+
+
+class Skipped(Exception):
+    """A check cannot run here; the message says why."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of one check."""
+
+    store: str  # redis, dynamodb, s3 or chat
+    name: str
+    status: Status
+    detail: str
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Check:
+    """A check: `run` returns what it measured, or raises `Failed`, `Skipped` or a `ChatError`."""
+
+    store: str
+    name: str
+    run: Callable[[], Awaitable[str]]
+
+
+def require(condition: object, text: str) -> None:
+    """Raise `Failed` unless the condition is true."""
+    if not condition:
+        raise Failed(text)
+
+
+def describe(exc: ChatError) -> str:
+    """Return the text of an error."""
+    return "; ".join(exc.problems) if isinstance(exc, ConfigError) else exc.message
+
+
+async def run_check(check: Check) -> Result:
+    """Run a check; an error is a failure of this check only."""
+    began = time.monotonic()
+    status: Status = "failed"
+    try:
+        async with asyncio.timeout(CHECK_S_MAX):
+            detail = await check.run()
+        status = "passed"
+    except Skipped as exc:
+        status, detail = "skipped", str(exc)
+    except ChatError as exc:
+        detail = describe(exc)
+    except Failed as exc:
+        detail = str(exc)
+    except TimeoutError:
+        detail = f"no result after {CHECK_S_MAX:g} s"
+    seconds = round(time.monotonic() - began, 3)
+    return Result(check.store, check.name, status, detail, seconds)
+
+
+@dataclasses.dataclass(slots=True)
+class Report:
+    """A self-test. `left` names what could not be deleted."""
+
+    target: dict[str, str]
+    started: str  # ISO 8601, UTC
+    estimate_usd: float
+    results: list[Result] = dataclasses.field(default_factory=list)
+    findings: list[Finding] = dataclasses.field(default_factory=list)
+    left: list[str] = dataclasses.field(default_factory=list)
+    is_interrupted: bool = False
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether nothing failed, and the run is complete and has deleted its data."""
+        is_broken = any(result.status == "failed" for result in self.results)
+        return not (is_broken or self.is_interrupted or self.left)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain values."""
+        return {**dataclasses.asdict(self), "passed": self.has_passed}
+
+    def to_markdown(self) -> str:
+        """Return the report as a page."""
+        state = "passed" if self.has_passed else "failed"
+        if self.is_interrupted:
+            state = "interrupted"
+        lines = [f"# Self-test: {state}", "", f"Started {self.started} (UTC).", ""]
+        lines += [f"- {name}: {value}" for name, value in self.target.items()]
+        lines += [f"- estimated cost: at most ${self.estimate_usd:.4f}", "", "## Checks", ""]
+        lines += ["| store | check | result | seconds | detail |", "|---|---|---|---|---|"]
+        lines += [
+            f"| {each.store} | {each.name} | {each.status} | {each.seconds:.2f} "
+            f"| {_to_cell(each.detail)} |"
+            for each in self.results
+        ]
+        lines += ["", "## Settings", "", "| store | level | finding | fix |", "|---|---|---|---|"]
+        lines += [
+            f"| {each.store} | {each.level} | {_to_cell(each.what)} | {_to_cell(each.fix)} |"
+            for each in self.findings
+        ]
+        if self.left:
+            lines += ["", "## Not deleted", "", *(f"- {name}" for name in self.left)]
+        return "\n".join(lines) + "\n"
+
+
+def _to_cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

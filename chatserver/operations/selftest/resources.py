@@ -1,0 +1,152 @@
+"""Tables, objects and Redis keys of one self-test: names of their own, and deletion at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import secrets
+from typing import Final
+
+import redis.exceptions
+import structlog
+
+from chatserver.cold.client import BucketMissing, ObjectStore
+from chatserver.config import Settings
+from chatserver.errors import ChatError, Conflict
+from chatserver.hot.redis.client import HotClient
+from chatserver.warm.dynamo.client import DynamoClient, TableMissing
+from chatserver.warm.schema.tables import TABLES
+
+DELETE_S_MAX: Final = 120.0
+POLL_S: Final = 0.5
+KEYS_MAX: Final = 20_000  # one run makes a few keys for each partition
+CLAIM_S: Final = 3600
+
+log = structlog.get_logger()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Names:
+    """The names of one run: every table and object begins with `prefix`."""
+
+    prefix: str
+
+    @classmethod
+    def choose(cls) -> Names:
+        return cls(f"selftest-{secrets.token_hex(6)}")
+
+
+def isolate(settings: Settings, names: Names) -> Settings:
+    """Return settings with tables and objects of the run's own, in on-demand mode."""
+    warm = settings.warm.model_copy(
+        update={"table_prefix": f"{names.prefix}-", "billing": "on_demand"}
+    )
+    cold = settings.cold.model_copy(update={"tenant": names.prefix})
+    archive = settings.archive.model_copy(
+        update={"retention_s": 86_400, "segment_entries_min": 1, "removal": "worker"}
+    )
+    return settings.model_copy(update={"warm": warm, "cold": cold, "archive": archive})
+
+
+async def delete_tables(client: DynamoClient, settings: Settings) -> list[str]:
+    """Delete the run's tables; return those that still exist, with the reason.
+
+    Guarantees:
+        Only tables with the run's prefix are deleted. A table that is being created is awaited.
+    """
+    outcomes = await asyncio.gather(
+        *(_delete_table(client, table.name_in(settings.warm)) for table in TABLES)
+    )
+    return [left for left in outcomes if left]
+
+
+async def _delete_table(client: DynamoClient, name: str) -> str:
+    why = "not tried"
+    try:
+        async with asyncio.timeout(DELETE_S_MAX):
+            while True:
+                try:
+                    await client.call("delete_table", {"TableName": name})
+                    why = "is being deleted"
+                except TableMissing:
+                    return ""
+                except Conflict as exc:  # it is being created or changed
+                    why = exc.message
+                except ChatError as exc:
+                    return f"DynamoDB table {name}: {_text_of(exc)}"
+                await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        return f"DynamoDB table {name}: {why}"
+
+
+async def delete_objects(store: ObjectStore) -> list[str]:
+    """Delete the run's objects; return those that still exist."""
+    left: list[str] = []
+    try:
+        async with asyncio.timeout(DELETE_S_MAX):
+            while True:
+                page = await store.call("list_objects_v2", MaxKeys=100)
+                keys = [each["Key"] for each in page.get("Contents", [])]
+                if not keys:
+                    return []
+                left = keys
+                for key in keys:
+                    await store.call("delete_object", Key=key)
+    except BucketMissing:
+        return []
+    except (ChatError, TimeoutError) as exc:
+        return [f"S3 object {key} in the run's prefix: {_text_of(exc)}" for key in left or ["*"]]
+
+
+async def claim_redis(hot: HotClient, names: Names) -> bool:
+    """Claim a Redis that has no data for this run; return False if it is in use."""
+    partitions = range(hot.keys.partitions)
+    of_connections = {  # keys that any connection creates
+        make(number)
+        for make in (hot.keys.epoch, hot.keys.seqs, hot.keys.where)
+        for number in partitions
+    }
+    for server, key in hot.keys_by_server().items():
+        found = await _list_keys(hot, key, len(of_connections) + 1)
+        if set(found) - of_connections:
+            log.info("selftest.redis_in_use", redis=server)
+            return False
+    claim = hot.keys.lease(0, "selftest")
+    await hot.call("HSET", claim, "owner", names.prefix)
+    await hot.call("EXPIRE", claim, CLAIM_S)
+    return True
+
+
+async def delete_keys(hot: HotClient, names: Names) -> list[str]:
+    """Delete all keys of the Redis that `claim_redis` claimed; return an error, if any."""
+    claim = hot.keys.lease(0, "selftest")
+    try:
+        async with asyncio.timeout(DELETE_S_MAX):
+            if await hot.call("HGET", claim, "owner") != names.prefix.encode():
+                return [f"Redis keys at {hot.name}: another process has taken over"]
+            for first in hot.keys_by_server().values():
+                for key in await _list_keys(hot, first, KEYS_MAX):
+                    if key != claim:
+                        await hot.call("UNLINK", key)
+            await hot.call("UNLINK", claim)
+    except (ChatError, redis.exceptions.RedisError, OSError, TimeoutError) as exc:
+        return [f"Redis keys at {hot.name}: {_text_of(exc)}"]
+    return []
+
+
+async def _list_keys(hot: HotClient, key: str, most: int) -> list[str]:
+    """Return up to `most` keys of the server that has `key`."""
+    client = hot.blocking_client(key)
+    found: list[str] = []
+    try:
+        async for name in client.scan_iter(count=500):
+            found.append(name.decode() if isinstance(name, bytes) else str(name))
+            if len(found) >= most:
+                break
+    finally:
+        await client.aclose()
+    return found
+
+
+def _text_of(exc: BaseException) -> str:
+    return exc.message if isinstance(exc, ChatError) else str(exc) or type(exc).__name__

@@ -1,0 +1,60 @@
+"""Self-test checks of S3, on objects below the run's own prefix."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Final
+
+from chatserver.cold.client import ObjectMissing, ObjectStore
+from chatserver.errors import Conflict
+from chatserver.operations.selftest.model import Check, Failed, require
+
+STORE: Final = "s3"
+KEY: Final = "checks/object"
+SIZE: Final = 300_000
+
+
+class S3Checks:
+    """The checks of a bucket."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def list_checks(self) -> list[Check]:
+        return [
+            Check(STORE, "put, get and delete", self._put_and_get),
+            Check(STORE, "list after put", self._list),
+            Check(STORE, "conditional put", self._conditional_put),
+        ]
+
+    async def _put_and_get(self) -> str:
+        body = os.urandom(SIZE)
+        await self._store.call("put_object", Key=KEY, Body=body)
+        found = await self._store.read(KEY, size_max=SIZE)
+        is_same = hashlib.sha256(found).digest() == hashlib.sha256(body).digest()
+        require(is_same, "the object differs from what was written")
+        await self._store.call("delete_object", Key=KEY)
+        try:
+            await self._store.call("head_object", Key=KEY)
+        except ObjectMissing:
+            return f"{SIZE} bytes"
+        raise Failed("a deleted object is still there")
+
+    async def _list(self) -> str:
+        keys = [f"checks/list/{number:02d}" for number in range(5)]
+        for key in keys:
+            await self._store.call("put_object", Key=key, Body=b"x")
+        page = await self._store.call("list_objects_v2", Prefix="checks/list/")
+        found = [each["Key"] for each in page.get("Contents", [])]
+        require(found == keys, f"the list has {found}")
+        return f"{len(keys)} objects, in order"
+
+    async def _conditional_put(self) -> str:
+        await self._store.call("put_object", Key=KEY, Body=b"first", IfNoneMatch="*")
+        try:
+            await self._store.call("put_object", Key=KEY, Body=b"second", IfNoneMatch="*")
+        except Conflict:
+            require(await self._store.read(KEY, size_max=100) == b"first", "it was overwritten")
+            return "a second put is refused"
+        raise Failed("an object was overwritten in spite of If-None-Match")

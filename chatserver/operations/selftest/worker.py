@@ -1,0 +1,189 @@
+"""Self-test checks of the guarantees across Redis, DynamoDB and S3, with the real workers.
+
+Ten old messages are written to DynamoDB and archived to S3, ten recent ones stay in DynamoDB, and
+ten are sent through Redis. Then the chat is read as one history, and a device catches up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Final
+
+import msgspec
+
+from chatserver.container.storage import StorageContainer
+from chatserver.domain.history_checks import is_contiguous, not_rising
+from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
+from chatserver.errors import ChatError, Conflict, Forbidden, NotFound
+from chatserver.loadtest.checker import Book, Findings, Seen, key_of
+from chatserver.operations.selftest.model import Check, Failed, Skipped, require
+from chatserver.operations.selftest.resources import Names
+from chatserver.protocol import frames
+from chatserver.service.history.sync import Sync
+from chatserver.service.messaging.service import Draft
+from chatserver.warm.messages.store import PersistItem
+from workers.archive.container import ArchiveContainer
+from workers.persist.worker import run_persist
+
+STORE: Final = "chat"
+EACH: Final = 10  # messages in each tier
+OLD_S: Final = 30 * 86_400
+STORED_S_MAX: Final = 60.0
+IN_USE: Final = (
+    "Redis is in use: set CHAT_REDIS_URL to an empty database or cluster for this check, and no "
+    "other chatserver process may use it meanwhile"
+)
+
+
+class ChatChecks:
+    """The checks of one direct chat, in order."""
+
+    def __init__(self, container: StorageContainer, names: Names, *, is_claimed: bool) -> None:
+        self._container = container
+        self._is_claimed = is_claimed
+        self._names = names
+        self._alice = UserId(f"{names.prefix}-a")
+        self._bob = UserId(f"{names.prefix}-b")
+        self._chat = ChatId("")
+        self._seqs: list[int] = []
+        self._is_ready = False
+
+    def list_checks(self) -> list[Check]:
+        return [
+            Check(STORE, "messages in DynamoDB, archived to S3", self._prepare),
+            Check(STORE, "send: order, and idempotency by ref", self._send),
+            Check(STORE, "acknowledged messages are stored", self._store),
+            Check(STORE, "one history across Redis, DynamoDB and S3", self._read),
+            Check(STORE, "resume from a cursor", self._resume),
+            Check(STORE, "non-members are refused", self._refuse),
+        ]
+
+    async def _prepare(self) -> str:
+        if not self._is_claimed:
+            raise Skipped(IN_USE)
+        core = self._container
+        for user in (self._alice, self._bob):
+            await core.directory.put_user_if_absent(user, None, core.clock.time())
+        now_us = int(core.clock.time() * 1e6)
+        self._chat = direct_chat_id(self._alice, self._bob)
+        items = []
+        for seq in range(1, 2 * EACH + 1):
+            ts = now_us - (OLD_S if seq <= EACH else 60) * 1_000_000 + seq * 1000
+            message = frames.Message(
+                seq, ts, self._chat, f"M{seq}", self._alice, f"w{seq}", "text", f"message {seq}"
+            )
+            items.append(PersistItem(message, self._bob))
+        await core.messages.put_batch(items, 60.0)
+        await core.chat_creator.open_direct(self._alice, self._bob)
+        moved = (await core.get(ArchiveContainer).archiver.visit(self._chat)).moved
+        require(moved == EACH, f"{moved} of {EACH} messages were archived")
+        self._is_ready = True
+        return f"{2 * EACH} written, {moved} of them moved to S3"
+
+    async def _send(self) -> str:
+        self._require_chat()
+        acks = [await self._send_one(number) for number in range(1, EACH + 1)]
+        again = [await self._send_one(number) for number in range(1, EACH + 1)]
+        self._seqs = [ack.seq for ack in acks]
+        require([(a.seq, a.ts, a.mid) for a in acks] == [(a.seq, a.ts, a.mid) for a in again],
+                "a repeated ref was acknowledged at another position")  # fmt: skip
+        require(all(ack.dup for ack in again), "a repeated ref was not recognized")
+        require(is_contiguous(self._seqs) and self._seqs[0] == 2 * EACH + 1,
+                f"the seqs are {self._seqs}")  # fmt: skip
+        require(not list(not_rising([ack.ts for ack in acks])), "the times are not increasing")
+        try:
+            await self._send_one(1, body="another text")
+        except Conflict:
+            return f"{EACH} messages, each sent twice; another body is refused"
+        raise Failed("a ref was accepted again with another body")
+
+    async def _store(self) -> str:
+        self._require_chat()
+        require(self._seqs, "no message was sent")
+        began = time.monotonic()
+        task = asyncio.create_task(run_persist(self._container, self._names.prefix))
+        try:
+            async with asyncio.timeout(STORED_S_MAX):
+                while await self._find_stored() < self._seqs[-1]:
+                    if task.done():
+                        task.result()
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise Failed(f"not stored after {STORED_S_MAX:g} s") from None
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ChatError):
+                await task
+        return f"after {time.monotonic() - began:.1f} s"
+
+    async def _read(self) -> str:
+        self._require_chat()
+        findings, seen = Findings(), Seen()
+        book = Book(self._chat, 1, findings)
+        tiers: dict[str, int] = {}
+        after = 0
+        while True:
+            frame = frames.History(id=1, chat=self._chat, after=after, limit=EACH)
+            page = await self._container.history.get_page(self._bob, frame)
+            for raw in page.messages:
+                message = msgspec.json.decode(raw, type=frames.Message)
+                require(message.body == f"message {message.seq}", f"seq {message.seq}: wrong body")
+                book.put(message.seq, key_of(1, message.seq))
+                seen.take(message.seq, "reader", findings)
+                tiers[page.tier] = tiers.get(page.tier, 0) + 1
+                after = message.seq
+            if not page.has_more:
+                break
+        book.finish([])
+        require(not findings.examples, "; ".join(findings.examples))
+        require(after == 3 * EACH and not seen.missing, f"the history ends at {after}")
+        require(len(tiers) == 3, f"messages came from {tiers}, expected three tiers")
+        return ", ".join(f"{count} from {tier}" for tier, count in sorted(tiers.items()))
+
+    async def _resume(self) -> str:
+        self._require_chat()
+        core = self._container
+        sync = Sync(
+            inboxes=core.inboxes, log=core.chat_log, older=core.older_tiers, clock=core.clock,
+            views=core.views, pages=core.settings.chats.page_bounds,
+        )  # fmt: skip
+        whole: list[int] = []
+        while missed := await sync.list_missed(self._bob, Seq(len(whole)), 1000):
+            whole += [each.seq for each in missed]
+        middle = whole[len(whole) // 2] if whole else 0
+        rest = [each.seq for each in await sync.list_missed(self._bob, Seq(middle), 1000)]
+        require(len(whole) >= EACH, f"the inbox has {len(whole)} events of {EACH} messages")
+        require(whole == list(range(1, len(whole) + 1)), f"the seqs of the inbox are {whole}")
+        require(rest == whole[middle:], "a cursor did not continue where it was")
+        return f"{len(whole)} events, {len(rest)} after the cursor"
+
+    async def _refuse(self) -> str:
+        self._require_chat()
+        stranger = UserId(f"{self._names.prefix}-c")
+        frame = frames.Send(id=1, chat=self._chat, ref="x1", body="let me in")
+        read = frames.History(id=1, chat=self._chat, limit=1)
+        for what, call in (
+            ("send", self._container.messaging.send(Draft(stranger, frame))),
+            ("read", self._container.history.get_page(stranger, read)),
+        ):
+            try:
+                await call
+            except (Forbidden, NotFound):
+                continue
+            raise Failed(f"a non-member could {what}")
+        return "neither send nor read"
+
+    def _require_chat(self) -> None:
+        if not self._is_ready:
+            raise Skipped("there is no chat: see the first check")
+
+    async def _find_stored(self) -> int:
+        head = await self._container.messages.find_head(self._chat)
+        return 0 if head is None else head.seq
+
+    async def _send_one(self, number: int, body: str = "") -> frames.Ack:
+        seq = 2 * EACH + number
+        frame = frames.Send(id=1, chat=self._chat, ref=f"s{number}", body=body or f"message {seq}")
+        return await self._container.messaging.send(Draft(self._alice, frame))

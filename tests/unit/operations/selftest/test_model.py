@@ -1,0 +1,81 @@
+"""Results and reports of self-tests."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import SecretStr
+
+from chatserver.config import Cold, Settings, Warm
+from chatserver.errors import ConfigError, Unavailable
+from chatserver.operations.cost.prices import load_prices
+from chatserver.operations.selftest.cli import require_target
+from chatserver.operations.selftest.cost import estimate_usd
+from chatserver.operations.selftest.model import Check, Failed, Report, Result, Skipped, run_check
+from chatserver.operations.selftest.resources import Names, isolate
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "detail"),
+    [
+        (None, "passed", "fine"),
+        (Skipped("not here"), "skipped", "not here"),
+        (Failed("a | b"), "failed", "a | b"),
+        (Unavailable("down"), "failed", "down"),
+        (ConfigError(["one", "two"]), "failed", "one; two"),
+    ],
+)
+async def test_result_of_a_check_is_its_detail_or_its_error(
+    error: Exception | None, status: str, detail: str
+) -> None:
+    """An error ends this check only."""
+
+    async def run() -> str:
+        if error is not None:
+            raise error
+        return "fine"
+
+    result = await run_check(Check("s3", "name", run))
+
+    assert (result.status, result.detail) == (status, detail)
+
+
+def test_report_passes_only_if_nothing_failed_and_nothing_is_left() -> None:
+    """A skipped check is no failure; a pipe in a text does not break the table."""
+    report = Report({"S3": "here"}, "2026-01-01T00:00:00", 0.01)
+    report.results.append(Result("s3", "a", "skipped", "x | y", 0.1))
+    assert report.has_passed and "x \\| y" in report.to_markdown()
+    report.left.append("table t")
+    assert not report.has_passed and "- table t" in report.to_markdown()
+    report.left.clear()
+    report.is_interrupted = True
+    assert not report.to_json()["passed"]
+
+
+def test_target_is_aws_exactly_if_the_option_says_so() -> None:
+    """Nobody pays by mistake, and no local server is reported as AWS."""
+    local = Settings(warm=Warm(endpoint="http://127.0.0.1:1"), cold=Cold(endpoint="http://h:2"))
+    aws = Settings(warm=Warm(region="eu-central-1"), cold=Cold())
+
+    require_target(local, is_aws=False)
+    require_target(aws, is_aws=True)
+    with pytest.raises(ConfigError, match=r"CHAT_WARM_ENDPOINT.*unset it"):
+        require_target(local, is_aws=True)
+    with pytest.raises(ConfigError, match=r"CHAT_COLD_ENDPOINT.*add --aws"):
+        require_target(aws, is_aws=False)
+
+
+def test_run_has_names_of_its_own() -> None:
+    """No table and no object of the deployment can be one of the run's."""
+    warm = Warm(table_prefix="chat_", access_key="a", secret_key=SecretStr("b"))
+    names = Names.choose()
+
+    own = isolate(Settings(warm=warm), names)
+
+    assert own.warm.table_prefix == f"{names.prefix}-"
+    assert own.cold.tenant == names.prefix
+    assert names != Names.choose()
+
+
+def test_estimate_is_below_a_dollar_and_follows_the_prices() -> None:
+    """The command asks before it costs anything."""
+    assert 0 < estimate_usd(load_prices()) < 0.1
