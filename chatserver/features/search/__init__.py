@@ -23,5 +23,6 @@ FEATURE = Feature(
             "Query, check and rebuild the search index.",
         ),
     },
+    tenant_stores=("chatserver.features.search.tenant_index:open_tenant_index",),
     ports={"erase_indexed": "chatserver.features.search.worker.erasure:make_eraser"},
 )

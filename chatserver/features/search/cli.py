@@ -21,7 +21,7 @@ from chatserver.telemetry.printable_text import printable
 
 if TYPE_CHECKING:
     from chatserver.container.storage import StorageContainer
-    from chatserver.features.search.worker.administration import PartitionStatus
+    from chatserver.features.search.worker.status import PartitionStatus
 
 POLL_S = 1.0
 
@@ -75,7 +75,7 @@ def status(form: str) -> None:
 
 
 async def _status(settings: Settings) -> list[PartitionStatus]:
-    from chatserver.features.search.worker.administration import read_status
+    from chatserver.features.search.worker.status import read_status
 
     async with _open(settings) as container:
         return await read_status(container)
@@ -131,7 +131,7 @@ async def _rebuild(settings: Settings, *, is_waiting: bool) -> None:
     from chatserver.domain.ids import new_id
     from chatserver.features.search.container import SearchContainer
     from chatserver.features.search.hot import IndexFeed
-    from chatserver.features.search.worker.administration import read_status
+    from chatserver.features.search.worker.status import read_status
 
     request = new_id()
     async with _open(settings) as container:

@@ -186,9 +186,6 @@ class Engine(Protocol):
     def measure(self) -> Stats:
         """Return the size of the index."""
 
-    def drop(self) -> None:
-        """Delete the index."""
-
     def close(self) -> None:
         """Release connections."""
 

@@ -200,16 +200,6 @@ class LanceEngine:
             table = self._open()
             return Stats(max(0, table.count_rows() - 1), int(table.stats()["total_bytes"]))
 
-    def drop(self) -> None:
-        """See `Engine`."""
-        with _translated():
-            database = lancedb.connect(
-                self._where, storage_options=_storage_options(self._settings)
-            )
-            if self._name in database.table_names(limit=1000):
-                database.drop_table(self._name)
-        self.close()
-
     def close(self) -> None:
         """See `Engine`."""
         with self._lock:

@@ -46,7 +46,11 @@ def open_engine(settings: Settings, number: int, *, is_writer: bool) -> Engine:
     return SqliteEngine(file_of(settings, number), is_writer=is_writer)
 
 
+def folder_of(settings: Settings, tenant: str) -> Path:
+    """Return the folder of a tenant's index."""
+    return Path(settings.search.index) / (tenant or DEFAULT_TENANT)
+
+
 def file_of(settings: Settings, number: int) -> Path:
     """Return the file of an index partition."""
-    tenant = settings.warm.tenant or DEFAULT_TENANT
-    return Path(settings.search.index) / tenant / f"messages-{number}.sqlite"
+    return folder_of(settings, settings.warm.tenant) / f"messages-{number}.sqlite"

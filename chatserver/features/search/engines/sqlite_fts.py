@@ -232,12 +232,6 @@ class SqliteEngine:
         files = (self._path.with_name(self._path.name + suffix) for suffix in ("", "-wal"))
         return Stats(count, sum(file.stat().st_size for file in files if file.exists()))
 
-    def drop(self) -> None:
-        """See `Engine`."""
-        self.close()
-        for suffix in ("", "-wal", "-shm"):
-            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
-
     def close(self) -> None:
         """See `Engine`. No call may be in progress."""
         with self._lock:

@@ -7,12 +7,11 @@ import json
 import os
 import secrets
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from chatserver.container.storage import open_storage_container
-from chatserver.domain.clock import SystemClock
-from chatserver.features.search.worker.administration import delete_tenant
+from chatserver.features.search.tenant_index import open_tenant_index
 from tests.integration.features.privacy.support import wait_for_erasure
 from tests.integration.features.search.support import (
     Library,
@@ -103,20 +102,23 @@ async def test_erased_user_leaves_no_byte_in_the_index(
 
 
 async def test_index_of_a_tenant_is_deleted(library: Library, new_person: NewPerson) -> None:
-    """After `delete_tenant`, no file of the tenant is left."""
+    """No file is left of an embedded index. One in the bucket is among the tenant's objects."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     await ann.say(chat, "almond")
     await until_found(ben, "almond")
     library.stop_indexer()
 
-    async with open_storage_container(
-        role="worker", settings=library.settings, clock=SystemClock()
-    ) as container:
-        deleted = await delete_tenant(container)
+    is_embedded = library.engine == "sqlite"
+    names = sorted(name for name, _ in library.index_files()) if is_embedded else []
 
-    assert deleted == 1
-    assert list(library.index_files()) == []
+    async with open_tenant_index(library.settings, "") as index:
+        left = await index.find_left(10)
+        assert [Path(each).name for each in left.found] == names
+        assert sum([count async for count in index.delete()]) == len(names)
+        assert await index.find_left(10) == ([], 0)
+
+    assert (list(library.index_files()) == []) == is_embedded
     library.start_indexer()
     await until_found(ben, "almond")
     await eventually(lambda: list(library.index_files()) != [])

@@ -1,4 +1,4 @@
-"""Operations on a whole index: status, and removal with a tenant."""
+"""Status of a whole index."""
 
 from __future__ import annotations
 
@@ -50,17 +50,3 @@ async def read_status(container: StorageContainer) -> list[PartitionStatus]:
                 lag_s = max(lag_s, container.clock.time() - waiting_ms / 1000)
         found.append(PartitionStatus(number, state, stats, lag_s))
     return found
-
-
-async def delete_tenant(container: StorageContainer) -> int:
-    """Delete the index of the container's tenant; return the number of index partitions.
-
-    The tenant's workers must have been stopped: a running indexer would create the index again.
-    """
-    made = container.get(SearchContainer)
-    if not made.is_enabled:
-        return 0
-    for number in made.partitions:
-        engine = made.open_writer(number)
-        await asyncio.to_thread(engine.drop)
-    return len(made.partitions)

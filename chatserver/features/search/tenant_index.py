@@ -1,0 +1,51 @@
+"""The embedded index of a tenant, as `chatserver tenants` deletes and audits it.
+
+An index in the S3 bucket is among the tenant's objects and needs nothing here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+from chatserver.config import Settings
+from chatserver.domain.access.tenants import Left, TenantStore
+from chatserver.features.search.engines.registry import folder_of, is_enabled, is_in_bucket
+
+FILES: Final = "messages-*"
+
+
+class TenantIndex:
+    """Implements `TenantStore`: the index files of one tenant; `folder` is None without an index.
+
+    No indexer of the tenant may run: it would create the files again.
+    """
+
+    name = "search"
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    async def delete(self) -> AsyncIterator[int]:
+        """See `TenantStore`."""
+        for file in await asyncio.to_thread(self._list):
+            await asyncio.to_thread(file.unlink, missing_ok=True)
+            yield 1
+
+    async def find_left(self, limit: int) -> Left:
+        """See `TenantStore`."""
+        files = await asyncio.to_thread(self._list)
+        return Left([str(file) for file in files[:limit]], len(files))
+
+    def _list(self) -> list[Path]:
+        return [] if self._folder is None else sorted(self._folder.glob(FILES))
+
+
+@contextlib.asynccontextmanager
+async def open_tenant_index(settings: Settings, tenant: str) -> AsyncIterator[TenantStore]:
+    """Open the index of a tenant on this machine."""
+    has_folder = is_enabled(settings) and not is_in_bucket(settings)
+    yield TenantIndex(folder_of(settings, tenant) if has_folder else None)
