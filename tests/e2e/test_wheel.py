@@ -36,13 +36,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def requirements_of(wheel: Path) -> list[Requirement]:
-    """Return what the extra `all` installs, with the extras that it names."""
+    """Return what the extras `all` and `search` install, with the extras that they name."""
     with ZipFile(wheel) as archive:
         (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
         text = archive.read(name).decode()
     named = message_from_string(text).get_all("Requires-Dist", [])
     found = [Requirement(text) for text in named]
-    extras = {"all"}.union(*(one.extras for one in found if one.name == "tierchat"), [""])
+    extras = {"all", "search"}.union(*(one.extras for one in found if one.name == "tierchat"), [""])
     return [
         one
         for one in found
