@@ -22,6 +22,7 @@ from chatserver.features.companions.hot.pending_responses import PendingMessage,
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.push.hot import DueChats, PushState
+from chatserver.features.search.hot import WORK, IndexFeed
 from chatserver.features.social.hot import CountQueue, PostWakeUp
 from chatserver.features.social.model import PostIds
 from chatserver.features.webhooks.hot import EventQueue
@@ -124,6 +125,7 @@ async def use_everything(hot: HotClient) -> None:
         await use_backlog(hot, keys.partition_of(chat), chat)
         await use_membership(hot, chat, users, audiences)
         await use_pushes(hot, chat, users)
+        await use_search(hot, keys.partition_of(chat))
         await use_moderation(hot, chat, users)
         await use_assistant(hot, keys.partition_of(chat), chat, users[0])
         await LargeChatSubscriptions(hot, GATEWAY, TTL_S).listen([chat])
@@ -337,6 +339,19 @@ async def use_pushes(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
     await push_state.record_devices(users[0])
     await push_state.record_no_devices(users[1])
     assert await push_state.claim(users[2], "subscription", chat, Seq(2))
+    await lease.release()
+
+
+async def use_search(hot: HotClient, partition: int) -> None:
+    """Record the position of an indexer that begins, and ask it for an erasure."""
+    lease = Lease(
+        hot=hot, partition=partition, work=WORK, owner="me", ttl_s=TTL_S, clock=SystemClock()
+    )
+    await lease.claim()
+    feed = IndexFeed(hot)
+    assert not (await feed.record(lease, partition, "")).is_complete
+    await feed.request_erasure(partition, "gone")
+    assert (await feed.list_requests(partition)).erasures == ["gone"]
     await lease.release()
 
 

@@ -39,6 +39,7 @@ def fields_of(client: Any, name: bytes, kind: str) -> set[str]:
     names = {re.sub(r"^([cdlrt]):.*", r"\1:<chat>", field.decode()) for field in found}
     who = "<sender>" if b":chat:" in name else "<session>"
     names = {re.sub(r"^g:.*", "g:<gateway>", re.sub(r"^s:.*", f"s:{who}", n)) for n in names}
+    names = {re.sub(r"^erase:.*", "erase:<user>", name) for name in names}
     return {re.sub(r"^m:.*:.*", "m:<chat>:<user>", name) for name in names}
 
 
