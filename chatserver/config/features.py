@@ -7,7 +7,6 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, model_validator
 
 from chatserver.config.section import Section
-from chatserver.domain.page_limits import ITEMS_MAX
 
 
 class Attachments(Section):
@@ -15,9 +14,6 @@ class Attachments(Section):
 
     size_bytes_max: int = Field(26_214_400, ge=1, le=1_073_741_824, description="Size of one file")
     waiting_bytes_max: int = Field(209_715_200, ge=1, description="Bytes of a user's unsent files")
-    thumb_memory_bytes_max: int = Field(
-        1_073_741_824, ge=134_217_728, description="An image that needs more gets no thumbnail"
-    )
 
 
 class Webhooks(Section):
@@ -84,15 +80,6 @@ class Companions(Section):
     tokens_per_day: int = Field(
         200_000, ge=1, description="Model tokens of one user per UTC day, prompts included"
     )
-    response_timeout_s: float = Field(
-        180.0, gt=0, le=900, description="Longest time of one response"
-    )
-    context_messages_max: int = Field(
-        100, ge=4, le=ITEMS_MAX, description="Messages of a session that a model gets"
-    )
-    memory_messages: int = Field(
-        20, ge=1, le=100, description="Messages of a user between updates of a companion's memory"
-    )
     memory_days: int = Field(
         365, ge=1, le=3650, description="Time for which a companion remembers what is not repeated"
     )
@@ -102,10 +89,9 @@ class Companions(Section):
         description="OpenAI API or a compatible one: vLLM, Ollama",
     )
     openai_key: SecretStr = Field(SecretStr(""), description="Key of that API")
-    bedrock_endpoint: str | None = Field(
-        None, description="Address of Amazon Bedrock; unset: AWS. Uses the AWS credential chain"
+    bedrock_region: str = Field(
+        "us-east-1", description="AWS region of Amazon Bedrock; uses the AWS credential chain"
     )
-    bedrock_region: str = Field("us-east-1", description="AWS region of Amazon Bedrock")
 
 
 class Privacy(Section):

@@ -35,9 +35,6 @@ class Gateway(Section):
     send_queue_bytes_max: int = Field(
         1_048_576, ge=16_384, description="Bytes queued for a slow client before it is closed"
     )
-    expires_s_max: int = Field(
-        31_536_000, ge=1, le=31_536_000, description="Longest lifetime of an expiring message"
-    )
     sessions_per_user_max: int = Field(
         20, ge=1, description="Sessions over all gateways; one more closes the oldest"
     )

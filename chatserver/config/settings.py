@@ -74,10 +74,8 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _share_tenant(self) -> Self:
-        if self.cold.tenant not in ("", self.warm.tenant):
-            raise ValueError("cold.tenant: must equal warm.tenant or be unset")
         # One setting for all tiers, so that they cannot differ.
-        self.__dict__["cold"] = self.cold.model_copy(update={"tenant": self.warm.tenant})
+        self.__dict__["cold"] = self.cold.for_tenant(self.warm.tenant)
         self.__dict__["redis"] = self.redis.for_tenant(self.warm.tenant)
         return self
 

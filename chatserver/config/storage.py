@@ -75,9 +75,8 @@ class Encryption(Section):
         "none", description="What wraps the data keys: a key file or an AWS KMS key"
     )
     key_file: Path | None = Field(None, description="Key file, for `file` and for older data keys")
-    kms_key_id: str = Field("", description="ARN or alias of the KMS key, for `kms`")
-    kms_endpoint: str | None = Field(
-        None, description="Address of KMS; unset: AWS. Region and credentials: as `warm`"
+    kms_key_id: str = Field(
+        "", description="ARN or alias of the KMS key, for `kms`; region and credentials: as `warm`"
     )
     cache_s: float = Field(
         300.0, ge=1, le=3600, description="Time for which a data key is used without asking again"
@@ -163,12 +162,13 @@ class Warm(Section):
 class Cold(Section):
     """S3, the cold tier."""
 
+    _tenant: str = PrivateAttr("")  # set by `warm.tenant`: the prefix of every object key
+
     endpoint: str | None = Field(None, description="Address of S3; unset: AWS")
     public_endpoint: str | None = Field(
         None, description="Address of S3 for clients, if it is not `endpoint`"
     )
     region: str = Field("us-east-1", description="AWS region")
-    tenant: str = Field("", description="Set by `warm.tenant`: the prefix of every object key")
     bucket: str = Field(
         "chatserver",
         pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$",
@@ -182,6 +182,17 @@ class Cold(Section):
     call_timeout_s: float = Field(
         10.0, gt=0, description="Longest time of one call, including retries"
     )
+
+    @property
+    def tenant(self) -> str:
+        """The tenant, or an empty string."""
+        return self._tenant
+
+    def for_tenant(self, tenant: str) -> Self:
+        """Return the same settings for another tenant."""
+        copy = self.model_copy()
+        copy._tenant = tenant
+        return copy
 
     @property
     def client_urls(self) -> list[str]:

@@ -186,7 +186,6 @@ class CoreContainer(abc.ABC):
             undelivered=self.undelivered_chats,
             devices=self.device_notifier,
             large_chats=self.large_chat_subscriptions,
-            expires_s_max=self.settings.gateway.expires_s_max,
             clock=self.clock,
             body_bounds=self.settings.chats.body_bounds,
             charge=self.charge,

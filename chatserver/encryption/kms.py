@@ -29,7 +29,7 @@ class KmsKey:
 
     def __init__(self, settings: Encryption, warm: Warm, stack: contextlib.AsyncExitStack) -> None:
         self._key = settings.kms_key_id
-        self._endpoint = settings.kms_endpoint
+        self._where = "KMS"
         self._warm = warm
         self._stack = stack
         self._opening = asyncio.Lock()
@@ -70,20 +70,19 @@ class KmsKey:
         return WrappedKey(answer["CiphertextBlob"], f"{self.kind}:{answer['KeyId']}")
 
     async def _call(self, operation: str, **request: Any) -> dict[str, Any]:
-        where = f"KMS at {self._endpoint or 'AWS'}"
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 sdk = await self._open()
                 answer: dict[str, Any] = await getattr(sdk, operation)(**request)
                 return answer
         except TimeoutError as exc:
-            raise Unavailable(f"{where}: timed out after {CALL_TIMEOUT_S:g} s") from exc
+            raise Unavailable(f"{self._where}: timed out after {CALL_TIMEOUT_S:g} s") from exc
         except ClientError as exc:
             # Every refusal may end: rights and key states are changed by operators.
             code = exc.response.get("Error", {}).get("Code", "")
-            raise Unavailable(f"{where}: {exc.operation_name}: {code}") from exc
+            raise Unavailable(f"{self._where}: {exc.operation_name}: {code}") from exc
         except (BotoCoreError, OSError, ValueError) as exc:
-            raise Unavailable(f"{where}: {type(exc).__name__}") from exc
+            raise Unavailable(f"{self._where}: {type(exc).__name__}") from exc
 
     async def _open(self) -> Any:
         async with self._opening:
@@ -100,6 +99,7 @@ class KmsKey:
                     retries={"total_max_attempts": 1},
                 )
                 self._sdk = await self._stack.enter_async_context(
-                    session.client("kms", endpoint_url=self._endpoint, config=config)
+                    session.client("kms", config=config)
                 )
+                self._where = f"KMS at {self._sdk.meta.endpoint_url}"
             return self._sdk

@@ -41,7 +41,7 @@ def isolate(settings: Settings, names: Names) -> Settings:
     warm = settings.warm.model_copy(
         update={"table_prefix": f"{names.prefix}-", "billing": "on_demand"}
     )
-    cold = settings.cold.model_copy(update={"tenant": names.prefix})
+    cold = settings.cold.for_tenant(names.prefix)
     archive = settings.archive.model_copy(
         update={"retention_s": 86_400, "segment_entries_min": 1, "removal": "worker"}
     )

@@ -34,12 +34,13 @@ def settings_of(settings: Settings, tenant: str) -> Settings:
     Items and objects are read and written as they are stored: a tenant's encrypted values stay
     encrypted, and its wrapped data keys are items like all others.
     """
-    more = {"tenant": tenant}
     return settings.model_copy(
         update={
             "redis": settings.redis.for_tenant(tenant),
-            "warm": settings.warm.model_copy(update=more).with_encryption(Encryption()),
-            "cold": settings.cold.model_copy(update=more),
+            "warm": settings.warm.model_copy(update={"tenant": tenant}).with_encryption(
+                Encryption()
+            ),
+            "cold": settings.cold.for_tenant(tenant),
         }
     )
 

@@ -41,7 +41,7 @@ from chatserver.domain.messages import (
     parse_place,
 )
 from chatserver.domain.text import WIDEST, BodyBounds, parse_body
-from chatserver.errors import BadRequest, ChatError, Conflict, NotFound, Overloaded, Unavailable
+from chatserver.errors import ChatError, Conflict, NotFound, Overloaded, Unavailable
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
@@ -126,7 +126,6 @@ class Messaging:
         undelivered: UndeliveredChats,
         devices: DeviceNotifier,
         large_chats: LargeChatSubscriptions,
-        expires_s_max: int = frames.EXPIRES_S_MAX,
         clock: Clock | None = None,
         body_bounds: BodyBounds = WIDEST,
         charge: Charge = charge_nobody,
@@ -135,7 +134,6 @@ class Messaging:
         self._charge = charge
         self._send_interceptor = send_interceptor
         self.body_bounds = body_bounds
-        self._expires_s_max = expires_s_max
         self._clock = clock or SystemClock()
         self._commits = commits
         self._audiences = audiences
@@ -163,7 +161,7 @@ class Messaging:
                 ack.
 
         Raises:
-            BadRequest, TooLarge: the body or the requested lifetime is not allowed.
+            BadRequest, TooLarge: the body is not allowed.
             NotFound: the chat does not exist, or the sender is not a member.
             Forbidden, RateLimited: the sender may not write to the chat, or must wait (slow mode).
             Conflict: `ref` was already used for another message.
@@ -197,7 +195,7 @@ class Messaging:
         `SendInterceptor`.
 
         Raises:
-            BadRequest, TooLarge: the body or the requested lifetime is not allowed.
+            BadRequest, TooLarge: the body is not allowed.
             Overloaded: too many messages are waiting; the message was not accepted.
         """
         if self._send_interceptor is None or ai is not None or is_system:
@@ -283,8 +281,6 @@ class Messaging:
         """Return the Unix second (rounded up) at which the message expires; None for never."""
         if frame.expires_s is None:
             return None
-        if frame.expires_s > self._expires_s_max:
-            raise BadRequest(f"expires_s: must be 1 to {self._expires_s_max} seconds")
         return math.ceil(self._clock.time() + frame.expires_s)
 
     async def drain(self) -> None:

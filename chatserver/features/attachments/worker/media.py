@@ -26,7 +26,6 @@ from typing import NamedTuple
 
 import structlog
 
-from chatserver.config import Attachments as Settings
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
@@ -45,6 +44,7 @@ log = structlog.get_logger()
 IMAGE_PIXELS_MAX = 40_000_000  # larger images get no thumbnail
 THUMB_PX = 480  # longer side of a thumbnail
 THUMB_TIMEOUT_S = 10.0  # CPU time
+THUMB_MEMORY_BYTES_MAX = 1_073_741_824  # an image that needs more gets no thumbnail
 THUMBS_IN_FLIGHT_MAX = 1  # concurrent thumbnails of one worker
 
 TRIES_MAX = 3
@@ -105,7 +105,6 @@ class MediaWorker:
         self, *, container: StorageContainer, name: str, usage: UsageByUser, is_slow: bool = False
     ) -> None:
         self._container = container
-        self._settings = container.settings.attachments
         self._jobs = container.get(AttachmentContainer).media_jobs
         self._name = name
         self._usage = usage
@@ -170,7 +169,7 @@ class MediaWorker:
             log.warning("media.read_failed", file=file.id, error=exc.message)
             return None
         cpu_s = None if self._is_slow else FAST_CPU_S
-        return await make_thumb(content, self._settings, file.id, cpu_s)
+        return await make_thumb(content, file.id, cpu_s)
 
     async def _store_result(self, job: Job, thumb: Thumb | None) -> bool:
         """Store and publish the result of a job; return False if the file is gone."""
@@ -200,14 +199,12 @@ class MediaWorker:
         )
 
 
-async def make_thumb(
-    content: bytes, settings: Settings, name: str, cpu_s: int | None = None
-) -> Thumb | None:
+async def make_thumb(content: bytes, name: str, cpu_s: int | None = None) -> Thumb | None:
     """Create a thumbnail in a child process; return None if the image cannot be decoded.
 
     Guarantees:
         Bounded: in CPU time by `cpu_s` or `THUMB_TIMEOUT_S`, in wall time by `WAIT_FACTOR` times as
-            much, in memory by `thumb_memory_bytes_max`.
+            much, in memory by `THUMB_MEMORY_BYTES_MAX`.
         The child has the lowest priority.
         The child has no environment and exits with this process.
         Cancellation: the child is stopped.
@@ -216,7 +213,7 @@ async def make_thumb(
         TooSlow: the child exceeded its time limit.
         Unavailable: the child died.
     """
-    limits = (IMAGE_PIXELS_MAX, THUMB_PX, settings.thumb_memory_bytes_max)
+    limits = (IMAGE_PIXELS_MAX, THUMB_PX, THUMB_MEMORY_BYTES_MAX)
     cpu_s = cpu_s or max(1, round(THUMB_TIMEOUT_S))
     child = await asyncio.create_subprocess_exec(
         *(

@@ -15,6 +15,7 @@ import datetime
 from chatserver.config import Companions
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import RateLimited
+from chatserver.features.companions.model import RESPONSE_TIMEOUT_S
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 from chatserver.telemetry import metrics
@@ -78,7 +79,7 @@ class TokenBudgets:
                 "wanted": tokens,
                 "turns_max": settings.responses_per_user_max,
                 "tokens_max": settings.tokens_per_day,
-                "hold_ms": int(settings.response_timeout_s * 2000),
+                "hold_ms": int(RESPONSE_TIMEOUT_S * 2000),
             },
         )
         if why == _TOO_MANY:

@@ -20,6 +20,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from chatserver.aws_errors import translate_silence
 from chatserver.config import Companions
 from chatserver.errors import ChatError, ConfigError, Overloaded, Unavailable
+from chatserver.features.companions.model import RESPONSE_TIMEOUT_S
 from chatserver.features.companions.providers.interface import (
     TOOL_INPUT_CHARS_MAX,
     Ask,
@@ -174,11 +175,11 @@ async def open_bedrock(settings: Companions) -> AsyncIterator[Bedrock]:
     """Open a connection pool for Bedrock; it connects on the first call.
 
     Raises:
-        ConfigError: the endpoint is not a URL.
+        ConfigError: the endpoint is not a URL, or the region is invalid.
     """
     config = AioConfig(
         connect_timeout=CONNECT_TIMEOUT_S,
-        read_timeout=settings.response_timeout_s,
+        read_timeout=RESPONSE_TIMEOUT_S,
         max_pool_connections=settings.responses_max,
         retries={"total_max_attempts": 1},
         tcp_keepalive=True,
@@ -190,12 +191,12 @@ async def open_bedrock(settings: Companions) -> AsyncIterator[Bedrock]:
                 session.client(
                     "bedrock-runtime",
                     region_name=settings.bedrock_region,
-                    endpoint_url=settings.bedrock_endpoint,
                     config=config,
                 )
             )
         except ValueError as exc:
-            raise ConfigError([f"companions.bedrock_endpoint: {exc}"]) from exc
+            names = "CHAT_COMPANIONS_BEDROCK_REGION, AWS_ENDPOINT_URL_BEDROCK_RUNTIME"
+            raise ConfigError([f"{names}: {exc}"]) from exc
         yield Bedrock(sdk)
 
 

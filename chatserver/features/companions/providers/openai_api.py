@@ -16,6 +16,7 @@ import openai
 
 from chatserver.config import Companions
 from chatserver.errors import ChatError, ConfigError, Overloaded, Unavailable
+from chatserver.features.companions.model import RESPONSE_TIMEOUT_S
 from chatserver.features.companions.providers.interface import (
     TOOL_INPUT_CHARS_MAX,
     Ask,
@@ -47,7 +48,7 @@ class OpenAiApi:
             # Local servers need no key, but the SDK requires one.
             api_key=settings.openai_key.get_secret_value() or "none",
             max_retries=0,  # retries happen only in `bounded_response`
-            timeout=httpx2.Timeout(settings.response_timeout_s, connect=CONNECT_TIMEOUT_S),
+            timeout=httpx2.Timeout(RESPONSE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
         )
         # OpenAI's own models reject `max_tokens`; other servers support only this parameter.
         is_home = urlsplit(settings.openai_url).hostname == HOME

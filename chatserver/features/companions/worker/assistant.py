@@ -286,7 +286,6 @@ def build_context(container: StorageContainer, providers: Providers) -> Responde
             undelivered=container.undelivered_chats,
             devices=poster,
             large_chats=LargeChatSubscriptions(hot, nobody, settings.gateway.online_ttl_s),
-            expires_s_max=settings.gateway.expires_s_max,
             clock=clock,
             body_bounds=body,
         ),
@@ -298,7 +297,7 @@ def build_context(container: StorageContainer, providers: Providers) -> Responde
         session_memory=SessionMemory(
             settings=settings,
             clock=clock,
-            pace=get_pace(settings),
+            pace=get_pace(),
             providers=providers,
             summaries=companions.summaries,
             history=history,
@@ -309,7 +308,7 @@ def build_context(container: StorageContainer, providers: Providers) -> Responde
         memory_extractor=MemoryExtractor(
             settings=settings,
             clock=clock,
-            pace=get_pace(settings),
+            pace=get_pace(),
             providers=providers,
             rows=companions.memory_rows,
             sessions=companions.session_rows,

@@ -33,6 +33,7 @@ from chatserver.features.companions.providers.registry import Providers
 from chatserver.features.companions.providers.token_estimates import cut_to_tokens, estimate_tokens
 from chatserver.features.companions.warm.summaries import Summaries
 from chatserver.features.companions.worker.prompt_context import (
+    CONTEXT_MESSAGES_MAX,
     PromptMessage,
     build_prompt_messages,
     choose_old,
@@ -102,7 +103,7 @@ class SessionMemory:
 
     async def rebuild(self, session: CompanionSession, persona: Companion) -> None:
         """Rebuild the summary if the session is long enough. Guarantees as for `update`."""
-        ask = frames.History(0, session.chat, limit=self._settings.companions.context_messages_max)
+        ask = frames.History(0, session.chat, limit=CONTEXT_MESSAGES_MAX)
         try:
             page = await self._history.get_page(session.user, ask)
             memory = await self._summaries.find(session.chat)
@@ -127,8 +128,7 @@ class SessionMemory:
             If a model or a tier fails, nothing is raised and the summary does not change.
             Bounded by `SUMMARY_S_MAX`, `PAGES_MAX` and the user's remaining tokens.
         """
-        messages_max = self._settings.companions.context_messages_max
-        old = choose_old(said, memory, compute_room(persona, memory), messages_max)
+        old = choose_old(said, memory, compute_room(persona, memory), CONTEXT_MESSAGES_MAX)
         if not old:
             return
         try:

@@ -66,6 +66,9 @@ from chatserver.telemetry.failpoints import failpoint
 
 log = structlog.get_logger()
 
+# Messages of a user between two updates; less than half of CONTEXT_MESSAGES_MAX, which include the
+# responses.
+MEMORY_MESSAGES = 20
 NOTES_TOKENS_MAX = 1_500  # of a prompt; at most a quarter of the context
 CHANGES_TOKENS_MAX = 1_000  # of the model's answer
 PART_TOKENS_MAX = 8_000  # messages in one model call, at most half of the context
@@ -163,8 +166,7 @@ class MemoryExtractor:
             return
         cursor = memory.get_cursor(session.chat)
         count = sum(one.role == "user" and one.seq > cursor for one in said)
-        settings = self._settings.companions  # `said` has at most `context_messages_max`
-        if count < min(settings.memory_messages, settings.context_messages_max // 4):
+        if count < MEMORY_MESSAGES:
             return
         try:
             await self._extract(session, persona)

@@ -16,6 +16,7 @@ from chatserver.features.companions.providers.token_estimates import cut_to_toke
 from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Message
 
+CONTEXT_MESSAGES_MAX = 100  # of a session in one model request
 ROOM_TOKENS_MIN = 64  # minimum for messages, regardless of the prompt's length
 REMEMBERED = "\n\nThis was said before, in short:\n"
 FULL_SHARE = 0.75  # of the context; above it the oldest messages are summarized

@@ -39,7 +39,12 @@ from chatserver.errors import (
 from chatserver.features.companions.hot.pending_responses import PendingResponses, StartedResponse
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets, TooManyResponses
-from chatserver.features.companions.model import Companion, CompanionSession, Memory
+from chatserver.features.companions.model import (
+    RESPONSE_TIMEOUT_S,
+    Companion,
+    CompanionSession,
+    Memory,
+)
 from chatserver.features.companions.providers.bounded_response import (
     Pace,
     ResponseEnd,
@@ -52,6 +57,7 @@ from chatserver.features.companions.worker.generation import Generation
 from chatserver.features.companions.worker.memory import SessionMemory
 from chatserver.features.companions.worker.memory_extraction import MemoryExtractor, render_memory
 from chatserver.features.companions.worker.prompt_context import (
+    CONTEXT_MESSAGES_MAX,
     Context,
     PromptMessage,
     build_context,
@@ -150,7 +156,6 @@ class Responder:
         is_held: Callable[[], bool],
     ) -> None:
         self._context = context
-        self._settings = context.settings.companions
         self._pending = pending
         self._session = session
         self._started = started
@@ -214,7 +219,7 @@ class Responder:
         return None if found.is_deleted else found
 
     async def _load(self, persona: Companion) -> _SessionPage | None:
-        session, limit = self._session, self._settings.context_messages_max
+        session, limit = self._session, CONTEXT_MESSAGES_MAX
         memory, page = await asyncio.gather(
             self._context.session_memory.find(session.chat),
             # The user's own view: messages deleted only for this user are not sent to the model.
@@ -240,7 +245,6 @@ class Responder:
 
     async def _respond(self, persona: Companion, context: Context) -> int:
         """Stream the model's response and commit it; return the number of tokens used."""
-        settings = self._settings
         publisher = ResponsePublisher(
             deltas=self._context.deltas,
             inboxes=self._context.inboxes,
@@ -251,7 +255,7 @@ class Responder:
             flush_s=FLUSH_MS / 1000,
         )
         said = await self._find_streamed_text() if self._started.is_stopped else ""
-        await publisher.start(settings.response_timeout_s + TTL_SPARE_S)
+        await publisher.start(RESPONSE_TIMEOUT_S + TTL_SPARE_S)
         if said:
             publisher.append(said)
         failpoint("assistant.after_begin")
@@ -316,7 +320,7 @@ class Responder:
         generation = Generation(
             settings=self._context.settings,
             clock=self._context.clock,
-            pace=get_pace(self._context.settings),
+            pace=get_pace(),
             providers=self._context.providers,
             persona=persona,
             tools=tools,
@@ -397,13 +401,12 @@ class Responder:
                 return
 
 
-def get_pace(settings: Settings) -> Pace:
+def get_pace() -> Pace:
     """Return the timeouts and retry limits for model calls."""
-    assistant = settings.companions
     return Pace(
         FIRST_DELTA_S,
         BETWEEN_S,
-        assistant.response_timeout_s,
+        RESPONSE_TIMEOUT_S,
         ATTEMPTS_MAX,
         BACKOFF_S,
     )

@@ -349,8 +349,8 @@ async def two_tenants(lake_redis: str, dynamodb: str, s3: str) -> AsyncIterator[
     warm, cold = settings_for(dynamodb), cold_settings(s3)
     red, blue = (warm.model_copy(update={"tenant": name}) for name in ("red", "blue"))
     async with (
-        open_lake(lake_redis, red, cold.model_copy(update={"tenant": "red"})) as one,
-        open_lake(lake_redis, blue, cold.model_copy(update={"tenant": "blue"})) as two,
+        open_lake(lake_redis, red, cold.for_tenant("red")) as one,
+        open_lake(lake_redis, blue, cold.for_tenant("blue")) as two,
     ):
         yield one, two
 

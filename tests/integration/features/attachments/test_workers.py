@@ -132,14 +132,15 @@ async def test_decompression_bomb_costs_neither_memory_nor_time(store: FileWorld
     """Few bytes and many pixels: refused by the header, and where that lies, by the memory."""
     out = io.BytesIO()
     Image.new("1", (9000, 9000)).save(out, "PNG")
-    bomb, bounds = out.getvalue(), store.settings.attachments
-    careless = bounds.model_copy(update={"thumb_memory_bytes_max": 134_217_728})
+    bomb = out.getvalue()
 
     assert len(bomb) < 20_000
-    assert await make_thumb(bomb, bounds, "bomb") is None
-    with constants({MEDIA + "IMAGE_PIXELS_MAX": 10**9}):
-        assert await make_thumb(bomb, careless, "bomb") is None
-    assert await make_thumb(picture(), bounds, "small") is not None
+    assert await make_thumb(bomb, "bomb") is None
+    with constants(
+        {MEDIA + "IMAGE_PIXELS_MAX": 10**9, MEDIA + "THUMB_MEMORY_BYTES_MAX": 134_217_728}
+    ):
+        assert await make_thumb(bomb, "bomb") is None
+    assert await make_thumb(picture(), "small") is not None
 
 
 async def test_progressive_jpeg_of_many_scans_is_refused_by_its_markers(store: FileWorld) -> None:
@@ -149,21 +150,20 @@ async def test_progressive_jpeg_of_many_scans_is_refused_by_its_markers(store: F
     head, *scans = out.getvalue().split(b"\xff\xda")
     last = scans[-1].removesuffix(b"\xff\xd9")
     bomb = b"\xff\xda".join([head, *scans[:-1], *[last] * 300]) + b"\xff\xd9"
-    bounds = store.settings.attachments
 
     assert len(bomb) < 2_000_000
-    assert await make_thumb(bomb, bounds, "bomb", cpu_s=FAST_CPU_S) is None
-    assert await make_thumb(out.getvalue(), bounds, "usual") is not None
+    assert await make_thumb(bomb, "bomb", cpu_s=FAST_CPU_S) is None
+    assert await make_thumb(out.getvalue(), "usual") is not None
 
 
 async def test_image_beyond_its_cpu_time_is_too_slow(store: FileWorld) -> None:
     """The limit ends the child, and the caller learns that it was time and not the image."""
     out = io.BytesIO()
     Image.new("L", (24_000, 24_000), 128).save(out, "PNG", compress_level=1)
-    careless = store.settings.attachments.model_copy(update={"thumb_memory_bytes_max": 4 << 30})
+    careless = {MEDIA + "IMAGE_PIXELS_MAX": 10**9, MEDIA + "THUMB_MEMORY_BYTES_MAX": 4 << 30}
 
-    with constants({MEDIA + "IMAGE_PIXELS_MAX": 10**9}), pytest.raises(TooSlow):
-        await make_thumb(out.getvalue(), careless, "large", cpu_s=1)
+    with constants(careless), pytest.raises(TooSlow):
+        await make_thumb(out.getvalue(), "large", cpu_s=1)
 
 
 async def test_child_that_makes_a_thumbnail_has_the_lowest_priority() -> None:

@@ -47,6 +47,10 @@ FAST: dict[str, Any] = {
 }
 # Constants that a test of a world may set.
 _CONSTANTS = {
+    "response_timeout_s": "chatserver.features.companions.model.RESPONSE_TIMEOUT_S",
+    "context_messages_max": "chatserver.features.companions.worker.prompt_context"
+    ".CONTEXT_MESSAGES_MAX",
+    "memory_messages": "chatserver.features.companions.worker.memory_extraction.MEMORY_MESSAGES",
     "summary_tokens_max": "chatserver.features.companions.worker.memory.SUMMARY_TOKENS_MAX",
     **{
         name: f"{_RESPONDER}{name.upper()}"

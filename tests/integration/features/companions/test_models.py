@@ -71,7 +71,8 @@ async def bedrock_at(server: ModelServer) -> AsyncIterator[Provider]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "key")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        async with open_bedrock(Companions(bedrock_endpoint=server.url)) as provider:
+        patch.setenv("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", server.url)
+        async with open_bedrock(Companions()) as provider:
             yield provider
 
 

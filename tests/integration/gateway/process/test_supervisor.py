@@ -250,12 +250,12 @@ async def test_processes_that_cannot_start_leave_those_that_serve_alone(
 ) -> None:
     """A wrong setting ends a rolling restart and costs nobody who is up; put right, all is well."""
     file = tmp_path / "settings.toml"
-    file.write_text("[gateway]\nexpires_s_max = 3000\n")
+    file.write_text("[gateway]\nsessions_per_user_max = 30\n")
     fleet = stack.add_fleet(2, CHAT_CONFIG=str(file))
     await bring_up(fleet)
     before = await gateways_of(fleet.port)
 
-    file.write_text("[gateway]\nexpires_s_max = 'never'\n")
+    file.write_text("[gateway]\nsessions_per_user_max = 'many'\n")
     fleet.send_signal(signal.SIGHUP)
     await eventually(lambda: b"gateways.restart_given_up" in fleet.said(), STARTED_S)
     assert await gateways_of(fleet.port) == before
@@ -263,7 +263,7 @@ async def test_processes_that_cannot_start_leave_those_that_serve_alone(
     await eventually(lambda: b"gateways.start_failed" in fleet.said(), STARTED_S)
     assert await gateways_of(fleet.port, 1) == before
 
-    file.write_text("[gateway]\nexpires_s_max = 2000\n")
+    file.write_text("[gateway]\nsessions_per_user_max = 20\n")
     after = await gateways_of(fleet.port)
     assert before < after
     fleet.kill()

@@ -165,20 +165,6 @@ async def test_expiry_out_of_its_bound_is_refused(
     assert caught.value.message.startswith("expires_s:")
 
 
-async def test_longest_life_is_a_setting(stack: Stack, new_name: NewName) -> None:
-    """An operator may allow less than a year."""
-    gateway = stack.start_gateway(CHAT_GATEWAY_EXPIRES_S_MAX="60")
-    await stack.add_users([bob := new_name("bob")])
-    async with stack.chat_of(new_name("alice"), port=gateway.port) as alice:
-        chat = (await alice.ask("open_direct", user=bob))["chat"]["chat"]
-        await alice.say(chat, "a minute", expires_s=60)
-
-        with pytest.raises(Failed) as caught:
-            await alice.say(chat, "more", expires_s=61)
-
-    assert caught.value.message == "expires_s: must be 1 to 60 seconds"
-
-
 async def test_messages_of_a_chat_with_retention_end_from_the_change_on(
     alice: RawChat, bob: RawChat
 ) -> None:

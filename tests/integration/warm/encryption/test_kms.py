@@ -48,10 +48,18 @@ def key(sdk: Any) -> str:
 
 @pytest.fixture
 async def vault(
-    redis_url: str, dynamodb: str, s3: str, tmp_path: Path, kms: Server, key: str
+    redis_url: str,
+    dynamodb: str,
+    s3: str,
+    tmp_path: Path,
+    kms: Server,
+    key: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Vault]:
-    encryption = {"provider": "kms", "kms_key_id": key, "kms_endpoint": kms.endpoint}
-    async with open_vault(redis_url, dynamodb, s3, tmp_path, **encryption) as made:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_KMS", kms.endpoint)
+    async with open_vault(
+        redis_url, dynamodb, s3, tmp_path, provider="kms", kms_key_id=key
+    ) as made:
         yield made
 
 
@@ -77,15 +85,13 @@ async def test_data_key_is_wrapped_by_kms_with_tenant_and_version(
 
 
 async def test_messages_are_accepted_without_kms_and_stored_when_it_is_back(
-    vault: Vault, kms: Server
+    vault: Vault, kms: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Persistence waits and catches up; nothing is lost, and nothing is stored as plain text."""
     async with TcpProxy(kms.launch.port) as proxy:
-        encryption = vault.encryption.model_copy(
-            update={"kms_endpoint": f"http://127.0.0.1:{proxy.port}"}
-        )
+        monkeypatch.setenv("AWS_ENDPOINT_URL_KMS", f"http://127.0.0.1:{proxy.port}")
         proxy.is_refusing = True
-        async with vault.process(encryption) as process:
+        async with vault.process() as process:
             container = process.container
             audience = await make_direct(container, ALICE, BOB)
             gateway = Gateway(container.hot)
@@ -106,6 +112,7 @@ async def test_messages_are_accepted_without_kms_and_stored_when_it_is_back(
                     what="all messages are stored",
                 )
         assert last[0].body == f"{SECRET_WORD} 4-19"
+    monkeypatch.setenv("AWS_ENDPOINT_URL_KMS", kms.endpoint)
     async with vault.process() as process:
         found = await process.read(audience.chat)
         assert [each.body for each in found] == [

@@ -226,7 +226,7 @@ def test_tenant_that_is_no_word_is_refused(tenant: str) -> None:
         Warm(tenant=tenant)
 
 
-def test_tenant_of_s3_that_is_another_one_is_refused() -> None:
-    """It is not to be set by itself."""
+def test_tenant_of_s3_is_no_setting() -> None:
+    """It cannot differ from that of DynamoDB."""
     with pytest.raises(ValueError, match=r"cold\.tenant"):
-        Settings.model_validate({"warm": {"tenant": "a"}, "cold": {"tenant": "b"}})
+        Settings.model_validate({"warm": {"tenant": "a"}, "cold": {"tenant": "a"}})
