@@ -210,7 +210,7 @@ def _operations() -> Iterable[Item]:
     wrapped = WrappedKey(b"a data key, wrapped", "file:2c26b46b68ffc68f")
     yield encode_key(StoredKey(1, None, MS, MS + 60_000))
     yield encode_key(StoredKey(2, wrapped, MS))
-    yield row_key(PARTITION, "reencryption") | {EncryptionField.PROGRESS: {"S": "{}"}}
+    yield row_key(PARTITION, "reencryption") | {EncryptionField.PROGRESS: {"S": '{"version":2}'}}
     yield encode_record(TenantRecord("acme", "blocked", MS, "j3"))
     process = {SchemaField.ACTS_BY: _number(1), SchemaField.SEEN: _number(MS)}
     process[SchemaField.EXPIRES_AT] = _number(S + 86_400)

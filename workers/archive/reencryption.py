@@ -61,13 +61,18 @@ class Counts:
     write_units: float = 0.0
 
 
-class _Progress(msgspec.Struct, frozen=True):
+class Progress(msgspec.Struct, frozen=True):
     """The place of a scan. Another key version begins again."""
 
     version: int
     table: int = 0
     start: Item | None = None
     is_done: bool = False
+
+
+def decode_progress(item: Item) -> Progress:
+    """Return the place of the scan that an item describes."""
+    return msgspec.json.decode(item[Field.PROGRESS]["S"], type=Progress)
 
 
 OnProgress = Callable[[Counts], None]
@@ -112,12 +117,12 @@ class Reencryption:
             for chat in chats:
                 await self._run_segments(chat)
             on_progress(self._counts)
-        await self._put_progress(_Progress(version))  # the next run begins again
+        await self._put_progress(Progress(version))  # the next run begins again
         return self._counts
 
     # items
 
-    async def _run_page(self, progress: _Progress) -> _Progress:
+    async def _run_page(self, progress: Progress) -> Progress:
         table = list(FIELDS)[progress.table]
         request: dict[str, Any] = {
             "TableName": table.name_in(self._warm),
@@ -139,7 +144,7 @@ class Reencryption:
         if last is not None:
             return msgspec.structs.replace(progress, start=last)
         number = progress.table + 1
-        return _Progress(progress.version, number, None, number == len(FIELDS))
+        return Progress(progress.version, number, None, number == len(FIELDS))
 
     async def _run_item(self, table: Table, item: Item) -> None:
         if table is MESSAGES:
@@ -216,16 +221,16 @@ class Reencryption:
 
     # progress
 
-    async def _find_progress(self, version: int) -> _Progress:
+    async def _find_progress(self, version: int) -> Progress:
         request = {"TableName": DIRECTORY.name_in(self._warm), "Key": _ROW_KEY}
         item = (await self._raw.call("get_item", {**request, "ConsistentRead": True})).get("Item")
         if item is not None:
-            found = msgspec.json.decode(item[Field.PROGRESS]["S"], type=_Progress)
+            found = decode_progress(item)
             if found.version == version:
                 return found
-        return _Progress(version)
+        return Progress(version)
 
-    async def _put_progress(self, progress: _Progress) -> None:
+    async def _put_progress(self, progress: Progress) -> None:
         text = msgspec.json.encode(progress).decode()
         item = {**_ROW_KEY, Field.PROGRESS: {"S": text}}
         request = {"TableName": DIRECTORY.name_in(self._warm), "Item": item}

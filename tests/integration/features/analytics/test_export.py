@@ -345,12 +345,13 @@ async def test_exporter_that_was_paused_writes_nothing_outdated(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def two_tenants(lake_redis: str, dynamodb: str, s3: str) -> AsyncIterator[tuple[Lake, Lake]]:
-    """Two deployments that share tables and a bucket."""
+    """Two deployments that share tables and a bucket, each with a database of Redis."""
+    database = lake_redis.rpartition("/")[0]
     warm, cold = settings_for(dynamodb), cold_settings(s3)
     red, blue = (warm.model_copy(update={"tenant": name}) for name in ("red", "blue"))
     async with (
-        open_lake(lake_redis, red, cold.for_tenant("red")) as one,
-        open_lake(lake_redis, blue, cold.for_tenant("blue")) as two,
+        open_lake(f"{database}/1", red, cold.for_tenant("red")) as one,
+        open_lake(f"{database}/2", blue, cold.for_tenant("blue")) as two,
     ):
         yield one, two
 

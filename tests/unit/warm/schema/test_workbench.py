@@ -44,6 +44,7 @@ from chatserver.warm.encryption.key_rows import decode_key
 from chatserver.warm.messages.active_days import ANY_DAY, decode_days
 from chatserver.warm.messages.store import decode_item
 from chatserver.warm.schema.tables import TABLES
+from workers.archive.reencryption import decode_progress
 
 ROOT = Path(__file__).parents[4]
 FILE = ROOT / "deploy" / "dynamodb" / "nosql-workbench.json"
@@ -230,6 +231,7 @@ DECODERS: dict[str, Callable[[Item], object]] = {
     "Chat": Chat.decode,
     "Member": Member.decode,
     "Data key of the tenant": decode_key,
+    "Re-encryption": decode_progress,
     "Version of a companion": lambda item: decode_version(item, is_deleted=False),
     "Ban": Ban.decode,
     "Active days of a chat": decode_days,
