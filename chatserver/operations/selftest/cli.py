@@ -127,13 +127,14 @@ async def _run_checks(settings: Settings, names: Names, report: Report) -> None:
     own, clock = resources.isolate(settings, names), SystemClock()
     async with contextlib.AsyncExitStack() as stack:
         dynamodb = await stack.enter_async_context(open_dynamodb(own.warm))
+        client = dynamodb.for_feature("operations")
         store = await stack.enter_async_context(open_s3(own.cold))
         stack.push_async_callback(_delete, report, resources.delete_objects(store))
-        stack.push_async_callback(_delete, report, resources.delete_tables(dynamodb, own))
+        stack.push_async_callback(_delete, report, resources.delete_tables(client, own))
         report.findings += await check_redis(settings.redis, clock)
         report.findings += await check_s3(own.cold)
         await _run_all(report, S3Checks(store).list_checks())
-        await _run_all(report, DynamodbChecks(dynamodb, own).list_checks())
+        await _run_all(report, DynamodbChecks(client, own).list_checks())
         report.findings += await check_dynamodb(own.warm)
         try:
             hot = await stack.enter_async_context(open_hot(own.redis))

@@ -56,9 +56,9 @@ async def open_all_items(
 ) -> AsyncIterator[TenantItems]:
     """Open the items of all tenants, in the format in which they are stored."""
     shared = settings_of(settings, "")
-    async with open_dynamodb(shared.warm) as client:
+    async with open_dynamodb(shared.warm) as dynamodb:
         pace = RateLimiter(units_per_s, clock)
-        yield TenantItems(client.for_feature("operations"), shared.warm, pace)
+        yield TenantItems(dynamodb.for_feature("operations"), shared.warm, pace)
 
 
 async def list_tenants(
@@ -102,8 +102,8 @@ async def list_tenants(
                 if prefix not in RESERVED_TENANTS:
                     add(prefix, "s3")
             after = prefixes[-1]
-    async with open_dynamodb(shared.warm) as client:
-        records = TenantRecords(client.for_feature("operations"), shared.warm)
+    async with open_dynamodb(shared.warm) as dynamodb:
+        records = TenantRecords(dynamodb.for_feature("operations"), shared.warm)
         after = ""
         while found := await records.list_all(after, 1000):
             for record in found:
