@@ -284,7 +284,7 @@ function createCard({ me, social, attempt, go, onDirect }) {
     setAria(follow, { pressed: profile.followed });
   }
 
-  /** Optimistic update; then the counts are reloaded. */
+  /** Optimistic update. The counts are not reloaded: the server counts a follow some seconds later. */
   async function onFollow() {
     const before = shown;
     const followed = !before.followed;
@@ -292,9 +292,7 @@ function createCard({ me, social, attempt, go, onDirect }) {
     const isDone = await attempt(() =>
       followed ? social.follow(before.user) : social.unfollow(before.user),
     );
-    if (shown?.user !== before.user) return;
-    if (isDone) refresh();
-    else draw(before);
+    if (!isDone && shown?.user === before.user) draw(before);
   }
 
   async function list(kind) {
