@@ -72,7 +72,12 @@ class SqliteEngine:
     def _connect(self) -> sqlite3.Connection:
         found: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if found is not None:
-            return found
+            if self._is_writer or self._local.inode == self._find_inode():
+                return found
+            with self._lock:  # the file was deleted, and maybe built again
+                self._connections.remove(found)
+            found.close()
+            self._local.connection = None
         if self._is_writer:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         elif not self._path.exists():
@@ -97,10 +102,16 @@ class SqliteEngine:
                 made.executescript(_SCHEMA)
             else:
                 made.execute("PRAGMA query_only = ON")
-        self._local.connection = made
+        self._local.connection, self._local.inode = made, self._find_inode()
         with self._lock:
             self._connections.append(made)
         return made
+
+    def _find_inode(self) -> int:
+        try:
+            return self._path.stat().st_ino
+        except FileNotFoundError:
+            return 0
 
     @contextlib.contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
