@@ -36,7 +36,7 @@ class Session(NamedTuple):
 
 
 class MemoryEntry(NamedTuple):
-    """What a companion remembers: a fact, or the summary of a session (`kind`).
+    """A memory of a companion: a fact, or the summary of a session (`kind`).
 
     `chats` are the sessions it comes from; times are in Unix milliseconds.
     """
@@ -51,7 +51,7 @@ class MemoryEntry(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What a companion remembers about us, the newest first; `enabled`: it uses and updates it."""
+    """A companion's memories of the user, newest first; `enabled`: it uses and updates them."""
 
     companion: str
     enabled: bool

@@ -24,7 +24,7 @@ State = Literal["active", "blocked", "deleting", "deleted", "restoring"]
 
 
 class TenantRecord(NamedTuple):
-    """What was last done to a tenant. `progress` and `receipt` are JSON."""
+    """Last operation on a tenant. `progress` and `receipt` are JSON."""
 
     tenant: str
     state: State

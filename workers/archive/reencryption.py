@@ -51,7 +51,7 @@ BODY_BYTES_MAX: Final = 1 << 20
 
 @dataclasses.dataclass(slots=True)
 class Counts:
-    """What a run has read and written."""
+    """Numbers of items and objects that a run has read and written."""
 
     items_read: int = 0
     items: int = 0

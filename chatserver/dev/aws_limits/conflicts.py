@@ -33,7 +33,7 @@ class ReadTransaction:
 
     @property
     def conflicts(self) -> list[bool]:
-        """Whether each item has a conflict."""
+        """Return, for each item, True if it has a conflict."""
         return [key in self.conflicting for key in self.keys]
 
 

@@ -55,7 +55,7 @@ _READS_MAX: Final = 100  # of one BatchGetItem
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """What AWS does. The defaults are its limits, and typical delays."""
+    """Limits and delays of AWS. The defaults are its limits, and typical delays."""
 
     write_units: float = 1000.0  # of one partition, per second
     read_units: float = 3000.0

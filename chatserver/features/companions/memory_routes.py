@@ -37,7 +37,7 @@ class MemoryEntry(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """What a companion remembers about the user, the newest first."""
+    """A companion's memories of the user, newest first."""
 
     companion: str
     enabled: bool
@@ -45,7 +45,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class MemorySwitch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether the companion remembers."""
+    """Setting: the companion remembers, or not."""
 
     enabled: bool
 

@@ -86,7 +86,7 @@ class Entry:
 
 
 class Reading(NamedTuple):
-    """When the model read messages, the retention time, and the messages' earliest expiry or 0."""
+    """Time when the model read messages, retention time, and earliest expiry of a message or 0."""
 
     now_ms: int
     retention_ms: int
@@ -108,7 +108,7 @@ class Change(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UserMemory:
-    """What a companion remembers about a user. `rev` is 0 if nothing is stored."""
+    """A companion's memories of a user. `rev` is 0 if nothing is stored."""
 
     user: UserId
     companion: CompanionId

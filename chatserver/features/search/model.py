@@ -105,7 +105,7 @@ class Hit(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """Where a page of candidates starts, as the engine defines it."""
+    """Start of a page of candidates; its content is defined by the engine."""
 
     ts: int
     offset: int = 0

@@ -47,7 +47,7 @@ _DISABLED: Final = "search: this server has no search index"
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
-    """Where a page starts: per index partition a cursor of its engine; no cursor: at its start.
+    """Start of a page: a cursor per index partition; one without a cursor is read from its start.
 
     `ended`: partitions without more candidates.
     """

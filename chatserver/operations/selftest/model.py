@@ -88,7 +88,7 @@ class Report:
 
     @property
     def has_passed(self) -> bool:
-        """Whether nothing failed, and the run is complete and has deleted its data."""
+        """True if nothing failed, and the run is complete and has deleted its data."""
         is_broken = any(result.status == "failed" for result in self.results)
         return not (is_broken or self.is_interrupted or self.left)
 

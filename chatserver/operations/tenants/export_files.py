@@ -73,7 +73,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class Target(abc.ABC):
-    """Where an export is written to and read from. Writes are atomic."""
+    """Destination and source of an export. Writes are atomic."""
 
     @abc.abstractmethod
     async def write(self, name: str, content: bytes) -> None: ...

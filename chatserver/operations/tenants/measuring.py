@@ -30,7 +30,7 @@ Report = Callable[[str, int], None]
 
 
 class Measured(msgspec.Struct):
-    """What a tenant has in a part of a tier. An item is an item, object or key."""
+    """Data of a tenant in a part of a tier. `items`: items, objects or keys."""
 
     tier: str
     part: str

@@ -1,4 +1,4 @@
-"""What the commands on one tenant share: arguments, progress and errors."""
+"""Arguments, progress and errors that the commands on one tenant share."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class ChatStream:
 
     @property
     def is_exact(self) -> bool:
-        """Whether `bound` is the ts of a message that was read."""
+        """True if `bound` is the ts of a message that was read."""
         return bool(self._buffer)
 
     @property

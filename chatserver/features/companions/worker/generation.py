@@ -52,7 +52,7 @@ ROUNDS_MAX = CALLS_MAX + 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Round:
-    """What the model generated in one round."""
+    """Output of the model in one round."""
 
     text: str
     calls: tuple[ToolCall, ...]

@@ -17,7 +17,7 @@ export interface PendingOperation extends Operation {
   stage: "queued" | "inFlight" | "acked";
 }
 
-/** What is known of a chat, without its messages. */
+/** Description of a chat, without its messages. */
 export interface ChatDescription extends SavedChat {
   id: string;
   peer: string | null;

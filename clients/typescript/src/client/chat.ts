@@ -33,7 +33,7 @@ export interface Draft {
   ref?: string;
 }
 
-/** Which page of history to load; by default the newest. */
+/** Selects a page of history; by default the newest. */
 export interface HistoryOptions {
   before?: number;
   after?: number;
@@ -58,7 +58,7 @@ export interface GroupSettings {
   retentionS?: number;
 }
 
-/** What a chat needs of its client. @internal */
+/** Operations of the client that a chat uses. @internal */
 export interface ChatOwner {
   readonly backend: Backend;
   readonly http: HttpClient;

@@ -30,6 +30,6 @@ export interface ClientOptions {
   bounds?: Partial<Bounds>;
   /** A WebSocket class, where the platform has none: Node 20 needs that of the package `ws`. */
   WebSocket?: WebSocketConstructor;
-  /** How long `connect` waits for a gateway, in milliseconds; 10,000 by default. */
+  /** Maximum wait of `connect` for a gateway, in milliseconds; 10,000 by default. */
   connectTimeoutMs?: number;
 }

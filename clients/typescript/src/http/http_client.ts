@@ -8,7 +8,7 @@ const TIMEOUT_MS = 15_000;
 /** The name of an operation of the HTTP API, such as `list_messages`. */
 export type OperationId = keyof Operations;
 
-/** What a call needs: path and query parameters, and a body if the operation has one. */
+/** Arguments of a call: path and query parameters, and a body if the operation has one. */
 export type CallOptions<Id extends OperationId> = Operations[Id]["params"] &
   (Operations[Id]["body"] extends undefined ? unknown : { body: Operations[Id]["body"] });
 
@@ -21,7 +21,7 @@ export interface HttpClientOptions {
   apiUrl: string;
   /** Return an access token; without it, only calls that need none work. */
   getToken?: () => string | Promise<string>;
-  /** Whether the browser's cookies are sent; "omit" by default. */
+  /** Sends the browser's cookies, or not; "omit" by default. */
   credentials?: "omit" | "same-origin" | "include";
 }
 

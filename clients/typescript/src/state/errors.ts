@@ -7,7 +7,7 @@ export type ErrorCode = keyof typeof ERROR_CODES;
 
 /** Options of a {@link ChatError}. */
 export interface ChatErrorOptions {
-  /** Whether the same call may succeed later; the default depends on the code. */
+  /** True if the same call may succeed later; the default depends on the code. */
   isTemporary?: boolean;
   /** Minimum wait before a retry, in milliseconds. */
   retryAfterMs?: number | null;

@@ -21,7 +21,7 @@ import { Operations } from "./operations.js";
 import { isStoredWanted, Outbox, type OutboxEntry } from "./outbox.js";
 import { checkText, Requests, type Answer } from "./requests.js";
 
-/** How long the client waits for an answer. */
+/** Maximum wait for an answer. */
 export const ANSWER_S = 10;
 const RETRY_S = 1;
 const SYNC_PAGE = 200;

@@ -13,7 +13,7 @@ export interface PlainError {
   retryAfterMs: number | null;
 }
 
-/** What followers know of a chat. `description` is null if the client has not loaded it. */
+/** A chat as the followers know it. `description` is null if the client has not loaded it. */
 export interface ChatUpdate {
   chat: string;
   description: ChatDescription | null;
