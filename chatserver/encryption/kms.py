@@ -18,6 +18,7 @@ from chatserver.config import Encryption, Warm
 from chatserver.encryption.key_wrapping import Context, WrappedKey
 from chatserver.errors import Unavailable
 
+OPEN_TIMEOUT_S: Final = 10.0  # to load the SDK's description of KMS and find credentials
 CONNECT_TIMEOUT_S: Final = 1.0
 CALL_TIMEOUT_S: Final = 2.0
 
@@ -70,13 +71,16 @@ class KmsKey:
         return WrappedKey(answer["CiphertextBlob"], f"{self.kind}:{answer['KeyId']}")
 
     async def _call(self, operation: str, **request: Any) -> dict[str, Any]:
+        timeout_s = OPEN_TIMEOUT_S
         try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 sdk = await self._open()
+            timeout_s = CALL_TIMEOUT_S
+            async with asyncio.timeout(timeout_s):
                 answer: dict[str, Any] = await getattr(sdk, operation)(**request)
                 return answer
         except TimeoutError as exc:
-            raise Unavailable(f"{self._where}: timed out after {CALL_TIMEOUT_S:g} s") from exc
+            raise Unavailable(f"{self._where}: timed out after {timeout_s:g} s") from exc
         except ClientError as exc:
             # Every refusal may end: rights and key states are changed by operators.
             code = exc.response.get("Error", {}).get("Code", "")

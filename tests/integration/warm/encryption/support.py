@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import zstandard
@@ -19,6 +19,7 @@ from chatserver.config import Cold, Encryption, Warm
 from chatserver.container.storage import StorageContainer
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
 from chatserver.encryption.key_file import new_line
+from chatserver.errors import Unavailable
 from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
 from chatserver.warm.encryption.key_rows import KeyRows, bytes_of
 from chatserver.warm.messages.store import PersistItem
@@ -26,7 +27,10 @@ from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import TABLES
 from tests.integration.warm.support import message, settings_for
 from tests.integration.workers.support import open_container
+from tests.support.servers.processes import eventually
 from workers.archive.container import ArchiveContainer
+
+T = TypeVar("T")
 
 OLD_TS = 1_600_000_000_000_000
 SECRET_WORD = "xylophone"  # in every body
@@ -139,6 +143,10 @@ class Process:
 
     async def write(self, *seqs: int, chat: str | None = None, **changes: Any) -> None:
         """Persist messages of 2020, whose bodies have the secret word."""
+        await _until_available(lambda: self.write_once(*seqs, chat=chat, **changes))
+
+    async def write_once(self, *seqs: int, chat: str | None = None, **changes: Any) -> None:
+        """Write as `write` does, or raise Unavailable."""
         messages = [self.made(seq, chat or self.chat, **changes) for seq in seqs]
         await self.container.messages.put_batch([PersistItem(m, "bob") for m in messages], 20)
 
@@ -158,7 +166,22 @@ class Process:
 
     async def bodies(self, chat: str) -> list[str]:
         """The texts of a chat."""
-        return [each.body for each in await self.read(chat)]
+        found = await _until_available(lambda: self.read(chat))
+        return [each.body for each in found]
+
+
+async def _until_available(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Attempt again while KMS takes longer than a call may, as on a busy machine."""
+
+    async def once() -> tuple[T] | None:
+        try:
+            return (await attempt(),)
+        except Unavailable:
+            return None
+
+    done = await eventually(once, what="DynamoDB and KMS respond")
+    assert done is not None
+    return done[0]
 
 
 def text_of(seq: int) -> str:

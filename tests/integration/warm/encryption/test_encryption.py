@@ -240,7 +240,7 @@ async def test_other_key_file_reads_nothing_and_loses_nothing(vault: Vault, tmp_
     path.write_text(new_line())
     wrong = vault.encryption.model_copy(update={"key_file": path})
     async with vault.process(wrong) as other:
-        for call in (other.read(process.chat), other.write(2, chat=process.chat)):
+        for call in (other.read(process.chat), other.write_once(2, chat=process.chat)):
             with pytest.raises(Unavailable, match="has no key"):
                 await call
 

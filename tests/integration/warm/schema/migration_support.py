@@ -25,7 +25,7 @@ from chatserver.warm.schema.migrations.state import MIGRATE_LEASE_S
 from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.schema.examples.migrations import EXAMPLES
 from tests.integration.warm.schema.examples.thread_index import THREAD, Threads
-from tests.integration.warm.support import Tables, message
+from tests.integration.warm.support import FixedClock, Tables, message
 
 Key = tuple[str, int]
 ROUNDS_MAX = 60
@@ -210,8 +210,8 @@ class ThreadWriter(Writer):
     """Writes messages and edits them, as the release of the examples does."""
 
     def start(self, tables: Tables) -> None:
-        """Start as a new process, which reads the schema anew."""
-        self.threads = Threads(tables.client, tables.settings, JumpClock())
+        """Start as a new process, which reads the schema once."""
+        self.threads = Threads(tables.client, tables.settings, FixedClock(time.time()))
 
     async def put(self, count: int) -> None:
         for _ in range(count):
