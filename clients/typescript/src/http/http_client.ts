@@ -23,6 +23,8 @@ export interface HttpClientOptions {
   getToken?: () => string | Promise<string>;
   /** Sends the browser's cookies, or not; "omit" by default. */
   credentials?: "omit" | "same-origin" | "include";
+  /** Headers of all requests. */
+  headers?: Readonly<Record<string, string>>;
 }
 
 /** Calls the HTTP API: `await http.call("list_messages", { chat, limit: 50 })`. */
@@ -70,7 +72,7 @@ export class HttpClient {
     headers: Record<string, string> = {},
   ): Promise<unknown> {
     const token = await this.#options.getToken?.();
-    const all: Record<string, string> = { ...headers };
+    const all: Record<string, string> = { ...this.#options.headers, ...headers };
     if (token !== undefined) all["authorization"] = `Bearer ${token}`;
     if (body !== undefined) all["content-type"] = "application/json";
     let response: Response;

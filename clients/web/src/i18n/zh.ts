@@ -1,0 +1,10 @@
+// The Chinese catalog.
+
+import type { Catalog } from "./catalog";
+import { chats } from "./zh/chats";
+import { common } from "./zh/common";
+import { session } from "./zh/session";
+import { settings } from "./zh/settings";
+
+/** All texts in Chinese. */
+export const zh: Catalog = { common, session, chats, settings };
