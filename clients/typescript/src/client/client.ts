@@ -1,7 +1,8 @@
 // `ChatClient`: an auto-reconnecting, offline-first client for one device.
 
 import type { ChatInfo, ChatsPage, SessionInfo } from "../generated/frames.js";
-import { downloadFile } from "../http/files.js";
+import type { Attachment } from "../generated/http.js";
+import { downloadFile, uploadPicture, type UploadOptions } from "../http/files.js";
 import { HttpClient } from "../http/http_client.js";
 import { registerPush, unregisterPush, type NativePushToken } from "../http/push.js";
 import { ChatError } from "../state/errors.js";
@@ -405,6 +406,11 @@ export class ChatClient {
   /** Return the content of a file of message `seq`, or of its thumbnail. */
   download(file: string, options: { seq?: number; isThumb?: boolean } = {}): Promise<Blob> {
     return downloadFile(this.http, file, options);
+  }
+
+  /** Upload a picture for a post, or for the user's or a group's picture. */
+  uploadPicture(file: Blob, options: UploadOptions = {}): Promise<Attachment> {
+    return uploadPicture(this.http, file, options);
   }
 
   /** Register this device for push notifications; return the id of the registration. */

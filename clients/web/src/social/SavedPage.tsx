@@ -1,0 +1,124 @@
+// Messages and posts that the user saved for themselves.
+
+import { Bookmark, BookmarkX } from "lucide-react";
+import { useId } from "react";
+import type { Http, Message } from "tierchat";
+import { useClient } from "tierchat/react";
+import { errorText } from "../app/errors";
+import { navigate, pathTo, useLocation } from "../app/router";
+import { usePages } from "../data/use_pages";
+import { EmptyState, IconButton, showToast, Tabs } from "../design";
+import { useText } from "../i18n";
+import { PagesView } from "../page/Loadable";
+import { Page, Section } from "../page/Page";
+import { Row, Rows } from "../page/Row";
+import { Time } from "../page/Time";
+import { UserAvatar, UserName } from "../page/UserAvatar";
+import { FeedView } from "./FeedView";
+import { useFeed } from "./use_feed";
+
+type Tab = "messages" | "posts";
+
+/** The page `/saved`. */
+export default function SavedPage() {
+  const text = useText().social;
+  const { query } = useLocation();
+  const tab: Tab = query.get("tab") === "posts" ? "posts" : "messages";
+  const panel = useId();
+  const tabs = [
+    { id: "messages" as const, label: text.savedMessages },
+    { id: "posts" as const, label: text.savedPosts },
+  ];
+  const toolbar = (
+    <Tabs
+      label={text.saved}
+      tabs={tabs}
+      selected={tab}
+      panel={panel}
+      onSelect={(id) => navigate(id === "posts" ? "/saved?tab=posts" : "/saved", { replace: true })}
+    />
+  );
+  return (
+    <Page title={text.saved} subtitle={text.savedHint} toolbar={toolbar}>
+      <div id={panel} role="tabpanel" aria-label={tabs.find(({ id }) => id === tab)?.label}>
+        {tab === "messages" ? <SavedMessages /> : <SavedPosts />}
+      </div>
+    </Page>
+  );
+}
+
+function SavedPosts() {
+  const text = useText().social;
+  const feed = useFeed("saved");
+  const empty = (
+    <EmptyState icon={Bookmark} title={text.noSavedPosts}>
+      {text.noSavedPostsHint}
+    </EmptyState>
+  );
+  return <FeedView feed={feed} label={text.savedPosts} empty={empty} />;
+}
+
+const isSame = (a: Message | Http.Message, b: Message | Http.Message): boolean =>
+  a.chat === b.chat && a.seq === b.seq;
+
+function SavedMessages() {
+  const text = useText().social;
+  const { http } = useClient();
+  const pages = usePages("saved messages", (cursor) =>
+    http.call("list_favorite_messages", { limit: 50, ...(cursor ? { cursor } : {}) }),
+  );
+  const remove = async (saved: Http.FavoriteMessage): Promise<void> => {
+    const { chat, seq } = saved.message;
+    try {
+      await http.call("remove_saved_message", { chat, seq });
+      pages.update((items) => items.filter(({ message }) => !isSame(message, saved.message)));
+      showToast(text.removed, {
+        action: {
+          label: text.save,
+          onSelect: () => void http.call("save_message", { chat, seq }).then(pages.reload),
+        },
+      });
+    } catch (error) {
+      showToast(errorText(error), { kind: "error" });
+    }
+  };
+  const empty = (
+    <EmptyState icon={Bookmark} title={text.noSavedMessages}>
+      {text.noSavedMessagesHint}
+    </EmptyState>
+  );
+  return (
+    <PagesView of={pages} empty={empty}>
+      {(items) => (
+        <Section>
+          <Rows label={text.savedMessages}>
+            {items.map((saved) => (
+              <SavedMessage
+                key={`${saved.message.chat} ${saved.message.seq}`}
+                message={saved.message}
+                onRemove={() => void remove(saved)}
+              />
+            ))}
+          </Rows>
+        </Section>
+      )}
+    </PagesView>
+  );
+}
+
+function SavedMessage({ message, onRemove }: { message: Http.Message; onRemove: () => void }) {
+  const text = useText().social;
+  const files = (message.attachments ?? []).map(({ name }) => name).join(", ");
+  const { chat, seq, sender } = message;
+  return (
+    <Row
+      picture={<UserAvatar user={sender} />}
+      title={<UserName user={sender} />}
+      note={<Time ms={message.ts / 1000} />}
+      text={[message.body, files].filter(Boolean).join(" · ")}
+      isLines
+      to={`${pathTo("/chats/:chat", { chat })}?seq=${seq}`}
+      actions={<IconButton icon={BookmarkX} label={text.removeSaved} size="s" onClick={onRemove} />}
+    />
+  );
+}
