@@ -114,11 +114,6 @@ export function directoryOf(client: ChatClient): Directory {
   return directory;
 }
 
-/** Remove the names that this browser keeps for a user, after a logout. */
-export function forgetPeople(user: string): void {
-  localStorage.removeItem(keyOf(user));
-}
-
 /** Return a person; the component renders again when more is known. */
 export function usePerson(id: string): Person {
   const directory = directoryOf(useClient());

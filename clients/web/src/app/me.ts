@@ -8,7 +8,7 @@ let me: Http.Me | null = null;
 let loading: Promise<void> | null = null;
 const listeners = new Set<() => void>();
 
-function set(next: Http.Me | null): void {
+function set(next: Http.Me): void {
   me = next;
   for (const listener of listeners) listener();
 }
@@ -18,9 +18,8 @@ function subscribe(listener: () => void): () => void {
   return () => listeners.delete(listener);
 }
 
-/** Replace what is known, after a change of the profile; null after a logout. */
-export function setMe(next: Http.Me | null): void {
-  loading = null;
+/** Replace what is known, after a change of the profile. */
+export function setMe(next: Http.Me): void {
   set(next);
 }
 
@@ -30,11 +29,14 @@ export function useMe(): Http.Me | null {
   const current = useSyncExternalStore(subscribe, () => me);
   useEffect(() => {
     if (me !== null && me.user === client.user) return;
-    loading ??= client.http.call("get_me", {}).then(set, () => {
-      loading = null; // offline: the next page asks again
-    });
+    loading ??= client.http
+      .call("get_me", {})
+      .then(set, () => {}) // offline: the next page asks again
+      .finally(() => {
+        loading = null;
+      });
   }, [client]);
-  return current;
+  return current?.user === client.user ? current : null; // another user has logged in
 }
 
 /** Return true if the user administers the server. */

@@ -27,6 +27,9 @@ const SESSION = "tierchat.session";
 const CONFIG = "tierchat.config";
 const TOKEN = "tierchat.token";
 const ENDING = "tierchat.ending"; // an offline logout: the cookie is deleted at the next start
+const PREFIX = "tierchat.";
+const KEPT = [CONFIG, "tierchat.appearance"]; // of this browser, not of the user
+const PUSH_MS = 2_000;
 const FOREVER_MS = 2 ** 31 - 1;
 const API_URL = location.origin;
 
@@ -94,9 +97,13 @@ export class Session {
     const state = this.#state;
     if (state.kind !== "open") return;
     const isAccount = this.#login?.kind === "account";
+    await endPush(state.client);
     this.#login = null;
     localStorage.removeItem(SESSION); // other tabs close their stores
     sessionStorage.removeItem(TOKEN);
+    for (const key of Object.keys(localStorage)) {
+      if (key.startsWith(PREFIX) && !KEPT.includes(key)) localStorage.removeItem(key);
+    }
     if (isAccount) {
       writeJson(localStorage, ENDING, true);
       await endLogin().catch(() => {});
@@ -182,6 +189,13 @@ async function loadConfig(): Promise<Http.ClientConfig> {
   const config = await new HttpClient({ apiUrl: API_URL }).call("get_client_config", {});
   writeJson(localStorage, CONFIG, config);
   return config;
+}
+
+/** End push notifications of this browser; a server that does not answer delays no logout. */
+async function endPush(client: ChatClient): Promise<void> {
+  const { turnOff } = await import("../settings/push");
+  const late = new Promise((resolve) => setTimeout(resolve, PUSH_MS));
+  await Promise.race([turnOff(client).catch(() => {}), late]);
 }
 
 /** Delete the login on the server, with its cookie. */

@@ -176,11 +176,6 @@ const keyOf = (user: string): string => `tierchat.preferences.${user}`;
 
 const stores = new WeakMap<ChatClient, PreferencesStore>();
 
-/** Remove the preferences that this browser keeps for a user, after a logout. */
-export function forgetPreferences(user: string): void {
-  localStorage.removeItem(keyOf(user));
-}
-
 /** Return the preferences, for changes. */
 export function usePreferencesStore(): PreferencesStore {
   const client = useClient();

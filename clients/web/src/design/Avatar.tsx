@@ -34,9 +34,11 @@ export function Avatar({ id, name, src, size = "m", isOnline }: AvatarProps) {
 
 /** Return one of twelve hues, always the same for an id. */
 export function hueOf(id: string): number {
-  let hash = 0;
-  for (let index = 0; index < id.length; index += 1) hash = (hash * 31 + id.charCodeAt(index)) | 0;
-  return Math.abs(hash) % 12;
+  let hash = 0x811c9dc5; // FNV-1a, with its upper bits mixed in
+  for (let index = 0; index < id.length; index += 1) {
+    hash = Math.imul(hash ^ id.charCodeAt(index), 0x01000193);
+  }
+  return ((hash ^ (hash >>> 15)) >>> 0) % 12;
 }
 
 /** Return one or two letters of a name. */
