@@ -1,6 +1,7 @@
 // The text of a message as elements. The tree has no HTML, so nothing is ever parsed as markup.
 
 import { memo, useMemo, type ReactNode } from "react";
+import { useClient } from "tierchat/react";
 import { Link, pathTo } from "../app/router";
 import { CodeBlock } from "./CodeBlock";
 import styles from "./content.module.css";
@@ -8,14 +9,13 @@ import { parseMarkdown, type Block, type Inline } from "./markdown";
 
 interface MarkdownTextProps {
   text: string;
-  /** The current user, whose mentions are highlighted. */
-  me: string;
   /** Follows the last word. */
   tail?: ReactNode;
 }
 
 /** Formatted text. */
-export const MarkdownText = memo(function MarkdownText({ text, me, tail }: MarkdownTextProps) {
+export const MarkdownText = memo(function MarkdownText({ text, tail }: MarkdownTextProps) {
+  const me = useClient().user; // mentions of them are highlighted
   const blocks = useMemo(() => parseMarkdown(text), [text]);
   const isInline = blocks.at(-1)?.type === "paragraph";
   return (

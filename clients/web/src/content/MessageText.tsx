@@ -8,12 +8,11 @@ import { beginningOf, countOnlyEmoji } from "./text_shape";
 
 interface MessageTextProps {
   text: string;
-  me: string;
   /** Follows the last word. */
   tail?: ReactNode;
 }
 
-export function MessageText({ text, me, tail }: MessageTextProps) {
+export function MessageText({ text, tail }: MessageTextProps) {
   const words = useText().content;
   const [isExpanded, setExpanded] = useState(false);
   if (text === "") return <>{tail}</>;
@@ -30,7 +29,7 @@ export function MessageText({ text, me, tail }: MessageTextProps) {
   const shown = beginning === null || isExpanded ? text : `${beginning} …`;
   return (
     <div className={styles["text"]}>
-      <MarkdownText text={shown} me={me} tail={beginning === null ? tail : null} />
+      <MarkdownText text={shown} tail={beginning === null ? tail : null} />
       {beginning !== null && (
         <button
           type="button"

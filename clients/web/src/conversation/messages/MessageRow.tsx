@@ -223,7 +223,7 @@ function Bubble({ row, isGroup }: { row: Row; isGroup: boolean }) {
           {tail}
         </p>
       ) : (
-        <MessageText text={message.body} me={model.me} tail={tail} />
+        <MessageText text={message.body} tail={tail} />
       )}
       {link !== null && <LinkPreview url={link} />}
       {link !== null && tail}

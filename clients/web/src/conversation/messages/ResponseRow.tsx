@@ -21,7 +21,7 @@ export function ResponseRow({ onGrow }: { onGrow: () => void }) {
   return (
     <div className={styles["row"]} aria-busy={response.isRunning}>
       <div className={styles["bubble"]}>
-        {text !== "" && <MessageText text={text} me={model.me} />}
+        {text !== "" && <MessageText text={text} />}
         {response.isRunning && (
           <p className={styles["status"]}>
             <Sparkles size={15} aria-hidden />
