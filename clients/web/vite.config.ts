@@ -2,14 +2,15 @@
 
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vite";
-import { compressed } from "./build/compressed.ts";
-import { precached } from "./build/precached.ts";
+import { compressed } from "./plugins/compressed.ts";
+import { emojiData } from "./plugins/emoji_data.ts";
+import { precached } from "./plugins/precached.ts";
 
 const pathOf = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
 export default defineConfig({
   base: "/next/",
-  plugins: [precached(), compressed()],
+  plugins: [emojiData(), precached(), compressed()],
   resolve: {
     // The sources of the SDK: nothing has to be compiled first, and unused parts are dropped.
     alias: [

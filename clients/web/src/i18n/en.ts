@@ -2,8 +2,10 @@
 
 import { chats } from "./en/chats";
 import { common } from "./en/common";
+import { content } from "./en/content";
+import { conversation } from "./en/conversation";
 import { session } from "./en/session";
 import { settings } from "./en/settings";
 
 /** All texts in English. A text with a value is a function of it. */
-export const en = { common, session, chats, settings } as const;
+export const en = { common, content, conversation, session, chats, settings } as const;

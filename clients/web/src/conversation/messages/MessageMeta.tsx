@@ -1,0 +1,47 @@
+// The time of a message and the status of the user's own, in the corner of its bubble.
+
+import { Check, CheckCheck, CircleAlert, Clock, type LucideIcon } from "lucide-react";
+import { useText, type Catalog } from "../../i18n";
+import { formatDateTime, formatTime } from "../../i18n/format";
+import styles from "./MessageRow.module.css";
+import type { Row, SendStatus } from "../model/rows";
+
+const ICONS: Record<SendStatus, LucideIcon> = {
+  pending: Clock,
+  sent: Check,
+  received: CheckCheck,
+  read: CheckCheck,
+  failed: CircleAlert,
+};
+
+/** Return the text of the corner; the icon has the width of two letters. */
+export function metaText(row: Row, words: Catalog["conversation"]): string {
+  const time = formatTime(row.message.ts / 1000);
+  const edited = isEdited(row) ? `${words.edited} ` : "";
+  return `${edited}${time}${row.status === null ? "" : ` ${words[row.status]}`}`;
+}
+
+function isEdited({ message }: Row): boolean {
+  return message.edited_ts != null && message.edited_ts > 0 && message.deleted !== true;
+}
+
+export function MessageMeta({ row }: { row: Row }) {
+  const words = useText().conversation;
+  const { status, message } = row;
+  const timeMs = message.ts / 1000;
+  const Icon = status === null ? null : ICONS[row.isChanging ? "pending" : status];
+  return (
+    <span className={styles["meta"]} data-tooltip={formatDateTime(timeMs)}>
+      {isEdited(row) && `${words.edited} `}
+      {formatTime(timeMs)}
+      {Icon !== null && status !== null && (
+        <Icon
+          size={15}
+          role="img"
+          aria-label={words[status]}
+          data-status={row.isChanging ? "pending" : status}
+        />
+      )}
+    </span>
+  );
+}
