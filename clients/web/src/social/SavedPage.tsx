@@ -13,7 +13,7 @@ import { PagesView } from "../page/Loadable";
 import { Page, Section } from "../page/Page";
 import { Row, Rows } from "../page/Row";
 import { Time } from "../page/Time";
-import { UserAvatar, UserName } from "../page/UserAvatar";
+import { PersonAvatar, PersonName } from "../app/PersonAvatar";
 import { FeedView } from "./FeedView";
 import { useFeed } from "./use_feed";
 
@@ -112,8 +112,8 @@ function SavedMessage({ message, onRemove }: { message: Http.Message; onRemove: 
   const { chat, seq, sender } = message;
   return (
     <Row
-      picture={<UserAvatar user={sender} />}
-      title={<UserName user={sender} />}
+      picture={<PersonAvatar user={sender} />}
+      title={<PersonName user={sender} />}
       note={<Time ms={message.ts / 1000} />}
       text={[message.body, files].filter(Boolean).join(" · ")}
       isLines
