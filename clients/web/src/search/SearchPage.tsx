@@ -27,10 +27,10 @@ type Order = "newest" | "relevance";
 export default function SearchPage() {
   const text = useText().search;
   const { query: address } = useLocation();
-  const [query, setQuery] = useState<Query>(() => parseQuery(address.get("q") ?? ""));
+  const [query, setQuery] = useState<Query>(() => queryOf(address));
   const [order, setOrder] = useState<Order>("newest");
   const wanted = useSettled(isSearchable(query) ? formatQuery(query) : "", WAIT_MS);
-  const shownInAddress = address.get("q") ?? "";
+  const shownInAddress = formatQuery(queryOf(address));
   const path = useMatch()?.route.path;
   const written = useRef(shownInAddress);
 
@@ -80,6 +80,14 @@ export default function SearchPage() {
       )}
     </ListPage>
   );
+}
+
+/** The query of an address; `chat` limits it to a chat. */
+function queryOf(address: URLSearchParams): Query {
+  const query = parseQuery(address.get("q") ?? "");
+  const chat = address.get("chat");
+  if (chat === null) return query;
+  return { ...query, chips: withChip(query.chips, { name: "in", value: chat }) };
 }
 
 /** Return a value once it has not changed for a while. */

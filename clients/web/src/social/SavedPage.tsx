@@ -39,7 +39,13 @@ export default function SavedPage() {
     />
   );
   return (
-    <Page title={text.saved} subtitle={text.savedHint} toolbar={toolbar}>
+    <Page
+      title={text.saved}
+      subtitle={text.savedHint}
+      onBack={() => navigate("/timeline")}
+      isBackShown
+      toolbar={toolbar}
+    >
       <div id={panel} role="tabpanel" aria-label={tabs.find(({ id }) => id === tab)?.label}>
         {tab === "messages" ? <SavedMessages /> : <SavedPosts />}
       </div>
