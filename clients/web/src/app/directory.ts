@@ -1,7 +1,7 @@
 // Names and pictures of people, for all pages: loaded in batches, and kept for offline starts.
 
 import { useCallback, useSyncExternalStore } from "react";
-import type { ChatClient } from "tierchat";
+import { ChatError, type ChatClient } from "tierchat";
 import { useClient } from "tierchat/react";
 
 /** A person as pages show them. */
@@ -17,10 +17,14 @@ const BATCH_MAX = 50;
 const BATCH_MS = 30;
 const FRESH_MS = 10 * 60_000; // then a name is loaded again when it is shown
 const KEPT_MAX = 500;
+const PICTURES_AT_ONCE = 4;
+const EARLY_MS = 30_000; // a link this close to its end is replaced
 
 interface Known {
   person: Person;
   loadedAtMs: number;
+  /** Until then, the picture is not requested again. */
+  pictureUntilMs: number;
 }
 
 /** Loads people as they are shown. */
@@ -29,19 +33,21 @@ class Directory {
   readonly #known = new Map<string, Known>();
   readonly #listeners = new Map<string, Set<() => void>>();
   readonly #wanted = new Set<string>();
+  readonly #pictures: string[] = [];
+  #loadingPictures = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(client: ChatClient) {
     this.#client = client;
     for (const [id, name] of readNames(client.user)) {
-      this.#known.set(id, { person: { id, name, picture: null }, loadedAtMs: 0 });
+      this.#known.set(id, { person: { id, name, picture: null }, loadedAtMs: 0, pictureUntilMs: 0 });
     }
   }
 
   get(id: string): Person {
     let known = this.#known.get(id);
     if (known === undefined) {
-      known = { person: { id, name: id, picture: null }, loadedAtMs: 0 };
+      known = { person: { id, name: id, picture: null }, loadedAtMs: 0, pictureUntilMs: 0 };
       this.#known.set(id, known);
     }
     return known.person;
@@ -52,6 +58,7 @@ class Directory {
     this.#listeners.set(id, listeners.add(listener));
     const { loadedAtMs = 0 } = this.#known.get(id) ?? {};
     if (id !== "" && Date.now() - loadedAtMs > FRESH_MS) this.#want(id);
+    this.#wantPicture(id);
     return () => listeners.delete(listener);
   }
 
@@ -59,7 +66,8 @@ class Directory {
   set(id: string, changes: Partial<Person>): void {
     const before = this.get(id);
     const person = { ...before, ...changes };
-    this.#known.set(id, { person, loadedAtMs: Date.now() });
+    const { pictureUntilMs = 0 } = this.#known.get(id) ?? {};
+    this.#known.set(id, { person, loadedAtMs: Date.now(), pictureUntilMs });
     if (person.name === before.name && person.picture === before.picture) return;
     for (const listener of this.#listeners.get(id) ?? []) listener();
   }
@@ -82,6 +90,53 @@ class Directory {
     } catch {
       // Offline: the ids or the stored names are shown; the next page asks again.
     }
+  }
+
+  // Pictures: one request each, so only a few at a time. A missing one is asked for again later.
+
+  #wantPicture(id: string): void {
+    const known = this.#known.get(id);
+    if (known === undefined || id === "" || id.startsWith("ai-")) return;
+    if (known.pictureUntilMs > Date.now()) return;
+    known.pictureUntilMs = Date.now() + FRESH_MS;
+    this.#pictures.push(id);
+    this.#loadPictures();
+  }
+
+  #loadPictures(): void {
+    while (this.#loadingPictures < PICTURES_AT_ONCE) {
+      const id = this.#pictures.shift();
+      if (id === undefined) return;
+      this.#loadingPictures += 1;
+      void this.#loadPicture(id).finally(() => {
+        this.#loadingPictures -= 1;
+        this.#loadPictures();
+      });
+    }
+  }
+
+  async #loadPicture(id: string): Promise<void> {
+    let picture: string | null = null;
+    let untilMs = Date.now() + FRESH_MS;
+    try {
+      const { http } = this.#client;
+      if ((await http.call("get_profile", { user: id })).avatar !== null) {
+        const link = await http.call("get_avatar", { user: id, thumb: 1 });
+        picture = link.url;
+        untilMs = Date.now() + Math.max(EARLY_MS, link.expires_s * 1000 - EARLY_MS);
+      }
+    } catch (error) {
+      if (error instanceof ChatError && error.isTemporary) {
+        picture = this.get(id).picture;
+        untilMs = Date.now() + EARLY_MS;
+      }
+    }
+    const known = this.#known.get(id);
+    if (known === undefined) return;
+    known.pictureUntilMs = untilMs;
+    if (known.person.picture === picture) return;
+    known.person = { ...known.person, picture };
+    for (const listener of this.#listeners.get(id) ?? []) listener();
   }
 
   #keep(): void {

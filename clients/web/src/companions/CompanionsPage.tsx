@@ -4,7 +4,7 @@ import { Bot, Brain, CircleStop, Ellipsis, MessageCircle, Plus, RefreshCw } from
 import { useState } from "react";
 import type { Http } from "tierchat";
 import { useClient } from "tierchat/react";
-import { useIsAdmin } from "../app/use_is_admin";
+import { useIsAdmin } from "../app/me";
 import { navigate, pathTo } from "../app/router";
 import { useAttempt } from "../data/use_attempt";
 import { usePages, type Pages } from "../data/use_pages";

@@ -8,7 +8,7 @@ import { Button, Dialog, Select, showToast, TextField } from "../design";
 import { useText } from "../i18n";
 import { ActionError } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
-import { UserAvatar, UserName } from "../page/UserAvatar";
+import { PersonAvatar, PersonName } from "../app/PersonAvatar";
 import { contactsOf } from "../people/contacts";
 import { parseUsers } from "./roles";
 
@@ -72,8 +72,8 @@ export function AddMembers({ info, onClose }: { info: Http.ChatInfo; onClose: ()
             {suggestions.map((user) => (
               <Row
                 key={user}
-                picture={<UserAvatar user={user} size="s" />}
-                title={<UserName user={user} />}
+                picture={<PersonAvatar user={user} size="s" />}
+                title={<PersonName user={user} />}
                 onClick={() => setTyped((now) => `${now.trim()} ${user} `.trimStart())}
               />
             ))}

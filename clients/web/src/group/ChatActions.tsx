@@ -42,7 +42,8 @@ export function ChatActions({ info }: { info: Http.ChatInfo }) {
           onConfirm={() =>
             attempt(async () => {
               const body = { cleared_upto: client.chat(info.chat).top };
-              await client.http.call("change_chat_preferences", { chat: info.chat, body });
+              const path = `/v1/chats/${encodeURIComponent(info.chat)}/preferences`;
+              await client.http.request("PATCH", path, body);
               showToast(text.cleared);
             })
           }

@@ -10,7 +10,7 @@ import { Avatar, ConfirmDialog, IconButton, MenuButton, SkeletonRows, Tabs } fro
 import { useText } from "../i18n";
 import { formatRelative } from "../i18n/format";
 import { LoadedView } from "../page/Loadable";
-import { UserAvatar, UserName } from "../page/UserAvatar";
+import { PersonAvatar, PersonName } from "../app/PersonAvatar";
 import { AddMembers } from "./AddMembers";
 import styles from "./ChatDetails.module.css";
 import { ChatActions } from "./ChatActions";
@@ -146,9 +146,9 @@ function PeerHeader({ info }: { info: Http.ChatInfo }) {
       {info.kind === "companion" ? (
         <Avatar id={peer} name={info.name ?? peer} size="xl" />
       ) : (
-        <UserAvatar user={peer} size="xl" isOnline={presence?.isOnline} />
+        <PersonAvatar user={peer} size="xl" isOnline={presence?.isOnline} />
       )}
-      <h3>{info.kind === "companion" ? <bdi>{info.name ?? peer}</bdi> : <UserName user={peer} />}</h3>
+      <h3>{info.kind === "companion" ? <bdi>{info.name ?? peer}</bdi> : <PersonName user={peer} />}</h3>
       {presence !== undefined && (
         <p className={styles["about"]}>
           {presence.isOnline

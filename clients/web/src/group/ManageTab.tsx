@@ -12,7 +12,7 @@ import { useText } from "../i18n";
 import { formatDateTime } from "../i18n/format";
 import { ActionError, PagesView } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
-import { UserAvatar, UserName } from "../page/UserAvatar";
+import { PersonAvatar, PersonName } from "../app/PersonAvatar";
 import styles from "./ChatDetails.module.css";
 import { durationText, RETENTION_CHOICES_S, SLOW_CHOICES_S, withCurrent } from "./duration";
 import { GroupReports } from "./GroupReports";
@@ -146,8 +146,8 @@ function Bans({ chat }: { chat: string }) {
           {items.map(({ user, by, since }) => (
             <Row
               key={user}
-              picture={<UserAvatar user={user} size="s" />}
-              title={<UserName user={user} />}
+              picture={<PersonAvatar user={user} size="s" />}
+              title={<PersonName user={user} />}
               text={text.bannedSince(by, formatDateTime(since))}
               actions={
                 <Button aria-label={text.unbanUser(user)} onClick={() => unban(user)}>

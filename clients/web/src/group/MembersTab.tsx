@@ -11,9 +11,9 @@ import { ConfirmDialog, Label, MenuButton, showToast, TextField, type MenuItem }
 import { useText } from "../i18n";
 import { PagesView } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
-import { UserAvatar } from "../page/UserAvatar";
+import { PersonAvatar } from "../app/PersonAvatar";
 import { isMatch } from "../people/contacts";
-import { profilesOf, useProfile } from "../people/profiles";
+import { directoryOf, usePerson } from "../app/directory";
 import { canModerate, isMutedUntil, rolesToGive, sortMembers, type Role } from "./roles";
 import type { Group } from "./use_group";
 
@@ -27,7 +27,7 @@ export function MembersTab({ group }: { group: Group }) {
   const text = useText().group;
   const client = useClient();
   const { info } = group;
-  const profiles = profilesOf(client);
+  const profiles = directoryOf(client);
   const [wanted, setWanted] = useState("");
   const pages = usePages(`members ${info.chat}`, (cursor) =>
     client.http.call("list_members", { chat: info.chat, limit: 200, ...(cursor ? { cursor } : {}) }),
@@ -79,7 +79,7 @@ function MemberRow({ member, group, isOnline }: MemberRowProps) {
   const { group: text, common, people } = useText();
   const client = useClient();
   const { user, role } = member;
-  const { name } = useProfile(user);
+  const { name } = usePerson(user);
   const isMe = user === client.user;
   const isMuted = isMutedUntil(group.info.muted?.[user], Date.now());
   const facts = [
@@ -90,7 +90,7 @@ function MemberRow({ member, group, isOnline }: MemberRowProps) {
   const line = facts.filter(Boolean).join(" · ");
   return (
     <Row
-      picture={<UserAvatar user={user} isOnline={isOnline} />}
+      picture={<PersonAvatar user={user} isOnline={isOnline} />}
       title={<bdi>{name}</bdi>}
       text={line === "" ? undefined : <bdi>{line}</bdi>}
       note={role === "member" ? undefined : <Label kind="accent">{text[role]}</Label>}

@@ -11,7 +11,7 @@ import { useText } from "../i18n";
 import { PagesView } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
 import { Time } from "../page/Time";
-import { UserAvatar, UserName } from "../page/UserAvatar";
+import { PersonAvatar, PersonName } from "../app/PersonAvatar";
 import { messagePath } from "./SharedFiles";
 
 /** The tab "Pinned". */
@@ -49,8 +49,8 @@ export function PinnedTab({ info, canUnpin }: { info: Http.ChatInfo; canUnpin: b
           {items.map(({ message }) => (
             <Row
               key={message.seq}
-              picture={<UserAvatar user={message.sender} size="s" />}
-              title={<UserName user={message.sender} />}
+              picture={<PersonAvatar user={message.sender} size="s" />}
+              title={<PersonName user={message.sender} />}
               note={<Time ms={message.ts / 1000} />}
               text={messageLine(message)}
               isLines
@@ -78,5 +78,5 @@ const LINE_MAX = 300;
 /** The text of a message with the names of its files, shortened. */
 export function messageLine({ body, attachments = [] }: Http.Message): string {
   const line = [body, ...attachments.map(({ name }) => name)].filter(Boolean).join(" · ");
-  return line.length > LINE_MAX ? `${line.slice(0, LINE_MAX).toWellFormed()}…` : line;
+  return line.length > LINE_MAX ? `${[...line].slice(0, LINE_MAX).join("")}…` : line;
 }

@@ -15,7 +15,7 @@ import { ActionError, LoadedView, PagesView } from "../page/Loadable";
 import { Section } from "../page/Page";
 import { Row, Rows } from "../page/Row";
 import { Time } from "../page/Time";
-import { UserAvatar } from "../page/UserAvatar";
+import { PersonAvatar } from "../app/PersonAvatar";
 import styles from "./Holds.module.css";
 
 /** The tab "Legal holds". */
@@ -117,7 +117,7 @@ function Copies({ chat, http, onClose }: { chat: string; http: HttpClient; onClo
             {items.map((message, index) => (
               <Row
                 key={`${message.seq} ${index}`}
-                picture={<UserAvatar user={message.sender} size="s" />}
+                picture={<PersonAvatar user={message.sender} size="s" />}
                 title={<bdi>{message.sender}</bdi>}
                 note={<Time ms={message.ts / 1000} />}
                 text={messageLine(message)}

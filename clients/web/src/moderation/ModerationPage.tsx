@@ -4,7 +4,7 @@ import { ShieldCheck } from "lucide-react";
 import { useId, useMemo, useState } from "react";
 import { useChats, useClient } from "tierchat/react";
 import { navigate, useLocation } from "../app/router";
-import { useIsAdmin } from "../app/use_is_admin";
+import { useIsAdmin } from "../app/me";
 import { EmptyState, Tabs } from "../design";
 import { GroupReports } from "../group/GroupReports";
 import { isManager, type Role } from "../group/roles";

@@ -8,7 +8,7 @@ import { useText } from "../i18n";
 import { messageLine } from "../group/PinnedTab";
 import { messagePath } from "../group/SharedFiles";
 import { Time } from "../page/Time";
-import { UserAvatar, UserName } from "../page/UserAvatar";
+import { PersonAvatar, PersonName } from "../app/PersonAvatar";
 import styles from "./ReportCard.module.css";
 
 interface ReportCardProps {
@@ -26,7 +26,7 @@ export function ReportCard({ report, message, chatName, actions }: ReportCardPro
   return (
     <article className={styles["card"]} aria-label={text.reportedBy(report.reporter)}>
       <header className={styles["header"]}>
-        <UserAvatar user={report.reporter} size="xs" />
+        <PersonAvatar user={report.reporter} size="xs" />
         <span>{text.reportedBy(report.reporter)}</span>
         {chatName !== undefined && <span>{text.inChat(chatName)}</span>}
         <Time ms={report.at} className={styles["time"]} />
@@ -51,7 +51,7 @@ function ReportedMessage({ report, message }: Pick<ReportCardProps, "report" | "
   return (
     <blockquote className={styles["quote"]}>
       <strong>
-        <UserName user={message.data.sender} />
+        <PersonName user={message.data.sender} />
       </strong>
       <p dir="auto">{messageLine(message.data)}</p>
       <Link to={messagePath(report.chat, report.seq)}>{text.goToMessage}</Link>

@@ -6,7 +6,7 @@ import { pathTo } from "../app/router";
 import type { Pages } from "../data/use_pages";
 import { PagesView } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
-import { UserAvatar } from "../page/UserAvatar";
+import { PersonAvatar } from "../app/PersonAvatar";
 
 interface FollowerListProps {
   of: Pages<Http.Follower>;
@@ -25,7 +25,7 @@ export function FollowerList({ of, label, empty, onGo }: FollowerListProps) {
           {items.map(({ user, name }) => (
             <Row
               key={user}
-              picture={<UserAvatar user={user} name={name ?? user} />}
+              picture={<PersonAvatar user={user} />}
               title={<bdi>{name ?? user}</bdi>}
               text={name === null ? undefined : <bdi>@{user}</bdi>}
               to={pathTo("/people/:user", { user })}

@@ -11,9 +11,9 @@ import { useText } from "../i18n";
 import { PagesView } from "../page/Loadable";
 import { ListPage } from "../page/Page";
 import { Row, Rows } from "../page/Row";
-import { UserAvatar } from "../page/UserAvatar";
+import { PersonAvatar } from "../app/PersonAvatar";
 import { contactsOf, isMatch, isUserId } from "./contacts";
-import { profilesOf, useProfile } from "./profiles";
+import { directoryOf, usePerson } from "../app/directory";
 
 type Tab = "contacts" | "following" | "followers";
 const SHOWN_MAX = 100;
@@ -93,7 +93,7 @@ export default function PeoplePage() {
 function Contacts({ wanted }: { wanted: string }) {
   const text = useText().people;
   const client = useClient();
-  const profiles = profilesOf(client);
+  const profiles = directoryOf(client);
   const users = contactsOf(useChats(), client.user);
   const found = users
     .filter((user) => isMatch(wanted, user, profiles.get(user).name))
@@ -118,13 +118,13 @@ function Contacts({ wanted }: { wanted: string }) {
 
 function Contact({ user, isOnline }: { user: string; isOnline: boolean | undefined }) {
   const text = useText().people;
-  const { name } = useProfile(user);
+  const { name } = usePerson(user);
   const isCurrent = useMatch()?.params["user"] === user;
   const parts = [name === user ? "" : `@${user}`, isOnline === true ? text.online : ""];
   const line = parts.filter(Boolean).join(" · ");
   return (
     <Row
-      picture={<UserAvatar user={user} isOnline={isOnline} />}
+      picture={<PersonAvatar user={user} isOnline={isOnline} />}
       title={<bdi>{name}</bdi>}
       text={line === "" ? undefined : <bdi>{line}</bdi>}
       to={pathTo("/people/:user", { user })}
@@ -154,7 +154,7 @@ function Follows({ kind, user, wanted, empty }: FollowsProps) {
             {found.map((each) => (
               <Row
                 key={each.user}
-                picture={<UserAvatar user={each.user} name={each.name ?? each.user} />}
+                picture={<PersonAvatar user={each.user} />}
                 title={<bdi>{each.name ?? each.user}</bdi>}
                 text={each.name === null ? undefined : <bdi>@{each.user}</bdi>}
                 to={pathTo("/people/:user", { user: each.user })}

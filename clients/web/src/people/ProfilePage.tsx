@@ -11,7 +11,6 @@ import {
   Button,
   ConfirmDialog,
   Dialog,
-  EmptyState,
   Label,
   MenuButton,
   showToast,
@@ -21,13 +20,13 @@ import { useText } from "../i18n";
 import { formatRelative } from "../i18n/format";
 import { LoadedView } from "../page/Loadable";
 import { Page } from "../page/Page";
-import { UserAvatar } from "../page/UserAvatar";
+import { PersonAvatar } from "../app/PersonAvatar";
 import { FeedView } from "../social/FeedView";
 import { NewPost } from "../social/PostEditor";
 import { useFeed } from "../social/use_feed";
 import { FollowerList } from "./FollowerList";
 import { useFollows } from "./PeoplePage";
-import { profilesOf } from "./profiles";
+import { directoryOf } from "../app/directory";
 import styles from "./ProfilePage.module.css";
 
 /** The page `/people/:user`. */
@@ -43,7 +42,7 @@ function UserProfile({ user }: { user: string }) {
   const feed = useFeed({ user });
   const isMe = user === client.user;
   useEffect(() => {
-    if (profile.data !== null) profilesOf(client).setName(user, profile.data.name);
+    if (profile.data !== null) directoryOf(client).set(user, { name: profile.data.name ?? user });
   }, [client, user, profile.data]);
   const errors = { forbidden: text.unavailable };
   return (
@@ -107,7 +106,7 @@ function ProfileCard({ profile, of }: { profile: Http.UserProfile; of: Loaded<Ht
   return (
     <section className={styles["card"]} aria-label={text.profile}>
       <div className={styles["head"]}>
-        <UserAvatar user={user} name={name} size="xl" isOnline={presence?.isOnline} />
+        <PersonAvatar user={user} size="xl" isOnline={presence?.isOnline} />
         <div className={styles["names"]}>
           <h2>
             <bdi>{name}</bdi>

@@ -6,7 +6,7 @@ import { useChats, useClient } from "tierchat/react";
 import { Button, Dialog, MenuButton, Select, TextField } from "../design";
 import { useText } from "../i18n";
 import { isUserId } from "../people/contacts";
-import { profilesOf } from "../people/profiles";
+import { directoryOf } from "../app/directory";
 import type { Chip, Qualifier } from "./query";
 
 const CHATS_MAX = 200;
@@ -60,7 +60,7 @@ function FilterDialog({ name, onAdd, onClose }: FilterDialogProps) {
   const nameOf = (id: string): string => {
     const chat = client.chat(id);
     if (chat.kind !== "direct") return chat.name ?? catalog.chats.unnamedGroup;
-    return chat.peer === null ? id : profilesOf(client).get(chat.peer).name;
+    return chat.peer === null ? id : directoryOf(client).get(chat.peer).name;
   };
   return (
     <Dialog title={text[name]} onClose={onClose}>

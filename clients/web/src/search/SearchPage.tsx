@@ -12,8 +12,8 @@ import { PagesView } from "../page/Loadable";
 import { ListPage } from "../page/Page";
 import { Row, Rows } from "../page/Row";
 import { Time } from "../page/Time";
-import { UserAvatar } from "../page/UserAvatar";
-import { useProfile } from "../people/profiles";
+import { PersonAvatar } from "../app/PersonAvatar";
+import { usePerson } from "../app/directory";
 import { FilterMenu } from "./FilterMenu";
 import { formatQuery, isSearchable, parseQuery, takeChips, withChip, type Chip, type Query } from "./query";
 import styles from "./SearchPage.module.css";
@@ -27,10 +27,10 @@ type Order = "newest" | "relevance";
 export default function SearchPage() {
   const text = useText().search;
   const { query: address } = useLocation();
-  const [query, setQuery] = useState<Query>(() => parseQuery(address.get("q") ?? ""));
+  const [query, setQuery] = useState<Query>(() => queryOf(address));
   const [order, setOrder] = useState<Order>("newest");
   const wanted = useSettled(isSearchable(query) ? formatQuery(query) : "", WAIT_MS);
-  const shownInAddress = address.get("q") ?? "";
+  const shownInAddress = formatQuery(queryOf(address));
   const path = useMatch()?.route.path;
   const written = useRef(shownInAddress);
 
@@ -80,6 +80,14 @@ export default function SearchPage() {
       )}
     </ListPage>
   );
+}
+
+/** The query of an address; `chat` limits it to a chat. */
+function queryOf(address: URLSearchParams): Query {
+  const query = parseQuery(address.get("q") ?? "");
+  const chat = address.get("chat");
+  if (chat === null) return query;
+  return { ...query, chips: withChip(query.chips, { name: "in", value: chat }) };
 }
 
 /** Return a value once it has not changed for a while. */
@@ -161,7 +169,7 @@ function ChipView({ chip, onRemove }: { chip: Chip; onRemove: () => void }) {
 function useChipValue({ name, value }: Chip): string {
   const text = useText();
   const chatName = useChatName(name === "in" ? value : null);
-  const { name: userName } = useProfile(name === "from" && value !== "me" ? value : "");
+  const { name: userName } = usePerson(name === "from" && value !== "me" ? value : "");
   if (name === "in") return chatName ?? value;
   if (name === "from") return value === "me" ? text.search.fromMe : userName;
   return value;
@@ -171,7 +179,7 @@ function useChipValue({ name, value }: Chip): string {
 function useChatName(id: string | null): string | undefined {
   const text = useText().chats;
   const chat = useChat(id ?? "");
-  const { name } = useProfile(id !== null && chat.kind === "direct" ? (chat.peer ?? "") : "");
+  const { name } = usePerson(id !== null && chat.kind === "direct" ? (chat.peer ?? "") : "");
   if (id === null || !chat.isKnown) return undefined;
   if (chat.kind === "direct") return name;
   return chat.name ?? text.unnamedGroup;
@@ -217,7 +225,7 @@ function Result({ result, wanted }: { result: Http.SearchResult; wanted: string 
   const { chat, seq, sender, ts } = message;
   const client = useClient();
   const chatName = useChatName(chat);
-  const { name } = useProfile(sender);
+  const { name } = usePerson(sender);
   const who = sender === client.user ? catalog.common.you : name;
   const files = (message.attachments ?? []).map((file) => file.name).join(", ");
   const address = new URLSearchParams({ q: wanted, seq: String(seq) }).toString();
@@ -226,7 +234,7 @@ function Result({ result, wanted }: { result: Http.SearchResult; wanted: string 
   const isCurrent = match?.params["chat"] === chat && query.get("seq") === String(seq);
   return (
     <Row
-      picture={<UserAvatar user={sender} />}
+      picture={<PersonAvatar user={sender} />}
       title={<bdi>{chatName ?? who}</bdi>}
       note={<Time ms={ts / 1000} />}
       text={

@@ -8,7 +8,7 @@ import { Link, pathTo } from "../app/router";
 import { ConfirmDialog, IconButton, MenuButton, showToast, type MenuItem } from "../design";
 import { useText } from "../i18n";
 import { Time } from "../page/Time";
-import { UserAvatar } from "../page/UserAvatar";
+import { PersonAvatar } from "../app/PersonAvatar";
 import type { FeedPost } from "./feed";
 import { LikesDialog } from "./LikesDialog";
 import { PostEditor } from "./PostEditor";
@@ -52,7 +52,7 @@ export function PostCard({ post, feed }: { post: FeedPost; feed: Feed }) {
   return (
     <article className={styles["post"]} aria-label={text.postBy(name)}>
       <Link to={profile} className={styles["face"]} tabIndex={-1} aria-hidden>
-        <UserAvatar user={post.user} name={name} />
+        <PersonAvatar user={post.user} />
       </Link>
       <header className={styles["header"]}>
         <Link to={profile} className={styles["name"]}>

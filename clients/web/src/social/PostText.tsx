@@ -1,6 +1,5 @@
 // The text of a post, folded if it is long.
 
-import { useState } from "react";
 import { MessageText } from "../content/MessageText";
 
 /** Formatted text; nothing in it can run. */

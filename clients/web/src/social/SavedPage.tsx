@@ -13,7 +13,7 @@ import { PagesView } from "../page/Loadable";
 import { Page, Section } from "../page/Page";
 import { Row, Rows } from "../page/Row";
 import { Time } from "../page/Time";
-import { UserAvatar, UserName } from "../page/UserAvatar";
+import { PersonAvatar, PersonName } from "../app/PersonAvatar";
 import { FeedView } from "./FeedView";
 import { useFeed } from "./use_feed";
 
@@ -39,7 +39,13 @@ export default function SavedPage() {
     />
   );
   return (
-    <Page title={text.saved} subtitle={text.savedHint} toolbar={toolbar}>
+    <Page
+      title={text.saved}
+      subtitle={text.savedHint}
+      onBack={() => navigate("/timeline")}
+      isBackShown
+      toolbar={toolbar}
+    >
       <div id={panel} role="tabpanel" aria-label={tabs.find(({ id }) => id === tab)?.label}>
         {tab === "messages" ? <SavedMessages /> : <SavedPosts />}
       </div>
@@ -112,8 +118,8 @@ function SavedMessage({ message, onRemove }: { message: Http.Message; onRemove: 
   const { chat, seq, sender } = message;
   return (
     <Row
-      picture={<UserAvatar user={sender} />}
-      title={<UserName user={sender} />}
+      picture={<PersonAvatar user={sender} />}
+      title={<PersonName user={sender} />}
       note={<Time ms={message.ts / 1000} />}
       text={[message.body, files].filter(Boolean).join(" · ")}
       isLines

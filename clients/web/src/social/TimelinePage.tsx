@@ -1,8 +1,8 @@
 // The timeline: a form for a new post, and the posts of the user and of people they follow.
 
-import { Newspaper } from "lucide-react";
+import { Bookmark, Newspaper } from "lucide-react";
 import { navigate } from "../app/router";
-import { Button, EmptyState } from "../design";
+import { Button, EmptyState, IconButton } from "../design";
 import { useText } from "../i18n";
 import { Page } from "../page/Page";
 import { FeedView } from "./FeedView";
@@ -23,7 +23,13 @@ export default function TimelinePage() {
     </EmptyState>
   );
   return (
-    <Page title={text.timeline} subtitle={text.timelineHint}>
+    <Page
+      title={text.timeline}
+      subtitle={text.timelineHint}
+      actions={
+        <IconButton icon={Bookmark} label={text.saved} onClick={() => navigate("/saved")} />
+      }
+    >
       <NewPost onPosted={feed.add} />
       <FeedView feed={feed} label={text.timeline} empty={empty} />
     </Page>
