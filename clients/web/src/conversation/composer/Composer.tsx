@@ -157,6 +157,7 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
             className={styles["field"]}
             aria-label={words.write}
             placeholder={words.placeholder}
+            autoFocus={!isTouch()}
             value={text}
             enterKeyHint={isTouch() ? "enter" : "send"}
             {...mentions.fieldProps}

@@ -87,13 +87,12 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
     const list = handle.current;
     if (list === null || place === 0) return;
     const current = model.list.get().rows;
-    const wanted =
-      target === null
-        ? current.findIndex(({ isUnreadStart }) => isUnreadStart)
-        : current.findIndex(({ message }) => message.seq >= target);
+    const wanted = current.findIndex(({ isUnreadStart, message }) =>
+      typeof target === "number" ? message.seq >= target : target === "unread" && isUnreadStart,
+    );
     isAtEnd.current = wanted < 0;
     if (wanted < 0) scrollToEnd();
-    else list.scrollToIndex(wanted, { align: target === null ? "start" : "center" });
+    else list.scrollToIndex(wanted, { align: target === "unread" ? "start" : "center" });
   }, [model, place, target, scrollToEnd]);
 
   // New rows: stay at the end, and keep the window bounded.

@@ -15,7 +15,7 @@ import { useText } from "../../i18n";
 import { formatDay } from "../../i18n/format";
 import { useConversation } from "../model/context";
 import { FailedNotice } from "./FailedNotice";
-import { MessageMeta, metaText } from "./MessageMeta";
+import { MessageMeta, metaText, tailText } from "./MessageMeta";
 import { MessageTools, type OpenOverlay } from "./MessageTools";
 import { useObservable } from "../model/observable";
 import { Reactions } from "./Reactions";
@@ -186,7 +186,7 @@ function Bubble({ row, isGroup }: { row: Row; isGroup: boolean }) {
   const emoji = files.length === 0 && message.reply_to == null && countOnlyEmoji(message.body) > 0;
   const link = isGone || files.length > 0 ? null : firstLink(message.body);
   const meta = <MessageMeta row={row} />;
-  const tail = <span aria-hidden className={styles["tail"]}>{metaText(row, words)}</span>;
+  const tail = <span aria-hidden className={styles["tail"]}>{tailText(row, words)}</span>;
   return (
     <div
       className={classes(styles["bubble"], emoji && styles["bare"])}
