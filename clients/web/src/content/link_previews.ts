@@ -54,7 +54,7 @@ async function load({ http }: ChatClient, url: string): Promise<LinkPreviewData 
   if (answer.title === "") return null;
   const { title, description, site } = answer;
   // From this server: the site does not learn the address of the reader.
-  const content = answer.picture === null ? null : await http.download(answer.picture).catch(() => null);
-  const picture = content && URL.createObjectURL(content);
+  const content = answer.picture && (await http.download(answer.picture).catch(() => null));
+  const picture = content ? URL.createObjectURL(content) : null;
   return { title, description, site: site || new URL(url).host, picture };
 }

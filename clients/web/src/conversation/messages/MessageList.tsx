@@ -103,7 +103,7 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
       check();
     });
     return () => clearTimeout(timer);
-  }, [model, rows, isLive, loading, check, scrollToEnd]);
+  }, [model, rows, isLive, loading, error, check, scrollToEnd]);
 
   // A smaller window, such as above a keyboard, keeps the newest message visible.
   useEffect(() => {
@@ -148,7 +148,7 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
       if (row.unsent !== null || row.isSystem || row.message.deleted === true) return;
       event.preventDefault();
       if (model.selection.get() !== null) model.toggleSelected(row.message.seq);
-      else openOverlay("menu", row, element.querySelector("[data-first]") as HTMLElement);
+      else openOverlay("menu", row, cornerOf(element.querySelector("[data-first]") ?? element));
     }
   };
 
@@ -172,7 +172,7 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
           {error !== null && (
             <p role="alert">
               {words.conversation.loadFailed}
-              <Button variant="quiet" onClick={() => void retry(model.window, isEmpty)}>
+              <Button variant="quiet" onClick={() => void model.window.retry()}>
                 {words.common.tryAgain}
               </Button>
             </p>
@@ -215,7 +215,12 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
         />
       )}
       {overlay?.kind === "menu" && (
-        <MessageMenu row={overlay.row} anchor={overlay.anchor} onOverlay={openOverlay} onClose={closeOverlay} />
+        <MessageMenu
+          row={overlay.row}
+          anchor={overlay.anchor}
+          onOverlay={openOverlay}
+          onClose={closeOverlay}
+        />
       )}
       {overlay?.kind === "emoji" && (
         <EmojiPopover
@@ -228,11 +233,10 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
   );
 });
 
-function retry(
-  window: { jumpToNewest(): Promise<void>; loadOlder(): Promise<void> },
-  isEmpty: boolean,
-): Promise<void> {
-  return isEmpty ? window.jumpToNewest() : window.loadOlder();
+/** The focus returns to the row after a menu at a point. */
+function cornerOf(element: Element): { x: number; y: number } {
+  const { left, bottom } = element.getBoundingClientRect();
+  return { x: left, y: bottom };
 }
 
 function elementOf(list: HTMLElement | null, row: Row): HTMLElement | null {

@@ -17,7 +17,8 @@ const ICONS: Record<SendStatus, LucideIcon> = {
 /** Return a text as wide as the corner: the icon is as wide as an em space. */
 export function tailText(row: Row, words: Catalog["conversation"]): string {
   const edited = isEdited(row) ? `${words.edited} ` : "";
-  return `${edited}${formatTime(row.message.ts / 1000)}${row.status === null ? "" : "\u2003\u2009"}`;
+  const icon = row.status === null ? "" : "\u2003\u2009";
+  return `${edited}${formatTime(row.message.ts / 1000)}${icon}`;
 }
 
 /** Return the text of the corner with the status in words, for screen readers. */

@@ -71,10 +71,10 @@ export const MessageRow = memo(function MessageRow(props: MessageRowProps) {
   );
 });
 
-function useLabel(row: Row): string {
+function useLabel(row: Row): string | undefined {
   const words = useText().conversation;
   const { message, isOwn, isSystem } = row;
-  if (isSystem) return "";
+  if (isSystem) return undefined;
   const name = isOwn ? words.you : message.sender;
   const body = message.deleted === true ? words.deleted : message.body.slice(0, 400);
   const files = (message.attachments ?? []).map((file) => file.name).join(", ");
@@ -133,8 +133,6 @@ function MessageLine({ row, isGroup, isSelecting, onOverlay }: MessageLineProps)
       onPointerUp={endPress}
       onPointerCancel={endPress}
       onContextMenu={onContextMenu}
-      onFocus={(event) => setHot(event.target.matches(":focus-visible"))}
-      onBlur={() => setHot(false)}
       onDoubleClick={(event) => {
         if (event.target === event.currentTarget && canAct) {
           model.target.set({ kind: "reply", message });

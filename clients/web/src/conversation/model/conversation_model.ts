@@ -1,7 +1,14 @@
 // The state of one open conversation outside of components: its rows, and what is being done.
 
 import { flushSync } from "react-dom";
-import { ChatError, type Chat, type ChatClient, type ChatEvent, type Draft, type Message } from "tierchat";
+import {
+  ChatError,
+  type Chat,
+  type ChatClient,
+  type ChatEvent,
+  type Draft,
+  type Message,
+} from "tierchat";
 import { errorText } from "../../app/errors";
 import { getText } from "../../i18n";
 import { showToast } from "../../design";
@@ -12,6 +19,7 @@ import { MessageWindow, type WindowState } from "./message_window";
 import { Observable } from "./observable";
 import { RowBuilder, type Row } from "./rows";
 
+const HIGHLIGHT_MS = 2_000;
 const QUOTED_MAX = 200; // messages outside of the window that quotes show
 
 /** What the list shows. */
@@ -94,7 +102,7 @@ export class ConversationModel {
 
   #onEvent(event: ChatEvent): void {
     if (event.type === "connected") {
-      if (this.window.getState().error !== null) void this.window.jumpToNewest();
+      if (this.window.getState().error !== null) void this.window.retry();
       return;
     }
     if (event.type === "restarted") {
@@ -196,6 +204,9 @@ export class ConversationModel {
     }
     this.highlighted.set(null);
     this.highlighted.set(seq);
+    setTimeout(() => {
+      if (this.highlighted.get() === seq) this.highlighted.set(null);
+    }, HIGHLIGHT_MS);
   }
 
   /** Show the menu's "Copy" result. */

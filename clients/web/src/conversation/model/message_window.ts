@@ -179,6 +179,12 @@ export class MessageWindow {
     for (const note of notes) this.addEntry(note);
   }
 
+  /** Forget an error: load the chat again, or let the list load its next page. */
+  async retry(): Promise<void> {
+    if (this.#state.entries.length === 0) await this.#showNewest("end");
+    else this.#set({ error: null });
+  }
+
   // pages
 
   /** Add a page of older entries. */
