@@ -107,6 +107,11 @@ function GroupHeader({ info, isManager }: { info: Http.ChatInfo; isManager: bool
         <bdi>{name}</bdi>
       </h3>
       <p className={styles["about"]}>{counts.filter(Boolean).join(" · ")}</p>
+      {info.topic != null && info.topic !== "" && (
+        <p className={styles["topic"]} dir="auto">
+          {info.topic}
+        </p>
+      )}
       <div className={styles["tools"]}>
         {isManager && (
           <IconButton icon={UserPlus} label={text.group.add} onClick={() => setOpen("add")} />
