@@ -1,8 +1,9 @@
 // Pages of the chat list.
 
-import { route } from "../app/router";
+import type { Route } from "../app/router";
+import ChatListPage from "./ChatListPage";
 
-/** The routes of the chat list. */
-export const routes = [
-  route({ path: "/chats", section: "chats", pane: "list", load: () => import("./ChatListPage") }),
+/** The routes of the chat list, which is part of the first load. */
+export const routes: readonly Route[] = [
+  { path: "/chats", section: "chats", pane: "list", page: ChatListPage },
 ];
