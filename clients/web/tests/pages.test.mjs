@@ -168,7 +168,9 @@ test("a companion survives the form; wrong numbers and schemas are found", () =>
     options: {
       memory: false,
       temperature: 0.5,
-      tools: [{ name: "t", description: "d", url: "https://a.example", input_schema: { type: "object" } }],
+      tools: [
+        { name: "t", description: "d", url: "https://a.example", input_schema: { type: "object" } },
+      ],
     },
   };
 

@@ -54,7 +54,12 @@ export function GroupPicture({ info, name, canChange }: GroupPictureProps) {
   ];
   return (
     <div className={styles["picture"]} aria-busy={isBusy}>
-      <Avatar id={chat} name={name} size="xl" src={picture == null ? null : (link.data?.url ?? null)} />
+      <Avatar
+        id={chat}
+        name={name}
+        size="xl"
+        src={picture == null ? null : (link.data?.url ?? null)}
+      />
       {canChange && (
         <span className={styles["edit"]}>
           <MenuButton icon={Camera} label={text.picture} items={items} size="s" />

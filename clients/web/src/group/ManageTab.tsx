@@ -1,9 +1,8 @@
 // Settings of a group, its banned users and reports; for owners and admins.
 
 import { useState, type FormEvent } from "react";
-import type { Http } from "tierchat";
+import type { GroupSettings, Http } from "tierchat";
 import { useClient } from "tierchat/react";
-import { errorText } from "../app/errors";
 import { useAction } from "../data/use_action";
 import { useAttempt } from "../data/use_attempt";
 import { usePages } from "../data/use_pages";
@@ -87,14 +86,12 @@ function Choices({ info }: { info: Http.ChatInfo }) {
   const text = useText().group;
   const client = useClient();
   const chat = client.chat(info.chat);
-  const save = async (settings: Parameters<typeof chat.update>[0]): Promise<void> => {
-    try {
+  const attempt = useAttempt();
+  const save = (settings: GroupSettings): Promise<boolean> =>
+    attempt(async () => {
       await chat.update(settings);
       showToast(text.saved);
-    } catch (error) {
-      showToast(errorText(error), { kind: "error" });
-    }
-  };
+    });
   const slow = info.slow_s ?? 0;
   const retention = info.retention_s ?? 0;
   return (

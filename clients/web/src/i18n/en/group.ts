@@ -27,7 +27,8 @@ export const group = {
   usernamesHint: "Separate several usernames with spaces",
   suggestions: "Suggestions",
   addAs: "Role",
-  addDone: (count: number) => (count === 1 ? "1 person added or invited." : `${count} people added or invited.`),
+  addDone: (count: number) =>
+    count === 1 ? "1 person added or invited." : `${count} people added or invited.`,
   addNone: "Enter at least one username.",
   memberActions: (name: string) => `Actions for ${name}`,
   message: "Message",
