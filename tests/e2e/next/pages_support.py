@@ -1,4 +1,4 @@
-"""Pages of the web client at `/next/`: people who open them, their data, and the checks of a page."""
+"""Pages of the web client at `/next/`: who opens them, their data, and the checks of a page."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 from playwright.async_api import Browser, Page, expect
 
+from tests.e2e.next.client_support import session_of
 from tests.e2e.web_support import PATIENCE_MS, WATCH, WIDE, WebStack
 
 SMALL = (390, 844)
@@ -83,14 +84,13 @@ async def open_page(
     )
     context.set_default_timeout(PATIENCE_MS)
     await context.add_init_script(WATCH)
+    await context.add_init_script(session_of(user))
     page = await context.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     try:
-        await page.goto(f"{web.url}next/")
-        await page.get_by_role("button", name=f"Continue as {user}", exact=True).click()
-        await expect(page.get_by_role("navigation").first).to_be_visible()
         await page.goto(f"{web.url}next/{path}")
+        await expect(page.locator("#content")).to_be_attached()
         yield page
         assert errors == []
         assert await page.evaluate("window.__violations") == []

@@ -28,7 +28,9 @@ async def test_admin_reads_charts_by_keyboard_and_as_a_table(
         await page.keyboard.press("Escape")
         figure = page.get_by_role("figure", name="Connections", exact=True)
         await figure.get_by_text("View as table").click()
-        await expect(figure.get_by_role("row").nth(1)).to_contain_text(re.compile(r"\d\d:\d\d:\d\d"))
+        await expect(figure.get_by_role("row").nth(1)).to_contain_text(
+            re.compile(r"\d\d:\d\d:\d\d")
+        )
         processes = page.get_by_role("region", name="Processes", exact=True).last
         for kind in ("gateway", "worker", "api"):
             await expect(processes.get_by_text(re.compile(f"^{kind}")).first).to_be_visible()

@@ -38,7 +38,9 @@ async def test_search_finds_narrows_by_chips_and_jumps_to_the_message(
         await expect(results).to_have_count(2)
         await expect(results.first.locator("mark")).to_have_text("zeppelin")
         await field.fill(f"zeppelin from:{ben} ")
-        await expect(page.get_by_role("button", name=re.compile("Remove the filter From"))).to_be_visible()
+        await expect(
+            page.get_by_role("button", name=re.compile("Remove the filter From"))
+        ).to_be_visible()
         await expect(results).to_have_count(1)
         await expect(results).to_contain_text("<i>lands</i>")
         await check_page(page)

@@ -5,7 +5,16 @@ import { useEffect, useId, useState, type FormEvent, type ReactNode } from "reac
 import type { Http, HttpClient } from "tierchat";
 import { useAction } from "../data/use_action";
 import { useLoad } from "../data/use_load";
-import { Button, Dialog, IconButton, Select, showToast, Switch, TextArea, TextField } from "../design";
+import {
+  Button,
+  Dialog,
+  IconButton,
+  Select,
+  showToast,
+  Switch,
+  TextArea,
+  TextField,
+} from "../design";
 import { useText } from "../i18n";
 import { ActionError, LoadedView } from "../page/Loadable";
 import {

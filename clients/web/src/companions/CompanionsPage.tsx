@@ -132,7 +132,11 @@ function CompanionCard({ companion, sessions }: CompanionCardProps) {
         {active === undefined ? text.chat : text.continue}
       </Button>
       {open === "memory" && (
-        <MemoryDialog companion={companion.id} name={companion.name} onClose={() => setOpen(null)} />
+        <MemoryDialog
+          companion={companion.id}
+          name={companion.name}
+          onClose={() => setOpen(null)}
+        />
       )}
       {open === "renew" && (
         <ConfirmDialog
@@ -166,7 +170,9 @@ export function EndDialog({ session, onEnded, onClose }: EndDialogProps) {
   const end = async (): Promise<void> => {
     setBusy(true);
     const { companion, chat } = session;
-    const isDone = await attempt(() => client.http.call("delete_session", { companion, chat, forget }));
+    const isDone = await attempt(() =>
+      client.http.call("delete_session", { companion, chat, forget }),
+    );
     setBusy(false);
     if (!isDone) return;
     showToast(text.ended);
@@ -221,22 +227,22 @@ function SessionRow({ session, companion, onChange }: SessionRowProps) {
     { label: text.end, icon: CircleStop, isDangerous: true, onSelect: () => setEnding(true) },
   ];
   return (
-    <>
-      <Row
-        picture={<Avatar id={session.companion} name={name} />}
-        title={<bdi>{name}</bdi>}
-        note={isActive(session) ? <Label kind="accent">{text.active}</Label> : undefined}
-        text={`${times} · ${text.version(session.ai_version)}`}
-        to={pathTo("/chats/:chat", { chat: session.chat })}
-        actions={
-          isActive(session) && (
+    <Row
+      picture={<Avatar id={session.companion} name={name} />}
+      title={<bdi>{name}</bdi>}
+      note={isActive(session) ? <Label kind="accent">{text.active}</Label> : undefined}
+      text={`${times} · ${text.version(session.ai_version)}`}
+      to={pathTo("/chats/:chat", { chat: session.chat })}
+      actions={
+        <>
+          {isActive(session) && (
             <MenuButton icon={Ellipsis} label={text.actions(name)} items={items} size="s" />
-          )
-        }
-      />
-      {isEnding && (
-        <EndDialog session={session} onEnded={onChange} onClose={() => setEnding(false)} />
-      )}
-    </>
+          )}
+          {isEnding && (
+            <EndDialog session={session} onEnded={onChange} onClose={() => setEnding(false)} />
+          )}
+        </>
+      }
+    />
   );
 }

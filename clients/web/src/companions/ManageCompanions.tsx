@@ -69,12 +69,12 @@ function ManagedRow({ companion, http, onChange }: ManagedRowProps) {
       onChange();
     });
   return (
-    <>
-      <Row
-        picture={<Avatar id={id} name={name} size="s" />}
-        title={<bdi>{name}</bdi>}
-        text={`${id} · ${text.versionShown(version)}`}
-        actions={
+    <Row
+      picture={<Avatar id={id} name={name} size="s" />}
+      title={<bdi>{name}</bdi>}
+      text={`${id} · ${text.versionShown(version)}`}
+      actions={
+        <>
           <MenuButton
             icon={Ellipsis}
             label={text.actions(name)}
@@ -89,26 +89,26 @@ function ManagedRow({ companion, http, onChange }: ManagedRowProps) {
               },
             ]}
           />
-        }
-      />
-      {open === "edit" && (
-        <CompanionForm
-          http={http}
-          companion={companion}
-          onSaved={onChange}
-          onClose={() => setOpen(null)}
-        />
-      )}
-      {open === "delete" && (
-        <ConfirmDialog
-          title={text.deleteTitle(name)}
-          message={text.deleteText}
-          action={text.delete}
-          isDangerous
-          onConfirm={remove}
-          onClose={() => setOpen(null)}
-        />
-      )}
-    </>
+          {open === "edit" && (
+            <CompanionForm
+              http={http}
+              companion={companion}
+              onSaved={onChange}
+              onClose={() => setOpen(null)}
+            />
+          )}
+          {open === "delete" && (
+            <ConfirmDialog
+              title={text.deleteTitle(name)}
+              message={text.deleteText}
+              action={text.delete}
+              isDangerous
+              onConfirm={remove}
+              onClose={() => setOpen(null)}
+            />
+          )}
+        </>
+      }
+    />
   );
 }

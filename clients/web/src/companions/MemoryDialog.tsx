@@ -28,7 +28,9 @@ export function MemoryDialog({ companion, name, onClose }: MemoryDialogProps) {
 
   const setEnabled = (enabled: boolean): void =>
     void attempt(async () => {
-      memory.set(await client.http.call("switch_companion_memory", { companion, body: { enabled } }));
+      memory.set(
+        await client.http.call("switch_companion_memory", { companion, body: { enabled } }),
+      );
     });
   const forget = (entry: string): void =>
     void attempt(async () => {
@@ -64,7 +66,11 @@ export function MemoryDialog({ companion, name, onClose }: MemoryDialogProps) {
                   {entries.map((entry) => (
                     <Row
                       key={entry.id}
-                      title={entry.kind === "summary" ? text.earlierSession : formatDateTime(entry.updated)}
+                      title={
+                        entry.kind === "summary"
+                          ? text.earlierSession
+                          : formatDateTime(entry.updated)
+                      }
                       note={entry.kind === "summary" ? formatDateTime(entry.updated) : undefined}
                       text={entry.text}
                       isLines

@@ -49,15 +49,13 @@ export const ConversationHeader = memo(function ConversationHeader() {
       onSelect: () => model.dialog.set({ kind: "date" }),
     },
     { label: text.select, icon: CheckSquare, onSelect: () => model.selection.set(new Set()) },
-  ];
-  if (details !== null) {
-    items.push({
+    {
       label: text.details,
       icon: isPerson ? Info : Users,
       startsGroup: true,
-      onSelect: () => navigate(details),
-    });
-  }
+      onSelect: () => navigate(pathTo("/chats/:chat/details", { chat: chat.id })),
+    },
+  ];
   const about = (
     <>
       <ChatAvatar chat={chat} size="m" hasPresence />

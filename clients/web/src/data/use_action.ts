@@ -19,25 +19,22 @@ export function useAction(): ActionState {
   const [error, setError] = useState<string | null>(null);
   const isRunning = useRef(false);
 
-  const run = useCallback(
-    async (action: () => Promise<unknown>) => {
-      if (isRunning.current) return false;
-      isRunning.current = true;
-      setBusy(true);
-      setError(null);
-      try {
-        await action();
-        return true;
-      } catch (cause) {
-        setError(errorText(cause));
-        return false;
-      } finally {
-        isRunning.current = false;
-        setBusy(false);
-      }
-    },
-    [],
-  );
+  const run = useCallback(async (action: () => Promise<unknown>) => {
+    if (isRunning.current) return false;
+    isRunning.current = true;
+    setBusy(true);
+    setError(null);
+    try {
+      await action();
+      return true;
+    } catch (cause) {
+      setError(errorText(cause));
+      return false;
+    } finally {
+      isRunning.current = false;
+      setBusy(false);
+    }
+  }, []);
   const clear = useCallback(() => setError(null), []);
   return { isBusy, error, run, clear };
 }

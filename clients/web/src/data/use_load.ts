@@ -22,7 +22,7 @@ interface State<T> {
   isLoading: boolean;
 }
 
-/** Convert anything that was thrown; a failure that is no `ChatError` is a bug and stays visible. */
+/** Convert anything that was thrown; what is no `ChatError` is a bug and is logged. */
 export function errorOf(cause: unknown): ChatError {
   if (cause instanceof ChatError) return cause;
   console.error(cause);

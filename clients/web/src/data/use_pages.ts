@@ -40,7 +40,10 @@ interface State<T> {
 const empty = { items: [], next: null, isFirst: true, isLoading: true, error: null };
 
 /** Join a page to the items before it. Bounded by `ITEMS_MAX`. */
-export function joinPage<T>(before: readonly T[], page: Page<T>): { items: T[]; next: string | null } {
+export function joinPage<T>(
+  before: readonly T[],
+  page: Page<T>,
+): { items: T[]; next: string | null } {
   const items = [...before, ...page.items].slice(0, ITEMS_MAX);
   return { items, next: items.length < ITEMS_MAX ? (page.next ?? null) : null };
 }

@@ -69,7 +69,11 @@ function Details({ info }: { info: Http.ChatInfo }) {
   const { chat } = info;
   return (
     <>
-      {isGroup ? <GroupHeader info={info} isManager={group.isManager} /> : <PeerHeader info={info} />}
+      {isGroup ? (
+        <GroupHeader info={info} isManager={group.isManager} />
+      ) : (
+        <PeerHeader info={info} />
+      )}
       <Tabs
         label={text.sections}
         tabs={ids.map((id) => ({ id, label: text.tabs[id] }))}
@@ -107,6 +111,11 @@ function GroupHeader({ info, isManager }: { info: Http.ChatInfo; isManager: bool
         <bdi>{name}</bdi>
       </h3>
       <p className={styles["about"]}>{counts.filter(Boolean).join(" · ")}</p>
+      {info.topic != null && info.topic !== "" && (
+        <p className={styles["topic"]} dir="auto">
+          {info.topic}
+        </p>
+      )}
       <div className={styles["tools"]}>
         {isManager && (
           <IconButton icon={UserPlus} label={text.group.add} onClick={() => setOpen("add")} />
@@ -148,12 +157,15 @@ function PeerHeader({ info }: { info: Http.ChatInfo }) {
       ) : (
         <PersonAvatar user={peer} size="xl" isOnline={presence?.isOnline} />
       )}
-      <h3>{info.kind === "companion" ? <bdi>{info.name ?? peer}</bdi> : <PersonName user={peer} />}</h3>
+      <h3>
+        {info.kind === "companion" ? <bdi>{info.name ?? peer}</bdi> : <PersonName user={peer} />}
+      </h3>
       {presence !== undefined && (
         <p className={styles["about"]}>
           {presence.isOnline
             ? text.people.online
-            : presence.lastSeenTs !== null && text.people.lastSeen(formatRelative(presence.lastSeenTs / 1000))}
+            : presence.lastSeenTs !== null &&
+              text.people.lastSeen(formatRelative(presence.lastSeenTs / 1000))}
         </p>
       )}
       <div className={styles["tools"]}>

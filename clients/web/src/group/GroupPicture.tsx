@@ -1,7 +1,16 @@
-// The picture of a group.
+// The picture of a group, which its owners and admins can change.
 
+import { Camera, ImagePlus, Trash2 } from "lucide-react";
+import { useRef, useState } from "react";
 import type { Http } from "tierchat";
-import { Avatar } from "../design";
+import { useClient } from "tierchat/react";
+import { useAttempt } from "../data/use_attempt";
+import { useLoad } from "../data/use_load";
+import { Avatar, MenuButton, showToast } from "../design";
+import { useText } from "../i18n";
+import styles from "./GroupPicture.module.css";
+
+const PICTURES = "image/png,image/jpeg,image/gif,image/webp";
 
 interface GroupPictureProps {
   info: Http.ChatInfo;
@@ -11,6 +20,63 @@ interface GroupPictureProps {
 }
 
 /** The picture, or the initials of the name. */
-export function GroupPicture({ info, name }: GroupPictureProps) {
-  return <Avatar id={info.chat} name={name} size="xl" />;
+export function GroupPicture({ info, name, canChange }: GroupPictureProps) {
+  const text = useText().group;
+  const client = useClient();
+  const attempt = useAttempt();
+  const file = useRef<HTMLInputElement>(null);
+  const [isBusy, setBusy] = useState(false);
+  const { chat, picture } = info;
+  const link = useLoad(picture == null ? null : `picture ${chat} ${picture}`, () =>
+    client.http.call("get_chat_picture", { chat, thumb: 1 }),
+  );
+  const change = async (next: File | null): Promise<void> => {
+    setBusy(true);
+    await attempt(async () => {
+      const id = next === null ? "" : (await client.uploadPicture(next)).id;
+      await client.chat(chat).update({ picture: id });
+      showToast(text.saved);
+    });
+    setBusy(false);
+  };
+  const items = [
+    { label: text.changePicture, icon: ImagePlus, onSelect: () => file.current?.click() },
+    ...(picture == null
+      ? []
+      : [
+          {
+            label: text.removePicture,
+            icon: Trash2,
+            isDangerous: true,
+            onSelect: () => void change(null),
+          },
+        ]),
+  ];
+  return (
+    <div className={styles["picture"]} aria-busy={isBusy}>
+      <Avatar
+        id={chat}
+        name={name}
+        size="xl"
+        src={picture == null ? null : (link.data?.url ?? null)}
+      />
+      {canChange && (
+        <span className={styles["edit"]}>
+          <MenuButton icon={Camera} label={text.picture} items={items} size="s" />
+          <input
+            ref={file}
+            type="file"
+            accept={PICTURES}
+            hidden
+            aria-label={text.changePicture}
+            onChange={(event) => {
+              const [chosen] = event.target.files ?? [];
+              if (chosen !== undefined) void change(chosen);
+              event.target.value = "";
+            }}
+          />
+        </span>
+      )}
+    </div>
+  );
 }

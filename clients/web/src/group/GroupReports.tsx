@@ -80,11 +80,7 @@ function GroupReport({ report, onResolved, onDeleted }: GroupReportProps) {
       actions={
         <>
           {isThere && <Button onClick={remove}>{text.deleteMessage}</Button>}
-          <Button
-            variant="primary"
-            aria-label={text.resolveReport(reporter)}
-            onClick={resolve}
-          >
+          <Button variant="primary" aria-label={text.resolveReport(reporter)} onClick={resolve}>
             {text.resolve}
           </Button>
         </>

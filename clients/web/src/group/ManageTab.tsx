@@ -1,13 +1,12 @@
 // Settings of a group, its banned users and reports; for owners and admins.
 
 import { useState, type FormEvent } from "react";
-import type { Http } from "tierchat";
+import type { GroupSettings, Http } from "tierchat";
 import { useClient } from "tierchat/react";
-import { errorText } from "../app/errors";
 import { useAction } from "../data/use_action";
 import { useAttempt } from "../data/use_attempt";
 import { usePages } from "../data/use_pages";
-import { Button, Select, showToast, TextField } from "../design";
+import { Button, Select, showToast, TextArea, TextField } from "../design";
 import { useText } from "../i18n";
 import { formatDateTime } from "../i18n/format";
 import { ActionError, PagesView } from "../page/Loadable";
@@ -18,6 +17,7 @@ import { durationText, RETENTION_CHOICES_S, SLOW_CHOICES_S, withCurrent } from "
 import { GroupReports } from "./GroupReports";
 
 const NAME_CHARS_MAX = 80;
+const TOPIC_CHARS_MAX = 250;
 
 /** The tab "Manage". */
 export function ManageTab({ info }: { info: Http.ChatInfo }) {
@@ -42,13 +42,19 @@ function NameForm({ info }: { info: Http.ChatInfo }) {
   const text = useText();
   const client = useClient();
   const [name, setName] = useState(info.name ?? "");
+  const [topic, setTopic] = useState(info.topic ?? "");
   const { isBusy, error, run } = useAction();
+  const isNameChanged = name.trim() !== "" && name.trim() !== info.name;
+  const isTopicChanged = topic.trim() !== (info.topic ?? "");
   const submit = async (event: FormEvent): Promise<void> => {
     event.preventDefault();
-    const isDone = await run(() => client.chat(info.chat).update({ name: name.trim() }));
+    const changes = {
+      ...(isNameChanged ? { name: name.trim() } : {}),
+      ...(isTopicChanged ? { topic: topic.trim() } : {}),
+    };
+    const isDone = await run(() => client.chat(info.chat).update(changes));
     if (isDone) showToast(text.group.saved);
   };
-  const isChanged = name.trim() !== "" && name.trim() !== info.name;
   return (
     <form className={styles["form"]} onSubmit={(event) => void submit(event)}>
       <TextField
@@ -57,8 +63,16 @@ function NameForm({ info }: { info: Http.ChatInfo }) {
         value={name}
         onChange={(event) => setName(event.target.value)}
       />
+      <TextArea
+        label={text.group.topic}
+        rows={2}
+        maxLength={TOPIC_CHARS_MAX}
+        placeholder={text.group.topicHint}
+        value={topic}
+        onChange={(event) => setTopic(event.target.value)}
+      />
       <ActionError error={error} />
-      {isChanged && (
+      {(isNameChanged || isTopicChanged) && (
         <Button type="submit" variant="primary" isBusy={isBusy}>
           {text.common.save}
         </Button>
@@ -72,14 +86,12 @@ function Choices({ info }: { info: Http.ChatInfo }) {
   const text = useText().group;
   const client = useClient();
   const chat = client.chat(info.chat);
-  const save = async (settings: Parameters<typeof chat.update>[0]): Promise<void> => {
-    try {
+  const attempt = useAttempt();
+  const save = (settings: GroupSettings): Promise<boolean> =>
+    attempt(async () => {
       await chat.update(settings);
       showToast(text.saved);
-    } catch (error) {
-      showToast(errorText(error), { kind: "error" });
-    }
-  };
+    });
   const slow = info.slow_s ?? 0;
   const retention = info.retention_s ?? 0;
   return (

@@ -30,7 +30,11 @@ export function MembersTab({ group }: { group: Group }) {
   const profiles = directoryOf(client);
   const [wanted, setWanted] = useState("");
   const pages = usePages(`members ${info.chat}`, (cursor) =>
-    client.http.call("list_members", { chat: info.chat, limit: 200, ...(cursor ? { cursor } : {}) }),
+    client.http.call("list_members", {
+      chat: info.chat,
+      limit: 200,
+      ...(cursor ? { cursor } : {}),
+    }),
   );
   const presence = usePresence(pages.items.slice(0, WATCHED_MAX).map(({ user }) => user));
   const { reload } = pages;

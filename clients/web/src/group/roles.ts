@@ -12,7 +12,7 @@ export function isManager(role: Role | undefined): boolean {
   return role === "owner" || role === "admin";
 }
 
-/** Return whether somebody may remove, mute and ban a member. Admins may do so with members only. */
+/** Return whether somebody may remove, mute and ban a member. Admins: only those with no role. */
 export function canModerate(mine: Role | undefined, theirs: Role): boolean {
   return mine === "owner" || (mine === "admin" && theirs === "member");
 }
@@ -42,6 +42,9 @@ const USER = /^[A-Za-z0-9_-]{1,64}$/;
 
 /** Usernames of a text, separated by spaces or commas; null if one is invalid. */
 export function parseUsers(text: string): string[] | null {
-  const users = text.split(/[\s,;]+/u).map((user) => user.replace(/^@/, "")).filter(Boolean);
+  const users = text
+    .split(/[\s,;]+/u)
+    .map((user) => user.replace(/^@/, ""))
+    .filter(Boolean);
   return users.every((user) => USER.test(user)) ? [...new Set(users)] : null;
 }

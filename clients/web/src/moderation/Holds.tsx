@@ -7,7 +7,16 @@ import { useAction } from "../data/use_action";
 import { useAttempt } from "../data/use_attempt";
 import { useLoad } from "../data/use_load";
 import { usePages } from "../data/use_pages";
-import { Button, ConfirmDialog, Dialog, EmptyState, Label, showToast, TextArea, TextField } from "../design";
+import {
+  Button,
+  ConfirmDialog,
+  Dialog,
+  EmptyState,
+  Label,
+  showToast,
+  TextArea,
+  TextField,
+} from "../design";
 import { messageLine } from "../group/PinnedTab";
 import { useText } from "../i18n";
 import { formatDateTime } from "../i18n/format";
@@ -44,9 +53,7 @@ export function Holds({ http }: { http: HttpClient }) {
           ))
         }
       </PagesView>
-      {isOpen && (
-        <HoldDialog http={http} onPlaced={pages.reload} onClose={() => setOpen(false)} />
-      )}
+      {isOpen && <HoldDialog http={http} onPlaced={pages.reload} onClose={() => setOpen(false)} />}
     </>
   );
 }
@@ -71,7 +78,9 @@ function Hold({ chat, http, onReleased }: HoldProps) {
   return (
     <Section
       title={chat}
-      action={hold.data !== null && <Label>{text.holdState[hold.data.state] ?? hold.data.state}</Label>}
+      action={
+        hold.data !== null && <Label>{text.holdState[hold.data.state] ?? hold.data.state}</Label>
+      }
     >
       <LoadedView of={hold} skeleton={null}>
         {({ reason, by, since }) => (

@@ -45,13 +45,15 @@ export default function ModerationPage() {
       <div id={panel} role="tabpanel" aria-label={text.tabs[tab]} className="stack">
         {tab === "groups" && <MyGroups />}
         {tab === "reports" && (
-          <KeyGate scopes={["moderate", "messages:delete"]}>{(http) => <AllReports http={http} />}</KeyGate>
+          <KeyGate scopes={["moderate", "messages:delete"]}>
+            {(http) => <AllReports http={http} />}
+          </KeyGate>
         )}
-        {tab === "holds" && (
-          <KeyGate scopes={["holds"]}>{(http) => <Holds http={http} />}</KeyGate>
-        )}
+        {tab === "holds" && <KeyGate scopes={["holds"]}>{(http) => <Holds http={http} />}</KeyGate>}
         {tab === "bans" && (
-          <KeyGate scopes={["users:read", "users:write"]}>{(http) => <UserBan http={http} />}</KeyGate>
+          <KeyGate scopes={["users:read", "users:write"]}>
+            {(http) => <UserBan http={http} />}
+          </KeyGate>
         )}
       </div>
     </Page>
@@ -67,7 +69,8 @@ function MyGroups() {
   const groups = useMemo(
     () =>
       chats.filter(
-        ({ kind, members }) => kind === "group" && isManager(members?.[client.user] as Role | undefined),
+        ({ kind, members }) =>
+          kind === "group" && isManager(members?.[client.user] as Role | undefined),
       ),
     [chats, client.user],
   );

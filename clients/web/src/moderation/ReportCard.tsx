@@ -44,7 +44,9 @@ function ReportedMessage({ report, message }: Pick<ReportCardProps, "report" | "
   const text = useText().moderation;
   if (message.error !== null) {
     const isHidden = message.error.code === "forbidden" || message.error.code === "not_found";
-    return <p className={styles["hint"]}>{isHidden ? text.messageHidden : message.error.message}</p>;
+    return (
+      <p className={styles["hint"]}>{isHidden ? text.messageHidden : message.error.message}</p>
+    );
   }
   if (message.data === null) return <p className={styles["quote"]}>…</p>;
   if (message.data.deleted === true) return <p className={styles["hint"]}>{text.messageDeleted}</p>;

@@ -25,7 +25,11 @@ export function Chart({ chart, points, everyMs }: ChartProps) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const [index, setIndex] = useState<number | null>(null); // of the point at the cursor
-  const data = columnsOf(points, chart.lines.map(({ key }) => key), everyMs);
+  const data = columnsOf(
+    points,
+    chart.lines.map(({ key }) => key),
+    everyMs,
+  );
   const latest = useRef(data);
   latest.current = data;
   const last = data[0].length - 1;
@@ -113,7 +117,12 @@ export function Chart({ chart, points, everyMs }: ChartProps) {
       />
       <details className={styles["table"]}>
         <summary>{text.asTable}</summary>
-        <div className={styles["scroll"]} tabIndex={0} role="region" aria-label={text.tableOf(title)}>
+        <div
+          className={styles["scroll"]}
+          tabIndex={0}
+          role="region"
+          aria-label={text.tableOf(title)}
+        >
           <table>
             <thead>
               <tr>

@@ -186,7 +186,10 @@ export function AuditSection({ audit }: { audit: Http.AuditReport | null }) {
   const facts: [string, string][] = [
     [text.auditFacts.lastRun, formatRelative(audit.newest_ms)],
     [text.auditFacts.partitions, text.auditPartitions(audit.audited, audit.partitions, oldest)],
-    [text.auditFacts.checked, text.auditChecked(units.count(audit.chats), units.count(audit.entries))],
+    [
+      text.auditFacts.checked,
+      text.auditChecked(units.count(audit.chats), units.count(audit.entries)),
+    ],
     [text.auditFacts.failed, units.count(audit.failed)],
     [text.auditFacts.findings, units.count(audit.findings)],
   ];

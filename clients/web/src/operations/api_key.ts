@@ -17,7 +17,8 @@ function subscribe(listener: () => void): () => void {
 /** Use a key from now on; null forgets it. */
 export function setApiKey(next: string | null): void {
   key = next;
-  http = key === null ? null : new HttpClient({ apiUrl: location.origin, getToken: () => key ?? "" });
+  http =
+    key === null ? null : new HttpClient({ apiUrl: location.origin, getToken: () => key ?? "" });
   for (const listener of listeners) listener();
 }
 

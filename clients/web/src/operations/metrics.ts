@@ -113,5 +113,8 @@ const DAY_S = 86_400;
 export function costPerDay(units: readonly Http.Units[], cost: Http.CostReport): number | null {
   const { write_unit_usd: write, read_unit_usd: read } = cost;
   if (write === null || read === null) return null;
-  return units.reduce((sum, each) => sum + (each.write_per_s * write + each.read_per_s * read) * DAY_S, 0);
+  return units.reduce(
+    (sum, each) => sum + (each.write_per_s * write + each.read_per_s * read) * DAY_S,
+    0,
+  );
 }

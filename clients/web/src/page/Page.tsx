@@ -22,7 +22,15 @@ interface PageProps {
 
 /** A page. Its title is the heading of level 1. */
 export function Page(props: PageProps) {
-  const { title, subtitle, onBack, isBackShown = false, actions, toolbar, width = "column" } = props;
+  const {
+    title,
+    subtitle,
+    onBack,
+    isBackShown = false,
+    actions,
+    toolbar,
+    width = "column",
+  } = props;
   const text = useText();
   return (
     <div className={styles["page"]}>

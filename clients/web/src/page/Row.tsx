@@ -26,7 +26,18 @@ interface RowProps {
 
 /** A row of a list; a link or a button if it leads somewhere. */
 export function Row(props: RowProps) {
-  const { picture, title, note, text, to, href, onClick, actions, isLines = false, isCurrent } = props;
+  const {
+    picture,
+    title,
+    note,
+    text,
+    to,
+    href,
+    onClick,
+    actions,
+    isLines = false,
+    isCurrent,
+  } = props;
   const content = (
     <>
       {picture}

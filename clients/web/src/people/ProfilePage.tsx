@@ -4,8 +4,8 @@ import { Ban, Check, Ellipsis, MessageCircle, Pencil, UserPlus } from "lucide-re
 import { useEffect, useState } from "react";
 import type { Http } from "tierchat";
 import { useClient, usePresence } from "tierchat/react";
-import { errorText } from "../app/errors";
 import { navigate, pathTo, type PageProps } from "../app/router";
+import { useAttempt } from "../data/use_attempt";
 import { useApi, useLoad, type Loaded } from "../data/use_load";
 import {
   Button,
@@ -77,20 +77,14 @@ function ProfileCard({ profile, of }: { profile: Http.UserProfile; of: Loaded<Ht
   const presence = usePresence(isMe ? [] : [user]).get(user);
   const block = useBlock(user, name);
 
-  const attempt = async (action: () => Promise<unknown>): Promise<boolean> => {
-    try {
-      await action();
-      return true;
-    } catch (error) {
-      showToast(errorText(error), { kind: "error" });
-      return false;
-    }
-  };
+  const attempt = useAttempt();
   // The server counts a follow some seconds later, so the count is not loaded again.
   const follow = async (): Promise<void> => {
     const followed = !profile.followed;
     of.set({ ...profile, followed, followers: profile.followers + (followed ? 1 : -1) });
-    const isDone = await attempt(() => client.http.call(followed ? "follow" : "unfollow", { user }));
+    const isDone = await attempt(() =>
+      client.http.call(followed ? "follow" : "unfollow", { user }),
+    );
     if (!isDone) of.set(profile);
   };
   const message = (): void =>
@@ -119,7 +113,8 @@ function ProfileCard({ profile, of }: { profile: Http.UserProfile; of: Loaded<Ht
             <p className={styles["presence"]}>
               {presence.isOnline
                 ? text.online
-                : presence.lastSeenTs !== null && text.lastSeen(formatRelative(presence.lastSeenTs / 1000))}
+                : presence.lastSeenTs !== null &&
+                  text.lastSeen(formatRelative(presence.lastSeenTs / 1000))}
             </p>
           )}
         </div>
@@ -170,7 +165,7 @@ function ProfileCard({ profile, of }: { profile: Http.UserProfile; of: Loaded<Ht
           message={text.blockText}
           action={text.block}
           isDangerous
-          onConfirm={async () => void (await attempt(() => block.set(true)))}
+          onConfirm={() => attempt(() => block.set(true))}
           onClose={() => setOpen(null)}
         />
       )}
@@ -188,7 +183,10 @@ export function useBlock(user: string, name: string) {
     const users: string[] = [];
     let cursor: string | null | undefined;
     do {
-      const page = await client.http.call("list_blocks", { limit: 200, ...(cursor ? { cursor } : {}) });
+      const page = await client.http.call("list_blocks", {
+        limit: 200,
+        ...(cursor ? { cursor } : {}),
+      });
       users.push(...page.items.map((each) => each.user));
       cursor = page.next;
     } while (cursor != null && users.length < BLOCKS_MAX);

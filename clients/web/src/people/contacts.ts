@@ -24,7 +24,9 @@ export type ChatLike = Pick<Chat, "kind" | "peer" | "members">;
 /** Return the users of chats: those of direct chats first, as in the chat list; then by id. */
 export function contactsOf(chats: readonly ChatLike[], me: string): string[] {
   const direct = chats.map(({ peer }) => peer).filter((user) => user !== null);
-  const members = chats.flatMap(({ kind, members: all }) => (kind === "group" ? Object.keys(all ?? {}) : []));
+  const members = chats.flatMap(({ kind, members: all }) =>
+    kind === "group" ? Object.keys(all ?? {}) : [],
+  );
   const users = new Set([...direct, ...members.sort()]);
   return [...users].filter((user) => user !== me && isPerson(user)).slice(0, CONTACTS_MAX);
 }
@@ -34,7 +36,11 @@ export function isMatch(text: string, user: string, name: string): boolean {
   const wanted = fold(text.trim().replace(/^@/, ""));
   if (wanted === "") return true;
   const words = fold(name).split(/\s+/u);
-  return fold(user).includes(wanted) || fold(name).startsWith(wanted) || words.some((word) => word.startsWith(wanted));
+  return (
+    fold(user).includes(wanted) ||
+    fold(name).startsWith(wanted) ||
+    words.some((word) => word.startsWith(wanted))
+  );
 }
 
 function fold(text: string): string {

@@ -29,9 +29,7 @@ export function FilterMenu({ onAdd }: { onAdd: (chip: Chip) => void }) {
   return (
     <>
       <MenuButton icon={ListFilter} label={text.add} items={items} />
-      {asked !== null && (
-        <FilterDialog name={asked} onAdd={onAdd} onClose={() => setAsked(null)} />
-      )}
+      {asked !== null && <FilterDialog name={asked} onAdd={onAdd} onClose={() => setAsked(null)} />}
     </>
   );
 }

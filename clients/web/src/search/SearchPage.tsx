@@ -15,7 +15,15 @@ import { Time } from "../page/Time";
 import { PersonAvatar } from "../app/PersonAvatar";
 import { usePerson } from "../app/directory";
 import { FilterMenu } from "./FilterMenu";
-import { formatQuery, isSearchable, parseQuery, takeChips, withChip, type Chip, type Query } from "./query";
+import {
+  formatQuery,
+  isSearchable,
+  parseQuery,
+  takeChips,
+  withChip,
+  type Chip,
+  type Query,
+} from "./query";
 import styles from "./SearchPage.module.css";
 
 const WAIT_MS = 250; // after the last key
@@ -241,7 +249,9 @@ function Result({ result, wanted }: { result: Http.SearchResult; wanted: string 
         <span className={styles["snippet"]}>
           <bdi className={styles["who"]}>{who}: </bdi>
           <bdi dir="auto">
-            {snippet.length === 0 ? files : snippet.map((part, index) => <Segment key={index} {...part} />)}
+            {snippet.length === 0
+              ? files
+              : snippet.map((part, index) => <Segment key={index} {...part} />)}
           </bdi>
         </span>
       }

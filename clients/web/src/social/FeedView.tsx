@@ -33,7 +33,12 @@ export function FeedView({ feed, label, empty, errors }: FeedViewProps) {
           </button>
         </div>
       )}
-      <PagesView of={feed.pages} empty={empty} skeleton={<PostSkeletons />} {...(errors ? { errors } : {})}>
+      <PagesView
+        of={feed.pages}
+        empty={empty}
+        skeleton={<PostSkeletons />}
+        {...(errors ? { errors } : {})}
+      >
         {(posts) => (
           <div className={styles["feed"]} role="feed" aria-label={label}>
             {posts.map((post) => (

@@ -3,8 +3,8 @@
 import { Bookmark, Copy, Ellipsis, Heart, Pencil, Trash2 } from "lucide-react";
 import { useState } from "react";
 import { useClient } from "tierchat/react";
-import { errorText } from "../app/errors";
 import { Link, pathTo } from "../app/router";
+import { useAttempt } from "../data/use_attempt";
 import { ConfirmDialog, IconButton, MenuButton, showToast, type MenuItem } from "../design";
 import { useText } from "../i18n";
 import { Time } from "../page/Time";
@@ -26,11 +26,7 @@ export function PostCard({ post, feed }: { post: FeedPost; feed: Feed }) {
   const profile = pathTo("/people/:user", { user: post.user });
   const isOwn = post.user === client.user;
 
-  const attempt = async (action: () => Promise<unknown>): Promise<void> => {
-    await action().catch((cause: unknown) => {
-      showToast(errorText(cause), { kind: "error" });
-    });
-  };
+  const attempt = useAttempt();
   const items: MenuItem[] = [
     {
       label: text.copyText,
@@ -44,7 +40,12 @@ export function PostCard({ post, feed }: { post: FeedPost; feed: Feed }) {
     ...(isOwn
       ? [
           { label: text.edit, icon: Pencil, onSelect: () => setOpen("edit") },
-          { label: text.delete, icon: Trash2, isDangerous: true, onSelect: () => setOpen("delete") },
+          {
+            label: text.delete,
+            icon: Trash2,
+            isDangerous: true,
+            onSelect: () => setOpen("delete"),
+          },
         ]
       : []),
   ];

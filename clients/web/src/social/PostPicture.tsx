@@ -20,7 +20,8 @@ export function PostPicture({ post, name }: { post: FeedPost; name: string }) {
   const large = useApi("get_post_image", isOpen ? { ...place, thumb: 0 } : null);
   const { width, height } = small.data?.attachment ?? {};
   const ratio = `${width ?? WIDTH_UNKNOWN} / ${height ?? HEIGHT_UNKNOWN}`;
-  if (small.error !== null || hasFailed) return <p className={styles["failed"]}>{text.pictureFailed}</p>;
+  if (small.error !== null || hasFailed)
+    return <p className={styles["failed"]}>{text.pictureFailed}</p>;
   return (
     <>
       <button

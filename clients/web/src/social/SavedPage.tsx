@@ -2,10 +2,10 @@
 
 import { Bookmark, BookmarkX } from "lucide-react";
 import { useId } from "react";
-import type { Http, Message } from "tierchat";
+import type { Http } from "tierchat";
 import { useClient } from "tierchat/react";
-import { errorText } from "../app/errors";
 import { navigate, pathTo, useLocation } from "../app/router";
+import { useAttempt } from "../data/use_attempt";
 import { usePages } from "../data/use_pages";
 import { EmptyState, IconButton, showToast, Tabs } from "../design";
 import { useText } from "../i18n";
@@ -64,30 +64,27 @@ function SavedPosts() {
   return <FeedView feed={feed} label={text.savedPosts} empty={empty} />;
 }
 
-const isSame = (a: Message | Http.Message, b: Message | Http.Message): boolean =>
-  a.chat === b.chat && a.seq === b.seq;
+const isSame = (a: Http.Message, b: Http.Message): boolean => a.chat === b.chat && a.seq === b.seq;
 
 function SavedMessages() {
   const text = useText().social;
   const { http } = useClient();
+  const attempt = useAttempt();
   const pages = usePages("saved messages", (cursor) =>
     http.call("list_favorite_messages", { limit: 50, ...(cursor ? { cursor } : {}) }),
   );
-  const remove = async (saved: Http.FavoriteMessage): Promise<void> => {
-    const { chat, seq } = saved.message;
-    try {
+  const save = ({ message: { chat, seq } }: Http.FavoriteMessage): Promise<boolean> =>
+    attempt(async () => {
+      await http.call("save_message", { chat, seq });
+      pages.reload();
+    });
+  const remove = (saved: Http.FavoriteMessage): Promise<boolean> =>
+    attempt(async () => {
+      const { chat, seq } = saved.message;
       await http.call("remove_saved_message", { chat, seq });
       pages.update((items) => items.filter(({ message }) => !isSame(message, saved.message)));
-      showToast(text.removed, {
-        action: {
-          label: text.save,
-          onSelect: () => void http.call("save_message", { chat, seq }).then(pages.reload),
-        },
-      });
-    } catch (error) {
-      showToast(errorText(error), { kind: "error" });
-    }
-  };
+      showToast(text.removed, { action: { label: text.save, onSelect: () => void save(saved) } });
+    });
   const empty = (
     <EmptyState icon={Bookmark} title={text.noSavedMessages}>
       {text.noSavedMessagesHint}

@@ -26,9 +26,7 @@ export default function TimelinePage() {
     <Page
       title={text.timeline}
       subtitle={text.timelineHint}
-      actions={
-        <IconButton icon={Bookmark} label={text.saved} onClick={() => navigate("/saved")} />
-      }
+      actions={<IconButton icon={Bookmark} label={text.saved} onClick={() => navigate("/saved")} />}
     >
       <NewPost onPosted={feed.add} />
       <FeedView feed={feed} label={text.timeline} empty={empty} />

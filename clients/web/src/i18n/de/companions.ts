@@ -12,7 +12,8 @@ export const companions: Catalog["companions"] = {
   newSessionText: "Die aktuelle Sitzung endet. Ihre Nachrichten bleiben lesbar.",
   end: "Sitzung beenden",
   endTitle: "Diese Sitzung beenden?",
-  endText: "Die Nachrichten bleiben lesbar, aber der Begleiter antwortet in dieser Sitzung nicht mehr.",
+  endText:
+    "Die Nachrichten bleiben lesbar, aber der Begleiter antwortet in dieser Sitzung nicht mehr.",
   endForget: "Auch vergessen, was der Begleiter in dieser Sitzung gelernt hat",
   ended: "Sitzung beendet.",
   sessions: "Sitzungen",
@@ -35,7 +36,8 @@ export const companions: Catalog["companions"] = {
   forget: (text) => `Vergessen: ${text}`,
   forgetAll: "Alles vergessen",
   forgetAllTitle: "Alles vergessen?",
-  forgetAllText: "Der Begleiter verliert alle Notizen über dich. Das lässt sich nicht rückgängig machen.",
+  forgetAllText:
+    "Der Begleiter verliert alle Notizen über dich. Das lässt sich nicht rückgängig machen.",
   forgotten: "Der Begleiter hat alles vergessen.",
   memories: "Notizen",
   manage: "Begleiter verwalten",

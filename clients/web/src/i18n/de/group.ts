@@ -29,7 +29,9 @@ export const group: Catalog["group"] = {
   suggestions: "Vorschläge",
   addAs: "Rolle",
   addDone: (count) =>
-    count === 1 ? "1 Person hinzugefügt oder eingeladen." : `${count} Personen hinzugefügt oder eingeladen.`,
+    count === 1
+      ? "1 Person hinzugefügt oder eingeladen."
+      : `${count} Personen hinzugefügt oder eingeladen.`,
   addNone: "Gib mindestens einen Benutzernamen ein.",
   memberActions: (name) => `Aktionen für ${name}`,
   message: "Nachricht",
@@ -46,7 +48,8 @@ export const group: Catalog["group"] = {
   removeText: "Die Person kann später wieder hinzugefügt werden.",
   ban: "Aus der Gruppe ausschließen",
   banTitle: (name) => `${name} aus der Gruppe ausschließen?`,
-  banText: "Die Person wird entfernt und kann erst wieder beitreten, wenn du den Ausschluss aufhebst.",
+  banText:
+    "Die Person wird entfernt und kann erst wieder beitreten, wenn du den Ausschluss aufhebst.",
   cantWrite: "darf nicht schreiben",
   isNow: (name, role) => `${name} ist jetzt ${role}.`,
   removed: (name) => `${name} wurde entfernt.`,
@@ -82,12 +85,13 @@ export const group: Catalog["group"] = {
   name: "Name",
   topic: "Thema",
   topicHint: "Worum geht es in dieser Gruppe?",
+  picture: "Gruppenbild",
   changePicture: "Bild ändern",
   removePicture: "Bild entfernen",
   saved: "Gespeichert.",
   joining: "Beitreten können",
   joiningInvited: "Eingeladene Personen",
-  joiningOpen: "Alle mit dem Link",
+  joiningOpen: "Alle, die ihre ID kennen",
   history: "Neue Mitglieder sehen",
   historyJoined: "Nachrichten ab ihrem Beitritt",
   historyAll: "Alle Nachrichten",
@@ -119,10 +123,8 @@ export const group: Catalog["group"] = {
   cleared: "Verlauf für dich geleert.",
   deleteChat: "Chat löschen",
   deleteTitle: "Diesen Chat löschen?",
-  deleteText: "Chat und Nachrichten werden für dich entfernt. Mit der nächsten Nachricht kommt er wieder.",
-  inviteLink: "Gruppenlink",
-  copyLink: "Link kopieren",
-  copied: "Link kopiert.",
+  deleteText:
+    "Chat und Nachrichten werden für dich entfernt. Mit der nächsten Nachricht kommt er wieder.",
   seconds: (n) => (n === 1 ? "Sekunde" : `${n} Sekunden`),
   minutes: (n) => (n === 1 ? "Minute" : `${n} Minuten`),
   hours: (n) => (n === 1 ? "Stunde" : `${n} Stunden`),

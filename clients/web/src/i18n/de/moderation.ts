@@ -2,7 +2,12 @@ import type { Catalog } from "../catalog";
 
 export const moderation: Catalog["moderation"] = {
   title: "Moderation",
-  tabs: { groups: "Meine Gruppen", reports: "Alle Meldungen", holds: "Aufbewahrung", bans: "Sperren" },
+  tabs: {
+    groups: "Meine Gruppen",
+    reports: "Alle Meldungen",
+    holds: "Aufbewahrung",
+    bans: "Sperren",
+  },
   sections: "Bereiche",
   noGroups: "Nichts zu moderieren",
   noGroupsHint: "Hier erscheinen Meldungen aus Gruppen, deren Eigentümer oder Admin du bist.",
@@ -26,7 +31,8 @@ export const moderation: Catalog["moderation"] = {
   deleted: "Nachricht gelöscht.",
   banSender: "Absender sperren",
   noHolds: "Kein Chat unter Aufbewahrung",
-  noHoldsHint: "Eine Aufbewahrung behält Kopien geänderter, gelöschter und abgelaufener Nachrichten.",
+  noHoldsHint:
+    "Eine Aufbewahrung behält Kopien geänderter, gelöschter und abgelaufener Nachrichten.",
   placeHold: "Aufbewahrung anordnen",
   chatId: "Chat-ID",
   reason: "Grund",

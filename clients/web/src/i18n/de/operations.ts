@@ -8,7 +8,8 @@ export const operations: Catalog["operations"] = {
   lastUpdate: (when) => `Zuletzt aktualisiert ${when}`,
   adminsOnly: "Nur für Admins",
   adminsOnlyHint: (user) =>
-    `Füge ${user} zu CHAT_AUTH_ADMINS hinzu und starte \`chatserver api\` neu, um Zugriff zu erhalten.`,
+    `Füge ${user} zu CHAT_AUTH_ADMINS hinzu und starte \`chatserver api\` neu, um Zugriff zu ` +
+    `erhalten.`,
   noMetrics: "Keine Messwerte verfügbar",
   retryIn: (seconds) => `Nächster Versuch in ${seconds} s.`,
   retryNow: "Jetzt versuchen",
@@ -17,16 +18,20 @@ export const operations: Catalog["operations"] = {
   allGood: "Alle Systeme laufen.",
   alerts: {
     silent: (process, host, seconds) =>
-      `Keine Meldung von ${process} auf ${host} seit ${seconds} s. Der Prozess ist aus, hängt oder hat keine Verbindung zu Redis.`,
+      `Keine Meldung von ${process} auf ${host} seit ${seconds} s. Der Prozess ist aus, ` +
+      `hängt oder hat keine Verbindung zu Redis.`,
     noGateway: "Kein Gateway meldet sich. Der Chat ist ausgefallen.",
     noPersist:
       "Kein Persist-Worker läuft. Nachrichten warten in Redis. Starte `chatserver worker persist`.",
     backlog: (seconds) =>
-      `Die älteste Nachricht wartet seit ${seconds} s auf die Speicherung. Prüfe das Log von \`worker persist\`.`,
+      `Die älteste Nachricht wartet seit ${seconds} s auf die Speicherung. Prüfe das Log von ` +
+      `\`worker persist\`.`,
     backlogNoWorker: (seconds) =>
-      `Die älteste Nachricht wartet seit ${seconds} s auf die Speicherung, und kein Persist-Worker läuft. Starte \`chatserver worker persist\`.`,
+      `Die älteste Nachricht wartet seit ${seconds} s auf die Speicherung, und kein ` +
+      `Persist-Worker läuft. Starte \`chatserver worker persist\`.`,
     findings: "Das Audit hat Probleme gefunden, siehe unten.",
-    unchecked: "Das Audit konnte manche Chats nicht prüfen: Ein Datenspeicher hat nicht geantwortet.",
+    unchecked:
+      "Das Audit konnte manche Chats nicht prüfen: Ein Datenspeicher hat nicht geantwortet.",
     stale: (seconds) => `Diese Messwerte sind ${seconds} s alt.`,
   },
   tiles: {
@@ -49,7 +54,10 @@ export const operations: Catalog["operations"] = {
     sendLatency: { title: "Sendezeit", about: "Vom Senden bis zur Bestätigung" },
     deliveryLatency: { title: "Zustellzeit", about: "Vom Commit bis zu den Sockets der Empfänger" },
     backlog: { title: "Rückstand", about: "In Redis bestätigt, noch nicht in DynamoDB" },
-    backlogAge: { title: "Alter des Rückstands", about: "Alter der ältesten Nachricht außerhalb von DynamoDB" },
+    backlogAge: {
+      title: "Alter des Rückstands",
+      about: "Alter der ältesten Nachricht außerhalb von DynamoDB",
+    },
     storageLatency: { title: "Speicherzeit", about: "Vom Commit bis zu DynamoDB, je Stapel" },
     loopLag: { title: "Verzug der Event-Loop", about: "Verspätung geplanter Aufrufe" },
     slowClients: { title: "Langsame Clients", about: "Wartende Bytes für langsam lesende Clients" },
@@ -78,7 +86,8 @@ export const operations: Catalog["operations"] = {
   time: "Zeit",
   processes: "Prozesse",
   processesHint:
-    "Jeder Prozess meldet sich alle 2 Sekunden. Nach einer Minute ohne Meldung verschwindet er aus der Liste.",
+    "Jeder Prozess meldet sich alle 2 Sekunden. Nach einer Minute ohne Meldung verschwindet " +
+    "er aus der Liste.",
   noProcesses: "Keine Prozesse laufen. Starte `chatserver gateway` und `chatserver worker all`.",
   processColumns: {
     process: "Prozess",
@@ -93,11 +102,13 @@ export const operations: Catalog["operations"] = {
   silentFor: (time) => `keine Meldung seit ${time}`,
   busyChats: "Aktivste Chats",
   busyChatsHint:
-    "In der letzten Minute gespeicherte Nachrichten, je Chat. Sehr aktive Chats werden automatisch aufgeteilt.",
+    "In der letzten Minute gespeicherte Nachrichten, je Chat. Sehr aktive Chats werden " +
+    "automatisch aufgeteilt.",
   noBusyChats: "In der letzten Minute wurden keine Nachrichten gespeichert.",
   clients: "Langsame und abgelehnte Clients",
   clientsHint:
-    "Ein zu langsam lesender Client wird mit Code 3001 getrennt. Er verbindet sich neu und erhält, was er verpasst hat.",
+    "Ein zu langsam lesender Client wird mit Code 3001 getrennt. Er verbindet sich neu und " +
+    "erhält, was er verpasst hat.",
   clientColumns: { user: "Benutzer", device: "Gerät", when: "Wann", queued: "Wartend" },
   longestQueues: "Längste Warteschlangen",
   noQueues: "Kein Client fällt zurück.",
@@ -127,7 +138,8 @@ export const operations: Catalog["operations"] = {
     failed: "Nicht prüfbar",
     findings: "Befunde",
   },
-  auditPartitions: (audited, all, oldest) => `${audited} von ${all} geprüft; älteste Prüfung ${oldest}`,
+  auditPartitions: (audited, all, oldest) =>
+    `${audited} von ${all} geprüft; älteste Prüfung ${oldest}`,
   auditChecked: (chats, entries) => `${chats} Chats, ${entries} Einträge`,
   noFindings: "Keine Befunde.",
   cost: {
@@ -154,7 +166,8 @@ export const operations: Catalog["operations"] = {
   key: "API-Schlüssel",
   keyTitle: "API-Schlüssel erforderlich",
   keyHint:
-    "Diese Werkzeuge handeln für die Host-Anwendung. Erzeuge einen Schlüssel mit `chatserver keys create`. Er bleibt im Speicher dieses Tabs und wird nie gespeichert.",
+    "Diese Werkzeuge handeln für die Host-Anwendung. Erzeuge einen Schlüssel mit `chatserver " +
+    "keys create`. Er bleibt im Speicher dieses Tabs und wird nie gespeichert.",
   keyScopes: (scopes) => `Nötige Scopes: ${scopes}`,
   keyUse: "Schlüssel verwenden",
   keyInUse: "Ein API-Schlüssel ist in Gebrauch, bis dieser Tab geschlossen oder neu geladen wird.",
@@ -173,7 +186,8 @@ export const operations: Catalog["operations"] = {
   loggedOut: (user) => `${user} ist überall abgemeldet.`,
   erase: "Benutzer löschen",
   eraseTitle: (user) => `${user} löschen?`,
-  eraseText: "Konto und alles Geschriebene werden gelöscht. Das lässt sich nicht rückgängig machen.",
+  eraseText:
+    "Konto und alles Geschriebene werden gelöscht. Das lässt sich nicht rückgängig machen.",
   erasing: (receipt) => `Löschung begonnen. Beleg: ${receipt}`,
   sessions: "Offene Sitzungen",
   sessionsHint: "WebSocket-Verbindungen in diesem Moment",

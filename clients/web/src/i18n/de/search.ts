@@ -21,11 +21,13 @@ export const search: Catalog["search"] = {
   results: "Suchergebnisse",
   searching: "Suche läuft …",
   found: (count, hasMore) =>
-    `${count}${hasMore ? "+" : ""} ${count === 1 && !hasMore ? "Nachricht" : "Nachrichten"} gefunden`,
+    `${count}${hasMore ? "+" : ""} ${count === 1 && !hasMore ? "Nachricht" : "Nachrichten"} ` +
+    `gefunden`,
   none: "Keine Nachrichten gefunden",
   noneHint: "Prüfe die Schreibweise oder entferne einen Filter.",
   start: "Jede Nachricht finden",
-  startHint: "Gib Wörter oder eine „Phrase“ ein und grenze nach Person, Chat, Dateien oder Datum ein.",
+  startHint:
+    "Gib Wörter oder eine „Phrase“ ein und grenze nach Person, Chat, Dateien oder Datum ein.",
   unavailable: "Die Suche ist auf diesem Server nicht eingerichtet.",
   examples: "Beispiele",
   file: "Datei",

@@ -11,7 +11,8 @@ export const companions = {
   newSessionText: "The current session ends. You can still read its messages.",
   end: "End session",
   endTitle: "End this session?",
-  endText: "You can still read the messages, but the companion won't respond in this session any more.",
+  endText:
+    "You can still read the messages, but the companion won't respond in this session any more.",
   endForget: "Also forget what the companion learned in this session",
   ended: "Session ended.",
   sessions: "Sessions",

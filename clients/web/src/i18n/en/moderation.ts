@@ -36,7 +36,10 @@ export const moderation = {
   releaseText: "The copies that it keeps are deleted within seconds.",
   released: "Hold released.",
   holdBy: (by: string, when: string) => `by ${by}, ${when}`,
-  holdState: { starting: "Starting", in_force: "In force", ending: "Ending" } as Record<string, string>,
+  holdState: { starting: "Starting", in_force: "In force", ending: "Ending" } as Record<
+    string,
+    string
+  >,
   copies: "Kept messages",
   noCopies: "No kept messages.",
   showCopies: "Show kept messages",

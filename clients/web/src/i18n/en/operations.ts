@@ -16,14 +16,17 @@ export const operations = {
   allGood: "All systems operational.",
   alerts: {
     silent: (process: string, host: string, seconds: number) =>
-      `No report from ${process} on ${host} for ${seconds} s. It is down, stuck, or disconnected from Redis.`,
+      `No report from ${process} on ${host} for ${seconds} s. It is down, stuck, or ` +
+      `disconnected from Redis.`,
     noGateway: "No gateway is reporting. Chat is down.",
     noPersist:
       "No persist worker is running. Messages wait in Redis. Start `chatserver worker persist`.",
     backlog: (seconds: number) =>
-      `The oldest message has waited ${seconds} s to be stored. Check the log of \`worker persist\`.`,
+      `The oldest message has waited ${seconds} s to be stored. Check the log of \`worker ` +
+      `persist\`.`,
     backlogNoWorker: (seconds: number) =>
-      `The oldest message has waited ${seconds} s to be stored, and no persist worker is running. Start \`chatserver worker persist\`.`,
+      `The oldest message has waited ${seconds} s to be stored, and no persist worker is ` +
+      `running. Start \`chatserver worker persist\`.`,
     findings: "The audit found problems. See the audit section below.",
     unchecked: "The audit couldn't check some chats: a data store did not respond.",
     stale: (seconds: number) => `These metrics are ${seconds} s old.`,
@@ -77,9 +80,9 @@ export const operations = {
   time: "Time",
   processes: "Processes",
   processesHint:
-    "Each process reports every 2 seconds. After a minute without a report it is removed from the list.",
-  noProcesses:
-    "No processes are running. Start `chatserver gateway` and `chatserver worker all`.",
+    "Each process reports every 2 seconds. After a minute without a report it is removed " +
+    "from the list.",
+  noProcesses: "No processes are running. Start `chatserver gateway` and `chatserver worker all`.",
   processColumns: {
     process: "Process",
     status: "Status",
@@ -97,7 +100,8 @@ export const operations = {
   noBusyChats: "No messages were stored in the last minute.",
   clients: "Slow and rejected clients",
   clientsHint:
-    "A client that reads too slowly is disconnected with code 3001. It reconnects and receives what it missed.",
+    "A client that reads too slowly is disconnected with code 3001. It reconnects and " +
+    "receives what it missed.",
   clientColumns: { user: "User", device: "Device", when: "When", queued: "Queued" },
   longestQueues: "Longest queues",
   noQueues: "No client is falling behind.",
@@ -151,7 +155,8 @@ export const operations = {
   key: "API key",
   keyTitle: "API key required",
   keyHint:
-    "These tools act for the host application. Create a key with `chatserver keys create`. It stays in the memory of this tab and is never stored.",
+    "These tools act for the host application. Create a key with `chatserver keys create`. " +
+    "It stays in the memory of this tab and is never stored.",
   keyScopes: (scopes: string) => `Needed scopes: ${scopes}`,
   keyUse: "Use key",
   keyInUse: "An API key is in use until this tab is closed or reloaded.",

@@ -10,7 +10,8 @@ export const social = {
   removePicture: "Remove the picture",
   uploading: "Uploading…",
   pictureOnly: "Choose a picture: PNG, JPEG, GIF or WebP.",
-  charactersLeft: (count: number) => (count === 1 ? "1 character left" : `${count} characters left`),
+  charactersLeft: (count: number) =>
+    count === 1 ? "1 character left" : `${count} characters left`,
   empty: "Your timeline is empty",
   emptyHint: "Follow people to see their posts here, or write the first one.",
   findPeople: "Find people",

@@ -7,7 +7,8 @@ export const operations: Catalog["operations"] = {
   live: "实时，最近 10 分钟",
   lastUpdate: (when) => `最后更新：${when}`,
   adminsOnly: "仅限管理员",
-  adminsOnlyHint: (user) => `要获得访问权限，请将 ${user} 加入 CHAT_AUTH_ADMINS 并重启 \`chatserver api\`。`,
+  adminsOnlyHint: (user) =>
+    `要获得访问权限，请将 ${user} 加入 CHAT_AUTH_ADMINS 并重启 \`chatserver api\`。`,
   noMetrics: "没有可用指标",
   retryIn: (seconds) => `${seconds} 秒后重试。`,
   retryNow: "立即重试",
