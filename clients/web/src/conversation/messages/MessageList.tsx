@@ -65,6 +65,10 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
     if (element !== null) element.scrollTop = element.scrollHeight; // also what follows the rows
   }, [model]);
 
+  const stayAtEnd = useCallback(() => {
+    if (isAtEnd.current) scrollToEnd();
+  }, [scrollToEnd]);
+
   /** Load the next page if the reader gets near an end of the window; drop what is far away. */
   const check = useCallback(() => {
     const list = handle.current;
@@ -110,12 +114,12 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
     const element = scroller.current;
     if (element === null) return undefined;
     const observer = new ResizeObserver(() => {
-      if (isAtEnd.current) scrollToEnd();
+      stayAtEnd();
       check();
     });
     observer.observe(element);
     return () => observer.disconnect();
-  }, [check, scrollToEnd]);
+  }, [check, stayAtEnd]);
 
   const openOverlay = useCallback<OpenOverlay>((kind, row, anchor) => {
     setActiveKey(row.key);
@@ -189,9 +193,7 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
           bufferSize={BUFFER_PX}
           keepMounted={activeKey === null || activeIndex < 0 ? [] : [activeIndex]}
           onScroll={check}
-          onResize={() => {
-            if (isAtEnd.current) scrollToEnd();
-          }}
+          onResize={stayAtEnd}
         >
           {(row, index) => (
             <MessageRow
@@ -203,7 +205,7 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
             />
           )}
         </Virtualizer>
-        {isLive && <ResponseRow onGrow={() => isAtEnd.current && scrollToEnd()} />}
+        {isLive && <ResponseRow onGrow={stayAtEnd} />}
         <div className={styles["end"]} />
       </div>
       {isFar && !isEmpty && (
