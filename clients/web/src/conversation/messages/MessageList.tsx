@@ -15,6 +15,7 @@ import { Button, SkeletonRows } from "../../design";
 import { useText } from "../../i18n";
 import { useConversation } from "../model/context";
 import { EmojiPopover } from "../EmojiPopover";
+import { Announcer } from "./Announcer";
 import { JumpButton } from "./JumpButton";
 import styles from "./MessageList.module.css";
 import { MessageMenu } from "./MessageMenu";
@@ -103,7 +104,8 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
   useLayoutEffect(() => {
     if (isAtEnd.current && isLive) scrollToEnd();
     const timer = setTimeout(() => {
-      model.window.trim(isAtEnd.current);
+      const index = handle.current?.findItemIndex(scroller.current?.scrollTop ?? 0) ?? 0;
+      model.window.trim(index > rows.length / 2);
       check();
     });
     return () => clearTimeout(timer);
@@ -208,6 +210,7 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
         {isLive && <ResponseRow onGrow={stayAtEnd} />}
         <div className={styles["end"]} />
       </div>
+      <Announcer />
       {isFar && !isEmpty && (
         <JumpButton
           onJump={() => {
