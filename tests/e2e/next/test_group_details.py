@@ -16,7 +16,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 def panel_of(page: Page) -> Locator:
     """The panel with the details."""
-    return page.get_by_role("complementary", name="Group info")
+    return page.get_by_role("region", name="Group info")
 
 
 def member(page: Page, user: str) -> Locator:

@@ -13,7 +13,7 @@ import { memo } from "react";
 import { useChat, usePresence, useTyping } from "tierchat/react";
 import { usePerson } from "../app/directory";
 import { PersonAvatar } from "../app/PersonAvatar";
-import { Link, navigate, pathTo } from "../app/router";
+import { Link, navigate, pathTo, useLocation, useMatch } from "../app/router";
 import { Avatar, IconButton, MenuButton, type MenuItem } from "../design";
 import { useText } from "../i18n";
 import { formatRelative } from "../i18n/format";
@@ -30,6 +30,9 @@ export const ConversationHeader = memo(function ConversationHeader() {
   const peer = chat.peer;
   const person = usePerson(peer ?? "");
   const isPerson = peer !== null;
+  const { query } = useLocation();
+  const q = new URLSearchParams({ q: query.get("q") ?? "" }).toString();
+  const back = useMatch()?.route.section === "search" ? `/search?${q}` : "/chats";
   const isCompanion = chat.kind === "companion";
   const details = isPerson
     ? pathTo("/people/:user", { user: peer })
@@ -74,7 +77,7 @@ export const ConversationHeader = memo(function ConversationHeader() {
   return (
     <header className={styles["header"]}>
       <span className={styles["back"]}>
-        <IconButton icon={ArrowLeft} label={words.common.back} onClick={() => navigate("/chats")} />
+        <IconButton icon={ArrowLeft} label={words.common.back} onClick={() => navigate(back)} />
       </span>
       {details === null ? (
         <span className={styles["title"]}>{about}</span>
