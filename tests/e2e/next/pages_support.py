@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import httpx
 from playwright.async_api import Browser, Page, expect
@@ -15,6 +15,7 @@ from tests.e2e.next.client_support import session_of
 from tests.e2e.web_support import PATIENCE_MS, WATCH, WIDE, WebStack
 
 SMALL = (390, 844)
+SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
 AXE = Path(__file__).parents[3] / "clients/web/node_modules/axe-core/axe.min.js"
 # Violations as text: the rule, what it asks for, and the elements.
 RUN_AXE = """async () => {
@@ -101,7 +102,7 @@ async def open_page(
 async def check_page(page: Page) -> None:
     """Check the page as it is, in light and dark: no violation of axe, nothing too wide."""
     await page.evaluate(AXE.read_text())
-    for scheme in ("light", "dark"):
+    for scheme in SCHEMES:
         await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         assert await page.evaluate(RUN_AXE) == [], scheme
     assert not await page.evaluate(WIDER_THAN_WINDOW)
