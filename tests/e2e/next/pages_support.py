@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import httpx
@@ -13,12 +12,14 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.next.client_support import session_of
 from tests.e2e.web_support import PATIENCE_MS, WATCH, WIDE, WebStack
+from tests.support.web_client import ROOT
 
 SMALL = (390, 844)
 SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
-AXE = Path(__file__).parents[3] / "clients/web/node_modules/axe-core/axe.min.js"
+AXE = ROOT / "clients" / "web" / "node_modules" / "axe-core" / "axe.min.js"
 # Violations as text: the rule, what it asks for, and the elements.
 RUN_AXE = """async () => {
+  await Promise.all(document.getAnimations().map((each) => each.finished.catch(() => {})));
   const { violations } = await axe.run(document, { resultTypes: ["violations"] });
   return violations.flatMap(({ id, nodes }) =>
     nodes.map(({ html, failureSummary }) => `${id}: ${html.slice(0, 200)}\\n${failureSummary}`));
