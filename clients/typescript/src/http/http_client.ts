@@ -71,6 +71,21 @@ export class HttpClient {
     body?: unknown,
     headers: Record<string, string> = {},
   ): Promise<unknown> {
+    const response = await this.#send(method, path, body, headers);
+    return response.json().catch(() => null);
+  }
+
+  /** Return the content of a path of the API, such as a picture. */
+  async download(path: string): Promise<Blob> {
+    return (await this.#send("GET", path)).blob();
+  }
+
+  async #send(
+    method: string,
+    path: string,
+    body?: unknown,
+    headers: Record<string, string> = {},
+  ): Promise<Response> {
     const token = await this.#options.getToken?.();
     const all: Record<string, string> = { ...this.#options.headers, ...headers };
     if (token !== undefined) all["authorization"] = `Bearer ${token}`;
@@ -87,9 +102,9 @@ export class HttpClient {
     } catch (cause) {
       throw new ChatError("unavailable", "the API does not answer", { cause });
     }
-    const answer: unknown = await response.json().catch(() => null);
-    if (response.ok) return answer;
-    throw problemOf(response, answer as Partial<Problem> | null);
+    if (response.ok) return response;
+    const problem: unknown = await response.json().catch(() => null);
+    throw problemOf(response, problem as Partial<Problem> | null);
   }
 }
 

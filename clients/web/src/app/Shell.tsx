@@ -133,7 +133,7 @@ function NavigationItem({ section, isCurrent, unread }: NavigationItemProps) {
   const text = useText();
   const label = text.common.sections[section.id];
   return (
-    <li data-last={section.isLast === true}>
+    <li data-last={section.isLast === true} data-admin={section.isAdmin === true}>
       <Link
         to={`/${section.id}`}
         className={styles["item"]}

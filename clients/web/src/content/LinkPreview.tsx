@@ -1,34 +1,24 @@
 // A card for the first link of a message. It is absent until it is loaded, and if that fails.
 
 import { memo, useEffect, useState } from "react";
-import type { ChatClient } from "tierchat";
 import { useClient } from "tierchat/react";
 import { useText } from "../i18n";
 import styles from "./content.module.css";
 import { loadLinkPreview, type LinkPreviewData } from "./link_previews";
 
-/** Loads a preview; replaced in tests of other servers. */
-export type PreviewLoader = (client: ChatClient, url: string) => Promise<LinkPreviewData | null>;
-
-interface LinkPreviewProps {
-  url: string;
-  load?: PreviewLoader;
-}
-
-export const LinkPreview = memo(function LinkPreview(props: LinkPreviewProps) {
-  const { url, load = loadLinkPreview } = props;
+export const LinkPreview = memo(function LinkPreview({ url }: { url: string }) {
   const words = useText().content;
   const client = useClient();
   const [preview, setPreview] = useState<LinkPreviewData | null>(null);
   useEffect(() => {
     let isCurrent = true;
-    void load(client, url).then((found) => isCurrent && setPreview(found));
+    void loadLinkPreview(client, url).then((found) => isCurrent && setPreview(found));
     return () => {
       isCurrent = false;
     };
-  }, [client, url, load]);
+  }, [client, url]);
   if (preview === null) return null;
-  const { title, description, site, image } = preview;
+  const { title, description, site, picture } = preview;
   return (
     <a
       className={styles["preview"]}
@@ -42,7 +32,7 @@ export const LinkPreview = memo(function LinkPreview(props: LinkPreviewProps) {
         <strong dir="auto">{title}</strong>
         {description !== "" && <span dir="auto">{description}</span>}
       </span>
-      {image !== null && <img src={image} alt="" loading="lazy" />}
+      {picture !== null && <img src={picture} alt="" />}
     </a>
   );
 });

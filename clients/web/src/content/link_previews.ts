@@ -12,19 +12,21 @@ export interface LinkPreviewData {
   description: string;
   /** The site's name, or the host of the address. */
   site: string;
-  /** The address of an image on this server, or null. */
-  image: string | null;
+  /** The URL of a picture, or null. */
+  picture: string | null;
+}
+
+interface Answer {
+  title: string;
+  description: string;
+  site: string;
+  picture: string | null;
 }
 
 const known = new Map<string, Promise<LinkPreviewData | null>>();
-let isSupported = true;
 
 /** Return the preview of a page, or null. Never fails. */
-export function loadLinkPreview(
-  client: ChatClient,
-  url: string,
-): Promise<LinkPreviewData | null> {
-  if (!isSupported) return Promise.resolve(null);
+export function loadLinkPreview(client: ChatClient, url: string): Promise<LinkPreviewData | null> {
   let found = known.get(url);
   if (found === undefined) {
     found = load(client, url).catch((error: unknown) => {
@@ -32,30 +34,27 @@ export function loadLinkPreview(
       return null;
     });
     known.set(url, found);
-    const [oldest] = known.keys();
-    if (known.size > PREVIEWS_MAX && oldest !== undefined) known.delete(oldest);
+    dropOldest();
   }
   return found;
 }
 
-async function load(client: ChatClient, url: string): Promise<LinkPreviewData | null> {
-  const path = `/v1/link-preview?${new URLSearchParams({ url }).toString()}`;
-  const answer = (await client.http.request("GET", path).catch((error: unknown) => {
-    // A server without previews has no such route.
-    const isMissing = error instanceof ChatError && error.message === "HTTP 404";
-    if (isMissing) isSupported = false;
-    throw error;
-  })) as Readonly<Record<string, unknown>>;
-  const text = (name: string): string => {
-    const value = answer[name];
-    return typeof value === "string" ? value : "";
-  };
-  if (text("title") === "") return null;
-  const image = text("image");
-  return {
-    title: text("title"),
-    description: text("description"),
-    site: text("site_name") || new URL(url).host,
-    image: image.startsWith("/") ? image : null, // only from this server
-  };
+function dropOldest(): void {
+  const [oldest] = known.entries();
+  if (known.size <= PREVIEWS_MAX || oldest === undefined) return;
+  known.delete(oldest[0]);
+  void oldest[1].then((preview) => {
+    if (preview?.picture != null) URL.revokeObjectURL(preview.picture);
+  });
+}
+
+async function load({ http }: ChatClient, url: string): Promise<LinkPreviewData | null> {
+  const query = new URLSearchParams({ url }).toString();
+  const answer = (await http.request("GET", `/v1/link-preview?${query}`)) as Answer;
+  if (answer.title === "") return null;
+  const { title, description, site } = answer;
+  // From this server: the site does not learn the address of the reader.
+  const content = answer.picture && (await http.download(answer.picture).catch(() => null));
+  const picture = content ? URL.createObjectURL(content) : null;
+  return { title, description, site: site || new URL(url).host, picture };
 }

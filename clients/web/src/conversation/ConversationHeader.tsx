@@ -12,9 +12,10 @@ import {
 import { memo } from "react";
 import { useChat, usePresence, useTyping } from "tierchat/react";
 import { usePerson } from "../app/directory";
-import { PersonAvatar } from "../app/PersonAvatar";
 import { Link, navigate, pathTo, useLocation, useMatch } from "../app/router";
-import { Avatar, IconButton, MenuButton, type MenuItem } from "../design";
+import { ChatAvatar } from "../chats/ChatAvatar";
+import { useChatTitle } from "../chats/names";
+import { IconButton, MenuButton, type MenuItem } from "../design";
 import { useText } from "../i18n";
 import { formatRelative } from "../i18n/format";
 import styles from "./ConversationHeader.module.css";
@@ -28,7 +29,7 @@ export const ConversationHeader = memo(function ConversationHeader() {
   const model = useConversation();
   const chat = useChat(model.chat.id);
   const peer = chat.peer;
-  const person = usePerson(peer ?? "");
+  const name = useChatTitle(chat);
   const isPerson = peer !== null;
   const { query } = useLocation();
   const q = new URLSearchParams({ q: query.get("q") ?? "" }).toString();
@@ -39,7 +40,6 @@ export const ConversationHeader = memo(function ConversationHeader() {
     : isCompanion
       ? null
       : pathTo("/chats/:chat/details", { chat: chat.id });
-  const name = isPerson ? person.name : nameOf(chat, words);
   const items: MenuItem[] = [
     {
       label: text.search,
@@ -61,11 +61,7 @@ export const ConversationHeader = memo(function ConversationHeader() {
   ];
   const about = (
     <>
-      {isPerson ? (
-        <PersonAvatar user={peer} />
-      ) : (
-        <Avatar id={chat.id} name={name} />
-      )}
+      <ChatAvatar chat={chat} size="m" hasPresence />
       <span className={styles["about"]}>
         <h1>
           <bdi>{name}</bdi>
@@ -90,13 +86,6 @@ export const ConversationHeader = memo(function ConversationHeader() {
     </header>
   );
 });
-
-type Words = ReturnType<typeof useText>;
-
-function nameOf(chat: { name: string | null; kind: string }, words: Words): string {
-  if (chat.name !== null && chat.name !== "") return chat.name;
-  return chat.kind === "companion" ? words.conversation.companion : words.chats.unnamedGroup;
-}
 
 /** Typing members, else the presence of the other person or the number of members. */
 function Status({ chatId, peer }: { chatId: string; peer: string | null }) {

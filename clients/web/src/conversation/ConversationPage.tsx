@@ -3,9 +3,9 @@
 import { MessageCircleOff, Upload } from "lucide-react";
 import { lazy, Suspense, useEffect, useMemo, useState, type DragEvent } from "react";
 import { useChat, useClient, useConnection } from "tierchat/react";
-import { usePerson } from "../app/directory";
 import { Link, useLocation, type PageProps } from "../app/router";
 import { useOpenSession } from "../app/session_context";
+import { useChatTitle } from "../chats/names";
 import { EmptyState } from "../design";
 import { useText } from "../i18n";
 import { Composer } from "./composer/Composer";
@@ -56,7 +56,7 @@ function ConversationView() {
   const { config } = useOpenSession();
   const { isOnline } = useConnection();
   const chat = useChat(model.chat.id);
-  const person = usePerson(chat.peer ?? "");
+  const title = useChatTitle(chat);
   const files = useFiles(model, config.file_bytes_max);
   const selection = useObservable(model.selection);
   const dialog = useObservable(model.dialog);
@@ -98,7 +98,7 @@ function ConversationView() {
       <PinnedBar />
       <MessageList
         isGroup={chat.kind === "group"}
-        label={text.messagesWith(chat.peer === null ? (chat.name ?? "") : person.name)}
+        label={text.messagesWith(title)}
       />
       {selection !== null ? (
         <SelectionBar count={selection.size} />

@@ -10,6 +10,8 @@ const EmojiPicker = lazy(() => import("./EmojiPicker"));
 
 interface EmojiPopoverProps {
   anchor: HTMLElement | { x: number; y: number };
+  /** Gets the focus afterwards; by default the element that had it. */
+  backTo?: HTMLElement | null;
   onPick: (emoji: string) => void;
   onClose: () => void;
 }
@@ -17,7 +19,7 @@ interface EmojiPopoverProps {
 const GAP = 6;
 
 /** A picker; render it while it is open. It closes after a choice. */
-export function EmojiPopover({ anchor, onPick, onClose }: EmojiPopoverProps) {
+export function EmojiPopover({ anchor, backTo, onPick, onClose }: EmojiPopoverProps) {
   const words = useText().conversation;
   const element = useRef<HTMLDivElement>(null);
   const close = useRef(onClose);
@@ -39,10 +41,10 @@ export function EmojiPopover({ anchor, onPick, onClose }: EmojiPopoverProps) {
     document.addEventListener("pointerdown", onDown, true);
     return () => {
       document.removeEventListener("pointerdown", onDown, true);
-      const back = anchor instanceof HTMLElement && anchor.isConnected ? anchor : opener;
+      const back = backTo ?? opener;
       if (back instanceof HTMLElement && back.isConnected) back.focus();
     };
-  }, [anchor]);
+  }, [anchor, backTo]);
   return createPortal(
     <div
       ref={element}

@@ -4,9 +4,10 @@ import { useMemo, useState } from "react";
 import type { Chat, Message } from "tierchat";
 import { useChats } from "tierchat/react";
 import { errorText } from "../app/errors";
-import { directoryOf, usePerson } from "../app/directory";
-import { PersonAvatar } from "../app/PersonAvatar";
-import { Avatar, Dialog, showToast, TextField } from "../design";
+import { directoryOf } from "../app/directory";
+import { ChatAvatar } from "../chats/ChatAvatar";
+import { useChatTitle } from "../chats/names";
+import { Dialog, showToast, TextField } from "../design";
 import { useText } from "../i18n";
 import { useConversation } from "./model/context";
 import styles from "./ForwardDialog.module.css";
@@ -85,11 +86,7 @@ interface TargetProps {
 }
 
 function Target({ chat, isBusy, isDisabled, onSelect }: TargetProps) {
-  const words = useText();
-  const person = usePerson(chat.peer ?? "");
-  const fallback =
-    chat.kind === "companion" ? words.conversation.companion : words.chats.unnamedGroup;
-  const name = chat.peer === null ? chat.name || fallback : person.name;
+  const name = useChatTitle(chat);
   return (
     <button
       type="button"
@@ -98,11 +95,7 @@ function Target({ chat, isBusy, isDisabled, onSelect }: TargetProps) {
       aria-busy={isBusy}
       onClick={() => onSelect(name)}
     >
-      {chat.peer === null ? (
-        <Avatar id={chat.id} name={name} size="s" />
-      ) : (
-        <PersonAvatar user={chat.peer} size="s" />
-      )}
+      <ChatAvatar chat={chat} size="s" />
       <bdi>{name}</bdi>
     </button>
   );

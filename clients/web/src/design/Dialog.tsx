@@ -7,6 +7,8 @@ import { Button, IconButton } from "./Button";
 import { classes } from "./classes";
 import styles from "./Dialog.module.css";
 
+const FIRST_FIELD = "[data-body] :is(input, textarea, select):not([type=file], :disabled)";
+
 interface DialogProps {
   title: string;
   onClose: () => void;
@@ -25,6 +27,8 @@ export function Dialog({ title, onClose, children, footer, size = "s" }: DialogP
     const dialog = element.current;
     const opener = document.activeElement;
     if (dialog !== null && !dialog.open) dialog.showModal();
+    // Otherwise the focus is on the first button, which closes the dialog.
+    dialog?.querySelector<HTMLElement>(FIRST_FIELD)?.focus();
     return () => {
       dialog?.close();
       if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
@@ -49,7 +53,9 @@ export function Dialog({ title, onClose, children, footer, size = "s" }: DialogP
           <h2 id={titleId}>{title}</h2>
           <IconButton icon={X} label={text.common.close} size="s" onClick={onClose} />
         </header>
-        <div className={styles["body"]}>{children}</div>
+        <div className={styles["body"]} data-body>
+          {children}
+        </div>
         {footer != null && <footer className={styles["footer"]}>{footer}</footer>}
       </div>
     </dialog>

@@ -1,6 +1,17 @@
 // The list of settings, and logging out.
 
-import { Bell, KeyRound, LogOut, MonitorSmartphone, Palette, ShieldCheck, UserRound, type LucideIcon } from "lucide-react";
+import {
+  Activity,
+  Bell,
+  KeyRound,
+  LogOut,
+  MonitorSmartphone,
+  Palette,
+  ShieldAlert,
+  ShieldCheck,
+  UserRound,
+  type LucideIcon,
+} from "lucide-react";
 import { useState } from "react";
 import { useChats, useClient } from "tierchat/react";
 import { usePerson } from "../app/directory";
@@ -45,6 +56,12 @@ export default function SettingsPage() {
           )}
           <Item path="privacy" icon={ShieldCheck} label={text.settings.privacy} />
         </ul>
+        {me?.is_admin === true && (
+          <ul className={styles["admin"]}>
+            <Item to="/moderation" icon={ShieldAlert} label={text.common.sections.moderation} />
+            <Item to="/operations" icon={Activity} label={text.common.sections.operations} />
+          </ul>
+        )}
         <button type="button" className={styles["item"]} onClick={() => setLeaving(true)}>
           <LogOut size={20} aria-hidden />
           {text.session.logOut}
@@ -66,9 +83,16 @@ export default function SettingsPage() {
   );
 }
 
-function Item({ path, icon: Icon, label }: { path: string; icon: LucideIcon; label: string }) {
+interface ItemProps {
+  /** A page of the settings. */
+  path?: string;
+  to?: string;
+  icon: LucideIcon;
+  label: string;
+}
+
+function Item({ path = "", to = `/settings/${path}`, icon: Icon, label }: ItemProps) {
   const { path: current } = useLocation();
-  const to = `/settings/${path}`;
   return (
     <li>
       <Link to={to} className={styles["item"]} aria-current={current === to ? "page" : undefined}>

@@ -96,7 +96,7 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
       model.target.set(null);
     } else if (event.key === "ArrowUp" && text === "" && target === null) {
       const own = model.list.get().rows.findLast(
-        (row) => row.isOwn && row.unsent === null && !row.message.deleted && row.message.body !== "",
+        ({ isOwn, unsent, message }) => isOwn && unsent === null && message.body !== "",
       );
       if (own === undefined) return;
       event.preventDefault();
@@ -157,6 +157,7 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
             className={styles["field"]}
             aria-label={words.write}
             placeholder={words.placeholder}
+            autoFocus={!isTouch()}
             value={text}
             enterKeyHint={isTouch() ? "enter" : "send"}
             {...mentions.fieldProps}
@@ -206,6 +207,7 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
       {isPicking && emojiButton.current !== null && (
         <EmojiPopover
           anchor={emojiButton.current}
+          backTo={field.current}
           onPick={insert}
           onClose={() => setPicking(false)}
         />

@@ -90,7 +90,11 @@ export function VoiceRecorder({ onEnd }: VoiceRecorderProps) {
   );
 }
 
-function finish(recorder: MediaRecorder, isWanted: { current: boolean }, shouldSend: boolean): void {
+function finish(
+  recorder: MediaRecorder,
+  isWanted: { current: boolean },
+  shouldSend: boolean,
+): void {
   isWanted.current = shouldSend;
   if (recorder.state === "recording") recorder.stop();
 }

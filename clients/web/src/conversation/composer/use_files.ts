@@ -46,7 +46,9 @@ export function useFiles(model: ConversationModel, bytesMax: number): Files {
         else if (file.size > bytesMax) refuse(words.fileTooLarge(formatBytes(bytesMax)));
         else accepted.push(new File([file], cleanName(file.name), { type: file.type }));
       }
-      if (options.isSentWhenDone === true) for (const { name } of accepted) voices.current.add(name);
+      if (options.isSentWhenDone === true) {
+        for (const { name } of accepted) voices.current.add(name);
+      }
       upload(accepted);
     },
     [upload, bytesMax],

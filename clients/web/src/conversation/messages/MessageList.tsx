@@ -87,13 +87,12 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
     const list = handle.current;
     if (list === null || place === 0) return;
     const current = model.list.get().rows;
-    const wanted =
-      target === null
-        ? current.findIndex(({ isUnreadStart }) => isUnreadStart)
-        : current.findIndex(({ message }) => message.seq >= target);
+    const wanted = current.findIndex(({ isUnreadStart, message }) =>
+      typeof target === "number" ? message.seq >= target : target === "unread" && isUnreadStart,
+    );
     isAtEnd.current = wanted < 0;
     if (wanted < 0) scrollToEnd();
-    else list.scrollToIndex(wanted, { align: target === null ? "start" : "center" });
+    else list.scrollToIndex(wanted, { align: target === "unread" ? "start" : "center" });
   }, [model, place, target, scrollToEnd]);
 
   // New rows: stay at the end, and keep the window bounded.
@@ -104,7 +103,7 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
       check();
     });
     return () => clearTimeout(timer);
-  }, [model, rows, isLive, loading, check, scrollToEnd]);
+  }, [model, rows, isLive, loading, error, check, scrollToEnd]);
 
   // A smaller window, such as above a keyboard, keeps the newest message visible.
   useEffect(() => {
@@ -149,7 +148,7 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
       if (row.unsent !== null || row.isSystem || row.message.deleted === true) return;
       event.preventDefault();
       if (model.selection.get() !== null) model.toggleSelected(row.message.seq);
-      else openOverlay("menu", row, element.querySelector("[data-first]") as HTMLElement);
+      else openOverlay("menu", row, cornerOf(element.querySelector("[data-first]") ?? element));
     }
   };
 
@@ -173,7 +172,7 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
           {error !== null && (
             <p role="alert">
               {words.conversation.loadFailed}
-              <Button variant="quiet" onClick={() => void retry(model.window, isEmpty)}>
+              <Button variant="quiet" onClick={() => void model.window.retry()}>
                 {words.common.tryAgain}
               </Button>
             </p>
@@ -216,7 +215,12 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
         />
       )}
       {overlay?.kind === "menu" && (
-        <MessageMenu row={overlay.row} anchor={overlay.anchor} onOverlay={openOverlay} onClose={closeOverlay} />
+        <MessageMenu
+          row={overlay.row}
+          anchor={overlay.anchor}
+          onOverlay={openOverlay}
+          onClose={closeOverlay}
+        />
       )}
       {overlay?.kind === "emoji" && (
         <EmojiPopover
@@ -229,11 +233,10 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
   );
 });
 
-function retry(
-  window: { jumpToNewest(): Promise<void>; loadOlder(): Promise<void> },
-  isEmpty: boolean,
-): Promise<void> {
-  return isEmpty ? window.jumpToNewest() : window.loadOlder();
+/** The focus returns to the row after a menu at a point. */
+function cornerOf(element: Element): { x: number; y: number } {
+  const { left, bottom } = element.getBoundingClientRect();
+  return { x: left, y: bottom };
 }
 
 function elementOf(list: HTMLElement | null, row: Row): HTMLElement | null {

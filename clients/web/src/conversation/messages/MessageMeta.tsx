@@ -14,7 +14,14 @@ const ICONS: Record<SendStatus, LucideIcon> = {
   failed: CircleAlert,
 };
 
-/** Return the text of the corner; the icon has the width of two letters. */
+/** Return a text as wide as the corner: the icon is as wide as an em space. */
+export function tailText(row: Row, words: Catalog["conversation"]): string {
+  const edited = isEdited(row) ? `${words.edited} ` : "";
+  const icon = row.status === null ? "" : "\u2003\u2009";
+  return `${edited}${formatTime(row.message.ts / 1000)}${icon}`;
+}
+
+/** Return the text of the corner with the status in words, for screen readers. */
 export function metaText(row: Row, words: Catalog["conversation"]): string {
   const time = formatTime(row.message.ts / 1000);
   const edited = isEdited(row) ? `${words.edited} ` : "";

@@ -15,7 +15,7 @@ import { useText } from "../../i18n";
 import { formatDay } from "../../i18n/format";
 import { useConversation } from "../model/context";
 import { FailedNotice } from "./FailedNotice";
-import { MessageMeta, metaText } from "./MessageMeta";
+import { MessageMeta, metaText, tailText } from "./MessageMeta";
 import { MessageTools, type OpenOverlay } from "./MessageTools";
 import { useObservable } from "../model/observable";
 import { Reactions } from "./Reactions";
@@ -71,10 +71,10 @@ export const MessageRow = memo(function MessageRow(props: MessageRowProps) {
   );
 });
 
-function useLabel(row: Row): string {
+function useLabel(row: Row): string | undefined {
   const words = useText().conversation;
   const { message, isOwn, isSystem } = row;
-  if (isSystem) return "";
+  if (isSystem) return undefined;
   const name = isOwn ? words.you : message.sender;
   const body = message.deleted === true ? words.deleted : message.body.slice(0, 400);
   const files = (message.attachments ?? []).map((file) => file.name).join(", ");
@@ -133,8 +133,6 @@ function MessageLine({ row, isGroup, isSelecting, onOverlay }: MessageLineProps)
       onPointerUp={endPress}
       onPointerCancel={endPress}
       onContextMenu={onContextMenu}
-      onFocus={(event) => setHot(event.target.matches(":focus-visible"))}
-      onBlur={() => setHot(false)}
       onDoubleClick={(event) => {
         if (event.target === event.currentTarget && canAct) {
           model.target.set({ kind: "reply", message });
@@ -186,7 +184,7 @@ function Bubble({ row, isGroup }: { row: Row; isGroup: boolean }) {
   const emoji = files.length === 0 && message.reply_to == null && countOnlyEmoji(message.body) > 0;
   const link = isGone || files.length > 0 ? null : firstLink(message.body);
   const meta = <MessageMeta row={row} />;
-  const tail = <span aria-hidden className={styles["tail"]}>{metaText(row, words)}</span>;
+  const tail = <span aria-hidden className={styles["tail"]}>{tailText(row, words)}</span>;
   return (
     <div
       className={classes(styles["bubble"], emoji && styles["bare"])}

@@ -17,10 +17,7 @@ export function ReplyQuote({ seq }: { seq: number }) {
   useEffect(() => {
     if (model.find(seq) !== null) return undefined;
     let isCurrent = true;
-    model.client.http.call("get_message", { chat: model.chat.id, seq }).then(
-      (found) => isCurrent && setLoaded(found as Message),
-      () => {}, // offline, or older than what the user can read
-    );
+    void model.loadQuoted(seq).then((found) => isCurrent && setLoaded(found));
     return () => {
       isCurrent = false;
     };

@@ -17,7 +17,8 @@ export function ResponseRow({ onGrow }: { onGrow: () => void }) {
   const text = response?.text ?? "";
   useEffect(onGrow, [onGrow, text]);
   if (response === null) return null;
-  const hint = response.tool === "" ? words.companionWrites(words.companion) : words.usesTool(response.tool);
+  const { tool } = response;
+  const hint = tool === "" ? words.companionWrites(words.companion) : words.usesTool(tool);
   return (
     <div className={styles["row"]} aria-busy={response.isRunning}>
       <div className={styles["bubble"]}>

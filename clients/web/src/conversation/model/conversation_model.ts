@@ -1,7 +1,14 @@
 // The state of one open conversation outside of components: its rows, and what is being done.
 
 import { flushSync } from "react-dom";
-import type { Chat, ChatClient, ChatEvent, Draft, Message } from "tierchat";
+import {
+  ChatError,
+  type Chat,
+  type ChatClient,
+  type ChatEvent,
+  type Draft,
+  type Message,
+} from "tierchat";
 import { errorText } from "../../app/errors";
 import { getText } from "../../i18n";
 import { showToast } from "../../design";
@@ -11,6 +18,9 @@ import { historyOf } from "./history_source";
 import { MessageWindow, type WindowState } from "./message_window";
 import { Observable } from "./observable";
 import { RowBuilder, type Row } from "./rows";
+
+const HIGHLIGHT_MS = 2_000;
+const QUOTED_MAX = 200; // messages outside of the window that quotes show
 
 /** What the list shows. */
 export interface ListState extends Omit<WindowState, "entries"> {
@@ -46,7 +56,9 @@ export class ConversationModel {
   readonly highlighted = new Observable<number | null>(null);
   readonly failed: FailedSends;
   readonly #rows = new RowBuilder();
+  readonly #quoted = new Map<number, Promise<Message | null>>();
   #unreadAfter: number | null = null;
+  #shown: readonly Message[] = []; // the entries of the last rows
   #isScheduled = false;
   #end: (() => void)[] = [];
 
@@ -90,7 +102,7 @@ export class ConversationModel {
 
   #onEvent(event: ChatEvent): void {
     if (event.type === "connected") {
-      if (this.window.getState().error !== null) void this.window.jumpToNewest();
+      if (this.window.getState().error !== null) void this.window.retry();
       return;
     }
     if (event.type === "restarted") {
@@ -133,7 +145,10 @@ export class ConversationModel {
   }
 
   #publish(): void {
-    const { entries, ...state } = this.window.getState();
+    const { entries, ...others } = this.window.getState();
+    // The rows at the start move once; later updates are about the same entries.
+    const state = { ...others, isShifted: others.isShifted && entries !== this.#shown };
+    this.#shown = entries;
     const { chat, me } = this;
     const { pending } = chat;
     this.failed.observe(pending);
@@ -189,6 +204,9 @@ export class ConversationModel {
     }
     this.highlighted.set(null);
     this.highlighted.set(seq);
+    setTimeout(() => {
+      if (this.highlighted.get() === seq) this.highlighted.set(null);
+    }, HIGHLIGHT_MS);
   }
 
   /** Show the menu's "Copy" result. */
@@ -227,6 +245,25 @@ export class ConversationModel {
       .get()
       .rows.map(({ message }) => message)
       .filter(({ seq, deleted }) => selected.has(seq) && deleted !== true);
+  }
+
+  /** Load a message that others reply to; null if the user cannot read it. */
+  loadQuoted(seq: number): Promise<Message | null> {
+    let found = this.#quoted.get(seq);
+    if (found === undefined) {
+      const call = this.client.http.call("get_message", { chat: this.chat.id, seq });
+      found = call.then(
+        (message) => message as Message,
+        (error: unknown) => {
+          if (error instanceof ChatError && error.isTemporary) this.#quoted.delete(seq);
+          return null;
+        },
+      );
+      this.#quoted.set(seq, found);
+      const [oldest] = this.#quoted.keys();
+      if (this.#quoted.size > QUOTED_MAX && oldest !== undefined) this.#quoted.delete(oldest);
+    }
+    return found;
   }
 
   /** Return a message of the window. */

@@ -30,9 +30,12 @@ export interface WindowState {
   readonly generation: number;
   /** Increases when the list has to scroll to `target`. */
   readonly place: number;
-  /** The message to scroll to in a new place; null: the newest. */
-  readonly target: number | null;
+  /** What to scroll to in a new place: a message, the first unread one, or the newest. */
+  readonly target: Target;
 }
+
+/** The seq of a message, or a place of the window. */
+export type Target = number | "unread" | "end";
 
 const EMPTY: WindowState = {
   entries: [],
@@ -43,7 +46,7 @@ const EMPTY: WindowState = {
   isShifted: false,
   generation: 0,
   place: 0,
-  target: null,
+  target: "end",
 };
 
 /** Return whether an entry is shown as a row. */
@@ -85,32 +88,37 @@ export class MessageWindow {
 
   /** Show the newest messages, or the first unread one after seq `read`. */
   async open(read: number, unread: number): Promise<void> {
+    const target = unread > 0 ? "unread" : "end";
     const kept = this.#source.kept();
     const firstUnread = unread > 0 ? kept.findIndex(({ seq }) => seq > read) : -1;
     const isNear = unread === 0 || (firstUnread > 0 && kept.length - firstUnread < ENTRIES_MAX / 2);
     if (isNear && kept.length > 0 && !this.#source.needsHistory) {
       const start = unread === 0 ? kept.length - PAGE : Math.min(firstUnread, kept.length - PAGE);
       const entries = kept.slice(Math.max(0, start - PAGE / 4));
-      this.#show({ entries, hasOlder: true, hasNewer: false }, null);
+      this.#show({ entries, hasOlder: true, hasNewer: false }, target);
       await this.#addSystemEntries();
       return;
     }
     if (unread > PAGE && read > 0) {
-      const isThere = await this.#load(() => this.#source.loadAround(read, PAGE), read);
+      const isThere = await this.#load(() => this.#source.loadAround(read, PAGE), target);
       if (isThere) return;
     }
-    await this.jumpToNewest();
+    await this.#showNewest(target);
   }
 
   /** Show the newest messages. */
-  async jumpToNewest(): Promise<void> {
+  jumpToNewest(): Promise<void> {
+    return this.#showNewest("end");
+  }
+
+  async #showNewest(target: Target): Promise<void> {
     const kept = this.#source.kept();
     if (!this.#source.needsHistory && kept.length > 0) {
       const entries = kept.slice(-PAGE);
-      this.#show({ entries, hasOlder: true, hasNewer: false }, null);
+      this.#show({ entries, hasOlder: true, hasNewer: false }, target);
       await this.#addSystemEntries();
     } else {
-      await this.#load(() => this.#source.loadNewest(PAGE), null);
+      await this.#load(() => this.#source.loadNewest(PAGE), target);
     }
   }
 
@@ -129,7 +137,7 @@ export class MessageWindow {
     return seq !== null && this.jumpTo(seq);
   }
 
-  async #load(read: () => Promise<SourcePage>, target: number | null): Promise<boolean> {
+  async #load(read: () => Promise<SourcePage>, target: Target): Promise<boolean> {
     const task = (this.#task += 1);
     this.#set({ loading: "all", error: null });
     try {
@@ -142,7 +150,7 @@ export class MessageWindow {
     }
   }
 
-  #show(page: SourcePage, target: number | null): void {
+  #show(page: SourcePage, target: Target): void {
     this.#task += 1;
     this.#from = page.entries[0]?.seq ?? 1;
     this.#to = page.entries.at(-1)?.seq ?? 0;
@@ -169,6 +177,12 @@ export class MessageWindow {
     if (page === null || task !== this.#task || !this.#state.isLive) return;
     const notes = page.entries.filter((entry) => isSystem(entry) && entry.seq >= this.#from);
     for (const note of notes) this.addEntry(note);
+  }
+
+  /** Forget an error: load the chat again, or let the list load its next page. */
+  async retry(): Promise<void> {
+    if (this.#state.entries.length === 0) await this.#showNewest("end");
+    else this.#set({ error: null });
   }
 
   // pages
