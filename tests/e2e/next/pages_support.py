@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 from collections.abc import AsyncIterator
 from typing import Any, Final, Literal
 
 import httpx
+from PIL import Image
 from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.next.client_support import session_of
@@ -107,3 +109,10 @@ async def check_page(page: Page) -> None:
         await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         assert await page.evaluate(RUN_AXE) == [], scheme
     assert not await page.evaluate(WIDER_THAN_WINDOW)
+
+
+def make_picture(color: str) -> bytes:
+    """Return a PNG of one color."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (320, 200), color).save(buffer, "PNG")
+    return buffer.getvalue()
