@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import httpx
+from PIL import Image
 from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.next.client_support import session_of
 from tests.e2e.web_support import PATIENCE_MS, WATCH, WIDE, WebStack
+from tests.support.web_client import ROOT
 
 SMALL = (390, 844)
-AXE = Path(__file__).parents[3] / "clients/web/node_modules/axe-core/axe.min.js"
+SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
+AXE = ROOT / "clients" / "web" / "node_modules" / "axe-core" / "axe.min.js"
 # Violations as text: the rule, what it asks for, and the elements.
 RUN_AXE = """async () => {
+  await Promise.all(document.getAnimations().map((each) => each.finished.catch(() => {})));
   const { violations } = await axe.run(document, { resultTypes: ["violations"] });
   return violations.flatMap(({ id, nodes }) =>
     nodes.map(({ html, failureSummary }) => `${id}: ${html.slice(0, 200)}\\n${failureSummary}`));
@@ -101,7 +105,14 @@ async def open_page(
 async def check_page(page: Page) -> None:
     """Check the page as it is, in light and dark: no violation of axe, nothing too wide."""
     await page.evaluate(AXE.read_text())
-    for scheme in ("light", "dark"):
+    for scheme in SCHEMES:
         await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         assert await page.evaluate(RUN_AXE) == [], scheme
     assert not await page.evaluate(WIDER_THAN_WINDOW)
+
+
+def make_picture(color: str) -> bytes:
+    """Return a PNG of one color."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (320, 200), color).save(buffer, "PNG")
+    return buffer.getvalue()

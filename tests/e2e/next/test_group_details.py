@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.e2e.next.pages_support import SMALL, check_page, open_caller, open_page
+from tests.e2e.next.pages_support import SMALL, check_page, make_picture, open_caller, open_page
 from tests.e2e.web_support import WebStack
 
 pytest_plugins = ["tests.e2e.web_fixtures"]
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 def panel_of(page: Page) -> Locator:
     """The panel with the details."""
-    return page.get_by_role("complementary", name="Group info")
+    return page.get_by_role("region", name="Group info")
 
 
 def member(page: Page, user: str) -> Locator:
@@ -64,11 +64,15 @@ async def test_owner_manages_members_settings_bans_and_reports(
         await page.get_by_label("Slow mode").select_option("30")
         await expect(page.get_by_text("Saved.")).to_be_visible()
         await panel_of(page).get_by_label("Name", exact=True).fill("Night crew")
+        await panel_of(page).get_by_label("Topic").fill("On call")
         await panel_of(page).get_by_role("button", name="Save", exact=True).click()
         await expect(panel_of(page).get_by_role("heading", name="Night crew")).to_be_visible()
+        picture = {"name": "a.png", "mimeType": "image/png", "buffer": make_picture("red")}
+        await page.get_by_label("Change picture").set_input_files([picture])
+        await expect(panel_of(page).locator("img")).to_be_visible()
     async with open_caller(web, ann) as a:
         info = await a.call("GET", f"/v1/chats/{group}")
-        assert (info["slow_s"], info["name"]) == (30, "Night crew")
+        assert (info["slow_s"], info["name"], info["topic"]) == (30, "Night crew", "On call")
 
 
 async def test_member_mutes_notifications_finds_links_and_pins_and_leaves(

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.e2e.next.pages_support import SMALL, check_page, open_caller, open_page
+from tests.e2e.next.pages_support import SMALL, check_page, make_picture, open_caller, open_page
 from tests.e2e.web_support import WebStack
 
 pytest_plugins = ["tests.e2e.web_fixtures"]
@@ -70,6 +70,23 @@ async def test_post_reaches_a_follower_who_likes_it_and_the_author_sees_the_coun
         await bob.goto(f"{web.url}next/people/{ann}")
         await bob.get_by_role("button", name="Message", exact=True).click()
         await expect(bob).to_have_url(re.compile("/next/chats/d-"))
+
+
+async def test_post_with_a_picture_shows_it_in_the_feed_and_large(
+    web: WebStack, browser: Browser
+) -> None:
+    """A picture is uploaded with the post, shown in it, and opened in a dialog."""
+    (ann,) = web.new_users(1)
+    async with open_page(web, browser, ann, "timeline") as page:
+        picture = {"name": "a.png", "mimeType": "image/png", "buffer": make_picture("red")}
+        await page.locator("input[type=file]").set_input_files([picture])
+        await expect(page.get_by_role("img", name="a.png")).to_be_visible()
+        await write_post(page, "Look")
+        shown = post_of(page, "Look").get_by_role("button", name=f"Picture by {ann}")
+        await expect(shown.locator("img")).to_be_visible()
+        await check_page(page)
+        await shown.click()
+        await expect(page.get_by_role("dialog").get_by_role("img")).to_be_visible()
 
 
 async def test_saved_posts_and_messages_are_listed_opened_and_removed(

@@ -4,6 +4,7 @@ import type { Chat } from "tierchat";
 import { usePresence } from "tierchat/react";
 import { PersonAvatar } from "../app/PersonAvatar";
 import { Avatar } from "../design";
+import { useChatPicture } from "../group/chat_picture";
 import { useChatTitle } from "./names";
 
 interface ChatAvatarProps {
@@ -27,5 +28,6 @@ function PresentAvatar({ user, size }: { user: string; size: "s" | "m" | "l" | "
 }
 
 function GroupAvatar({ chat, size }: { chat: Chat; size: "s" | "m" | "l" | "xl" }) {
-  return <Avatar id={chat.id} name={useChatTitle(chat)} size={size} />;
+  const src = useChatPicture(chat.id, chat.picture);
+  return <Avatar id={chat.id} name={useChatTitle(chat)} size={size} src={src} />;
 }

@@ -12,7 +12,7 @@ import {
 import { memo } from "react";
 import { useChat, usePresence, useTyping } from "tierchat/react";
 import { usePerson } from "../app/directory";
-import { Link, navigate, pathTo } from "../app/router";
+import { Link, navigate, pathTo, useLocation, useMatch } from "../app/router";
 import { ChatAvatar } from "../chats/ChatAvatar";
 import { useChatTitle } from "../chats/names";
 import { IconButton, MenuButton, type MenuItem } from "../design";
@@ -31,6 +31,9 @@ export const ConversationHeader = memo(function ConversationHeader() {
   const peer = chat.peer;
   const name = useChatTitle(chat);
   const isPerson = peer !== null;
+  const { query } = useLocation();
+  const q = new URLSearchParams({ q: query.get("q") ?? "" }).toString();
+  const back = useMatch()?.route.section === "search" ? `/search?${q}` : "/chats";
   const isCompanion = chat.kind === "companion";
   const details = isPerson
     ? pathTo("/people/:user", { user: peer })
@@ -70,7 +73,7 @@ export const ConversationHeader = memo(function ConversationHeader() {
   return (
     <header className={styles["header"]}>
       <span className={styles["back"]}>
-        <IconButton icon={ArrowLeft} label={words.common.back} onClick={() => navigate("/chats")} />
+        <IconButton icon={ArrowLeft} label={words.common.back} onClick={() => navigate(back)} />
       </span>
       {details === null ? (
         <span className={styles["title"]}>{about}</span>

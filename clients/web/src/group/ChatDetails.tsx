@@ -35,9 +35,9 @@ export function ChatDetails({ chat, onClose }: ChatDetailsProps) {
   const info = useChatInfo(chat);
   const title = info.data?.kind === "group" ? text.group.groupInfo : text.group.details;
   return (
-    <aside className={styles["panel"]} aria-label={title}>
+    <section className={styles["panel"]} aria-label={title}>
       <header className={styles["header"]}>
-        <h2>{title}</h2>
+        <h1>{title}</h1>
         <IconButton icon={X} label={text.common.close} onClick={onClose} />
       </header>
       <div className={styles["scroller"]}>
@@ -45,7 +45,7 @@ export function ChatDetails({ chat, onClose }: ChatDetailsProps) {
           {(data) => <Details key={chat} info={data} />}
         </LoadedView>
       </div>
-    </aside>
+    </section>
   );
 }
 
@@ -107,9 +107,9 @@ function GroupHeader({ info, isManager }: { info: Http.ChatInfo; isManager: bool
   return (
     <div className={styles["top"]}>
       <GroupPicture info={info} name={name} canChange={isManager} />
-      <h3>
+      <h2>
         <bdi>{name}</bdi>
-      </h3>
+      </h2>
       <p className={styles["about"]}>{counts.filter(Boolean).join(" · ")}</p>
       {info.topic != null && info.topic !== "" && (
         <p className={styles["topic"]} dir="auto">
@@ -157,9 +157,9 @@ function PeerHeader({ info }: { info: Http.ChatInfo }) {
       ) : (
         <PersonAvatar user={peer} size="xl" isOnline={presence?.isOnline} />
       )}
-      <h3>
+      <h2>
         {info.kind === "companion" ? <bdi>{info.name ?? peer}</bdi> : <PersonName user={peer} />}
-      </h3>
+      </h2>
       {presence !== undefined && (
         <p className={styles["about"]}>
           {presence.isOnline

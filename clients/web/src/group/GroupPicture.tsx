@@ -5,9 +5,9 @@ import { useRef, useState } from "react";
 import type { Http } from "tierchat";
 import { useClient } from "tierchat/react";
 import { useAttempt } from "../data/use_attempt";
-import { useLoad } from "../data/use_load";
 import { Avatar, MenuButton, showToast } from "../design";
 import { useText } from "../i18n";
+import { useChatPicture } from "./chat_picture";
 import styles from "./GroupPicture.module.css";
 
 const PICTURES = "image/png,image/jpeg,image/gif,image/webp";
@@ -27,9 +27,7 @@ export function GroupPicture({ info, name, canChange }: GroupPictureProps) {
   const file = useRef<HTMLInputElement>(null);
   const [isBusy, setBusy] = useState(false);
   const { chat, picture } = info;
-  const link = useLoad(picture == null ? null : `picture ${chat} ${picture}`, () =>
-    client.http.call("get_chat_picture", { chat, thumb: 1 }),
-  );
+  const url = useChatPicture(chat, picture);
   const change = async (next: File | null): Promise<void> => {
     setBusy(true);
     await attempt(async () => {
@@ -54,12 +52,7 @@ export function GroupPicture({ info, name, canChange }: GroupPictureProps) {
   ];
   return (
     <div className={styles["picture"]} aria-busy={isBusy}>
-      <Avatar
-        id={chat}
-        name={name}
-        size="xl"
-        src={picture == null ? null : (link.data?.url ?? null)}
-      />
+      <Avatar id={chat} name={name} size="xl" src={url} />
       {canChange && (
         <span className={styles["edit"]}>
           <MenuButton icon={Camera} label={text.picture} items={items} size="s" />

@@ -1,7 +1,7 @@
 // The members of a group by role, with presence and what a manager can do with them.
 
 import { Ban, Ellipsis, MessageCircle, Shield, UserMinus, UserRound, VolumeX } from "lucide-react";
-import { useEffect, useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import type { Http } from "tierchat";
 import { useClient, usePresence } from "tierchat/react";
 import { navigate, pathTo } from "../app/router";
@@ -38,7 +38,12 @@ export function MembersTab({ group }: { group: Group }) {
   );
   const presence = usePresence(pages.items.slice(0, WATCHED_MAX).map(({ user }) => user));
   const { reload } = pages;
-  useEffect(() => reload(), [info, reload]); // members, roles or mutes have changed
+  const shown = useRef(info);
+  useEffect(() => {
+    if (shown.current === info) return;
+    shown.current = info; // members, roles or mutes have changed
+    reload();
+  }, [info, reload]);
   return (
     <PagesView of={pages} empty={null}>
       {(items) => {

@@ -86,7 +86,7 @@ export function Chart({ chart, points, everyMs }: ChartProps) {
   return (
     <figure className={styles["chart"]} aria-label={title}>
       <figcaption className={styles["caption"]}>
-        <h3>{title}</h3>
+        <h2>{title}</h2>
         <p>{about}</p>
       </figcaption>
       <p className={styles["values"]} aria-hidden>

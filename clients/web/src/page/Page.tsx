@@ -1,7 +1,7 @@
 // Layout of a page: a header, and a column that scrolls.
 
 import { ArrowLeft } from "lucide-react";
-import type { ReactNode, Ref } from "react";
+import type { ReactNode } from "react";
 import { classes, IconButton } from "../design";
 import { useText } from "../i18n";
 import styles from "./Page.module.css";
@@ -17,7 +17,6 @@ interface PageProps {
   toolbar?: ReactNode;
   width?: "column" | "wide";
   children: ReactNode;
-  scroller?: Ref<HTMLDivElement>;
 }
 
 /** A page. Its title is the heading of level 1. */
@@ -44,7 +43,7 @@ export function Page(props: PageProps) {
           />
         )}
         <div className={styles["titles"]}>
-          <h1 tabIndex={-1}>
+          <h1>
             <bdi>{title}</bdi>
           </h1>
           {subtitle != null && <p>{subtitle}</p>}
@@ -52,7 +51,7 @@ export function Page(props: PageProps) {
         {actions}
       </header>
       {toolbar != null && <div className={styles["toolbar"]}>{toolbar}</div>}
-      <div className={styles["scroller"]} ref={props.scroller} tabIndex={-1}>
+      <div className={styles["scroller"]}>
         <div className={classes(styles["column"], width === "wide" && styles["wide"])}>
           {props.children}
         </div>
@@ -79,7 +78,7 @@ export function ListPage({ title, actions, toolbar, children }: ListPageProps) {
         {actions}
       </header>
       {toolbar != null && <div className={styles["toolbar"]}>{toolbar}</div>}
-      <div className={styles["scroller"]} tabIndex={-1}>
+      <div className={styles["scroller"]}>
         {children}
       </div>
     </div>
