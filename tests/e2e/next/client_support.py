@@ -18,6 +18,20 @@ from tests.e2e.web_support import Person as Listener
 _NETWORK = re.compile(r"WebSocket connection to .* failed|net::ERR_|Failed to load resource")
 # The page is not controlled at its first load; its files are stored by then.
 WORKER_READY = "navigator.serviceWorker.ready.then(() => true)"
+# True once the store of the client in this browser contains a text.
+IS_STORED = """(text) => new Promise((resolve) => {
+  const { user } = JSON.parse(localStorage.getItem("tierchat.session"));
+  const request = indexedDB.open(`tierchat-${user}`);
+  request.onsuccess = () => {
+    const names = ["records", "chats", "drafts"];
+    const transaction = request.result.transaction(names);
+    const found = names.map((name) => transaction.objectStore(name).getAll());
+    transaction.oncomplete = () => {
+      request.result.close();
+      resolve(JSON.stringify(found.map(({ result }) => result)).includes(text));
+    };
+  };
+})"""
 
 
 @dataclasses.dataclass
@@ -69,6 +83,10 @@ class Visitor:
             await self.field.fill(text)
             await self.field.press("Enter")
             await expect(self.field).to_have_value("")
+
+    async def wait_until_stored(self, text: str) -> None:
+        """Wait until this device has a message or a draft; it is written within a second."""
+        await self.page.wait_for_function(IS_STORED, arg=text)
 
     @property
     def field(self) -> Locator:

@@ -88,6 +88,7 @@ async def test_reload_offline_shows_the_chats_and_sends_once(web: WebStack, visi
         await person.open_chat(ben)
         await expect(person.messages("before the outage")).to_have_count(1)
         await person.page.evaluate(WORKER_READY)
+        await person.wait_until_stored("before the outage")
 
         web.link.refuse()
         await person.context.set_offline(True)
@@ -97,6 +98,8 @@ async def test_reload_offline_shows_the_chats_and_sends_once(web: WebStack, visi
         await person.send("written offline")
         await expect(person.messages("written offline")).to_have_count(1)
         await person.field.fill("still a draft")
+        for text in ("written offline", "still a draft"):
+            await person.wait_until_stored(text)
         await person.page.reload()
         await expect(person.messages("written offline")).to_have_count(1)
         await expect(person.field).to_have_value("still a draft")
@@ -191,6 +194,6 @@ async def test_first_load_is_small(web: WebStack, visit: Visit) -> None:
 
     loaded = await person.page.evaluate(LOADED)
 
-    names = [re.sub(r"^https?://[^/]+", "", name) for name in loaded["names"]]
+    names = {re.sub(r"^https?://[^/]+", "", name) for name in loaded["names"]}
     assert len(names) < REQUESTS_MAX, names
     assert loaded["bytes"] < LOAD_BYTES_MAX
