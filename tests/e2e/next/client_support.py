@@ -28,7 +28,9 @@ IS_STORED = """(text) => new Promise((resolve) => {
     const found = names.map((name) => transaction.objectStore(name).getAll());
     transaction.oncomplete = () => {
       request.result.close();
-      resolve(JSON.stringify(found.map(({ result }) => result)).includes(text));
+      const [records, chats, drafts] = found.map(({ result }) => result);
+      const entries = chats.map((chat) => chat.entries);
+      resolve(JSON.stringify([records, entries, drafts]).includes(text));
     };
   };
 })"""
@@ -146,7 +148,10 @@ async def open_visits(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
             await context.close()
 
 
-def session_of(user: str) -> str:
-    """Return a script that logs a new browser in as a demo user, before the page starts."""
+def session_of(user: str, config: dict[str, Any]) -> str:
+    """Return a script that logs a browser in as a demo user, before the page starts."""
     session = json.dumps(json.dumps({"kind": "demo", "user": user}))
-    return f"localStorage.setItem('tierchat.session', {session})"
+    return (
+        f"localStorage.setItem('tierchat.session', {session});"
+        f"localStorage.setItem('tierchat.config', {json.dumps(json.dumps(config))})"
+    )

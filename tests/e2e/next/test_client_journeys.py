@@ -181,13 +181,14 @@ async def test_chat_is_started_read_and_left_by_keyboard(web: WebStack, visit: V
 
 
 async def test_first_load_is_small(web: WebStack, visit: Visit) -> None:
-    """A new browser with a login: the chat list, within the limits of bytes and requests."""
+    """After a login, with an empty cache: the chat list, within the limits."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
         chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
         await writer.say(chat, "hello")
     person: Visitor = await visit(ann, service_workers="block")
-    await person.context.add_init_script(session_of(ann))
+    config = await (await person.context.request.get(f"{web.url}v1/client-config")).json()
+    await person.context.add_init_script(session_of(ann, config))
     await person.page.goto(person.url)
     await expect(person.row(ben)).to_contain_text("hello")
     await person.page.wait_for_load_state("networkidle")

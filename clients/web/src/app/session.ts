@@ -30,6 +30,7 @@ const TOKEN = "tierchat.token";
 const ENDING = "tierchat.ending"; // an offline logout: the cookie is deleted at the next start
 const PREFIX = "tierchat.";
 const KEPT = [CONFIG, "tierchat.appearance"]; // of this browser, not of the user
+const CONFIG_MS = 10_000; // a start has more urgent requests
 const PUSH_MS = 2_000;
 const DELETION_MS = 1_000; // other tabs may still have the database open; it is empty
 const FOREVER_MS = 2 ** 31 - 1;
@@ -56,7 +57,7 @@ export class Session {
     const saved = readJson<Http.ClientConfig>(localStorage, CONFIG);
     const login = readLogin();
     if (login !== null && saved !== null) {
-      void loadConfig().catch(() => {}); // for the next start
+      setTimeout(() => void loadConfig().catch(() => {}), CONFIG_MS); // for the next start
       this.#open(saved, login);
       return;
     }
