@@ -23,6 +23,9 @@ SETUP := deploy/dev/setup.sh
 LOCK := --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --no-header --quiet
 
+# Python caches bytecode, whatever the environment says: the tests start hundreds of processes.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: run test compiled check soak schedules lint docs golden tools lock clean
 
 run: .venv/.ready .tools/.ready
