@@ -98,9 +98,7 @@ def series_of(totals: Totals) -> list[dict[str, Any]]:
     rows = []
     for number, second in sorted(totals.seconds.items()):
         row: dict[str, Any] = {"second": number}
-        nothing = (
-            0 if "missing" in second else None
-        )  # only server samples after the load
+        nothing = 0 if "missing" in second else None  # only server samples after the load
         row |= {name: second.get(name, nothing) for name in (*_PLAIN, "connects", "missing")}
         for name in _SHOWN:
             row[f"{name}_p50"] = totals.percentile_ms(number, name, 0.5)
