@@ -31,8 +31,7 @@ from chatserver.client.events import (
     StoredUpto,
 )
 from chatserver.client.model import Bounds, parse_entry
-from chatserver.client.outbox import Outbox, OutboxEntry
-from chatserver.client.outbox_sender import OutboxSender
+from chatserver.client.outbox import Outbox, OutboxEntry, OutboxSender
 from chatserver.client.requests import Fields, Request, Requests, check_text
 from chatserver.errors import ChatError, Overloaded
 from chatserver.protocol.frames import LARGE_MAX, PROTOCOL_VERSION, UNSTORED_MAX, WATCH_MAX, Cursor
