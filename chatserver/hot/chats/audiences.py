@@ -162,14 +162,6 @@ class Audiences:
         """
         return await self._load(chat)
 
-    async def get_whole(self, chat: ChatId) -> Audience:
-        """Read the audience with all members, even of a large chat; always starts a new read.
-
-        Guarantees:
-            Cost: 3 µs of CPU per member.
-        """
-        return await self._load(chat, is_whole=True)
-
     async def get_turning(self, chat: ChatId) -> tuple[Audience, list[MembershipNotice]]:
         """Return an audience, and the chat's pending membership and large-chat notices.
 

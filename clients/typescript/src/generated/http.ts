@@ -1814,12 +1814,12 @@ export interface Operations {
   list_messages_of_user: {
     params: {
       user: string;
-      direction?: "sent" | "received" | null;
       from?: number;
       to?: number;
       order?: "newest" | "oldest";
       limit?: number;
       cursor?: string | null;
+      direction?: "sent" | "received" | null;
     };
     body: undefined;
     result: MessagePage;
@@ -1853,12 +1853,12 @@ export interface Operations {
   /** List own messages */
   list_own_messages: {
     params: {
-      direction?: "sent" | "received" | null;
       from?: number;
       to?: number;
       order?: "newest" | "oldest";
       limit?: number;
       cursor?: string | null;
+      direction?: "sent" | "received" | null;
     };
     body: undefined;
     result: MessagePage;
@@ -2494,7 +2494,7 @@ export const OPERATIONS: {
   list_messages_of_user: [
     "GET",
     "/v1/admin/users/{user}/messages",
-    ["direction", "from", "to", "order", "limit", "cursor"],
+    ["from", "to", "order", "limit", "cursor", "direction"],
   ],
   list_messages_with_files: [
     "GET",
@@ -2505,7 +2505,7 @@ export const OPERATIONS: {
   list_own_messages: [
     "GET",
     "/v1/me/messages",
-    ["direction", "from", "to", "order", "limit", "cursor"],
+    ["from", "to", "order", "limit", "cursor", "direction"],
   ],
   list_pins: ["GET", "/v1/chats/{chat}/pins", ["limit", "cursor"]],
   list_posts: ["GET", "/v1/users/{user}/posts", ["limit", "cursor"]],
