@@ -24,5 +24,8 @@ FEATURE = Feature(
         ),
     },
     tenant_stores=("chatserver.features.search.tenant_index:open_tenant_index",),
+    gateway_ports={
+        "answer_search_frame": "chatserver.features.search.gateway_container:answer_frame",
+    },
     ports={"erase_indexed": "chatserver.features.search.worker.erasure:make_eraser"},
 )

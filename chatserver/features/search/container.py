@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 
 from chatserver.container.storage import StorageContainer
+from chatserver.domain.ids import UserId
 from chatserver.features.search.engines.registry import count_partitions, is_enabled, open_engine
-from chatserver.features.search.model import Engine, partitions_of
-from chatserver.features.search.service import Search
+from chatserver.features.search.model import Engine, Order, partitions_of
+from chatserver.features.search.service import Position, Result, Search
 
 
 class SearchContainer:
@@ -50,3 +51,17 @@ class SearchContainer:
         )
         core.closers.append(made.close)
         return made
+
+    async def get_page(
+        self, asker: UserId, text: str, order: Order, limit: int, cursor: str | None
+    ) -> tuple[list[Result], str | None]:
+        """Return results, and the cursor of the next page. HTTP and WebSocket share the cursors.
+
+        Raises:
+            BadRequest: the cursor is not one of this search and asker.
+            ChatError: as `Search.find`.
+        """
+        cursors, place = self._core.cursors, f"search for {text} by {asker} {order}"
+        start = cursors.open(place, cursor, Position)
+        found, following = await self.search.find(asker, text, order, limit, start)
+        return found, None if following is None else cursors.seal(place, following)
