@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import cached_property
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
-from chatserver.features.search.engines.registry import count_partitions, is_enabled, open_engine
+from chatserver.features.search.engines.registry import (
+    count_partitions,
+    is_enabled,
+    load_engine,
+    open_engine,
+)
 from chatserver.features.search.model import Engine, Order, partitions_of
 from chatserver.features.search.service import Position, Result, Search
 
@@ -14,6 +20,7 @@ from chatserver.features.search.service import Position, Result, Search
 class SearchContainer:
     def __init__(self, core: StorageContainer) -> None:
         self._core = core
+        self._is_loaded = False
 
     @property
     def is_enabled(self) -> bool:
@@ -61,6 +68,9 @@ class SearchContainer:
             BadRequest: the cursor is not one of this search and asker.
             ChatError: as `Search.find`.
         """
+        if not self._is_loaded:  # LanceDB takes seconds to import: not in the event loop
+            await asyncio.to_thread(load_engine, self._core.settings)
+            self._is_loaded = True
         cursors, place = self._core.cursors, f"search for {text} by {asker} {order}"
         start = cursors.open(place, cursor, Position)
         found, following = await self.search.find(asker, text, order, limit, start)
