@@ -47,11 +47,15 @@ class FoundLine:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SearchReport:
-    """Results of `/search`, newest first. `has_more`: there are further ones."""
+    """Results of `/search`, newest first. `has_more`: there are further ones.
+
+    `problem`: why there are none, if the search failed.
+    """
 
     query: str
     lines: list[FoundLine]
-    has_more: bool
+    has_more: bool = False
+    problem: str = ""
 
 
 class Link:
@@ -88,6 +92,7 @@ class Link:
         self.uploads = 0  # in progress
         self.searches = 0  # in progress
         self.report: SearchReport | None = None
+        self._is_open = asyncio.Event()  # the chat is loaded
         self._marked = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -195,6 +200,7 @@ class Link:
                 await asyncio.sleep((exc.retry_after_ms or 0) / 1000 or RETRY_S)
         drafts = self.talk.opened(client.user, chat, lambda: client.deeds(chat.id))
         self.talk.take_page(page)
+        self._is_open.set()
         for body in drafts:
             self._post(body)
         self._show(State.ONLINE if client.is_online else State.OFFLINE)
@@ -239,20 +245,25 @@ class Link:
         try:
             self.note = f"searching {query}"
             self._on_change()
-            found: list[FoundMessage] = []
-            after: str | None = None
-            for _ in range(SEARCH_PAGES_MAX):
-                wanted = RESULTS_MAX - len(found)
-                page = await self._client.search(query, after=after, limit=wanted)
-                found, after = [*found, *page.results], page.next
-                if after is None or len(found) >= RESULTS_MAX:
-                    break
-            self.note = ""
-            lines = [self._line_of(each) for each in found]
-            self.report = SearchReport(query, lines, after is not None)
+            await self._is_open.wait()  # before that, the client is not connected
+            self.report = await self._find(query)
+        except ChatError as exc:
+            self.report = SearchReport(query, [], problem=exc.message)
         finally:
+            self.note = ""
             self.searches -= 1
             self._on_change()
+
+    async def _find(self, query: str) -> SearchReport:
+        found: list[FoundMessage] = []
+        after: str | None = None
+        for _ in range(SEARCH_PAGES_MAX):
+            wanted = RESULTS_MAX - len(found)
+            page = await self._client.search(query, after=after, limit=wanted)
+            found, after = [*found, *page.results], page.next
+            if after is None or len(found) >= RESULTS_MAX:
+                break
+        return SearchReport(query, [self._line_of(each) for each in found], after is not None)
 
     def _line_of(self, found: FoundMessage) -> FoundLine:
         message = found.message

@@ -10,6 +10,8 @@ from chatserver.telemetry.printable_text import printable
 
 def describe_report(report: SearchReport) -> str:
     """Return the heading of results."""
+    if report.problem:
+        return printable(f"search {report.query}: {report.problem}")
     count = len(report.lines)
     found = f"{count} message{'' if count == 1 else 's'}"
     return f"search {printable(report.query)}: {found}{', there are more' * report.has_more}"

@@ -136,6 +136,7 @@ async def test_terminal_shows_the_newest_results(library: Library, new_person: N
     try:
         in_group = await search_in_terminal(process, f"rambutan in:{group}", 1)
         everywhere = await search_in_terminal(process, "rambutan", 10)
+        wrong = await search_in_terminal(process, "has:x", 0)
     finally:
         process.kill()
         await process.wait()
@@ -144,6 +145,7 @@ async def test_terminal_shows_the_newest_results(library: Library, new_person: N
     assert in_group[1].endswith(f"{ann.user}: rambutan in the group")
     assert everywhere[0] == "[search rambutan: 10 messages, there are more]"
     assert everywhere[1].endswith(f"{ann.user}: rambutan 10")
+    assert "has:file" in wrong[0]
     assert (await search(ann, "search rambutan"))["items"] == []  # no message was sent
 
 
