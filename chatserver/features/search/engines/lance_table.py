@@ -10,7 +10,7 @@ import datetime
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, cast
 
 import lancedb
 import msgspec
@@ -167,7 +167,8 @@ class LanceTable:
         """Return the number of rows, and the size in bytes."""
         with _translated():
             table = self._open()
-            return table.count_rows(), int(table.stats()["total_bytes"])
+            stats = cast("dict[str, int]", table.stats())  # declared as a class
+            return table.count_rows(), stats["total_bytes"]
 
 
 # full-text queries

@@ -19,6 +19,11 @@ from chatserver.features.search.query import Query, Term
 KNOWN_CHATS_MAX: Final = 100_000  # of one connection
 SLOTS: Final = 1024  # documents of different chats with the same `ts`
 Row = tuple[int, int, int]  # rowid, number of the chat, seq
+_ALL: Final = "SELECT id FROM doc WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT ?"
+_MATCHING: Final = (
+    "SELECT rowid AS id FROM words WHERE words MATCH ? AND rowid >= ? AND rowid < ? "
+    "ORDER BY rowid DESC LIMIT ?"
+)
 _IS_CURRENT: Final = "(doc.expires_at = 0 OR doc.expires_at > ?)"
 
 
@@ -71,25 +76,20 @@ class SqliteSearch:
         The result is `(rows, count, last)` with the number of matches and the last rowid. SQLite
         returns one row, so that a scan does not wait for the interpreter lock at each match.
         """
-        if self._match is None:
-            source, values = "doc WHERE id >= ? AND id < ?", [self._low, high, size]
-            found = f"SELECT id FROM {source} ORDER BY id DESC LIMIT ?"  # noqa: S608
-        else:
-            source, values = "words WHERE words MATCH ?", [self._match, self._low, high, size]
-            found = (
-                f"SELECT rowid AS id FROM {source} "  # noqa: S608
-                "AND rowid >= ? AND rowid < ? ORDER BY rowid DESC LIMIT ?"
-            )
-        filters: list[int | str] = [self._now_s]
+        values: list[int | str] = [self._now_s]
         condition = _IS_CURRENT
         if not self._is_scoped:
             condition += " AND doc.chat IN (SELECT value FROM json_each(?))"
-            filters.append(self._chats)
+            values.append(self._chats)
+        found = _ALL
+        if self._match is not None:
+            found = _MATCHING
+            values.append(self._match)
         matches, count, last = self._connection.execute(
             "SELECT json_group_array(json_array(doc.id, doc.chat, doc.seq)) "  # noqa: S608
             f"FILTER (WHERE {condition}), count(*), min(doc.id) "
             f"FROM ({found}) AS found CROSS JOIN doc ON doc.id = found.id",
-            [*filters, *values],
+            [*values, self._low, high, size],
         ).fetchone()
         rows = sorted(msgspec.json.decode(matches, type=list[Row]), reverse=True)
         return rows, count, last
