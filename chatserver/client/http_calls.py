@@ -1,31 +1,14 @@
-"""Commands of the client SDK that use the HTTP API: files, search and the social graph."""
+"""Commands of the client SDK that use the HTTP API: files and the social graph."""
 
 from __future__ import annotations
 
-import urllib.parse
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 from chatserver.client.files import FilesApi
 from chatserver.client.http_api import HttpApi
-from chatserver.client.model import Entry, parse_entry
 from chatserver.client.social import SocialApi
 from chatserver.errors import BadRequest
 from chatserver.protocol.frames import Attachment
-
-
-class FoundMessage(NamedTuple):
-    """A message that matches. `snippet`: parts of its text, and whether each is a hit."""
-
-    message: Entry
-    snippet: list[tuple[str, bool]]
-
-
-class SearchPage(NamedTuple):
-    """Results of a search. `next` is the `after` of the next page, or None."""
-
-    results: list[FoundMessage]
-    next: str | None
 
 
 class HttpCalls:
@@ -60,33 +43,6 @@ class HttpCalls:
         """Return the current metadata of a file of message `seq`, with a thumbnail added later."""
         file = attachment if isinstance(attachment, str) else attachment.id
         return await self._files_api().describe(file, seq)
-
-    async def search(
-        self,
-        query: str,
-        *,
-        order: Literal["newest", "relevance"] = "newest",
-        after: str | None = None,
-        limit: int = 20,
-    ) -> SearchPage:
-        """Return messages that match a query (docs/search.md).
-
-        A page may have fewer results than `limit`, or none, and still have a `next`.
-
-        Raises:
-            NotFound: the server has no search index.
-        """
-        place = {} if after is None else {"cursor": after}
-        fields = {"q": query, "order": order, "limit": limit, **place}
-        page = await self._http_api().request("GET", f"/v1/search?{urllib.parse.urlencode(fields)}")
-        results = [
-            FoundMessage(
-                parse_entry(each["message"]),
-                [(part["text"], part.get("hit", False)) for part in each["snippet"]],
-            )
-            for each in page["items"]
-        ]
-        return SearchPage(results, page["next"])
 
     def _files_api(self) -> FilesApi:
         return FilesApi(self._http_api())

@@ -616,12 +616,6 @@ export interface PushDevicePage {
   next?: string | null;
 }
 
-/** Schema `Page_chatserver.features.search.routes.SearchResult_` of the API. */
-export interface SearchResultPage {
-  items: SearchResult[];
-  next?: string | null;
-}
-
 /** Schema `Page_chatserver.features.social.favorite_routes.FavoriteMessage_` of the API. */
 export interface FavoriteMessagePage {
   items: FavoriteMessage[];
@@ -673,6 +667,12 @@ export interface InvitationInfoPage {
 /** Schema `Page_chatserver.protocol.frames.Message_` of the API. */
 export interface MessagePage {
   items: Message[];
+  next?: string | null;
+}
+
+/** Schema `Page_chatserver.protocol.frames.SearchResult_` of the API. */
+export interface SearchResultPage {
+  items: SearchResult[];
   next?: string | null;
 }
 
