@@ -86,6 +86,7 @@ def make_audience(
         epoch=epoch,
         kind=kind,
         name=head.get(b"name", b"").decode(),
+        picture=head.get(b"picture", b"").decode(),
         users=users,
         joined=joined,
         top=Seq(int(head.get(b"seq", 0))),

@@ -225,6 +225,7 @@ class Chats:
             unread=await self._count_unread(user, listed.chat, listed.read, head.seq),
             members=names if len(names) <= MEMBERS_SHOWN_MAX else [],
             name=audience.name or None,
+            picture=audience.picture or None,
             ended=audience.is_ended,
             last=await self._find_last(user, audience, head.seq),
             peer=(
