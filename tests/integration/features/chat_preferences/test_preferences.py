@@ -116,11 +116,13 @@ async def test_concurrent_changes_of_different_preferences_are_all_kept(
     assert (kept["archived"], kept["marked_unread"], kept["draft"]["text"]) == (True, True, "Hi")
 
 
-async def test_list_is_paged_and_leaves_out_defaults(caller: Caller, alice: RawChat) -> None:
+async def test_list_is_paged_and_leaves_out_defaults(
+    caller: Caller, alice: RawChat, bob: RawChat
+) -> None:
     """Pages of one; a chat whose preferences are defaults again is not listed."""
     mine = caller(alice.user)
     before = {each["chat"] for each in (await mine.get(LIST)).json()["items"]}
-    chats = [await make_group(mine, alice.user + "-friend") for _ in range(3)]
+    chats = [await make_group(mine, bob.user) for _ in range(3)]
     for chat in chats:
         await changed(mine, chat, archived=True)
     await changed(mine, chats[0], archived=False)
