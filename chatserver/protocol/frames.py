@@ -817,7 +817,7 @@ class ChatPreferences(msgspec.Struct, frozen=True):
     """A user's own preferences of a chat.
 
     `rev` rises with each change. `muted_until` is in seconds since 1970; 0: without an end, null:
-    not muted. `cleared_upto` is the chat seq up to which clients show no messages.
+    not muted. `cleared_upto` is the chat seq up to which the user has cleared the chat.
     """
 
     chat: str
