@@ -99,6 +99,8 @@ _DIRECTORY: Final = (
     ("Login", "u#<user>", "device#<login>"),
     ("API key", "keys", "key#<key>"),
     ("Invitation", "u#<user>", "invitation#<chat>"),
+    ("Preferences of a chat", "u#<user>", "preferences#<chat>"),
+    ("Pinned chats of a user", "u#<user>", "pinned_chats#<user>"),
     ("Chat that a user left", "u#<user>", "left#<chat>"),
     ("Trust", "u#<user>", "trust#<inviter>"),
     ("Chat", "c#<chat>", "c#<chat>"),

@@ -412,12 +412,15 @@ class Calls(Moderating, CompanionCalls, PinCalls):
         history: str | None = None,
         slow_s: int | None = None,
         retention_s: int | None = None,
+        topic: str | None = None,
+        picture: str | None = None,
         ref: str | None = None,
     ) -> Chat:
-        """Change a group's name, join policy, history access, slow mode or retention."""
+        """Change a group's name, topic, picture or settings; "" removes a topic or picture."""
         return await self._change("update_chat", chat, ref, name=name, joining=joining,
                                   history=history, slow_s=slow_s,
-                                  retention_s=retention_s)  # fmt: skip
+                                  retention_s=retention_s, topic=topic,
+                                  picture=picture)  # fmt: skip
 
     async def _change(self, kind: str, chat: str, ref: str | None, **fields: object) -> Chat:
         return await self._ask_chat(_fields(kind, chat=chat, ref=ref or new_ref(), **fields))

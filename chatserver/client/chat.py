@@ -33,6 +33,8 @@ class _Settings(msgspec.Struct):
 
     slow_s: int | None = None
     retention_s: int | None = None
+    topic: str | None = None
+    picture: str | None = None
 
 
 class SavedChat(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -51,6 +53,8 @@ class SavedChat(msgspec.Struct, frozen=True, omit_defaults=True):
     is_large: bool = False
     is_ended: bool = False
     needs_history: bool = False
+    topic: str | None = None
+    picture: str | None = None
 
 
 class _Listed(NamedTuple):
@@ -68,6 +72,8 @@ class Chat:
         self.id = chat
         self.kind = "direct" if chat.startswith("d-") else "group"
         self.name: str | None = None
+        self.topic: str | None = None  # as far as known, like the settings below
+        self.picture: str | None = None  # an id, see `GET /v1/chats/{chat}/picture`
         self.members: dict[str, str] | None = None  # user → role; None: not known
         self.slow_s = 0  # minimum seconds between two messages of a member; as far as known
         self.retention_s = 0  # message lifetime in seconds; 0: forever
@@ -123,6 +129,7 @@ class Chat:
         if "members" in info:  # complete info: absent fields have their default
             self.slow_s = info.get("slow_s", 0)
             self.retention_s = info.get("retention_s", 0)
+            self.topic, self.picture = info.get("topic"), info.get("picture")
             self.muted = dict(info.get("muted") or {})
 
     def is_muted(self, user: str, now: float) -> bool:
@@ -147,6 +154,7 @@ class Chat:
     def take_summary(self, summary: dict[str, Any]) -> list[Event]:
         """Apply the chat's summary in the chat list or in a snapshot."""
         self._take_common(summary)
+        self.picture = summary.get("picture")
         self._listed_top = max(self._listed_top, summary.get("top", 0))
         if summary.get("last"):
             self.last = parse_entry(summary["last"])
@@ -196,6 +204,8 @@ class Chat:
             self.is_large,
             self.is_ended,
             self.needs_history,
+            self.topic,
+            self.picture,
         )
 
     def restore(self, saved: SavedChat) -> None:
@@ -204,6 +214,7 @@ class Chat:
         self.slow_s, self.retention_s, self.muted = saved.slow_s, saved.retention_s, saved.muted
         self.is_large, self.is_ended = saved.is_large or self.is_large, saved.is_ended
         self.needs_history = saved.needs_history
+        self.topic, self.picture = saved.topic, saved.picture
         for user, (read, received) in saved.marks.items():
             self.take_marks({"user": user, "read": read, "received": received})
         if not self.log.is_suspect:
@@ -306,6 +317,10 @@ class Chat:
             self.slow_s = settings.slow_s
         if settings.retention_s is not None:
             self.retention_s = settings.retention_s
+        if settings.topic is not None:
+            self.topic = settings.topic or None
+        if settings.picture is not None:
+            self.picture = settings.picture or None
 
     def _apply_mute(self, user: str, entry: Entry) -> None:
         until = entry.muted_until

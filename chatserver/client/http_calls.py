@@ -1,14 +1,26 @@
-"""Commands of the client SDK that use the HTTP API: files and the social graph."""
+"""Commands of the client SDK that use the HTTP API: files, preferences, social graph."""
 
 from __future__ import annotations
 
+import urllib.parse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
 
 from chatserver.client.files import FilesApi
 from chatserver.client.http_api import HttpApi
 from chatserver.client.social import SocialApi
 from chatserver.errors import BadRequest
-from chatserver.protocol.frames import Attachment
+from chatserver.protocol.frames import Attachment, ChatPreferences, PinnedChats
+
+
+class PreferencesPage(NamedTuple):
+    """Preferences of chats. `next` is the `after` of the next page, or None."""
+
+    preferences: list[ChatPreferences]
+    next: str | None
 
 
 class HttpCalls:
@@ -44,6 +56,50 @@ class HttpCalls:
         file = attachment if isinstance(attachment, str) else attachment.id
         return await self._files_api().describe(file, seq)
 
+    async def chat_preferences(self, chat: str) -> ChatPreferences:
+        """Return the user's preferences of a chat (docs/chat-preferences.md)."""
+        return await self._preferences("GET", _preferences_path(chat))
+
+    async def list_chat_preferences(
+        self, *, after: str | None = None, limit: int = 50
+    ) -> PreferencesPage:
+        """Return a page of the user's preferences of chats that are not all defaults."""
+        place = {} if after is None else {"cursor": after}
+        query = urllib.parse.urlencode({"limit": limit, **place})
+        page = await self._http_api().request("GET", f"/v1/me/chat-preferences?{query}")
+        return PreferencesPage(msgspec.convert(page["items"], list[ChatPreferences]), page["next"])
+
+    async def change_chat_preferences(self, chat: str, **changes: Any) -> ChatPreferences:
+        """Change the user's preferences of a chat, such as `archived=True`; return all of them.
+
+        A `draft` is a dict of `text` and `version`.
+        """
+        return await self._preferences("PATCH", _preferences_path(chat), changes)
+
+    async def pinned_chats(self) -> PinnedChats:
+        """Return the chats that the user pinned to the top of the chat list, in order."""
+        return msgspec.convert(
+            await self._http_api().request("GET", "/v1/me/pinned-chats"), PinnedChats
+        )
+
+    async def set_pinned_chats(
+        self, chats: Sequence[str], *, if_rev: int | None = None
+    ) -> PinnedChats:
+        """Replace the pinned chats.
+
+        Raises:
+            Conflict: `if_rev` is given, and the pinned chats have changed since.
+        """
+        body = {"chats": list(chats), "if_rev": if_rev}
+        return msgspec.convert(
+            await self._http_api().request("PUT", "/v1/me/pinned-chats", body), PinnedChats
+        )
+
+    async def _preferences(
+        self, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> ChatPreferences:
+        return msgspec.convert(await self._http_api().request(method, path, body), ChatPreferences)
+
     def _files_api(self) -> FilesApi:
         return FilesApi(self._http_api())
 
@@ -51,3 +107,7 @@ class HttpCalls:
         if self._api is None:
             raise BadRequest("api_url: required; set it to the address of the HTTP API")
         return self._api
+
+
+def _preferences_path(chat: str) -> str:
+    return f"/v1/chats/{urllib.parse.quote(chat, safe='')}/preferences"

@@ -289,6 +289,7 @@ class StorageContainer(TierContainer):
             fanout_members_max=self.settings.chats.fanout_members_max,
             block_policy=self.block_policy,
             invitations=self.invitations,
+            pictures=self.provided(storage_ports.GROUP_PICTURES),
             clock=self.clock,
         )
 

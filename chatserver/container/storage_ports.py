@@ -13,6 +13,7 @@ from chatserver.hot.bus import rpc
 from chatserver.hot.chats.backlog import BacklogEntry
 from chatserver.protocol import frames
 from chatserver.service.access.revocation import PushDevices
+from chatserver.service.membership.group_pictures import NO_GROUP_PICTURES, GroupPictures
 from chatserver.service.membership.invitations import FollowGraph
 from chatserver.service.moderation.service import PublishEvent
 
@@ -75,4 +76,5 @@ REWRITE_EXPORTED: Port[RewriteExported] = Port("rewrite_exported", _rewrite_noth
 # Removes a user's messages from the search index after an erasure; returns the number of index
 # partitions. The function raises `Unavailable` unless no file of the index has them.
 ERASE_INDEXED: Port[EraseIndexed] = Port("erase_indexed", _erase_nothing)
+GROUP_PICTURES: Port[GroupPictures] = Port("group_pictures", NO_GROUP_PICTURES)
 REVIVE_SESSION: Port[ReviveSession | None] = Port("revive_session", None)

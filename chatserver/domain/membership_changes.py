@@ -46,6 +46,7 @@ class MembershipChange:
     transition: str = ""
     after: int = 0
     is_repeat: bool = False
+    picture: str = ""
 
     @property
     def newcomers(self) -> dict[UserId, int]:

@@ -42,6 +42,7 @@ class Audience:
     # Seqs above which it became large (positive) or small (negative), while not delivered to all.
     turns: tuple[int, ...] = ()
     retention_s: int = 0  # lifetime of its messages; 0: forever
+    picture: str = ""  # of a group: id of a file
 
     @property
     def is_blocked(self) -> bool:

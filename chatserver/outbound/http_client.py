@@ -66,9 +66,13 @@ class Outbound:
         headers: Mapping[str, str] | None = None,
         timeout_s: float,
         answer_bytes_max: int,
+        is_cut: bool = False,
     ) -> Answer:
-        """Fetch a document; see `post` for guarantees and errors."""
-        return await self._ask("GET", url, None, headers, timeout_s, answer_bytes_max)
+        """Fetch a document; see `post` for guarantees and errors.
+
+        With `is_cut`, only the first `answer_bytes_max` bytes of a longer response are returned.
+        """
+        return await self._ask("GET", url, None, headers, timeout_s, answer_bytes_max, is_cut)
 
     async def post(
         self,
@@ -101,6 +105,7 @@ class Outbound:
         headers: Mapping[str, str] | None,
         timeout_s: float,
         answer_bytes_max: int,
+        is_cut: bool = False,
     ) -> Answer:
         target = self._check(url)
         try:
@@ -110,7 +115,7 @@ class Outbound:
                     method, target, data=body, headers=headers, allow_redirects=False
                 ) as response,
             ):
-                return await _read(response, answer_bytes_max)
+                return await _read(response, answer_bytes_max, is_cut)
         except TimeoutError as exc:
             raise Unavailable(f"{target.host} did not respond within {timeout_s:g} s") from exc
         except aiohttp.InvalidURL as exc:
@@ -132,7 +137,7 @@ class Outbound:
         return target
 
 
-async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> Answer:
+async def _read(response: aiohttp.ClientResponse, bytes_max: int, is_cut: bool) -> Answer:
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise Unavailable("the response is compressed without being requested")
     body = bytearray()
@@ -140,6 +145,9 @@ async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> Answer:
         body += piece
         if len(body) > bytes_max:
             response.close()
+            if is_cut:
+                del body[bytes_max:]
+                break
             raise Unavailable(f"the response is longer than {bytes_max} bytes")
     named = {name.lower(): value for name, value in response.headers.items()}
     return Answer(response.status, named, bytes(body))

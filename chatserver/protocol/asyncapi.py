@@ -17,6 +17,7 @@ from chatserver.domain.text import (
     BODY_CHARS_MAX,
     EMOJI_CHARS_MAX,
     NAME_CHARS_MAX,
+    NOTE_CHARS_MAX,
 )
 from chatserver.protocol import frames
 from chatserver.protocol.codes import CODES, Close
@@ -91,6 +92,7 @@ _TEXT_BOUNDS = {
     ("React", "emoji"): {"maxLength": EMOJI_CHARS_MAX},
     ("CreateChat", "name"): {"minLength": 1, "maxLength": NAME_CHARS_MAX},
     ("UpdateChat", "name"): {"minLength": 1, "maxLength": NAME_CHARS_MAX},
+    ("UpdateChat", "topic"): {"maxLength": NOTE_CHARS_MAX},
 }
 
 _CLOSES = {
@@ -185,6 +187,8 @@ def _pushes() -> dict[str, Any]:
         frames.PresenceSignal,
         frames.AiSignal,
         frames.PostSignal,
+        frames.ChatPreferencesSignal,
+        frames.PinnedChatsSignal,
         frames.Stored,
         frames.TooLong,
         frames.Reset,

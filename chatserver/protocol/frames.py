@@ -46,6 +46,8 @@ CURSOR_CHARS_MAX = 1024  # in a signed page cursor
 QUERY_CHARS_MAX = 500  # in a search
 RESULTS_MAX = 50  # on a page of a search
 RESULTS_DEFAULT = 20
+DRAFT_CHARS_MAX = 4000
+PINNED_CHATS_MAX = 50  # per user
 INT_MAX = 2**53 - 1
 
 # Entries of a chat that are not messages.
@@ -63,6 +65,7 @@ RESERVED_KINDS: tuple[str, ...] = (*ENTRY_KINDS, ARCHIVED_KIND, LOST_KIND)
 KIND_PATTERN = rf"^(?!(?:{'|'.join(RESERVED_KINDS)})(?![\s\S]))[a-z][a-z0-9_.-]{{0,31}}(?![\s\S])"
 
 Id = Annotated[str, Meta(pattern=ID_PATTERN)]
+PICTURE_PATTERN = r"^[A-Za-z0-9_-]{0,64}(?![\s\S])"  # an id, or empty
 Retention = Annotated[int, Meta(ge=0, le=RETENTION_S_MAX)]
 RequestId = Annotated[int, Meta(ge=0, le=INT_MAX)]
 SeqField = Annotated[int, Meta(ge=0, le=INT_MAX)]
@@ -286,11 +289,12 @@ class SetRole(ClientFrame, tag="set_role", frozen=True):
 
 
 class UpdateChat(ClientFrame, tag="update_chat", frozen=True):
-    """Changes a group's name, join policy, history visibility, slow mode or retention.
+    """Changes a group's name, topic, picture or settings.
 
     `slow_s` (slow mode) is the minimum number of seconds between two messages of an ordinary
     member. `retention_s` applies to messages sent from now on: they expire after that many seconds;
-    0 keeps them.
+    0 keeps them. `picture` is the id of a picture that the sender uploaded with `POST
+    /v1/me/attachments`. An empty `topic` or `picture` removes it.
     """
 
     id: RequestId
@@ -301,6 +305,8 @@ class UpdateChat(ClientFrame, tag="update_chat", frozen=True):
     history: HistoryFrom | None = None
     slow_s: Annotated[int, Meta(ge=0, le=SLOW_S_MAX)] | None = None
     retention_s: Retention | None = None
+    topic: str | None = None
+    picture: Annotated[str, Meta(pattern=PICTURE_PATTERN)] | None = None
 
 
 class MuteMember(ClientFrame, tag="mute_member", frozen=True):
@@ -674,6 +680,7 @@ class ChatInfo(msgspec.Struct, frozen=True, omit_defaults=True):
       to entries above chat seq `since`
     - `ended`: the chat is an ended companion session, read-only
     - `invited`: the users invited by this request, who become members when they accept
+    - `topic`, `picture`: of a group; the picture is an id, see `GET /v1/chats/{chat}/picture`
     """
 
     chat: str
@@ -692,6 +699,8 @@ class ChatInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     since: int | None = None
     ended: bool = False
     invited: list[str] = []
+    topic: str | None = None
+    picture: str | None = None
 
 
 class CompanionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -814,6 +823,52 @@ class PostSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
     post: str
 
 
+class Draft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Text that a user has not sent yet. The greater `version` wins: the time of the last key."""
+
+    text: Annotated[str, Meta(max_length=DRAFT_CHARS_MAX)]
+    version: SeqField
+
+
+class ChatPreferences(msgspec.Struct, frozen=True):
+    """A user's own preferences of a chat.
+
+    `rev` rises with each change. `muted_until` is in seconds since 1970; 0: without an end, null:
+    not muted. `cleared_upto` is the chat seq up to which the user has cleared the chat.
+    """
+
+    chat: str
+    rev: int = 0
+    archived: bool = False
+    muted_until: int | None = None
+    marked_unread: bool = False
+    draft: Draft | None = None
+    cleared_upto: int = 0
+
+
+class PinnedChats(msgspec.Struct, frozen=True):
+    """Chats that the user pinned to the top of the chat list, in order."""
+
+    chats: list[str]
+    rev: int = 0
+
+
+class ChatPreferencesSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
+    """The user changed their preferences of a chat. Sent to the user's own devices."""
+
+    kind: Literal["chat_preferences"]
+    from_: str = msgspec.field(name="from")
+    preferences: ChatPreferences
+
+
+class PinnedChatsSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
+    """The user changed their pinned chats. Sent to the user's own devices."""
+
+    kind: Literal["pinned_chats"]
+    from_: str = msgspec.field(name="from")
+    pinned: PinnedChats
+
+
 class Ack(ServerFrame, tag="ack", frozen=True, omit_defaults=False):
     """A request's entry is committed. `dup`: an earlier request with this `ref` committed it."""
 
@@ -859,6 +914,7 @@ class ChatSummary(msgspec.Struct, frozen=True, omit_defaults=True):
     peer: Marks | None = None
     ended: bool = False
     hidden: list[int] = []
+    picture: str | None = None
 
 
 class EventPage(ServerFrame, tag="page", frozen=True, omit_defaults=False):
@@ -1023,6 +1079,8 @@ AnyServerFrame = (
     | AiSignal
     | Turn
     | PostSignal
+    | ChatPreferencesSignal
+    | PinnedChatsSignal
     | Ack
     | Stored
     | Ok

@@ -19,6 +19,7 @@ from chatserver.protocol import frames
 REQUEST_COST_MAX = 64
 BASE = 1
 SEARCH = 10  # a query of the index, and the reads that check its results
+LINK_PREVIEW = 5  # requests to another server, unless the preview is cached
 CHANGE = 4  # a transaction and its events to members
 USERS_PER_TOKEN = 4  # invited users: three reads and two writes each, in batches
 ITEMS_PER_TOKEN = 50  # page items
@@ -105,6 +106,8 @@ ROUTE_COSTS: dict[tuple[str, str], int] = {
     ("POST", "/v1/me/posts"): CHANGE,
     ("POST", "/v1/me/export"): REQUEST_COST_MAX,
     ("GET", "/v1/search"): SEARCH,
+    ("GET", "/v1/link-preview"): LINK_PREVIEW,
+    ("GET", "/v1/link-preview/picture"): LINK_PREVIEW,
 }
 
 

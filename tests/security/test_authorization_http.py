@@ -123,6 +123,12 @@ ROWS: dict[str, Row] = {
     "PUT /v1/chats/{chat}/marks": Row(MEMBER, 204, {"read": 1}),
     "GET /v1/chats/{chat}/notifications": Row(MEMBER, 200),
     "PUT /v1/chats/{chat}/notifications": Row(MEMBER, 200, {"quiet": True}),
+    "GET /v1/chats/{chat}/picture": Row(MEMBER, 404),  # it has none
+    "GET /v1/chats/{chat}/preferences": Row(MEMBER, 200),
+    "PATCH /v1/chats/{chat}/preferences": Row(MEMBER, 200, {"archived": True}),
+    "GET /v1/me/chat-preferences": Row(OWN, 200),
+    "GET /v1/me/pinned-chats": Row(OWN, 200),
+    "PUT /v1/me/pinned-chats": Row(OWN, 200, {"chats": ["{chat}"]}),
     "GET /v1/chats/{chat}/messages": Row(MEMBER, 200),
     "GET /v1/chats/{chat}/messages/between": Row(MEMBER, 200),
     "GET /v1/chats/{chat}/messages/active": Row(MEMBER, 200),
@@ -137,6 +143,8 @@ ROWS: dict[str, Row] = {
     "GET /v1/chats/{chat}/pins": Row(MEMBER, 200),
     "PUT /v1/chats/{chat}/pins/{seq}": Row(MANAGER, 204),
     "DELETE /v1/chats/{chat}/pins/{seq}": Row(MANAGER, 204),
+    "GET /v1/link-preview": Row(OWN, 404),  # a private address
+    "GET /v1/link-preview/picture": Row(OWN, 404),
     "GET /v1/search": Row(OWN, 404),  # there is no index here
     "POST /v1/chats/{chat}/attachments": Row(MEMBER, 201, UPLOAD),
     "POST /v1/attachments/{file}/complete": Row(OWN, 404),
@@ -196,6 +204,8 @@ QUERIES: dict[str, dict[str, Any]] = {
     "GET /v1/presence": {"user": "{member}"},
     "GET /v1/chats/{chat}/messages/by-mid/{mid}": {"seq": "{seq}"},
     "GET /v1/users": {"user": "{member}"},
+    "GET /v1/link-preview": {"url": "http://127.0.0.1/"},
+    "GET /v1/link-preview/picture": {"url": "http://127.0.0.1/"},
     "GET /v1/search": {"q": "hello"},
 }
 

@@ -22,7 +22,7 @@ DOCUMENT = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read
 OPEN = {"ChatNotifications", "NewPushSubscription", "PushKeys"}
 # Bounded by a parser and not by their type, in characters and bytes; its test is named in row 28 of
 # docs/security.md. The whole body has at most 64 KB.
-PARSED = {"auth", "body", "emoji", "endpoint", "name", "p256dh", "token", "tools", "until"}
+PARSED = {"auth", "body", "emoji", "endpoint", "name", "p256dh", "token", "tools", "topic", "until"}
 # What nobody but its owner, or the host application, is ever told: by the name of the field.
 PRIVATE = {
     "api_key", "digest", "email", "generation", "hash", "hash_", "ip", "passphrase",

@@ -51,9 +51,9 @@ def test_section_7_builders_of_redis_keys_are_found() -> None:
 
     assert len(BUILDERS) > 30
     assert {kind for kinds in BUILDERS.values() for kind in kinds} <= known
-    # A word of ours, an address, an id of a file, a network or device; a day.
+    # A word of ours, an address, an id of a file, a network or device; a day; a digest.
     costs = {"cost_units", "cost_reads", "cost_writes", "cost_flushes"}
-    assert texts == {"lease", "limit", "file", "login_attempts"} | costs
+    assert texts == {"lease", "limit", "file", "login_attempts", "preview"} | costs
 
 
 @given(

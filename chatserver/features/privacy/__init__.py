@@ -9,7 +9,15 @@ from chatserver.features.registry import Feature, Worker
 FEATURE = Feature(
     name="privacy",
     sample_items="chatserver.features.privacy.sample_items:sample_items",
-    requires=("accounts", "attachments", "companions", "push", "social", "webhooks"),
+    requires=(
+        "accounts",
+        "attachments",
+        "chat_preferences",
+        "companions",
+        "push",
+        "social",
+        "webhooks",
+    ),
     routes=("chatserver.features.privacy.routes:privacy_routes",),
     workers={
         "exports": Worker(

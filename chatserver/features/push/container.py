@@ -5,8 +5,8 @@ from __future__ import annotations
 from chatserver.container.storage import StorageContainer
 from chatserver.features.push.hot import PushState
 from chatserver.features.push.model import SUBSCRIPTIONS_MAX
-from chatserver.features.push.warm.muted_chats import MutedChats
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
+from chatserver.warm.chats.muted_chats import MutedChats
 
 
 class PushContainer:

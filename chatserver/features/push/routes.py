@@ -1,11 +1,11 @@
-"""HTTP routes of push subscriptions and muted chats."""
+"""HTTP routes of push subscriptions."""
 
 from __future__ import annotations
 
 from urllib.parse import urlsplit
 
 import msgspec
-from litestar import delete, get, post, put
+from litestar import delete, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
@@ -13,7 +13,7 @@ from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.request_bodies import PathId
 from chatserver.api.security import USER, Actor, Asker
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest
 from chatserver.features.push.container import PushContainer
 from chatserver.features.push.model import (
@@ -24,7 +24,6 @@ from chatserver.features.push.model import (
     subscription_id,
 )
 from chatserver.features.push.providers.webpush import check_endpoint, check_keys
-from chatserver.features.push.warm.muted_chats import FOR_EVER_MS
 from chatserver.outbound.destinations import Destinations
 
 
@@ -58,19 +57,8 @@ class PushDevice(msgspec.Struct, frozen=True):
     created: int
 
 
-class ChatNotifications(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Mute state of a chat. `until`: end of the mute (s since 1970); null if it has no end."""
-
-    quiet: bool
-    until: int | None = None
-
-
 def push_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of push subscriptions and muted chats."""
-    return [*_subscriptions(container), *_quiet_chats(container)]
-
-
-def _subscriptions(container: StorageContainer) -> list[HTTPRouteHandler]:
+    """Return the routes of push subscriptions."""
     outbound = container.settings.outbound
     allowed = Destinations(outbound.allow_private, outbound.ports)
     sends_to_browsers = bool(container.settings.notify.vapid_public)
@@ -108,32 +96,6 @@ def _subscriptions(container: StorageContainer) -> list[HTTPRouteHandler]:
         await container.get(PushContainer).subscriptions.remove(actor, subscription)
 
     return [subscribe, list_subscriptions, unsubscribe]
-
-
-def _quiet_chats(container: StorageContainer) -> list[HTTPRouteHandler]:
-    @get("/v1/chats/{chat:str}/notifications", opt={"rule": USER})
-    async def get_notifications(chat: PathId, actor: Actor) -> ChatNotifications:
-        """Get the mute state of a chat."""
-        until_ms = await container.get(PushContainer).muted_chats.get_until(ChatId(chat), actor)
-        if until_ms <= container.clock.time() * 1000:
-            return ChatNotifications(quiet=False)
-        is_for_ever = until_ms >= FOR_EVER_MS
-        return ChatNotifications(quiet=True, until=None if is_for_ever else until_ms // 1000)
-
-    @put("/v1/chats/{chat:str}/notifications", opt={"rule": USER})
-    async def set_notifications(
-        chat: PathId, data: JSONBody[ChatNotifications], actor: Actor
-    ) -> ChatNotifications:
-        """Mute a chat until a given time or indefinitely, or unmute it."""
-        if data.until is not None and not 0 < data.until <= FOR_EVER_MS // 1000:
-            raise BadRequest("until: must be a time in seconds since 1970")
-        until_ms = FOR_EVER_MS if data.until is None else data.until * 1000
-        await container.get(PushContainer).muted_chats.set_until(
-            ChatId(chat), actor, until_ms if data.quiet else 0
-        )
-        return ChatNotifications(data.quiet, data.until if data.quiet else None)
-
-    return [get_notifications, set_notifications]
 
 
 def _parse(

@@ -40,18 +40,22 @@ class SocialContainer:
         self._merged = MergedAuthors(self.fanouts, core.settings.timeline, core.clock)
 
     @cached_property
-    def social(self) -> Social:
+    def pictures(self) -> SocialFiles:
         attachments = self._core.get(AttachmentContainer)
+        return SocialFiles(
+            rows=Attachments(self._client, self._core.settings.warm),
+            sendable=attachments.sendable,
+            objects=attachments.objects,
+            clock=self._core.clock,
+        )
+
+    @cached_property
+    def social(self) -> Social:
         return Social(
             rows=Rows(self.profiles, self.graph, self.posts, self.likes, self.favorite_rows),
             queue=self.queue,
             block_policy=self._core.block_policy,
-            pictures=SocialFiles(
-                rows=Attachments(self._client, self._core.settings.warm),
-                sendable=attachments.sendable,
-                objects=attachments.objects,
-                clock=self._core.clock,
-            ),
+            pictures=self.pictures,
             wake_workers=PostWakeUp(self._core.hot).notify,
             clock=self._core.clock,
         )

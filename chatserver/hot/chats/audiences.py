@@ -28,7 +28,7 @@ from chatserver.protocol.memory_costs import Charge, charge_nobody, cost_of_load
 CACHE_MAX = 20_000
 NOT_A_MEMBER = "chat: no such chat, or you are not a member"
 _LOADS_MAX = 3
-_HEAD = (b"gate", b"base", b"kind", b"name", b"seq", b"done", b"large", b"turns")
+_HEAD = (b"gate", b"base", b"kind", b"name", b"seq", b"done", b"large", b"turns", b"picture")
 
 
 def _is_large(head: dict[bytes, bytes]) -> bool:
@@ -86,6 +86,7 @@ def make_audience(
         epoch=epoch,
         kind=kind,
         name=head.get(b"name", b"").decode(),
+        picture=head.get(b"picture", b"").decode(),
         users=users,
         joined=joined,
         top=Seq(int(head.get(b"seq", 0))),

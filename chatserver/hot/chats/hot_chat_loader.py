@@ -70,6 +70,7 @@ class HotChatLoader:
         muted: Mapping[UserId, int] | None = None,
         changes: Sequence[MembershipChange] = (),
         places: Mapping[int, int] | None = None,
+        picture: str = "",
     ) -> bool:
         """Load a chat in the current epoch; return False if the caller must read the chat again.
 
@@ -120,6 +121,7 @@ class HotChatLoader:
             generation_phase(chat),
             # Newest first, because the script drops the last ones.
             ",".join(f"{number}:{first}" for number, first in sorted((places or {}).items())[::-1]),
+            picture,
         ]
         newcomers = {user for change in changes for user in change.newcomers}
         known = {user: member for user, member in members.items() if user not in newcomers}

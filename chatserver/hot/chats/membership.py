@@ -80,6 +80,7 @@ def change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
             "turn": change.transition,
             "phase": generation_phase(chat),
             "repeat_lost": "1" if change.is_repeat else "",
+            "picture": change.picture,
         },
         [
             {

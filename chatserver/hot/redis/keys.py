@@ -284,6 +284,9 @@ class Keys:
     def guesses(self, user: UserId) -> str:
         return f"{{p{self.partition_of(user)}}}:guesses:{user}"
 
+    def preview(self, digest: str) -> str:
+        return f"{{p{self.partition_of(UserId(digest))}}}:preview:{digest}"
+
     def answer(self, name: UserId) -> str:
         return f"{{p{self.partition_of(name)}}}:answer:{name}"
 

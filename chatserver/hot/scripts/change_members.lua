@@ -31,6 +31,7 @@
 -- arg phase        integer  seconds by which the chat's reference generations start earlier
 -- arg repeat_lost  string   "1": Redis lost the entries: append them again, even after later
 --                              changes; empty: Redis never had the change
+-- arg picture     string   picture of the chat, or empty
 -- item arg user    string   user of the entry, or empty
 -- item arg role    string   new role, with ":<until>m" appended for a new mute, or ":" to end a
 --                           mute; empty: no longer a member
@@ -42,7 +43,7 @@
 local call, format, sub = redis.call, string.format, string.sub
 local chat, version = ARGV[2], tonumber(ARGV[3])
 local large, turn = ARGV[9], ARGV[10]
-local count = (#ARGV - 12) / 4
+local count = (#ARGV - 13) / 4
 local was_large = (turn == 'down' or (turn == '' and large ~= '0')) and ':1' or ''
 local head = call('HMGET', KEYS[1], 'gate', 'seq', 'ts', 'base', 'done', 'changed', 'turns')
 local gate = head[1] or ''
@@ -71,7 +72,7 @@ local is_logged = first ~= nil
 first = first or tonumber(head[2]) + 1
 
 for i = 0, count - 1 do
-  local user, role = ARGV[13 + 4 * i], ARGV[14 + 4 * i]
+  local user, role = ARGV[14 + 4 * i], ARGV[15 + 4 * i]
   if user ~= '' then
     local had = call('HGET', KEYS[2], user)
     local joined, mute = string.match(had or '', ':(%d+)(.*)$')
@@ -81,11 +82,11 @@ for i = 0, count - 1 do
       -- The user still receives the entries up to this one.
       local after = math.max(tonumber(head[4]) or 0, tonumber(head[5]) or 0, (joined or 1) - 1)
       -- A banned user who was not a member receives nothing.
-      if ARGV[15 + 4 * i] ~= '1' then
+      if ARGV[16 + 4 * i] ~= '1' then
         call('HDEL', KEYS[2], user)
         call('HSET', KEYS[7], field, format('out:%s:%d', seq, after) .. was_large)
       end
-    elseif ARGV[15 + 4 * i] == '1' then
+    elseif ARGV[16 + 4 * i] == '1' then
       -- A user who was muted before leaving is still muted.
       local name, given = string.match(role, '^(%a+)(.*)$')
       call('HSET', KEYS[2], user, name .. ':' .. seq .. given)
@@ -104,7 +105,8 @@ local places = {format('%d:%d%s', version, first, (is_repeat or found_at) and 'r
 for one in string.gmatch(changed, '[^,]+') do
   if #places < 33 and tonumber(string.match(one, '^%d+')) ~= version then places[#places + 1] = one end
 end
-local fields = {'changed', table.concat(places, ','), 'name', ARGV[4], 'history', ARGV[5]}
+local fields = {'changed', table.concat(places, ','), 'name', ARGV[4], 'history', ARGV[5],
+  'picture', ARGV[13]}
 local last = first + count - 1
 if turn ~= '' then
   -- seqs of transitions, kept until all entries before them are delivered
@@ -128,7 +130,7 @@ if not is_logged and count > 0 then
   for i = 0, count - 1 do
     ts = math.max(now, ts + 1)
     local seq_text, ts_text = format('%d', first + i), format('%.0f', ts)
-    local blob = '\n' .. ARGV[16 + 4 * i]
+    local blob = '\n' .. ARGV[17 + 4 * i]
     call('XADD', KEYS[3], seq_text .. '-0', ts_text, blob)
     call('ZADD', KEYS[9], seq_text, seq_text)
     entry[#entry + 1], entry[#entry + 2] = seq_text .. ':' .. ts_text, blob

@@ -106,6 +106,7 @@ class ChatLoader:
             },
             changes=lost.changes,
             places=lost.places,
+            picture=record.picture or "",
         )
         if record.change is not None or record.unstored:
             await self._hot.record_unfinished(chat)

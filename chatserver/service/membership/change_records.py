@@ -128,6 +128,7 @@ def _make_change(row: Chat, change: ChangeRecord, version: int) -> MembershipCha
         row.large,
         change.transition,
         change.after,
+        picture=row.picture or "",
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from chatserver.domain.moderation import MUTE_OVER
-from chatserver.domain.text import parse_name
+from chatserver.domain.text import parse_name, parse_note
 from chatserver.errors import BadRequest
 from chatserver.protocol import frames
 
@@ -37,6 +37,10 @@ def parse_settings(frame: frames.AnyChange) -> dict[str, str | int]:
     settings: dict[str, str | int] = {}
     if frame.name is not None:
         settings["name"] = parse_name(frame.name)
+    if frame.topic is not None:
+        settings["topic"] = parse_note(frame.topic, "topic")
+    if frame.picture is not None:
+        settings["picture"] = frame.picture
     if frame.joining is not None:
         settings["joining"] = frame.joining
     if frame.history is not None:
@@ -47,7 +51,8 @@ def parse_settings(frame: frames.AnyChange) -> dict[str, str | int]:
         settings["retention_s"] = frame.retention_s
     if not settings:
         raise BadRequest(
-            "at least one of name, joining, history, slow_s and retention_s is required"
+            "at least one of name, topic, picture, joining, history, slow_s and retention_s is "
+            "required"
         )
     return settings
 

@@ -398,6 +398,8 @@ class MembershipPropagation:
             kind=record.kind,
             members=[member.user for member in members],
             name=record.name,
+            topic=record.topic,
+            picture=record.picture,
             count=record.count if record.count is not None else len(members),
             roles={member.user: member.role for member in members if member.role != "member"},
             joining=record.joining,

@@ -60,6 +60,7 @@ from chatserver.service.membership.change_requests import (
 )
 from chatserver.service.membership.chat_serialization import ChatSerializer
 from chatserver.service.membership.former_members import FormerMembers, former_of
+from chatserver.service.membership.group_pictures import NO_GROUP_PICTURES, GroupPictures
 from chatserver.service.membership.invitations import Invitations
 from chatserver.service.membership.propagation import MembershipPropagation
 from chatserver.service.moderation.block_policy import BlockPolicy
@@ -118,6 +119,7 @@ class Membership:
         fanout_members_max: int = frames.MEMBERS_MAX,
         block_policy: BlockPolicy | None = None,
         invitations: Invitations | None = None,
+        pictures: GroupPictures = NO_GROUP_PICTURES,
         clock: Clock | None = None,
     ) -> None:
         self._memberships = memberships
@@ -129,6 +131,7 @@ class Membership:
         self._fanout_members_max = fanout_members_max
         self._block_policy = block_policy
         self._invitations = invitations
+        self._pictures = pictures
         self._clock = clock or SystemClock()
         self._mids = MidSource()
 
@@ -239,6 +242,8 @@ class Membership:
                 return None
             committed = await self._commit(request, _State(record, members, group), changes)
             if committed is not None:
+                if record.picture not in (None, committed.record.picture):
+                    await self._pictures.release(chat, record.picture)
                 return committed
             await asyncio.sleep(jittered(min(WAIT_S_MAX, 0.01 * 2**attempt), 0))
         raise Unavailable(f"chat {chat}: too many concurrent changes; try again")
@@ -312,6 +317,8 @@ class Membership:
                 return rules.plan_set_role(group, actor, UserId(frame.user), frame.role)
             case frames.UpdateChat():
                 group.require_manager(actor)
+                if frame.picture:
+                    await self._pictures.claim(actor, request.chat, frame.picture)
                 return {}
             case frames.MuteMember():
                 return rules.plan_mute(group, actor, UserId(frame.user))

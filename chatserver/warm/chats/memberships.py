@@ -185,12 +185,12 @@ class Memberships:
         """Write a change to `chat`; return None if the chat has changed since it was read.
 
         `added` maps new members to their role and the lowest chat seq at which they join. `roles`
-        maps members to new roles. `settings` may have name, joining, history, slow_s and
-        retention_s. `muted` maps members to the end of their mute, or None to unmute. `banned` maps
-        banned users to the user who bans them. `former` maps removed members to the former
-        memberships to store, and rejoining members to those to restore. `large` is the version at
-        which the chat became large, or 0. `unstored` has the changes, including this one, that are
-        not stored as entries yet.
+        maps members to new roles. `settings` may have name, topic, picture, joining, history,
+        slow_s and retention_s. `muted` maps members to the end of their mute, or None to unmute.
+        `banned` maps banned users to the user who bans them. `former` maps removed members to the
+        former memberships to store, and rejoining members to those to restore. `large` is the
+        version at which the chat became large, or 0. `unstored` has the changes, including this
+        one, that are not stored as entries yet.
 
         Guarantees:
             Atomic. A retry after a lost response is detected and returns the same result.

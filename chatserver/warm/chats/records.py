@@ -6,7 +6,7 @@
 |          |             |              | erased? receipt? restricted?`                 |
 | `Chat`   | `c#<chat>`  | `c#<chat>`   | `kind name? version created state origin      |
 |          |             |              | members users? joining? history? change?      |
-|          |             |              | unstored? large?`                             |
+|          |             |              | unstored? large? topic? picture?`             |
 | `Member` | `c#<chat>`  | `m#<user>`   | `role joined read received hidden?            |
 |          |             |              | quiet? muted_until? periods?`                 |
 | `Former- | `u#<user>`  | `left#<chat>`| `joined left mid stored hidden? quiet?        |
@@ -125,6 +125,8 @@ class Chat:
     retention_s: int = 0  # lifetime of its messages; 0: unlimited
     blockers: frozenset[str] = frozenset()  # direct chats: the users who block the other one
     ended_ms: int | None = None  # companion chats: read-only since then
+    topic: str | None = None
+    picture: str | None = None  # id of a file
     users: tuple[str, ...] = ()
 
     def encode(self, state: str, origin: str) -> Item:
@@ -169,6 +171,8 @@ class Chat:
             retention_s=_number(item, Field.RETENTION_S) if Field.RETENTION_S in item else 0,
             blockers=frozenset(item.get(Field.BLOCKED, {"SS": ()})["SS"]),
             ended_ms=_number(item, Field.ENDED) if Field.ENDED in item else None,
+            topic=_find_text(item, Field.TOPIC) or None,
+            picture=_find_text(item, Field.PICTURE) or None,
             users=tuple(sorted(item.get(Field.USERS, {"SS": ()})["SS"])),
         )
 

@@ -52,6 +52,22 @@ class PinField:
     REQUEST: Final = "request"  # chats: digest of the last change's request
 
 
+class ChatPreferencesField:
+    """Attributes of users' preferences of chats, and of their pinned chats, in `directory`."""
+
+    PK: Final = "PK"
+    SK: Final = "SK"
+    REV: Final = "rev"  # rises with each write
+    ARCHIVED: Final = "archived"  # true, or absent
+    MUTED_UNTIL: Final = "muted_until"  # seconds since 1970, 0 means forever
+    UNREAD: Final = "unread"  # true: marked as unread; or absent
+    TEXT: Final = "text"  # the draft
+    DRAFT: Final = "draft"  # version of the draft
+    CLEARED: Final = "cleared"  # chat seq: messages up to it are not shown
+    PINNED_CHATS: Final = "pinned_chats"  # in order
+    EXPIRES_AT: Final = "expires_at"  # seconds since 1970, if all values are defaults
+
+
 class ExportField:
     """Attributes of the analytics export, in `directory`."""
 

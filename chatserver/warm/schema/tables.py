@@ -123,6 +123,8 @@ class DirectoryField:
     STATE: Final = "state"  # chats: forming or ready
     ORIGIN: Final = "origin"  # chats: digest of the creation request
     VERSION: Final = "version"  # chats: version of membership and settings
+    TOPIC: Final = "topic"  # groups
+    PICTURE: Final = "picture"  # groups: id of a file
     JOINING: Final = "joining"  # chats: invited or open
     HISTORY: Final = "history"  # chats: joined or all
     MEMBERS: Final = "members"  # chats: number of members

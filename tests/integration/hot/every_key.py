@@ -21,6 +21,8 @@ from chatserver.features.attachments.model import File
 from chatserver.features.companions.hot.pending_responses import PendingMessage, PendingResponses
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
+from chatserver.features.link_previews.hot import PreviewCache
+from chatserver.features.link_previews.model import PageSummary
 from chatserver.features.push.hot import DueChats, PushState
 from chatserver.features.search.hot import WORK, IndexFeed
 from chatserver.features.social.hot import CountQueue, PostWakeUp
@@ -227,6 +229,7 @@ async def use_seen(hot: HotClient, users: list[UserId]) -> None:
     await key_sets.put(1.0, b"{}")
     assert await Answers(hot).claim("n1", "digest") is None
     await Answers(hot).put("n2", Answer("digest", 200), UserId("alice"))
+    await PreviewCache(hot).put("https://example.org/", PageSummary("Example"))
     limits = Limits(
         hot, config.Limits(sends=config.RateLimit(0.01, 500))
     )  # a full bucket is gone in a second

@@ -130,7 +130,13 @@ ROUTE_CALLS: dict[str, tuple[int, int]] = {
     "POST /v1/chats/{chat}/leave": (20, 8),
     "PUT /v1/chats/{chat}/marks": (13, 1),
     "GET /v1/chats/{chat}/notifications": (6, 2),
-    "PUT /v1/chats/{chat}/notifications": (6, 2),
+    "PUT /v1/chats/{chat}/notifications": (9, 5),
+    "GET /v1/chats/{chat}/picture": (9, 3),
+    "GET /v1/chats/{chat}/preferences": (9, 3),
+    "PATCH /v1/chats/{chat}/preferences": (9, 5),
+    "GET /v1/me/chat-preferences": (6, 2),
+    "GET /v1/me/pinned-chats": (6, 2),
+    "PUT /v1/me/pinned-chats": (8, 5),
     "GET /v1/chats/{chat}/messages": (15, 1),
     "GET /v1/chats/{chat}/messages/between": (9, 2),
     "GET /v1/chats/{chat}/messages/active": (9, 2),
@@ -146,6 +152,8 @@ ROUTE_CALLS: dict[str, tuple[int, int]] = {
     # Nothing is persisted here, so it polls Redis until its deadline.
     "PUT /v1/chats/{chat}/pins/{seq}": (450, 9),  # with a move of the horizon of write sharding
     "DELETE /v1/chats/{chat}/pins/{seq}": (13, 6),
+    "GET /v1/link-preview": (9, 2),
+    "GET /v1/link-preview/picture": (9, 2),
     "GET /v1/search": (6, 2),  # without an index; with one, CHECKED_MAX history reads
     "POST /v1/chats/{chat}/attachments": (8, 2),
     "POST /v1/attachments/{file}/complete": (6, 2),

@@ -34,6 +34,8 @@ HEADINGS = {
     frames.PresenceSignal: "`signal` of presence",
     frames.AiSignal: "`signal` of an answer",
     frames.PostSignal: "`signal` of a post",
+    frames.ChatPreferencesSignal: "`signal` of chat preferences",
+    frames.PinnedChatsSignal: "`signal` of pinned chats",
     frames.EventPage: "`page` of events",
     frames.HistoryPage: "`page` of messages",
     frames.ChatsPage: "`page` of chats",

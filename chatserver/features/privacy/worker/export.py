@@ -22,6 +22,7 @@ from chatserver.errors import ChatError, NotFound
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.model import File
 from chatserver.features.attachments.worker.sweep import SWEEP_INTERVAL_S
+from chatserver.features.chat_preferences.container import PreferencesContainer
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.frames import describe_session
 from chatserver.features.companions.worker.user_data import iter_answers, iter_sessions
@@ -52,10 +53,12 @@ BLOCKS_PAGE = 1_000
 README = """\
 This ZIP file contains a copy of your data on this server.
 
-profile.json     your account: name, description of yourself, blocked users, reports you made, and
-                 push notification settings
+profile.json     your account: name, description of yourself, blocked users, reports you made,
+                 pinned chats and push notification settings
 devices.jsonl    devices on which you are logged in with a password
 chats.jsonl      your chats, your role in each, and how far you have read them
+preferences.jsonl
+                 your own settings of chats, with drafts
 messages.jsonl   messages that you sent, in all chats, in their current version; deleted messages
                  have no text, and expired messages are omitted
 sessions.jsonl   your sessions with AI companions, each with its chat and, if there is one, the
@@ -116,6 +119,7 @@ class ExportWorker:
         await archive.put_text("profile.json", msgspec.json.encode(await self._profile_of(user)))
         await archive.put_lines("devices.jsonl", self._iter_devices(user))
         await archive.put_lines("chats.jsonl", self._iter_chats(user))
+        await archive.put_lines("preferences.jsonl", self._iter_preferences(user))
         await claimed.update(progress=10)
         await archive.put_lines("messages.jsonl", self._iter_messages(user))
         await archive.put_lines("sessions.jsonl", self._iter_sessions(user))
@@ -149,6 +153,7 @@ class ExportWorker:
             user, self._container.clock.time()
         )
         reports = await self._private.rows.list_names(user, REPORTED_PREFIX)
+        pinned = await self._container.get(PreferencesContainer).rows.get_pinned(user)
         credential = await self._private.accounts.find_credential(user)
         return {
             "user": user,
@@ -162,6 +167,7 @@ class ExportWorker:
                 {"kind": each.kind, "target": each.target, "created": each.created_ms}
                 for each in devices
             ],
+            "pinned_chats": pinned.chats,
             "social": await SocialData(self._container, user).get_profile(),
         }
 
@@ -197,13 +203,21 @@ class ExportWorker:
                     "joined": member.joined,
                     "read": member.read,
                     "received": member.received,
-                    "deleted_for_me": list(member.hidden),
+                    "deleted_for_me": [seq for seq in member.hidden if seq > 0],
                     "earlier_periods": [list(period) for period in member.periods],
                 }
                 for chat, member in page.items
             ]
             start = page.next
             if start is None:
+                return
+
+    async def _iter_preferences(self, user: UserId) -> AsyncIterator[list[Any]]:
+        rows, after = self._container.get(PreferencesContainer).rows, None
+        while True:
+            page, after = await rows.list(user, after, CHATS_PAGE)
+            yield [msgspec.to_builtins(each) for each in page]
+            if after is None:
                 return
 
     async def _iter_messages(self, user: UserId) -> AsyncIterator[list[Any]]:

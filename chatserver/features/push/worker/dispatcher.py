@@ -33,7 +33,6 @@ from chatserver.errors import ChatError, NotFound
 from chatserver.features.push.hot import ChatFacts, Due, Need, PushState
 from chatserver.features.push.model import Notice, Subscription, find_mentions
 from chatserver.features.push.providers.sender import PushSender
-from chatserver.features.push.warm.muted_chats import MutedChats
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.hot.chats.amendments import Hidden
 from chatserver.hot.chats.chat_log import ChatLog
@@ -43,6 +42,7 @@ from chatserver.protocol import codec
 from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Message
 from chatserver.service.history.views import View
+from chatserver.warm.chats.muted_chats import MutedChats
 
 log = structlog.get_logger()
 

@@ -56,6 +56,10 @@ export interface GroupSettings {
   history?: "joined" | "all";
   slowS?: number;
   retentionS?: number;
+  /** An empty topic or picture removes it. */
+  topic?: string;
+  /** Id of a picture that was uploaded with `POST /v1/me/attachments`. */
+  picture?: string;
 }
 
 /** Operations of the client that a chat uses. @internal */
@@ -136,6 +140,16 @@ export class Chat {
   /** User → [read, received]. */
   get marks(): Readonly<Record<string, readonly [number, number]>> {
     return this.#known?.marks ?? {};
+  }
+
+  /** Topic of a group, as far as known. */
+  get topic(): string | null {
+    return this.#known?.topic ?? null;
+  }
+
+  /** Id of a group's picture, see `GET /v1/chats/{chat}/picture`. */
+  get picture(): string | null {
+    return this.#known?.picture ?? null;
   }
 
   /** Minimum seconds between two messages of a member. */

@@ -127,6 +127,27 @@ export interface ChatInfo {
   since?: number | null;
   ended?: boolean;
   invited?: string[];
+  topic?: string | null;
+  picture?: string | null;
+}
+
+/** A user's own preferences of a chat. */
+export interface ChatPreferences {
+  chat: string;
+  rev?: number;
+  archived?: boolean;
+  muted_until?: number | null;
+  marked_unread?: boolean;
+  draft?: Draft | null;
+  cleared_upto?: number;
+}
+
+/** The user changed their preferences of a chat. Sent to the user's own devices. */
+export interface ChatPreferencesSignal {
+  type: "signal";
+  kind: "chat_preferences";
+  from: string;
+  preferences: ChatPreferences;
 }
 
 /** An item of a chat list. `top` is the newest seq. */
@@ -142,6 +163,7 @@ export interface ChatSummary {
   peer?: Marks | null;
   ended?: boolean;
   hidden?: number[];
+  picture?: string | null;
 }
 
 /** Lists the user's chats by newest activity; `after` is the `next` of the previous page. */
@@ -234,6 +256,12 @@ export interface DeleteSession {
   companion: string;
   chat?: string | null;
   forget?: boolean;
+}
+
+/** Text that a user has not sent yet. The greater `version` wins: the time of the last key. */
+export interface Draft {
+  text: string;
+  version: number;
 }
 
 /** Replaces the text of one of the user's own messages. */
@@ -486,6 +514,20 @@ export interface OpenDirect {
   user: string;
 }
 
+/** Chats that the user pinned to the top of the chat list, in order. */
+export interface PinnedChats {
+  chats: string[];
+  rev?: number;
+}
+
+/** The user changed their pinned chats. Sent to the user's own devices. */
+export interface PinnedChatsSignal {
+  type: "signal";
+  kind: "pinned_chats";
+  from: string;
+  pinned: PinnedChats;
+}
+
 /** A followed user has published a post with the id `post`. */
 export interface PostSignal {
   type: "signal";
@@ -719,7 +761,7 @@ export interface Unwatch {
   users: string[];
 }
 
-/** Changes a group's name, join policy, history visibility, slow mode or retention. */
+/** Changes a group's name, topic, picture or settings. */
 export interface UpdateChat {
   type: "update_chat";
   id: number;
@@ -730,6 +772,8 @@ export interface UpdateChat {
   history?: "all" | "joined" | null;
   slow_s?: number | null;
   retention_s?: number | null;
+  topic?: string | null;
+  picture?: string | null;
 }
 
 /** Changes the companion version that responds in a session. Default: the newest version. */
@@ -809,6 +853,7 @@ export type ServerFrame =
   | AiSignal
   | BlocksPage
   | Bye
+  | ChatPreferencesSignal
   | ChatsPage
   | CompanionsPage
   | Error
@@ -817,6 +862,7 @@ export type ServerFrame =
   | HistoryPage
   | InvitationsPage
   | Ok
+  | PinnedChatsSignal
   | PostSignal
   | PresenceSignal
   | Reset

@@ -103,9 +103,11 @@ export interface ChatChanges {
   history?: "joined" | "all" | null;
   joining?: "invited" | "open" | null;
   name?: string | null;
+  picture?: string | null;
   ref?: string | null;
   retention_s?: number | null;
   slow_s?: number | null;
+  topic?: string | null;
 }
 
 /** Schema `ChatInfo` of the API. */
@@ -122,16 +124,29 @@ export interface ChatInfo {
   members: string[];
   muted?: Record<string, number>;
   name?: string | null;
+  picture?: string | null;
   retention_s?: number;
   roles?: Record<string, "owner" | "admin" | "member">;
   since?: number | null;
   slow_s?: number;
+  topic?: string | null;
 }
 
 /** Schema `ChatNotifications` of the API. */
 export interface ChatNotifications {
   quiet: boolean;
   until?: number | null;
+}
+
+/** Schema `ChatPreferences` of the API. */
+export interface ChatPreferences {
+  archived?: boolean;
+  chat: string;
+  cleared_upto?: number;
+  draft?: Draft | null;
+  marked_unread?: boolean;
+  muted_until?: number | null;
+  rev?: number;
 }
 
 /** Schema `ChatSummary` of the API. */
@@ -144,6 +159,7 @@ export interface ChatSummary {
   members?: string[];
   name?: string | null;
   peer?: Marks | null;
+  picture?: string | null;
   read?: number;
   top?: number;
   unread?: number;
@@ -211,6 +227,12 @@ export interface Device {
   is_current: boolean;
   name: string | null;
   seen: number;
+}
+
+/** Schema `Draft` of the API. */
+export interface Draft {
+  text: string;
+  version: number;
 }
 
 /** Schema `Export` of the API. */
@@ -314,6 +336,15 @@ export interface InvitationInfo {
   expires_at: number;
   inviter: string;
   name?: string | null;
+}
+
+/** Schema `LinkPreview` of the API. */
+export interface LinkPreview {
+  description: string;
+  picture: string | null;
+  site: string;
+  title: string;
+  url: string;
 }
 
 /** Schema `LiveSession` of the API. */
@@ -470,6 +501,12 @@ export interface NewMessage {
 /** Schema `NewPassword` of the API. */
 export interface NewPassword {
   password: string;
+}
+
+/** Schema `NewPinnedChats` of the API. */
+export interface NewPinnedChats {
+  chats: string[];
+  if_rev?: number | null;
 }
 
 /** Schema `NewPost` of the API. */
@@ -646,6 +683,12 @@ export interface BlockedUserPage {
   next?: string | null;
 }
 
+/** Schema `Page_chatserver.protocol.frames.ChatPreferences_` of the API. */
+export interface ChatPreferencesPage {
+  items: ChatPreferences[];
+  next?: string | null;
+}
+
 /** Schema `Page_chatserver.protocol.frames.ChatSummary_` of the API. */
 export interface ChatSummaryPage {
   items: ChatSummary[];
@@ -729,6 +772,12 @@ export interface Picture {
   image: string;
 }
 
+/** Schema `PinnedChats` of the API. */
+export interface PinnedChats {
+  chats: string[];
+  rev?: number;
+}
+
 /** Schema `PinnedMessage` of the API. */
 export interface PinnedMessage {
   message: Message;
@@ -788,6 +837,15 @@ export interface PostInfo {
   likes: number;
   name: string | null;
   user: string;
+}
+
+/** Schema `PreferenceChanges` of the API. */
+export interface PreferenceChanges {
+  archived?: boolean;
+  cleared_upto?: number;
+  draft?: Draft;
+  marked_unread?: boolean;
+  muted_until?: number | null;
 }
 
 /** Schema `Presence` of the API. */
@@ -1071,6 +1129,15 @@ export interface Operations {
     result: null;
     isIdempotent: false;
   };
+  /** Change chat preferences */
+  change_chat_preferences: {
+    params: {
+      chat: string;
+    };
+    body: PreferenceChanges;
+    result: ChatPreferences;
+    isIdempotent: false;
+  };
   /** Change me */
   change_me: {
     params: {};
@@ -1344,6 +1411,25 @@ export interface Operations {
     result: ChatInfo;
     isIdempotent: false;
   };
+  /** Get chat picture */
+  get_chat_picture: {
+    params: {
+      chat: string;
+      thumb?: number;
+    };
+    body: undefined;
+    result: FileLink;
+    isIdempotent: false;
+  };
+  /** Get chat preferences */
+  get_chat_preferences: {
+    params: {
+      chat: string;
+    };
+    body: undefined;
+    result: ChatPreferences;
+    isIdempotent: false;
+  };
   /** Get client config */
   get_client_config: {
     params: {};
@@ -1429,6 +1515,24 @@ export interface Operations {
     result: FileLink;
     isIdempotent: false;
   };
+  /** Get link picture */
+  get_link_picture: {
+    params: {
+      url: string;
+    };
+    body: undefined;
+    result: string;
+    isIdempotent: false;
+  };
+  /** Get link preview */
+  get_link_preview: {
+    params: {
+      url: string;
+    };
+    body: undefined;
+    result: LinkPreview;
+    isIdempotent: false;
+  };
   /** Get me */
   get_me: {
     params: {};
@@ -1474,6 +1578,13 @@ export interface Operations {
     };
     body: undefined;
     result: Overview;
+    isIdempotent: false;
+  };
+  /** Get pinned chats */
+  get_pinned_chats: {
+    params: {};
+    body: undefined;
+    result: PinnedChats;
     isIdempotent: false;
   };
   /** Get post */
@@ -1634,6 +1745,16 @@ export interface Operations {
     };
     body: undefined;
     result: BlockedUserPage;
+    isIdempotent: false;
+  };
+  /** List chat preferences */
+  list_chat_preferences: {
+    params: {
+      limit?: number;
+      cursor?: string | null;
+    };
+    body: undefined;
+    result: ChatPreferencesPage;
     isIdempotent: false;
   };
   /** List chats */
@@ -2241,6 +2362,13 @@ export interface Operations {
     result: null;
     isIdempotent: false;
   };
+  /** Set pinned chats */
+  set_pinned_chats: {
+    params: {};
+    body: NewPinnedChats;
+    result: PinnedChats;
+    isIdempotent: false;
+  };
   /** Set retention */
   set_retention: {
     params: {
@@ -2397,6 +2525,7 @@ export const OPERATIONS: {
   begin_picture: ["POST", "/v1/me/attachments", []],
   begin_upload: ["POST", "/v1/chats/{chat}/attachments", []],
   block: ["PUT", "/v1/me/blocks/{user}", []],
+  change_chat_preferences: ["PATCH", "/v1/chats/{chat}/preferences", []],
   change_me: ["PATCH", "/v1/me", []],
   change_password: ["PUT", "/v1/me/password", []],
   complete_upload: ["POST", "/v1/attachments/{file}/complete", ["wait_ms"]],
@@ -2428,6 +2557,8 @@ export const OPERATIONS: {
   get_avatar: ["GET", "/v1/users/{user}/avatar", ["thumb"]],
   get_broadcast: ["GET", "/v1/admin/broadcasts/{broadcast}", []],
   get_chat: ["GET", "/v1/chats/{chat}", []],
+  get_chat_picture: ["GET", "/v1/chats/{chat}/picture", ["thumb"]],
+  get_chat_preferences: ["GET", "/v1/chats/{chat}/preferences", []],
   get_client_config: ["GET", "/v1/client-config", []],
   get_companion: ["GET", "/v1/companions/{companion}", []],
   get_companion_memory: ["GET", "/v1/me/companions/{companion}/memory", []],
@@ -2438,11 +2569,14 @@ export const OPERATIONS: {
   get_health: ["GET", "/healthz", []],
   get_hold: ["GET", "/v1/admin/chats/{chat}/hold", []],
   get_link: ["GET", "/v1/attachments/{file}/link", ["seq", "thumb"]],
+  get_link_picture: ["GET", "/v1/link-preview/picture", ["url"]],
+  get_link_preview: ["GET", "/v1/link-preview", ["url"]],
   get_me: ["GET", "/v1/me", []],
   get_message: ["GET", "/v1/chats/{chat}/messages/{seq}", []],
   get_message_by_mid: ["GET", "/v1/chats/{chat}/messages/by-mid/{mid}", ["seq", "ts"]],
   get_notifications: ["GET", "/v1/chats/{chat}/notifications", []],
   get_overview: ["GET", "/v1/admin/overview", ["after"]],
+  get_pinned_chats: ["GET", "/v1/me/pinned-chats", []],
   get_post: ["GET", "/v1/users/{user}/posts/{post}", []],
   get_post_image: ["GET", "/v1/users/{user}/posts/{post}/image", ["thumb"]],
   get_presence: ["GET", "/v1/presence", ["user"]],
@@ -2471,6 +2605,7 @@ export const OPERATIONS: {
   ],
   list_bans: ["GET", "/v1/chats/{chat}/bans", ["limit", "cursor"]],
   list_blocks: ["GET", "/v1/me/blocks", ["limit", "cursor"]],
+  list_chat_preferences: ["GET", "/v1/me/chat-preferences", ["limit", "cursor"]],
   list_chats: ["GET", "/v1/chats", ["limit", "cursor"]],
   list_companions: ["GET", "/v1/companions", ["limit", "cursor"]],
   list_devices: ["GET", "/v1/me/devices", ["limit", "cursor"]],
@@ -2557,6 +2692,7 @@ export const OPERATIONS: {
   send_as_system: ["POST", "/v1/admin/chats/{chat}/messages", []],
   set_notifications: ["PUT", "/v1/chats/{chat}/notifications", []],
   set_password: ["PUT", "/v1/admin/users/{user}/password", []],
+  set_pinned_chats: ["PUT", "/v1/me/pinned-chats", []],
   set_retention: ["PUT", "/v1/admin/chats/{chat}/retention", []],
   set_role: ["PATCH", "/v1/chats/{chat}/members/{user}", []],
   start_broadcast: ["POST", "/v1/admin/broadcasts", []],

@@ -20,6 +20,8 @@ export interface SavedChat {
   isLarge: boolean;
   isEnded: boolean;
   needsHistory: boolean;
+  topic?: string | null;
+  picture?: string | null;
 }
 
 /** The unread count in the chat list: messages after seq `read`, up to seq `top`. */
@@ -34,6 +36,10 @@ export class ChatState {
   readonly id: string;
   kind: string;
   name: string | null = null;
+  /** Of a group, as far as known, like the settings below. */
+  topic: string | null = null;
+  /** Id of a group's picture, see `GET /v1/chats/{chat}/picture`. */
+  picture: string | null = null;
   /** User → role; null: not known. */
   members: Record<string, string> | null = null;
   /** Minimum seconds between two messages of a member. */
@@ -107,6 +113,8 @@ export class ChatState {
       // Complete info: absent fields have their default.
       this.slowS = info.slow_s ?? 0;
       this.retentionS = info.retention_s ?? 0;
+      this.topic = info.topic ?? null;
+      this.picture = info.picture ?? null;
       this.muted = { ...info.muted };
     }
   }
@@ -133,6 +141,7 @@ export class ChatState {
   /** Apply the chat's summary in the chat list or in a snapshot. */
   takeSummary(summary: ChatSummary): ChatEvent[] {
     this.#takeCommon(summary);
+    this.picture = summary.picture ?? null;
     this.#listedTop = Math.max(this.#listedTop, summary.top ?? 0);
     if (summary.last != null) this.last = summary.last;
     const changed = this.takeMarks({ user: this.#me, read: summary.read ?? 0 });
@@ -187,6 +196,8 @@ export class ChatState {
       isLarge: this.isLarge,
       isEnded: this.isEnded,
       needsHistory: this.needsHistory,
+      topic: this.topic,
+      picture: this.picture,
     };
   }
 
@@ -201,6 +212,8 @@ export class ChatState {
     this.isLarge = saved.isLarge || this.isLarge;
     this.isEnded = saved.isEnded;
     this.needsHistory = saved.needsHistory;
+    this.topic = saved.topic ?? null;
+    this.picture = saved.picture ?? null;
     for (const [user, [read, received]] of Object.entries(saved.marks)) {
       this.takeMarks({ user, read, received });
     }
@@ -327,9 +340,16 @@ export class ChatState {
       return; // a plain name, or the format of a newer server
     }
     if (typeof settings !== "object" || settings === null) return;
-    const { slow_s: slowS, retention_s: retentionS } = settings as Record<string, unknown>;
+    const {
+      slow_s: slowS,
+      retention_s: retentionS,
+      topic,
+      picture,
+    } = settings as Record<string, unknown>;
     if (typeof slowS === "number") this.slowS = slowS;
     if (typeof retentionS === "number") this.retentionS = retentionS;
+    if (typeof topic === "string") this.topic = topic || null;
+    if (typeof picture === "string") this.picture = picture || null;
   }
 
   #applyMute(user: string, entry: Entry): void {

@@ -67,6 +67,9 @@ async def test_export_holds_what_the_user_has_and_nothing_of_others(
     await zoe.say(chat, "with a file", attachments=[file])
     await zoe.ask("PUT", f"/v1/chats/{chat}/messages/1/report", 204, {"reason": "rude"})
 
+    draft = {"text": "not sent yet", "version": 1}
+    await zoe.ask("PATCH", f"/v1/chats/{chat}/preferences", 200, {"draft": draft})
+    await zoe.ask("PUT", "/v1/me/pinned-chats", 200, {"chats": [chat]})
     theirs = (await bob.ask("POST", "/v1/me/posts", 201, {"content": "what bob says"}))["id"]
     await zoe.ask("POST", "/v1/me/posts", 201, {"content": "what zoe posts"})
     await zoe.ask("PUT", f"/v1/users/{bob.user}/posts/{theirs}/like", 204)
@@ -103,6 +106,9 @@ async def test_export_holds_what_the_user_has_and_nothing_of_others(
     assert json.loads(archive.read("profile.json"))["reports"][0]["reason"] == "rude"
     assert [each["name"] for each in lines_of(archive, "devices.jsonl")] == ["Zoë's phone"]
     assert [each["chat"] for each in lines_of(archive, "chats.jsonl")] == [chat]
+    (preferences,) = lines_of(archive, "preferences.jsonl")
+    assert (preferences["chat"], preferences["draft"]) == (chat, draft)
+    assert json.loads(archive.read("profile.json"))["pinned_chats"] == [chat]
     (line,) = lines_of(archive, "attachments.jsonl")
     assert archive.read(line["file"]) == b"a file"
     assert line["file"] == f"attachments/{file}-notes.txt"

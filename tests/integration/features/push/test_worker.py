@@ -16,7 +16,7 @@ from chatserver.domain.presence import State
 from chatserver.errors import NotFound, Unavailable
 from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import PushState
-from chatserver.features.push.warm.muted_chats import FOR_EVER_MS
+from chatserver.warm.chats.muted_chats import FOR_EVER_MS
 from tests.integration.features.push.support import PushWorld, open_push_world
 from tests.integration.workers.support import persister_of, running
 from tests.support.servers.processes import eventually

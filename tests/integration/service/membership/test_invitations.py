@@ -14,12 +14,12 @@ from chatserver.domain.ids import ChatId, Ref, UserId, direct_chat_id
 from chatserver.domain.invitations import ListedKind
 from chatserver.errors import BadRequest, Forbidden, NotFound, RateLimited, TooLarge
 from chatserver.features.push.container import PushContainer
-from chatserver.features.push.warm.muted_chats import FOR_EVER_MS
 from chatserver.features.social.warm.graph import SocialGraph
 from chatserver.protocol import frames
 from chatserver.service.chats.chat_loader import ChatLoader
 from chatserver.service.membership.invitations import FROM_ONE_MAX
 from chatserver.warm.chats.invitations import InvitationRows
+from chatserver.warm.chats.muted_chats import FOR_EVER_MS
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import (
     ALICE,

@@ -21,7 +21,6 @@ from chatserver.features.attachments.model import Bounds, File
 from chatserver.features.attachments.warm import Attachments
 from chatserver.features.privacy.warm.user_data import PersonalRows
 from chatserver.features.push.model import Subscription
-from chatserver.features.push.warm.muted_chats import MutedChats
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.api_keys import KeyRow, KeyRows
@@ -31,6 +30,7 @@ from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.member_state import Mark, MemberState
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.chats.moderation import Moderation
+from chatserver.warm.chats.muted_chats import MutedChats
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.messages.chat_files import ChatFiles
 from chatserver.warm.messages.message_changes import MessageChanges

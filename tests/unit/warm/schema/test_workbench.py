@@ -22,6 +22,7 @@ from chatserver.cli.workbench_samples import samples
 from chatserver.domain.ids import UserId
 from chatserver.features.analytics import warm as analytics
 from chatserver.features.attachments.warm import decode_file
+from chatserver.features.chat_preferences.warm import decode_pinned, decode_preferences
 from chatserver.features.companions.warm.companions import decode_version
 from chatserver.features.companions.warm.memories import decode_memory
 from chatserver.features.companions.warm.sessions import decode_session
@@ -236,6 +237,8 @@ DECODERS: dict[str, Callable[[Item], object]] = {
     "Ban": Ban.decode,
     "Active days of a chat": decode_days,
     "Pinned message": pins._decode,
+    "Preferences of a chat": decode_preferences,
+    "Pinned chats of a user": decode_pinned,
     "Report": Report.decode,
     "Push subscription": lambda item: decode_subscription(item, UserId("alice")),
     "File": decode_file,

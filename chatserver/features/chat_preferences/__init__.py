@@ -1,0 +1,14 @@
+"""Chat preferences: a user's own settings of each chat, the same on all of the user's devices.
+
+Pinned chats, archived chats, muted notifications, chats marked as unread, drafts and cleared chats.
+Start with `model.py`. `warm.py` holds the DynamoDB items. Changes are sent to the user's devices as
+signals.
+"""
+
+from chatserver.features.registry import Feature
+
+FEATURE = Feature(
+    name="chat_preferences",
+    sample_items="chatserver.features.chat_preferences.sample_items:sample_items",
+    routes=("chatserver.features.chat_preferences.routes:chat_preferences_routes",),
+)

@@ -1,0 +1,99 @@
+"""Rules of chat preferences. No I/O.
+
+The values are frames (`ChatPreferences`, `Draft`, `PinnedChats`), because devices receive them in
+signals. `rev` rises with each change, so a device can ignore a signal that arrives late.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from chatserver.errors import BadRequest
+from chatserver.protocol.frames import ChatPreferences, Draft, PinnedChats
+
+# A deleted draft and its version are kept for this time, so that a late older draft is ignored.
+DEFAULTS_KEPT_S: Final = 7 * 86_400
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PreferencesChange:
+    """Preferences to change; None keeps a value. `muted_until`: -1 unmutes, 0 has no end."""
+
+    is_archived: bool | None = None
+    muted_until: int | None = None
+    is_marked_unread: bool | None = None
+    draft: Draft | None = None
+    cleared_upto: int | None = None
+
+
+UNMUTED: Final = -1
+
+
+def apply_change(
+    before: ChatPreferences, change: PreferencesChange, now_s: float
+) -> ChatPreferences:
+    """Return the preferences after a change, or `before` itself if nothing changes.
+
+    A draft replaces one with a lower version only. `cleared_upto` never decreases.
+    """
+    after = msgspec.structs.replace(
+        before,
+        archived=before.archived if change.is_archived is None else change.is_archived,
+        muted_until=_mute_after(before, change, now_s),
+        marked_unread=(
+            before.marked_unread if change.is_marked_unread is None else change.is_marked_unread
+        ),
+        draft=_newer_draft(before.draft, change.draft),
+        cleared_upto=max(before.cleared_upto, change.cleared_upto or 0),
+    )
+    if after == before:
+        return before
+    return msgspec.structs.replace(after, rev=next_rev(before.rev, now_s))
+
+
+def next_rev(before: int, now_s: float) -> int:
+    """Return the `rev` after `before`. It rises even if the item was deleted in between."""
+    return max(before + 1, int(now_s * 1000))
+
+
+def without_ended_mute(preferences: ChatPreferences, now_s: float) -> ChatPreferences:
+    """Return the preferences; a mute that has ended is removed."""
+    if preferences.muted_until and preferences.muted_until <= now_s:
+        return msgspec.structs.replace(preferences, muted_until=None)
+    return preferences
+
+
+def has_defaults(preferences: ChatPreferences) -> bool:
+    """Return whether all preferences have their default values. The draft's version may differ."""
+    empty = ChatPreferences(preferences.chat, preferences.rev)
+    draft = preferences.draft
+    kept = None if draft is not None and not draft.text else draft
+    return msgspec.structs.replace(preferences, draft=kept) == empty
+
+
+def check_pinned(chats: Sequence[str]) -> None:
+    """Check a list of pinned chats. Raises BadRequest."""
+    if len(set(chats)) != len(chats):
+        raise BadRequest("chats: must not contain a chat twice")
+
+
+def pinned_after(before: PinnedChats, chats: Sequence[str], now_s: float) -> PinnedChats:
+    """Return the pinned chats after they were replaced by `chats`."""
+    return PinnedChats(list(chats), next_rev(before.rev, now_s))
+
+
+def _mute_after(before: ChatPreferences, change: PreferencesChange, now_s: float) -> int | None:
+    until = change.muted_until
+    if until is None:
+        return before.muted_until
+    return until if until == 0 or until > now_s else None
+
+
+def _newer_draft(before: Draft | None, given: Draft | None) -> Draft | None:
+    if given is None or (before is not None and given.version <= before.version):
+        return before
+    return given

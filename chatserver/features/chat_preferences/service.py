@@ -1,0 +1,166 @@
+"""Chat preferences: reads and changes, and signals to the user's devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import DIRECT_PREFIX, ChatId, UserId
+from chatserver.errors import BadRequest, Conflict, LostRace, NotFound
+from chatserver.features.chat_preferences.model import (
+    DEFAULTS_KEPT_S,
+    PreferencesChange,
+    apply_change,
+    check_pinned,
+    has_defaults,
+    pinned_after,
+    without_ended_mute,
+)
+from chatserver.features.chat_preferences.warm import PreferenceRows
+from chatserver.hot.chats.amendments import Hidden
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.membership import MemberCheck
+from chatserver.hot.users.inbox import Inboxes
+from chatserver.protocol import codec, frames
+from chatserver.protocol.frames import ChatPreferences, PinnedChats
+from chatserver.service.messaging.device_notifier import DeviceNotifier
+from chatserver.warm.chats.directory import Directory
+
+TRIES_MAX: Final = 5
+TOO_MANY_CHANGES: Final = "too many concurrent changes; try again"
+
+
+class Preferences:
+    """The preferences of users."""
+
+    def __init__(
+        self,
+        *,
+        rows: PreferenceRows,
+        members: MemberCheck,
+        directory: Directory,
+        chat_log: ChatLog,
+        hidden: Hidden,
+        inboxes: Inboxes,
+        devices: DeviceNotifier,
+        clock: Clock,
+    ) -> None:
+        self._rows = rows
+        self._members = members
+        self._directory = directory
+        self._chat_log = chat_log
+        self._hidden = hidden
+        self._inboxes = inboxes
+        self._devices = devices
+        self._clock = clock
+
+    async def get(self, user: UserId, chat: ChatId) -> ChatPreferences:
+        """Return the user's preferences of a chat.
+
+        Raises:
+            NotFound: there is no such chat, or the user is not a member.
+        """
+        await self._members.get_reader(chat, user)
+        return without_ended_mute(await self._rows.get(user, chat), self._clock.time())
+
+    async def list_page(
+        self, user: UserId, after: str | None, limit: int
+    ) -> tuple[list[ChatPreferences], str | None]:
+        """Return preferences that are not all defaults, by chat id, and the next page's `after`.
+
+        The user may have left some of the chats.
+        """
+        found, following = await self._rows.list(user, after, limit)
+        now_s = self._clock.time()
+        shown = [without_ended_mute(each, now_s) for each in found]
+        return [each for each in shown if not has_defaults(each)], following
+
+    async def change(
+        self, user: UserId, chat: ChatId, change: PreferencesChange
+    ) -> ChatPreferences:
+        """Change the user's preferences of a chat, and return all of them.
+
+        Guarantees:
+            Idempotent. Concurrent changes of different preferences are all kept.
+            Cost: a read and a write of one item; a transaction of two items for `muted_until` and
+                `cleared_upto`.
+            After a change of `cleared_upto`, the user reads no text of these messages.
+
+        Raises:
+            NotFound: there is no such chat, or the user is not a member.
+            LostRace: too many concurrent changes.
+        """
+        await self._members.get_reader(chat, user)
+        if change.cleared_upto is not None:
+            await self._check_cleared(chat, change.cleared_upto)
+        for _ in range(TRIES_MAX):
+            now_s = self._clock.time()
+            before = await self._rows.get(user, chat)
+            after = apply_change(before, change, now_s)
+            is_changed = after is not before
+            if is_changed and not await self._put(user, before, after, now_s):
+                continue
+            if change.cleared_upto and after.cleared_upto:
+                # Also on a retry: the first request may have ended before this.
+                await self._hidden.open_hidden(user, {chat: [-after.cleared_upto]})
+            if is_changed:
+                signal = frames.ChatPreferencesSignal("chat_preferences", user, after)
+                await self._send(user, signal)
+            return without_ended_mute(after, now_s)
+        raise LostRace(TOO_MANY_CHANGES)
+
+    async def _put(
+        self, user: UserId, before: ChatPreferences, after: ChatPreferences, now_s: float
+    ) -> bool:
+        """Store the change; return False if it has to be made again."""
+        chat = ChatId(after.chat)
+        expires_s = int(now_s) + DEFAULTS_KEPT_S if has_defaults(after) else None
+        try:
+            if not await self._rows.put(user, before, after, expires_s):
+                return False
+        except NotFound:
+            # A new direct chat has no `Member` items until its first message is stored.
+            is_direct = chat.startswith(DIRECT_PREFIX)
+            if not is_direct or not await self._directory.list_direct(chat, user):
+                raise
+            return False
+        if before.cleared_upto not in (0, after.cleared_upto):
+            await self._rows.drop_cleared(user, chat, before.cleared_upto)
+        return True
+
+    async def get_pinned(self, user: UserId) -> PinnedChats:
+        """Return the user's pinned chats, in their order."""
+        return await self._rows.get_pinned(user)
+
+    async def set_pinned(
+        self, user: UserId, chats: Sequence[str], if_rev: int | None
+    ) -> PinnedChats:
+        """Replace the user's pinned chats.
+
+        Raises:
+            BadRequest: a chat is listed twice.
+            Conflict: `if_rev` is given, and the pinned chats have changed since.
+            LostRace: too many concurrent changes.
+        """
+        check_pinned(chats)
+        for _ in range(TRIES_MAX):
+            before = await self._rows.get_pinned(user)
+            if before.chats == list(chats):
+                return before
+            if if_rev not in (None, before.rev):
+                raise Conflict("if_rev: the pinned chats have changed; get them and try again")
+            after = pinned_after(before, chats, self._clock.time())
+            if await self._rows.put_pinned(user, before, after):
+                await self._send(user, frames.PinnedChatsSignal("pinned_chats", user, after))
+                return after
+        raise LostRace(TOO_MANY_CHANGES)
+
+    async def _check_cleared(self, chat: ChatId, upto: int) -> None:
+        head = await self._chat_log.get_head(chat)
+        if upto > head.seq:
+            raise BadRequest(f"cleared_upto: must be at most {head.seq}, the newest seq")
+
+    async def _send(self, user: UserId, signal: frames.ServerFrame) -> None:
+        (gateways,) = await self._inboxes.list_gateways([user])
+        self._devices.send_signal(user, codec.encode(signal), gateways)

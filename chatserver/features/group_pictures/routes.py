@@ -1,0 +1,26 @@
+"""HTTP route of group pictures."""
+
+from __future__ import annotations
+
+from litestar import get
+from litestar.handlers import HTTPRouteHandler
+
+from chatserver.api.request_bodies import PathId
+from chatserver.api.security import Actor, user_or_key
+from chatserver.container.storage import StorageContainer
+from chatserver.domain.ids import ChatId
+from chatserver.features.attachments.routes import FileLink
+from chatserver.features.group_pictures.container import group_pictures
+from chatserver.features.social.routes import Thumb, link_of
+
+
+def group_pictures_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    """Return the route of group pictures."""
+    files = group_pictures(container)
+
+    @get("/v1/chats/{chat:str}/picture", opt={"rule": user_or_key("chats:read")})
+    async def get_chat_picture(chat: PathId, actor: Actor, thumb: Thumb = 0) -> FileLink:
+        """Get a URL of a group's picture, for members."""
+        return link_of(await files.get_link(actor, ChatId(chat), is_thumb=thumb == 1))
+
+    return [get_chat_picture]

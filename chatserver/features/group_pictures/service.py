@@ -1,0 +1,38 @@
+"""Files of group pictures, and links to them."""
+
+from __future__ import annotations
+
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.features.attachments.service.uploads import Link
+from chatserver.features.social.service.pictures import SocialFiles
+from chatserver.hot.chats.membership import MemberCheck
+from chatserver.warm.chats.directory import Directory
+
+
+class GroupPictureFiles:
+    """Implements `chatserver.service.membership.group_pictures.GroupPictures`."""
+
+    def __init__(self, *, files: SocialFiles, members: MemberCheck, directory: Directory) -> None:
+        self._files = files
+        self._members = members
+        self._directory = directory
+
+    async def claim(self, user: UserId, chat: ChatId, file: str) -> None:
+        await self._files.add_use(user, file, _use_of(chat))
+
+    async def release(self, chat: ChatId, file: str) -> None:
+        await self._files.remove_use(file, _use_of(chat))
+
+    async def get_link(self, user: UserId, chat: ChatId, *, is_thumb: bool) -> Link:
+        """Return a signed URL of a group's picture.
+
+        Raises:
+            NotFound: the user is not a member, or the group has no picture.
+        """
+        await self._members.get_reader(chat, user)
+        record = await self._directory.get_chat(chat)
+        return await self._files.get_link(record.picture, is_thumb=is_thumb)
+
+
+def _use_of(chat: ChatId) -> str:
+    return f"chat {chat}"

@@ -1,0 +1,13 @@
+"""Link previews: title, description and picture of a web page that a message links to.
+
+The server fetches the page, so clients do not reveal their addresses to it. Start with
+`service.py`. `page_head.py` parses pages, `hot.py` caches previews in Redis. All requests pass the
+address check of `chatserver.outbound`.
+"""
+
+from chatserver.features.registry import Feature
+
+FEATURE = Feature(
+    name="link_previews",
+    routes=("chatserver.features.link_previews.routes:link_preview_routes",),
+)

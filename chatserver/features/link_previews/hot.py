@@ -1,0 +1,37 @@
+"""Cache of link previews.
+
+Data: ``{pN}:preview:<digest of the URL>`` (string, for `KEPT_S` or `FAILURE_KEPT_S`) has the page
+summary as JSON. Users' memory limits are charged for it, which bounds the number of keys.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from chatserver.features.link_previews.model import (
+    FAILURE_KEPT_S,
+    KEPT_S,
+    PageSummary,
+    digest_of_url,
+)
+from chatserver.hot.redis.client import HotClient
+
+_decoder = msgspec.json.Decoder(PageSummary)
+
+
+class PreviewCache:
+    """Reads and writes cached page summaries."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    async def find(self, url: str) -> PageSummary | None:
+        """Return the cached summary; an empty one if the page has had no preview recently."""
+        found = await self._hot.call("GET", self._hot.keys.preview(digest_of_url(url)))
+        return None if found is None else _decoder.decode(found)
+
+    async def put(self, url: str, summary: PageSummary) -> None:
+        """Cache a summary."""
+        key = self._hot.keys.preview(digest_of_url(url))
+        kept_s = FAILURE_KEPT_S if summary.is_empty else KEPT_S
+        await self._hot.write("SET", key, msgspec.json.encode(summary), "EX", kept_s)

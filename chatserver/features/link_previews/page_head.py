@@ -1,0 +1,121 @@
+"""Title, description, site name and picture of an HTML page (Open Graph, or plain HTML).
+
+The page is untrusted. Only `title` and `meta` tags are parsed, one at a time and at most
+`TAGS_MAX` of them, with bounded patterns: `html.parser` needs quadratic time for some long inputs.
+"""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from html.parser import HTMLParser
+from typing import Final
+
+from yarl import URL
+
+from chatserver.features.link_previews.model import (
+    DESCRIPTION_CHARS_MAX,
+    SITE_CHARS_MAX,
+    TITLE_CHARS_MAX,
+    URL_CHARS_MAX,
+    PageSummary,
+)
+
+TAGS_MAX: Final = 300
+
+# Possessive quantifiers and bounds: no backtracking, and a limit on each attempt.
+_TAG = re.compile(
+    r"""<meta\b(?:[^"'<>]{1,2048}+|"[^"]{0,4096}+"|'[^']{0,4096}+'){0,32}+>"""
+    r"|<title\b[^<>]{0,256}+>([^<]{0,1024}+)",
+    re.IGNORECASE,
+)
+_CHARSET = re.compile(rb"""<meta\b[^<>]{0,256}?charset\s{0,8}=\s{0,8}["']?([\w-]{1,32})""", re.I)
+# Other codecs of Python are slow or do not decode text ("punycode", "zlib").
+_CHARSETS: Final = frozenset(
+    {
+        *("utf-8", "utf8", "us-ascii", "iso-8859-1", "iso-8859-2", "iso-8859-15"),
+        *("windows-1250", "windows-1251", "windows-1252", "windows-1254", "windows-1256"),
+        *("koi8-r", "gb2312", "gbk", "gb18030", "big5", "shift_jis", "shift-jis"),
+        *("euc-jp", "euc-kr"),
+    }
+)
+# Control characters, and characters that reorder or hide text.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]+"
+)
+
+_TITLE: Final = ("og:title", "twitter:title")
+_DESCRIPTION: Final = ("og:description", "twitter:description", "description")
+_SITE: Final = ("og:site_name", "application-name")
+_PICTURE: Final = (
+    "og:image:secure_url", "og:image", "og:image:url", "twitter:image", "twitter:image:src",
+)  # fmt: skip
+
+
+class _MetaTag(HTMLParser):
+    """Reads one `meta` tag."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = ""
+        self.content = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in reversed(attrs)}  # the first one counts
+        self.name = (given.get("property") or given.get("name") or "").strip().lower()
+        self.content = given.get("content", "")
+
+
+def parse_page(content: bytes, content_type: str, url: str) -> PageSummary:
+    """Return the summary of a page at `url`; its fields are empty if the page has none.
+
+    Guarantees:
+        Bounded: about linear in the length of `content`, whatever it contains.
+    """
+    text = content.decode(_charset_of(content, content_type), "replace")
+    title, found = "", dict[str, str]()
+    for number, match in enumerate(_TAG.finditer(text)):
+        if number >= TAGS_MAX:
+            break
+        if match[1] is not None:
+            title = title or unescape(match[1])
+            continue
+        tag = _MetaTag()
+        tag.feed(match[0])
+        if tag.name and tag.content:
+            found.setdefault(tag.name, tag.content)
+    return PageSummary(
+        title=_clean(_first(found, _TITLE) or title, TITLE_CHARS_MAX),
+        description=_clean(_first(found, _DESCRIPTION), DESCRIPTION_CHARS_MAX),
+        site=_clean(_first(found, _SITE), SITE_CHARS_MAX),
+        picture=_absolute(url, _first(found, _PICTURE)),
+    )
+
+
+def _first(found: dict[str, str], names: tuple[str, ...]) -> str:
+    return next((found[name] for name in names if name in found), "")
+
+
+def _clean(text: str, chars_max: int) -> str:
+    """Return the text on one line, cut to `chars_max` characters."""
+    plain = " ".join(_UNPRINTABLE.sub(" ", text).split())
+    return plain if len(plain) <= chars_max else plain[: chars_max - 1].rstrip() + "…"
+
+
+def _absolute(url: str, reference: str) -> str:
+    if not reference or len(reference) > URL_CHARS_MAX:
+        return ""
+    try:
+        joined = URL(url).join(URL(reference.strip()))
+    except ValueError:
+        return ""
+    text = str(joined)
+    return text if joined.scheme in ("http", "https") and len(text) <= URL_CHARS_MAX else ""
+
+
+def _charset_of(content: bytes, content_type: str) -> str:
+    _, _, declared = content_type.lower().partition("charset=")
+    name = declared.split(";")[0].strip(" \"'")
+    if not name and (match := _CHARSET.search(content[:4096])):
+        name = match[1].decode("ascii", "replace").lower()
+    return name if name in _CHARSETS else "utf-8"

@@ -1,0 +1,68 @@
+"""HTTP routes of link previews."""
+
+from __future__ import annotations
+
+import urllib.parse
+from typing import Annotated
+
+import msgspec
+from litestar import Response, get
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import QueryParameter
+
+from chatserver.api.security import USER, Actor
+from chatserver.container.storage import StorageContainer
+from chatserver.features.link_previews.container import LinkPreviewContainer
+from chatserver.features.link_previews.model import KEPT_S, URL_CHARS_MAX
+
+PICTURE_PATH = "/v1/link-preview/picture"
+LinkUrl = Annotated[
+    str,
+    QueryParameter(
+        name="url", min_length=1, max_length=URL_CHARS_MAX, description="http(s) URL of the page"
+    ),
+]
+# The picture comes from anyone: even if it is opened by itself, it can run nothing.
+PICTURE_HEADERS = {
+    "Cache-Control": f"private, max-age={KEPT_S}",
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "Content-Disposition": "inline; filename=picture",
+}
+
+
+class LinkPreview(msgspec.Struct, frozen=True):
+    """What a page says about itself.
+
+    `picture` is a path of this server, which fetches the picture; null if there is none.
+    """
+
+    url: str
+    title: str
+    description: str
+    site: str
+    picture: str | None
+
+
+def link_preview_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    """Return the routes of link previews."""
+
+    @get("/v1/link-preview", opt={"rule": USER})
+    async def get_link_preview(actor: Actor, page_url: LinkUrl) -> LinkPreview:
+        """Get title, description and picture of a public web page; 404 if there is no preview."""
+        found = await container.get(LinkPreviewContainer).previews.get(actor, page_url)
+        query = urllib.parse.urlencode({"url": page_url})
+        return LinkPreview(
+            url=page_url,
+            title=found.title,
+            description=found.description,
+            site=found.site,
+            picture=f"{PICTURE_PATH}?{query}" if found.picture else None,
+        )
+
+    @get(PICTURE_PATH, opt={"rule": USER})
+    async def get_link_picture(actor: Actor, page_url: LinkUrl) -> Response[bytes]:
+        """Get the picture of a page's preview: PNG, JPEG, GIF or WebP, at most 2 MB."""
+        found = await container.get(LinkPreviewContainer).previews.get_picture(actor, page_url)
+        return Response(found.content, media_type=found.type, headers=PICTURE_HEADERS)
+
+    return [get_link_preview, get_link_picture]

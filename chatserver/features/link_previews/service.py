@@ -1,0 +1,153 @@
+"""Link previews: fetches pages and pictures that users' messages link to.
+
+Users choose the URLs, so each request and each redirect passes the address check of
+`chatserver.outbound`, without `outbound.allow_private`. A fetch that fails for any reason has the
+same result as a page without a preview, so users learn nothing about the server's network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+from yarl import URL
+
+from chatserver.config import Outbound as OutboundSettings
+from chatserver.domain.ids import UserId
+from chatserver.errors import BadRequest, NotFound, Unavailable
+from chatserver.features.link_previews.hot import PreviewCache
+from chatserver.features.link_previews.model import (
+    CACHE_BYTES,
+    FETCH_S,
+    FETCHES_MAX,
+    PAGE_BYTES_MAX,
+    PICTURE_BYTES_MAX,
+    REDIRECTS_MAX,
+    PageSummary,
+    Picture,
+    picture_type,
+)
+from chatserver.features.link_previews.page_head import parse_page
+from chatserver.hot.users.rate_limits import TOO_MUCH, Limits
+from chatserver.outbound.destinations import parse_url
+from chatserver.outbound.http_client import Answer, Lookup, open_outbound, system_lookup
+
+log = structlog.get_logger()
+
+NO_PREVIEW: Final = "url: there is no preview of this page"
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_HTML: Final = frozenset({"text/html", "application/xhtml+xml"})
+
+
+class PageFetcher:
+    """Fetches pages and pictures. `lookup` resolves host names."""
+
+    def __init__(self, settings: OutboundSettings, lookup: Lookup = system_lookup) -> None:
+        self._settings = settings
+        self._lookup = lookup
+        self._slots = asyncio.Semaphore(FETCHES_MAX)
+
+    async def fetch_page(self, url: str) -> PageSummary:
+        """Return the summary of a page; an empty one if the page cannot be fetched now.
+
+        Guarantees:
+            Bounded: ends within `FETCH_S`, follows `REDIRECTS_MAX` redirects, and reads
+                `PAGE_BYTES_MAX` of each response.
+        """
+        found = await self._fetch(url, "text/html,image/*;q=0.5", PAGE_BYTES_MAX, is_cut=True)
+        if found is None:
+            return PageSummary()
+        answer, final = found
+        if picture_type(answer.body) is not None:
+            return PageSummary(picture=final)
+        declared = answer.headers.get("content-type", "")
+        if declared.partition(";")[0].strip().lower() not in _HTML:
+            return PageSummary()
+        return await asyncio.to_thread(parse_page, answer.body, declared, final)
+
+    async def fetch_picture(self, url: str) -> Picture | None:
+        """Return a picture of at most `PICTURE_BYTES_MAX`; None if it cannot be fetched now."""
+        found = await self._fetch(url, "image/*", PICTURE_BYTES_MAX, is_cut=False)
+        if found is None:
+            return None
+        type_ = picture_type(found[0].body)
+        return None if type_ is None else Picture(type_, found[0].body)
+
+    async def _fetch(
+        self, url: str, accept: str, bytes_max: int, *, is_cut: bool
+    ) -> tuple[Answer, str] | None:
+        """Return a successful response and its URL, after redirects."""
+        try:
+            async with asyncio.timeout(FETCH_S), self._slots:
+                return await self._follow(url, accept, bytes_max, is_cut)
+        except (BadRequest, Unavailable, TimeoutError) as exc:
+            log.info("link_preview.fetch_failed", error=type(exc).__name__)
+            return None
+
+    async def _follow(
+        self, url: str, accept: str, bytes_max: int, is_cut: bool
+    ) -> tuple[Answer, str] | None:
+        # A session for each fetch: pages of different users share no connection.
+        async with open_outbound(self._settings, self._lookup) as outbound:
+            for _ in range(REDIRECTS_MAX + 1):
+                answer = await outbound.get(
+                    url,
+                    headers={"Accept": accept},
+                    timeout_s=FETCH_S,
+                    answer_bytes_max=bytes_max,
+                    is_cut=is_cut,
+                )
+                if answer.status not in _REDIRECTS:
+                    return (answer, url) if answer.is_ok else None
+                try:
+                    url = str(URL(url).join(URL(answer.headers.get("location", ""))))
+                except ValueError:
+                    return None
+        return None
+
+
+class LinkPreviews:
+    """Previews for users, with a cache."""
+
+    def __init__(self, *, fetcher: PageFetcher, cache: PreviewCache, limits: Limits) -> None:
+        self._fetcher = fetcher
+        self._cache = cache
+        self._limits = limits
+
+    async def get(self, user: UserId, url: str) -> PageSummary:
+        """Return the preview of the page at `url`.
+
+        Guarantees:
+            Cost: one Redis call if the page was requested within `KEPT_S`. Otherwise a fetch, which
+                is charged to the user's memory limit.
+
+        Raises:
+            BadRequest: the URL is malformed.
+            NotFound: there is no preview.
+            RateLimited: the user has requested too many previews.
+        """
+        plain = _without_fragment(url)
+        summary = await self._cache.find(plain)
+        if summary is None:
+            await self._limits.find("memory", user).pay(TOO_MUCH, CACHE_BYTES)
+            summary = await self._fetcher.fetch_page(plain)
+            await self._cache.put(plain, summary)
+        if summary.is_empty:
+            raise NotFound(NO_PREVIEW)
+        return summary
+
+    async def get_picture(self, user: UserId, url: str) -> Picture:
+        """Return the picture of the preview of the page at `url`. Errors as for `get`."""
+        summary = await self.get(user, url)
+        picture = await self._fetcher.fetch_picture(summary.picture) if summary.picture else None
+        if picture is None:
+            raise NotFound("url: there is no picture of this page")
+        return picture
+
+
+def _without_fragment(url: str) -> str:
+    try:
+        return str(parse_url(url).with_fragment(None))
+    except BadRequest as exc:
+        raise BadRequest(f"url: {exc.message}") from exc

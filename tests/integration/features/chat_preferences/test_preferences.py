@@ -1,0 +1,244 @@
+"""Chat preferences over HTTP: each user's own, sent to their devices, exact under concurrency."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.api.support import Caller, make_group, problem_of, send
+from tests.support.rawchat import RawChat
+
+pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
+
+Fields = dict[str, Any]
+LIST, PINNED = "/v1/me/chat-preferences", "/v1/me/pinned-chats"
+DEFAULTS: Fields = {
+    "archived": False,
+    "muted_until": None,
+    "marked_unread": False,
+    "draft": None,
+    "cleared_upto": 0,
+}
+
+
+def path_of(chat: str) -> str:
+    return f"/v1/chats/{chat}/preferences"
+
+
+async def changed(client: httpx.AsyncClient, chat: str, **fields: Any) -> Fields:
+    """Change preferences; return them without their place."""
+    answer = await client.patch(path_of(chat), json=fields)
+    assert answer.status_code == 200, answer.text
+    return shown(answer.json())
+
+
+def shown(preferences: Fields) -> Fields:
+    return {name: value for name, value in preferences.items() if name not in ("chat", "rev")}
+
+
+async def test_preferences_are_the_users_own_and_signalled_to_their_devices(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """What Alice sets, her devices get; Bob sees and gets nothing of it."""
+    mine, his = caller(alice.user), caller(bob.user)
+    draft = {"text": "See you at", "version": 7}
+
+    assert shown((await mine.get(path_of(pair))).json()) == DEFAULTS
+    first = await changed(mine, pair, archived=True, muted_until=0, draft=draft)
+    second = await changed(mine, pair, archived=False, marked_unread=True)
+    signal = await alice.expect_frame(
+        "signal", kind="chat_preferences", preferences=(await mine.get(path_of(pair))).json()
+    )
+
+    assert first == {**DEFAULTS, "archived": True, "muted_until": 0, "draft": draft}
+    assert second == {**first, "archived": False, "marked_unread": True}
+    assert (signal["from"], signal["preferences"]["chat"]) == (alice.user, pair)
+    listed = [each for each in (await mine.get(LIST)).json()["items"] if each["chat"] == pair]
+    assert listed == [signal["preferences"]]
+    assert shown((await his.get(path_of(pair))).json()) == DEFAULTS
+    assert not bob.of_type("signal", kind="chat_preferences")
+
+
+async def test_older_draft_and_a_lower_clear_change_nothing(
+    caller: Caller, alice: RawChat, pair: str
+) -> None:
+    """The last writer wins by version, whatever order the requests arrive in."""
+    mine = caller(alice.user)
+    for text in ("one", "two"):
+        await send(mine, pair, text)
+
+    newest = await changed(mine, pair, draft={"text": "", "version": 9}, cleared_upto=2)
+    late = await changed(mine, pair, draft={"text": "old", "version": 8}, cleared_upto=1)
+
+    assert newest == late
+    assert (late["draft"], late["cleared_upto"]) == ({"text": "", "version": 9}, 2)
+    beyond = await mine.patch(path_of(pair), json={"cleared_upto": 3})
+    assert problem_of(beyond) == (400, "bad_request")
+    assert "at most 2" in beyond.json()["detail"]
+
+
+async def test_cleared_chat_shows_its_older_messages_to_others_only(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """No text in history and lists, nothing unread; a second clear replaces the first one."""
+    mine, his = caller(alice.user), caller(bob.user)
+    for text in ("one", "two", "three"):
+        await send(his, pair, text)
+
+    await changed(mine, pair, cleared_upto=1)
+    await changed(mine, pair, cleared_upto=2)
+    left, all_ = await list_texts(mine, pair), await list_texts(his, pair)
+    (listed,) = [each for each in await list_chats(mine) if each["chat"] == pair]
+    await changed(mine, pair, cleared_upto=3)
+    (cleared,) = [each for each in await list_chats(mine) if each["chat"] == pair]
+    await send(his, pair, "four")
+
+    assert left == ["", "", "three"]
+    assert all_ == ["one", "two", "three"]
+    assert (listed["unread"], listed["last"]["body"]) == (1, "three")
+    assert (cleared.get("unread", 0), cleared.get("last")) == (0, None)
+    assert await list_texts(mine, pair) == ["", "", "", "four"]
+    (fresh,) = [each for each in await list_chats(mine) if each["chat"] == pair]
+    assert (fresh["unread"], fresh["last"]["body"]) == (1, "four")
+
+
+async def list_texts(client: httpx.AsyncClient, chat: str) -> list[str]:
+    """Return the texts of the chat's history."""
+    answer = await client.get(f"/v1/chats/{chat}/messages", params={"after": 0})
+    return [each["body"] for each in answer.json()["messages"]]
+
+
+async def list_chats(client: httpx.AsyncClient) -> list[Fields]:
+    """Return the user's chats."""
+    items: list[Fields] = (await client.get("/v1/chats")).json()["items"]
+    return items
+
+
+async def test_mute_is_one_with_that_of_the_notifications_route(
+    caller: Caller, alice: RawChat, pair: str
+) -> None:
+    """Both routes read and write one mute; a mute that is over is none."""
+    mine, notifications = caller(alice.user), f"/v1/chats/{pair}/notifications"
+    await send(mine, pair, "hello")
+
+    await changed(mine, pair, muted_until=9_999_999_999)
+    by_preference = (await mine.get(notifications)).json()
+    await mine.put(notifications, json={"quiet": True})
+    by_route = shown((await mine.get(path_of(pair))).json())
+    over = await changed(mine, pair, muted_until=1)
+
+    assert by_preference == {"quiet": True, "until": 9_999_999_999}
+    assert by_route["muted_until"] == 0
+    assert over["muted_until"] is None
+    assert (await mine.get(notifications)).json()["quiet"] is False
+
+
+async def test_concurrent_changes_of_different_preferences_are_all_kept(
+    caller: Caller, alice: RawChat, pair: str
+) -> None:
+    """Two devices at once: neither overwrites what the other one set."""
+    mine = caller(alice.user)
+
+    await asyncio.gather(
+        changed(mine, pair, archived=True),
+        changed(mine, pair, marked_unread=True),
+        changed(mine, pair, draft={"text": "Hi", "version": 1}),
+    )
+
+    kept = shown((await mine.get(path_of(pair))).json())
+    assert (kept["archived"], kept["marked_unread"], kept["draft"]["text"]) == (True, True, "Hi")
+
+
+async def test_list_is_paged_and_leaves_out_defaults(
+    caller: Caller, alice: RawChat, bob: RawChat
+) -> None:
+    """Pages of one; a chat whose preferences are defaults again is not listed."""
+    mine = caller(alice.user)
+    before = {each["chat"] for each in (await mine.get(LIST)).json()["items"]}
+    chats = [await make_group(mine, bob.user) for _ in range(3)]
+    for chat in chats:
+        await changed(mine, chat, archived=True)
+    await changed(mine, chats[0], archived=False)
+
+    found: list[str] = []
+    query: dict[str, Any] = {"limit": 1}
+    for _ in itertools.count():
+        page = (await mine.get(LIST, params=query)).json()
+        found += [each["chat"] for each in page["items"]]
+        if page["next"] is None:
+            break
+        query["cursor"] = page["next"]
+
+    assert sorted(set(found) - before) == sorted(chats[1:])
+    assert len(found) == len(set(found))
+
+
+async def test_pinned_chats_keep_their_order_and_refuse_a_stale_change(
+    caller: Caller, alice: RawChat
+) -> None:
+    """A device that has not seen the newest list cannot drop what another one pinned."""
+    mine = caller(alice.user)
+    start = (await mine.get(PINNED)).json()
+
+    first = (await mine.put(PINNED, json={"chats": ["g-b", "g-a"], "if_rev": start["rev"]})).json()
+    stale = await mine.put(PINNED, json={"chats": ["g-c"], "if_rev": start["rev"]})
+    signal = await alice.expect_frame("signal", kind="pinned_chats", pinned=first)
+
+    assert first["chats"] == ["g-b", "g-a"]
+    assert first["rev"] > start["rev"]
+    assert problem_of(stale) == (409, "conflict")
+    assert signal["from"] == alice.user
+    assert (await mine.get(PINNED)).json() == first
+    assert (await mine.put(PINNED, json={"chats": []})).json()["chats"] == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"draft": {"text": "x" * 4_001, "version": 1}},
+        {"draft": {"text": "x"}},
+        {"draft": None},
+        {"muted_until": -1},
+        {"muted_until": 2**53},
+        {"cleared_upto": -1},
+        {"archived": "yes"},
+        {"rev": 1},
+    ],
+)
+async def test_preferences_out_of_bounds_are_refused(
+    caller: Caller, alice: RawChat, pair: str, body: Fields
+) -> None:
+    """The error names the field."""
+    answer = await caller(alice.user).patch(path_of(pair), json=body)
+
+    assert problem_of(answer) == (400, "bad_request")
+    assert next(iter(body)) in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("chats", [["a", "a"], [f"g-{n}" for n in range(51)], ["a b"]])
+async def test_pinned_chats_out_of_bounds_are_refused(
+    caller: Caller, alice: RawChat, chats: list[str]
+) -> None:
+    """No chat twice, and at most 50."""
+    answer = await caller(alice.user).put(PINNED, json={"chats": chats})
+
+    assert problem_of(answer) == (400, "bad_request")
+
+
+async def test_stranger_learns_nothing_of_a_chat(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """A chat of others is as good as none."""
+    stranger = caller(f"eve-{alice.user}")
+
+    answers = [
+        await stranger.get(path_of(pair)),
+        await stranger.patch(path_of(pair), json={"archived": True}),
+        await stranger.patch(path_of(pair), json={"muted_until": 0}),
+    ]
+
+    assert [problem_of(each) for each in answers] == [(404, "not_found")] * 3

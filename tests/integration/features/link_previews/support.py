@@ -1,0 +1,94 @@
+"""A web site of many kinds of pages, on loopback, and fetchers that may reach it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+from collections.abc import AsyncIterator, Sequence
+
+from aiohttp import web
+
+from chatserver import config
+from chatserver.features.link_previews.service import PageFetcher
+from chatserver.outbound.http_client import Lookup
+
+LOOPBACK = "127.0.0.0/8"
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 64
+PAGE = (
+    '<!doctype html><head><title>Plain</title><meta property="og:title" content="Tea &amp; cake">'
+    '<meta property="og:description" content="How to">'
+    '<meta property="og:site_name" content="Kitchen">'
+    '<meta property="og:image" content="/picture"></head><body>'
+)
+
+
+class Site:
+    """The site; `asked` are the paths of its requests, in order."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.asked: list[str] = []
+        self.headers: list[dict[str, str]] = []
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request.path)
+        self.headers.append(dict(request.headers))
+        kind, _, rest = request.path.removeprefix("/").partition("/")
+        match kind:
+            case "page":
+                return web.Response(text=PAGE, content_type="text/html")
+            case "picture":
+                return web.Response(body=PNG, content_type="text/html")
+            case "svg":
+                body = f'<meta property="og:image" content="{self.url}/script.svg"><title>S</title>'
+                return web.Response(text=body, content_type="text/html")
+            case "script.svg":
+                return web.Response(text="<svg onload='alert(1)'/>", content_type="image/svg+xml")
+            case "json":
+                return web.Response(text=PAGE, content_type="application/json")
+            case "to":  # /to/<path>: a redirect; /to/http:/host goes to another host
+                target = rest.replace(":/", "://", 1) if ":/" in rest else f"/{rest}"
+                return web.Response(status=302, headers={"Location": target})
+            case "loop":
+                return web.Response(status=302, headers={"Location": "/loop"})
+            case "error":
+                return web.Response(status=500, text=PAGE, content_type="text/html")
+            case "gzip":
+                bomb = gzip.compress(b"\0" * 10_000_000)
+                headers = {"Content-Encoding": "gzip", "Content-Type": "text/html"}
+                return web.Response(body=bomb, headers=headers)
+            case "silent":
+                await asyncio.Event().wait()
+            case "long":  # a page, then more than anybody reads
+                stream = web.StreamResponse(headers={"Content-Type": "text/html"})
+                await stream.prepare(request)
+                await stream.write(PAGE.encode())
+                with contextlib.suppress(ConnectionError):
+                    while True:
+                        await stream.write(b" " * 65_536)
+                return stream
+        return web.Response(status=404)
+
+
+@contextlib.asynccontextmanager
+async def open_site() -> AsyncIterator[Site]:
+    """Start the site on a port of its own."""
+    site, app = Site(), web.Application()
+    app.router.add_get("/{path:.*}", site.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0, handler_cancellation=True)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    port = runner.addresses[0][1]
+    await web.TCPSite(runner, "127.0.0.2", port).start()
+    site.url = f"http://127.0.0.1:{port}"
+    try:
+        yield site
+    finally:
+        await runner.cleanup()
+
+
+def fetcher(*private: str, lookup: Lookup | None = None, ports: Sequence[int] = ()) -> PageFetcher:
+    """Make a fetcher that may reach these networks, and public addresses at `ports`."""
+    settings = config.Outbound(allow_private=list(private), ports=list(ports) or [80, 443])
+    return PageFetcher(settings) if lookup is None else PageFetcher(settings, lookup)

@@ -1,0 +1,93 @@
+"""Link previews over HTTP: one fetch for all readers, and a picture that can do nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from chatserver.dev.servers import Server
+from tests.integration.api.support import Caller, problem_of
+from tests.integration.features.link_previews.support import LOOPBACK, PNG, Site
+from tests.support.stack import Stack
+
+pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
+
+PREVIEW, PICTURE = "/v1/link-preview", "/v1/link-preview/picture"
+NewName = Callable[[str], str]
+
+
+@pytest.fixture(scope="session")
+def api(stack: Stack) -> Server:
+    """An API whose previews may reach the site."""
+    return stack.start_api(**{"chatserver.features.link_previews.model.PRIVATE_NETWORKS": LOOPBACK})
+
+
+async def test_preview_is_fetched_once_and_served_to_all(
+    caller: Caller, new_name: NewName, site: Site
+) -> None:
+    """The second reader gets it from the cache; the fragment belongs to the browser."""
+    url = f"{site.url}/page?of={new_name('p')}"
+
+    first = await caller(new_name("ann")).get(PREVIEW, params={"url": f"{url}#part"})
+    second = await caller(new_name("ben")).get(PREVIEW, params={"url": url})
+
+    assert first.status_code == second.status_code == 200, first.text
+    shown = second.json()
+    assert (shown["title"], shown["description"], shown["site"]) == (
+        "Tea & cake",
+        "How to",
+        "Kitchen",
+    )
+    assert first.json()["title"] == "Tea & cake"
+    assert site.asked == ["/page"]
+
+
+async def test_picture_comes_from_this_server_and_can_do_nothing(
+    caller: Caller, new_name: NewName, site: Site
+) -> None:
+    """The path of the preview leads to it; its type is that of its bytes."""
+    reader = caller(new_name("ann"))
+    shown = (
+        await reader.get(PREVIEW, params={"url": f"{site.url}/page?of={new_name('p')}"})
+    ).json()
+
+    answer = await reader.get(shown["picture"])
+
+    assert (answer.status_code, answer.content) == (200, PNG)
+    assert answer.headers["content-type"] == "image/png"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'; sandbox")
+    assert answer.headers["cache-control"] == "private, max-age=86400"
+    nobody = await caller("").get(shown["picture"])
+    assert problem_of(nobody) == (401, "unauthenticated")
+
+
+async def test_page_without_a_preview_is_not_found_and_not_asked_again(
+    caller: Caller, new_name: NewName, site: Site
+) -> None:
+    """Every reason has the same answer, so that nobody learns what the server can reach."""
+    reader, other = caller(new_name("ann")), new_name("p")
+    urls = [f"{site.url}/{path}?of={other}" for path in ("error", "json", "none", "svg")]
+    urls.append("http://10.0.0.1/")
+
+    answers = [await reader.get(PREVIEW, params={"url": url}) for url in [*urls[:3], urls[4]] * 2]
+    picture = await reader.get(PICTURE, params={"url": urls[3]})
+
+    assert [problem_of(answer) for answer in answers] == [(404, "not_found")] * 8
+    assert len({answer.json()["detail"] for answer in answers}) == 1
+    assert problem_of(picture) == (404, "not_found")
+    assert site.asked == ["/error", "/json", "/none", "/svg", "/script.svg"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "ftp://example.org/", "javascript:alert(1)", "http://", "//x", "http://a:b@example.org/",
+     "https://example.org/" + "x" * 2048],
+)  # fmt: skip
+async def test_url_that_is_none_is_refused(caller: Caller, new_name: NewName, url: str) -> None:
+    """The error names the parameter."""
+    answer = await caller(new_name("ann")).get(PREVIEW, params={"url": url})
+
+    assert problem_of(answer) == (400, "bad_request")
+    assert "url" in answer.json()["detail"]

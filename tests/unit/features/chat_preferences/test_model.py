@@ -1,0 +1,105 @@
+"""Rules of chat preferences: drafts by version, mutes that end, and what counts as default."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.domain.ids import UserId
+from chatserver.errors import BadRequest
+from chatserver.features.chat_preferences.model import (
+    UNMUTED,
+    PreferencesChange,
+    apply_change,
+    check_pinned,
+    has_defaults,
+    pinned_after,
+    without_ended_mute,
+)
+from chatserver.features.chat_preferences.warm import decode_preferences, encode_preferences
+from chatserver.protocol.frames import ChatPreferences, Draft, PinnedChats
+
+NOW_S = 1_000_000.0
+DEFAULTS = ChatPreferences("g-x")
+
+drafts = st.builds(Draft, st.sampled_from(["", "a", "b"]), st.integers(0, 5))
+changes = st.builds(
+    PreferencesChange,
+    is_archived=st.none() | st.booleans(),
+    muted_until=st.none() | st.sampled_from([UNMUTED, 0, int(NOW_S) - 1, int(NOW_S) + 9]),
+    is_marked_unread=st.none() | st.booleans(),
+    draft=st.none() | drafts,
+    cleared_upto=st.none() | st.integers(0, 9),
+)
+
+
+def applied(*made: PreferencesChange) -> ChatPreferences:
+    """The preferences after changes, from the defaults."""
+    now = DEFAULTS
+    for each in made:
+        now = apply_change(now, each, NOW_S)
+    return now
+
+
+def test_draft_with_a_lower_version_is_ignored_even_after_a_deletion() -> None:
+    """A device that was offline does not bring back what another one has sent."""
+    deleted = applied(
+        PreferencesChange(draft=Draft("Hello", 5)), PreferencesChange(draft=Draft("", 8))
+    )
+
+    late = apply_change(deleted, PreferencesChange(draft=Draft("Hel", 7)), NOW_S)
+
+    assert late is deleted
+    assert has_defaults(deleted)
+    assert deleted.draft == Draft("", 8)
+
+
+def test_mute_ends_and_one_without_an_end_does_not() -> None:
+    """What is in the past is no mute."""
+    until = int(NOW_S) + 10
+    muted = applied(PreferencesChange(muted_until=until))
+
+    assert without_ended_mute(muted, NOW_S).muted_until == until
+    assert without_ended_mute(muted, until).muted_until is None
+    assert applied(PreferencesChange(muted_until=int(NOW_S))) == DEFAULTS
+    assert without_ended_mute(applied(PreferencesChange(muted_until=0)), 9e9).muted_until == 0
+
+
+@given(st.lists(changes, max_size=5))
+def test_changes_never_go_back_and_are_stored_as_they_are(made: list[PreferencesChange]) -> None:
+    """`rev`, the draft's version and `cleared_upto` only rise; a repeated change does nothing."""
+    now = DEFAULTS
+    for each in made:
+        after = apply_change(now, each, NOW_S)
+        assert after is now or after.rev > now.rev
+        assert after.cleared_upto >= now.cleared_upto
+        assert (after.draft.version if after.draft else -1) >= (
+            now.draft.version if now.draft else -1
+        )
+        assert apply_change(after, each, NOW_S) is after
+        now = after
+    assert decode_preferences(encode_preferences(UserId("alice"), now)) == (
+        now if made and now.rev else msgspec.structs.replace(now, rev=0)
+    )
+
+
+@pytest.mark.parametrize("field", [each.name for each in dataclasses.fields(PreferencesChange)])
+def test_each_preference_alone_is_not_default(field: str) -> None:
+    """No preference is left out of the list."""
+    value = Draft("x", 1) if field == "draft" else 1
+
+    assert not has_defaults(applied(PreferencesChange(**{field: value if value != 1 else 10**9})))
+
+
+def test_pinned_chats_contain_none_twice_and_their_rev_rises() -> None:
+    """Also if the clock goes back."""
+    with pytest.raises(BadRequest, match="chats"):
+        check_pinned(["a", "b", "a"])
+
+    later = pinned_after(PinnedChats(["a"], 2**50), ["b", "a"], NOW_S)
+
+    assert later == PinnedChats(["b", "a"], 2**50 + 1)
