@@ -15,7 +15,7 @@ FEATURE = Feature(
             "chatserver.features.search.worker.indexer:run_search",
             "keeps the search index up to date",
             check="chatserver.features.search.engines.registry:check_engine",
-            prepare="chatserver.features.search.engines.registry:preload_engine",
+            prepare="chatserver.features.search.container:preload_engine",
         ),
     },
     commands={

@@ -75,3 +75,8 @@ class SearchContainer:
         start = cursors.open(place, cursor, Position)
         found, following = await self.search.find(asker, text, order, limit, start)
         return found, None if following is None else cursors.seal(place, following)
+
+
+async def preload_engine(container: StorageContainer) -> None:
+    """Import the engine's library in a thread, before the worker starts."""
+    await asyncio.to_thread(load_engine, container.settings)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chatserver.config import Settings
 from chatserver.errors import ConfigError
 from chatserver.features.search.engines.sqlite_fts import SqliteEngine
 from chatserver.features.search.model import Engine
-
-if TYPE_CHECKING:
-    from chatserver.container.storage import StorageContainer
 
 IN_BUCKET = "s3"
 PARTITIONS_MAX = 8
@@ -46,11 +41,6 @@ def load_engine(settings: Settings) -> None:
     """Import the engine's library, which blocks. Without the extra it does nothing."""
     if is_in_bucket(settings) and importlib.util.find_spec("lancedb") is not None:
         importlib.import_module("chatserver.features.search.engines.lance")
-
-
-async def preload_engine(container: StorageContainer) -> None:
-    """Import the engine's library in a thread, before the worker starts."""
-    await asyncio.to_thread(load_engine, container.settings)
 
 
 def open_engine(settings: Settings, number: int, *, is_writer: bool) -> Engine:
