@@ -78,9 +78,7 @@ export function ListPage({ title, actions, toolbar, children }: ListPageProps) {
         {actions}
       </header>
       {toolbar != null && <div className={styles["toolbar"]}>{toolbar}</div>}
-      <div className={styles["scroller"]}>
-        {children}
-      </div>
+      <div className={styles["scroller"]}>{children}</div>
     </div>
   );
 }
