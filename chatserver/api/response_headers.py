@@ -15,8 +15,7 @@ from chatserver.telemetry.metrics import HTTP_REQUESTS
 
 TRUSTED_TYPES = "chat-worker"  # policy name, also in chatserver/web/push.js
 CLIENT_PATH = "/next"
-# Policy names of clients/web: the service worker's URL, and the sanitizer DOMPurify.
-CLIENT_TRUSTED_TYPES = "tierchat-worker dompurify"
+CLIENT_TRUSTED_TYPES = "tierchat-worker"  # policy name of clients/web, also in its source
 
 
 def content_security_policy(

@@ -15,6 +15,7 @@ import { Button, SkeletonRows } from "../../design";
 import { useText } from "../../i18n";
 import { useConversation } from "../model/context";
 import { EmojiPopover } from "../EmojiPopover";
+import { Announcer } from "./Announcer";
 import { JumpButton } from "./JumpButton";
 import styles from "./MessageList.module.css";
 import { MessageMenu } from "./MessageMenu";
@@ -65,6 +66,10 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
     if (element !== null) element.scrollTop = element.scrollHeight; // also what follows the rows
   }, [model]);
 
+  const stayAtEnd = useCallback(() => {
+    if (isAtEnd.current) scrollToEnd();
+  }, [scrollToEnd]);
+
   /** Load the next page if the reader gets near an end of the window; drop what is far away. */
   const check = useCallback(() => {
     const list = handle.current;
@@ -99,7 +104,8 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
   useLayoutEffect(() => {
     if (isAtEnd.current && isLive) scrollToEnd();
     const timer = setTimeout(() => {
-      model.window.trim(isAtEnd.current);
+      const index = handle.current?.findItemIndex(scroller.current?.scrollTop ?? 0) ?? 0;
+      model.window.trim(index > rows.length / 2);
       check();
     });
     return () => clearTimeout(timer);
@@ -110,12 +116,12 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
     const element = scroller.current;
     if (element === null) return undefined;
     const observer = new ResizeObserver(() => {
-      if (isAtEnd.current) scrollToEnd();
+      stayAtEnd();
       check();
     });
     observer.observe(element);
     return () => observer.disconnect();
-  }, [check, scrollToEnd]);
+  }, [check, stayAtEnd]);
 
   const openOverlay = useCallback<OpenOverlay>((kind, row, anchor) => {
     setActiveKey(row.key);
@@ -189,9 +195,7 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
           bufferSize={BUFFER_PX}
           keepMounted={activeKey === null || activeIndex < 0 ? [] : [activeIndex]}
           onScroll={check}
-          onResize={() => {
-            if (isAtEnd.current) scrollToEnd();
-          }}
+          onResize={stayAtEnd}
         >
           {(row, index) => (
             <MessageRow
@@ -203,9 +207,10 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
             />
           )}
         </Virtualizer>
-        {isLive && <ResponseRow onGrow={() => isAtEnd.current && scrollToEnd()} />}
+        {isLive && <ResponseRow onGrow={stayAtEnd} />}
         <div className={styles["end"]} />
       </div>
+      <Announcer />
       {isFar && !isEmpty && (
         <JumpButton
           onJump={() => {

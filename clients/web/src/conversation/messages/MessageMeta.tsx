@@ -1,11 +1,15 @@
 // The time of a message and the status of the user's own, in the corner of its bubble.
 
 import { Check, CheckCheck, CircleAlert, Clock, type LucideIcon } from "lucide-react";
+import { directoryOf } from "../../app/directory";
 import { useText, type Catalog } from "../../i18n";
-import { formatDateTime, formatTime } from "../../i18n/format";
+import { formatDateTime, formatList, formatTime } from "../../i18n/format";
+import { useConversation } from "../model/context";
+import type { ConversationModel } from "../model/conversation_model";
 import styles from "./MessageRow.module.css";
 import type { Row, SendStatus } from "../model/rows";
 
+const READERS_MAX = 6;
 const ICONS: Record<SendStatus, LucideIcon> = {
   pending: Clock,
   sent: Check,
@@ -34,11 +38,15 @@ function isEdited({ message }: Row): boolean {
 
 export function MessageMeta({ row }: { row: Row }) {
   const words = useText().conversation;
+  const model = useConversation();
   const { status, message } = row;
   const timeMs = message.ts / 1000;
+  const readers = status === "read" ? readersOf(model, message.seq) : [];
+  const about = [formatDateTime(timeMs)];
+  if (readers.length > 0) about.push(words.readBy(formatList(readers)));
   const Icon = status === null ? null : ICONS[row.isChanging ? "pending" : status];
   return (
-    <span className={styles["meta"]} data-tooltip={formatDateTime(timeMs)}>
+    <span className={styles["meta"]} data-tooltip={about.join(" · ")}>
       {isEdited(row) && `${words.edited} `}
       {formatTime(timeMs)}
       {Icon !== null && status !== null && (
@@ -51,4 +59,12 @@ export function MessageMeta({ row }: { row: Row }) {
       )}
     </span>
   );
+}
+
+/** Return the names of the group's members who have read a message. */
+function readersOf({ chat, me, client }: ConversationModel, seq: number): string[] {
+  if (chat.kind !== "group") return [];
+  const users = Object.entries(chat.marks).filter(([user, [read]]) => user !== me && read >= seq);
+  const shown = users.slice(0, READERS_MAX).map(([user]) => directoryOf(client).get(user).name);
+  return users.length > READERS_MAX ? [...shown, `+${users.length - READERS_MAX}`] : shown;
 }

@@ -22,30 +22,32 @@ export function MessageTools({ row, onOverlay }: MessageToolsProps) {
   const words = useText().conversation;
   const model = useConversation();
   return (
-    <div className={styles["tools"]}>
-      <IconButton
-        icon={SmilePlus}
-        label={words.react}
-        size="s"
-        tabIndex={-1}
-        aria-haspopup="dialog"
-        onClick={(event) => onOverlay("emoji", row, event.currentTarget)}
-      />
-      <IconButton
-        icon={Reply}
-        label={words.reply}
-        size="s"
-        tabIndex={-1}
-        onClick={() => model.target.set({ kind: "reply", message: row.message })}
-      />
-      <IconButton
-        icon={Ellipsis}
-        label={words.messageActions}
-        size="s"
-        tabIndex={-1}
-        aria-haspopup="menu"
-        onClick={(event) => onOverlay("menu", row, event.currentTarget)}
-      />
+    <div className={styles["toolsArea"]}>
+      <div className={styles["tools"]}>
+        <IconButton
+          icon={SmilePlus}
+          label={words.react}
+          size="s"
+          tabIndex={-1}
+          aria-haspopup="dialog"
+          onClick={(event) => onOverlay("emoji", row, event.currentTarget)}
+        />
+        <IconButton
+          icon={Reply}
+          label={words.reply}
+          size="s"
+          tabIndex={-1}
+          onClick={() => model.target.set({ kind: "reply", message: row.message })}
+        />
+        <IconButton
+          icon={Ellipsis}
+          label={words.messageActions}
+          size="s"
+          tabIndex={-1}
+          aria-haspopup="menu"
+          onClick={(event) => onOverlay("menu", row, event.currentTarget)}
+        />
+      </div>
     </div>
   );
 }

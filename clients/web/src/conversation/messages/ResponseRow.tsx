@@ -15,7 +15,9 @@ export function ResponseRow({ onGrow }: { onGrow: () => void }) {
   const model = useConversation();
   const response = useCompanionResponse(model.chat.id);
   const text = response?.text ?? "";
-  useEffect(onGrow, [onGrow, text]);
+  useEffect(() => {
+    onGrow();
+  }, [onGrow, text]);
   if (response === null) return null;
   const { tool } = response;
   const hint = tool === "" ? words.companionWrites(words.companion) : words.usesTool(tool);

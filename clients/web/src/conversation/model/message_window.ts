@@ -236,13 +236,13 @@ export class MessageWindow {
   }
 
   /**
-   * Remove surplus entries from the end that is farther from the reader: `isAtEnd` tells whether
-   * they read the newest ones. Entries there are loaded again when they are needed.
+   * Remove surplus entries from the end that is farther from the reader: the older ones if they read
+   * in the newer half. Removed entries are loaded again when they are needed.
    */
-  trim(isAtEnd: boolean): void {
+  trim(isInNewerHalf: boolean): void {
     const { entries, loading } = this.#state;
     if (entries.length <= ENTRIES_MAX || loading === "all") return;
-    if (isAtEnd) {
+    if (isInNewerHalf) {
       const kept = entries.slice(-ENTRIES_MAX);
       this.#from = kept[0]?.seq ?? this.#from;
       this.#set({ entries: kept, hasOlder: true, isShifted: true });

@@ -1,7 +1,6 @@
 import type { Catalog } from "../catalog";
 
 export const conversation: Catalog["conversation"] = {
-  messages: "Nachrichten",
   messagesWith: (name) => `Nachrichten mit ${name}`,
   online: "Online",
   lastSeen: (time) => `Zuletzt online: ${time}`,
@@ -38,7 +37,6 @@ export const conversation: Catalog["conversation"] = {
   discard: "Löschen",
   you: "Du",
   saysAt: (name, time) => `${name}, ${time}`,
-  inReplyTo: (name) => `als Antwort auf ${name}`,
   originalMessage: "Ursprüngliche Nachricht",
   goToOriginal: "Zur ursprünglichen Nachricht",
   reply: "Antworten",
@@ -98,7 +96,6 @@ export const conversation: Catalog["conversation"] = {
   textTooLong: (count) => `${count} Zeichen zu lang`,
   record: "Sprachnachricht aufnehmen",
   recording: "Aufnahme",
-  stopRecording: "Aufnahme beenden",
   discardRecording: "Aufnahme verwerfen",
   microphoneBlocked: "Erlaube den Zugriff auf das Mikrofon, um Sprachnachrichten aufzunehmen.",
   mentions: "Ein Mitglied erwähnen",

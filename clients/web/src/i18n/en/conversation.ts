@@ -1,6 +1,5 @@
 /** Texts of a conversation: header, messages and composer. */
 export const conversation = {
-  messages: "Messages",
   messagesWith: (name: string) => `Messages with ${name}`,
   online: "Online",
   lastSeen: (time: string) => `Last seen ${time}`,
@@ -37,7 +36,6 @@ export const conversation = {
   discard: "Delete",
   you: "You",
   saysAt: (name: string, time: string) => `${name}, ${time}`,
-  inReplyTo: (name: string) => `in reply to ${name}`,
   originalMessage: "Original message",
   goToOriginal: "Go to the original message",
   reply: "Reply",
@@ -97,7 +95,6 @@ export const conversation = {
   textTooLong: (count: number) => `${count} characters too long`,
   record: "Record a voice message",
   recording: "Recording",
-  stopRecording: "Stop recording",
   discardRecording: "Discard recording",
   microphoneBlocked: "Allow access to the microphone to record voice messages.",
   mentions: "Mention a member",

@@ -1,7 +1,6 @@
 import type { Catalog } from "../catalog";
 
 export const conversation: Catalog["conversation"] = {
-  messages: "消息",
   messagesWith: (name) => `与 ${name} 的消息`,
   online: "在线",
   lastSeen: (time) => `上次在线：${time}`,
@@ -38,7 +37,6 @@ export const conversation: Catalog["conversation"] = {
   discard: "删除",
   you: "你",
   saysAt: (name, time) => `${name}，${time}`,
-  inReplyTo: (name) => `回复 ${name}`,
   originalMessage: "原消息",
   goToOriginal: "跳到原消息",
   reply: "回复",
@@ -98,7 +96,6 @@ export const conversation: Catalog["conversation"] = {
   textTooLong: (count) => `超出 ${count} 个字符`,
   record: "录制语音消息",
   recording: "正在录音",
-  stopRecording: "停止录音",
   discardRecording: "丢弃录音",
   microphoneBlocked: "请允许访问麦克风以录制语音消息。",
   mentions: "提及成员",
