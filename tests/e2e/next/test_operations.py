@@ -57,7 +57,7 @@ async def test_operator_bans_broadcasts_and_holds_with_a_key(
     ann, ben = web.new_users(2)
     key = await make_key(
         web.stack, "users:read", "users:write", "broadcast", "holds", "moderate", "messages:delete",
-        "messages:read",
+        "chats:read",
     )  # fmt: skip
     async with open_caller(web, ann) as a, open_caller(web, ben) as b:
         chat = await a.open_direct(ben)

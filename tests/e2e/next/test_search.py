@@ -45,7 +45,7 @@ async def test_search_finds_narrows_by_chips_and_jumps_to_the_message(
         await expect(results).to_contain_text("<i>lands</i>")
         await check_page(page)
         await results.get_by_role("link").click()
-        await expect(page.get_by_role("main")).to_contain_text("lands at noon")
+        await expect(page.get_by_role("main")).to_contain_text("<i>lands</i> at noon")
         await expect(results).to_have_count(1)
         await field.press("Home")
         await field.press("Backspace")

@@ -26,12 +26,16 @@ export function MemoryDialog({ companion, name, onClose }: MemoryDialogProps) {
   const memory = useApi("get_companion_memory", { companion });
   const [isAsking, setAsking] = useState(false);
 
-  const setEnabled = (enabled: boolean): void =>
-    void attempt(async () => {
-      memory.set(
-        await client.http.call("switch_companion_memory", { companion, body: { enabled } }),
-      );
+  const setEnabled = async (enabled: boolean): Promise<void> => {
+    const before = memory.data;
+    if (before === null) return;
+    const body = { enabled };
+    memory.set({ ...before, enabled });
+    const isDone = await attempt(async () => {
+      memory.set(await client.http.call("switch_companion_memory", { companion, body }));
     });
+    if (!isDone) memory.set(before);
+  };
   const forget = (entry: string): void =>
     void attempt(async () => {
       await client.http
@@ -56,7 +60,7 @@ export function MemoryDialog({ companion, name, onClose }: MemoryDialogProps) {
               label={text.remember}
               hint={enabled ? text.rememberOn : text.rememberOff}
               isOn={enabled}
-              onChange={setEnabled}
+              onChange={(enabled) => void setEnabled(enabled)}
             />
             {entries.length === 0 ? (
               <p>{text.nothing}</p>

@@ -42,7 +42,7 @@ export function ChatDetails({ chat, onClose }: ChatDetailsProps) {
       </header>
       <div className={styles["scroller"]}>
         <LoadedView of={info} skeleton={<SkeletonRows count={6} />}>
-          {(data) => <Details key={chat} info={data} />}
+          {(data) => <Details key={chat} info={data} reload={info.reload} />}
         </LoadedView>
       </div>
     </section>
@@ -51,9 +51,9 @@ export function ChatDetails({ chat, onClose }: ChatDetailsProps) {
 
 type Tab = "members" | "media" | "files" | "links" | "pinned" | "manage";
 
-function Details({ info }: { info: Http.ChatInfo }) {
+function Details({ info, reload }: { info: Http.ChatInfo; reload: () => void }) {
   const text = useText().group;
-  const group = useGroup(info);
+  const group = useGroup(info, reload);
   const isGroup = info.kind === "group";
   const [tab, setTab] = useState<Tab>(isGroup ? "members" : "media");
   const panel = useId();

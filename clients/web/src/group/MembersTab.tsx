@@ -126,6 +126,7 @@ function MemberMenu({ user, role, name, isMuted, group }: MemberMenuProps) {
   const change = (action: () => Promise<unknown>, done: string): Promise<boolean> =>
     attempt(async () => {
       await action();
+      group.reload();
       showToast(done);
     });
   const mute = (seconds?: number) => (): void =>

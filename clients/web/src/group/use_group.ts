@@ -11,6 +11,8 @@ export interface Group {
   info: Http.ChatInfo;
   myRole: Role | undefined;
   isManager: boolean;
+  /** Load the chat again, after a change. */
+  reload: () => void;
 }
 
 /** Load a chat; it is loaded again when its members or settings change. */
@@ -29,8 +31,8 @@ export function useChatInfo(chat: string): Loaded<Http.ChatInfo> {
 }
 
 /** Return what the user may do in a chat. */
-export function useGroup(info: Http.ChatInfo): Group {
+export function useGroup(info: Http.ChatInfo, reload: () => void): Group {
   const { user } = useClient();
   const myRole = info.kind === "group" ? info.roles?.[user] : undefined;
-  return { info, myRole, isManager: isManager(myRole) };
+  return { info, myRole, isManager: isManager(myRole), reload };
 }

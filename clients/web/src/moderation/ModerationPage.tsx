@@ -45,7 +45,7 @@ export default function ModerationPage() {
       <div id={panel} role="tabpanel" aria-label={text.tabs[tab]} className="stack">
         {tab === "groups" && <MyGroups />}
         {tab === "reports" && (
-          <KeyGate scopes={["moderate", "messages:delete"]}>
+          <KeyGate scopes={["moderate", "messages:delete", "chats:read"]}>
             {(http) => <AllReports http={http} />}
           </KeyGate>
         )}

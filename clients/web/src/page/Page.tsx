@@ -70,7 +70,7 @@ interface ListPageProps {
 /** A page of the list pane. */
 export function ListPage({ title, actions, toolbar, children }: ListPageProps) {
   return (
-    <div className={classes(styles["page"], styles["list"])}>
+    <section className={classes(styles["page"], styles["list"])} aria-label={title}>
       <header className={styles["header"]}>
         <div className={styles["titles"]}>
           <h1>{title}</h1>
@@ -78,10 +78,8 @@ export function ListPage({ title, actions, toolbar, children }: ListPageProps) {
         {actions}
       </header>
       {toolbar != null && <div className={styles["toolbar"]}>{toolbar}</div>}
-      <div className={styles["scroller"]}>
-        {children}
-      </div>
-    </div>
+      <div className={styles["scroller"]}>{children}</div>
+    </section>
   );
 }
 

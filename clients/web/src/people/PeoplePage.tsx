@@ -69,7 +69,7 @@ export default function PeoplePage() {
     >
       <div id={panel} role="tabpanel" aria-label={tabs.find(({ id }) => id === tab)?.label}>
         {user !== "" && isUserId(user) && (
-          <Rows label={text.find}>
+          <Rows label={text.open(user)}>
             <Row
               picture={<Search size={20} aria-hidden />}
               title={text.open(user)}
