@@ -88,7 +88,8 @@ class Visitor:
 
     async def wait_until_stored(self, text: str) -> None:
         """Wait until this device has a message or a draft; it is written within a second."""
-        await self.page.wait_for_function(IS_STORED, arg=text)
+        while not await self.page.evaluate(IS_STORED, text):
+            await self.page.wait_for_timeout(100)
 
     @property
     def field(self) -> Locator:

@@ -3,6 +3,7 @@
 import { MessageCircleOff } from "lucide-react";
 import { Suspense, useEffect, useMemo } from "react";
 import { useUnread } from "tierchat/react";
+import { useMediaQuery } from "../data/use_media";
 import { Badge, EmptyState } from "../design";
 import { useText } from "../i18n";
 import { ConnectionBanner } from "./ConnectionBanner";
@@ -48,10 +49,17 @@ function Panes({ match, path }: { match: Match | null; path: string }) {
   const listPath = match?.route.pane === "list" ? match.route.path : match?.route.list;
   const list = listPath === undefined ? null : matchRoute(ROUTES, listPath);
   const isList = match?.route.pane === "list";
+  const isPhone = useMediaQuery("(max-width: 719px)");
   return (
     <div className={styles["panes"]}>
       {list !== null && (
-        <section className={styles["list"]} key={listPath} data-pane-name="list">
+        <section
+          className={styles["list"]}
+          key={listPath}
+          data-pane-name="list"
+          role={isPhone && isList ? "main" : "region"}
+          aria-label={text.common.sections[list.route.section]}
+        >
           <ErrorBoundary>
             <Suspense fallback={null}>
               <list.route.page params={list.params} />
@@ -65,6 +73,7 @@ function Panes({ match, path }: { match: Match | null; path: string }) {
             {match === null ? (
               path !== "/" && (
                 <EmptyState
+                  isPage
                   icon={MessageCircleOff}
                   title={text.common.pageNotFound}
                   action={<Link to="/chats">{text.common.backToChats}</Link>}

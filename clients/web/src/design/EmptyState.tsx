@@ -11,16 +11,20 @@ interface EmptyStateProps {
   title: string;
   children?: ReactNode;
   action?: ReactNode;
+  /** The title is that of the whole page. */
+  isPage?: boolean;
 }
 
 /** An icon, a title, an explanation, and the action that changes this. */
-export function EmptyState({ icon: Icon, title, children, action }: EmptyStateProps) {
+export function EmptyState(props: EmptyStateProps) {
+  const { icon: Icon, title, children, action, isPage = false } = props;
+  const Title = isPage ? "h1" : "h2";
   return (
     <div className={styles["empty"]}>
       <span className={styles["icon"]}>
         <Icon size={28} aria-hidden />
       </span>
-      <h2>{title}</h2>
+      <Title>{title}</Title>
       {children != null && <p>{children}</p>}
       {action}
     </div>
