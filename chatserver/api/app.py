@@ -38,6 +38,7 @@ from chatserver.api.routes.messages import messages_routes
 from chatserver.api.routes.moderation import moderation_routes
 from chatserver.api.routes.presence import presence_routes
 from chatserver.api.routes.retention import keeping_routes
+from chatserver.api.routes.web_client import client_routes, read_client_files
 from chatserver.api.routes.web_pages import WEB_FOLDER, page_routes, read_page_files
 from chatserver.api.security import Guard, check_rules, dependencies
 from chatserver.config import Api, Settings
@@ -103,6 +104,7 @@ def create_litestar(
     routes = [
         *health_routes(container),
         *page_routes(read_page_files(web_folder)),
+        *client_routes(read_client_files()),
         document_route(),
         client_config_route(settings),
         *(route for build in _list_route_builders() for route in build(container)),

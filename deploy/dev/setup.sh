@@ -7,6 +7,7 @@
 #   setup.sh clocks    libfaketime, for the tests that give processes wrong clocks
 #   setup.sh compiler  gcc and Python's headers, which compile the send path
 #   setup.sh typescript  Node, npm and the packages of clients/typescript
+#   setup.sh web       the web client of clients/web, built into chatserver/web_client
 #   setup.sh deploy    what checks deploy/ in the tests: helm, hadolint, caddy, schemas, parsers
 #
 # Says each thing that it does in one line, asks nothing, and may be run again. Whatever of the
@@ -223,7 +224,9 @@ setup_helm() {
 
 # Node of the system, or without root the one that pip has.
 setup_node() {
-    if has npm && node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)'; then
+    # Vite needs Node 20.19.
+    if has npm && node -e 'const [major, minor] = process.versions.node.split(".").map(Number);
+        process.exit(major > 20 || (major === 20 && minor >= 19) ? 0 : 1)'; then
         return
     fi
     say "fetching Node (pip)"
@@ -244,6 +247,26 @@ setup_typescript() {
     quietly npm ci --no-audit --no-fund --no-progress --ignore-scripts ||
         { show_log; fail "npm could not fetch the packages of clients/typescript"; }
     cp package-lock.json node_modules/.ready
+}
+
+# The web client needs npm: of the system, or of `setup_node` for the tests.
+setup_web() {
+    PATH="$root/$tools/node/bin:$PATH"
+    export PATH
+    if ! has npm; then
+        say "no npm: the web client at /next/ is not built; install Node.js 20 or later"
+        return
+    fi
+    log=$root/$log
+    cd clients/web
+    if ! cmp -s package-lock.json node_modules/.ready; then
+        say "fetching the packages of clients/web (npm)"
+        quietly npm ci --no-audit --no-fund --no-progress --ignore-scripts ||
+            { show_log; fail "npm could not fetch the packages of clients/web"; }
+        cp package-lock.json node_modules/.ready
+    fi
+    say "building the web client (vite)"
+    quietly npm run build || { show_log; fail "the web client could not be built"; }
 }
 
 setup_deploy() {
@@ -269,6 +292,7 @@ browser) setup_browser ;;
 clocks) setup_clocks ;;
 compiler) setup_compiler ;;
 typescript) setup_typescript ;;
+web) setup_web ;;
 deploy) setup_deploy ;;
-*) fail "usage: setup.sh venv|servers|browser|clocks|compiler|typescript|deploy" ;;
+*) fail "usage: setup.sh venv|servers|browser|clocks|compiler|typescript|web|deploy" ;;
 esac

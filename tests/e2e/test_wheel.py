@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -20,6 +21,7 @@ from packaging.utils import canonicalize_name
 
 from chatserver.dev import binaries
 from tests.support import devrun
+from tests.support.web_client import build_web_client
 
 ROOT = Path(__file__).parents[2]
 SERVERS = ("redis-server", "dynoxide", "ministack")
@@ -28,6 +30,7 @@ SERVERS = ("redis-server", "dynoxide", "ministack")
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel as it is published."""
+    build_web_client()
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
     subprocess.run([*command, "--directory", str(folder)], cwd=ROOT, check=True, timeout=60)
@@ -91,6 +94,22 @@ def test_wheel_requires_every_distribution_that_the_code_imports(wheel: Path) ->
     }
 
     assert missing == set()
+
+
+def test_wheel_has_the_web_client_with_its_compressed_copies(wheel: Path) -> None:
+    """Every file that its page and its service worker name."""
+    folder = "chatserver/web_client/"
+    with ZipFile(wheel) as archive:
+        names = {one.removeprefix(folder) for one in archive.namelist() if one.startswith(folder)}
+        page = archive.read(f"{folder}index.html").decode()
+        worker = archive.read(f"{folder}service_worker.js").decode()
+    named = {*re.findall(r'(?:src|href)="/next/([^"]+)"', page)}
+    named |= {*re.findall(r'"(assets/[^"]+)"', worker)}
+
+    assert len(named) > 10
+    assert named <= names
+    (script,) = (one for one in named if re.match(r"assets/index-\w[^/]*\.js$", one))
+    assert {f"{script}.br", f"{script}.gz"} <= names
 
 
 def test_wheel_in_an_empty_environment_runs_the_development_servers(

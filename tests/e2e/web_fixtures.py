@@ -6,6 +6,7 @@ a whole run; each test takes users of its own, so that tests do not meet.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -26,11 +27,13 @@ from tests.e2e.web_support import (
     listen,
     open_web_stack,
 )
+from tests.support.web_client import build_web_client
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def web(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WebStack]:
-    """The stack of the browser tests."""
+    """The stack of the browser tests, with the client of `/next/`."""
+    await asyncio.to_thread(build_web_client)
     async with open_web_stack(tmp_path_factory.mktemp("web"), USERS) as made:
         yield made
 

@@ -295,6 +295,8 @@ PATHS = [
     "/docs",
     "/docs.html",
     "/main.js",
+    "/next/",
+    "/next/assets/none.js",
     "/v1/openapi.json",
     "/nosuch",
     "/v1/nosuch",

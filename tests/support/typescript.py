@@ -36,7 +36,7 @@ def node() -> str:
 @functools.cache
 def install() -> None:
     """Install Node, if there is none, and the development tools of the package."""
-    with _locked():
+    with locked():
         installed = PACKAGE / "node_modules" / ".ready"
         wanted = (PACKAGE / "package-lock.json").read_bytes()
         if not installed.exists() or installed.read_bytes() != wanted:
@@ -48,7 +48,7 @@ def build() -> Path:
     """Compile the package and its tests; return the folder of the package."""
     compiler = PACKAGE / "node_modules" / "typescript" / "bin" / "tsc"
     program = node()
-    with _locked():
+    with locked():
         built = PACKAGE / "build" / ".ready"
         wanted = _hash(["package.json", "tsconfig.json", "tsconfig.tests.json", *SOURCES])
         if not built.exists() or built.read_text() != wanted:
@@ -61,7 +61,7 @@ def build() -> Path:
 
 
 @contextlib.contextmanager
-def _locked() -> Iterator[None]:
+def locked() -> Iterator[None]:
     """Let one test process at a time install or build."""
     TOOLS.mkdir(exist_ok=True)
     with (TOOLS / "typescript.lock").open("w") as lock:

@@ -64,7 +64,7 @@ def _route(file: PageFile) -> HTTPRouteHandler:
     headers = {"ETag": file.etag, "Cache-Control": "no-cache"}
 
     async def serve(request: Request[Any, Any, Any]) -> Response[bytes]:
-        if _is_known(request.headers.get("if-none-match", ""), file.etag):
+        if is_known_etag(request.headers.get("if-none-match", ""), file.etag):
             return Response(b"", status_code=304, headers=headers)
         return Response(file.content, media_type=file.content_type, headers=headers)
 
@@ -75,7 +75,7 @@ def _route(file: PageFile) -> HTTPRouteHandler:
     )
 
 
-def _is_known(if_none_match: str, etag: str) -> bool:
+def is_known_etag(if_none_match: str, etag: str) -> bool:
     """Return whether an ETag matches, by weak comparison (RFC 9110 section 13.1.2)."""
     given = [item.strip().removeprefix("W/") for item in if_none_match.split(",")]
     return etag in given or given == ["*"]

@@ -1,7 +1,8 @@
 // `ChatClient`: an auto-reconnecting, offline-first client for one device.
 
 import type { ChatInfo, ChatsPage, SessionInfo } from "../generated/frames.js";
-import { downloadFile } from "../http/files.js";
+import type { Attachment } from "../generated/http.js";
+import { downloadFile, uploadPicture, type UploadOptions } from "../http/files.js";
 import { HttpClient } from "../http/http_client.js";
 import { registerPush, unregisterPush, type NativePushToken } from "../http/push.js";
 import { ChatError } from "../state/errors.js";
@@ -11,9 +12,11 @@ import { ANSWER_S, type QueuedEvent } from "../state/state.js";
 import { canShareTabs, SharedBackend } from "../tabs/shared_backend.js";
 import type { Backend, Listener, Operation } from "./backend.js";
 import { Chat, newRef, type ChatOwner } from "./chat.js";
+import { DraftSync } from "./draft_sync.js";
 import { Engine } from "./engine.js";
 import { EventQueue } from "./event_queue.js";
 import type { ClientOptions } from "./options.js";
+import { Preferences } from "./preferences.js";
 import { Sending } from "./sending.js";
 
 const CONNECT_MS = 10_000;
@@ -47,6 +50,8 @@ export interface ChatListPage {
  * ```
  */
 export class ChatClient {
+  /** The user's own preferences of chats, such as pinned and archived. Needs `apiUrl`. */
+  readonly preferences: Preferences;
   readonly #options: ClientOptions;
   readonly #queue: EventQueue;
   readonly #chats = new Map<string, Chat>();
@@ -55,6 +60,7 @@ export class ChatClient {
   readonly #changeListeners = new Set<(chats: ReadonlySet<string>) => void>();
   readonly #owner: ChatOwner;
   readonly #http: HttpClient | null;
+  readonly #drafts: DraftSync | null;
   #backend: Backend | null = null;
   #engine: Engine | null = null;
   #shared: SharedBackend | null = null;
@@ -67,14 +73,23 @@ export class ChatClient {
     this.#queue = new EventQueue(options.bounds?.eventsMax ?? DEFAULT_BOUNDS.eventsMax);
     const { apiUrl, getToken } = options;
     this.#http = apiUrl === undefined ? null : new HttpClient({ apiUrl, getToken });
+    this.preferences = new Preferences(() => this.http);
+    const read = (chat: string): string => this.#backend?.draft(chat) ?? "";
+    const write = (chat: string, text: string): void => this.#backend?.setDraft(chat, text);
+    const isSynced = options.syncDrafts === true;
+    this.#drafts = isSynced ? new DraftSync(this.preferences, read, write) : null;
     const client = this;
     this.#owner = {
       get backend() {
         return client.#open();
       },
+      get view() {
+        return client.#backend;
+      },
       get http() {
         return client.http;
       },
+      drafts: this.#drafts,
       perform: this.#perform.bind(this),
     };
   }
@@ -89,6 +104,7 @@ export class ChatClient {
    */
   async connect(): Promise<void> {
     if (this.#backend !== null) throw new ChatError("conflict", "connect was already called");
+    if (this.#drafts !== null) this.preferences.load().catch(() => {}); // again when connected
     try {
       await this.#start();
     } catch (error) {
@@ -123,6 +139,7 @@ export class ChatClient {
 
   /** Close the connection and save the state. */
   async close(): Promise<void> {
+    this.#drafts?.flush();
     this.#onEnd(new ChatError("unavailable", "the client is closed"));
     await this.#engine?.stop();
     await this.#shared?.stop();
@@ -145,6 +162,11 @@ export class ChatClient {
   /** The user id of the token; "" until it is known. */
   get user(): string {
     return this.#backend?.user ?? "";
+  }
+
+  /** The reason for which the client has ended and does not reconnect; null: it has not. */
+  get error(): Error | null {
+    return this.#failure;
   }
 
   /** The name of this device. */
@@ -174,7 +196,6 @@ export class ChatClient {
       chat = new Chat(id, this.#owner);
       this.#chats.set(id, chat);
     }
-    this.#backend?.openChat(id);
     return chat;
   }
 
@@ -237,6 +258,8 @@ export class ChatClient {
     const isQueued = this.#hasReader || this.#listeners.size === 0;
     for (const queued of events) {
       this.#settle(queued.event);
+      this.preferences.apply(queued.event);
+      if (queued.event.type === "connected") this.#drafts?.connected();
       if (isQueued) this.#queue.put(queued);
       if (this.#shared !== null) this.#queue.dropOldest();
       for (const listener of this.#listeners) listener(queued.event);
@@ -261,6 +284,7 @@ export class ChatClient {
     for (const { reject } of this.#promised.values()) reject(this.#failure);
     this.#promised.clear();
     this.#news();
+    this.#onChange(new Set());
   }
 
   // operations
@@ -397,6 +421,11 @@ export class ChatClient {
   /** Return the content of a file of message `seq`, or of its thumbnail. */
   download(file: string, options: { seq?: number; isThumb?: boolean } = {}): Promise<Blob> {
     return downloadFile(this.http, file, options);
+  }
+
+  /** Upload a picture for a post, or for the user's or a group's picture. */
+  uploadPicture(file: Blob, options: UploadOptions = {}): Promise<Attachment> {
+    return uploadPicture(this.http, file, options);
   }
 
   /** Register this device for push notifications; return the id of the registration. */

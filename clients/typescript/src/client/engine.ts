@@ -5,7 +5,6 @@
 
 import type { ChatsPage, HistoryPage, Ok, Turn, Welcome } from "../generated/frames.js";
 import { Reconnects } from "../state/backoff.js";
-import type { ChatState } from "../state/chat.js";
 import { ChatError } from "../state/errors.js";
 import type { Acked } from "../state/events.js";
 import type { Entry, Fields } from "../state/model.js";
@@ -19,6 +18,7 @@ import type { EventQueue } from "./event_queue.js";
 import type { ClientOptions } from "./options.js";
 import { StateSaver } from "./state_saver.js";
 import { openSocket, type Lost, type Socket } from "./socket.js";
+import { StateView } from "./state_view.js";
 
 const WELCOME_MS = 10_000;
 const RENEWAL_RETRY_S = 5;
@@ -37,6 +37,7 @@ export class Engine implements Backend {
   readonly #listener: Listener;
   readonly #queue: EventQueue;
   readonly #state: ClientState;
+  readonly #view: StateView;
   readonly #saver: StateSaver;
   readonly #reconnects = new Reconnects((low, high) => low + Math.random() * (high - low));
   readonly #answers = new Map<number, Waiting>();
@@ -59,6 +60,7 @@ export class Engine implements Backend {
     this.#listener = listener;
     this.#queue = queue;
     this.#state = new ClientState(options.device ?? device, options.bounds);
+    this.#view = new StateView(this.#state);
     const failed = (error: Error): void => this.#end(error);
     this.#saver = new StateSaver(options, this.#state, queue, failed);
     let [resolve, reject]: [() => void, (error: Error) => void] = [() => {}, () => {}];
@@ -85,6 +87,7 @@ export class Engine implements Backend {
     }
     this.#flush();
     globalThis.addEventListener?.("online", this.#comeBack);
+    globalThis.addEventListener?.("pagehide", this.#leave);
     void this.#stayConnected();
   }
 
@@ -111,6 +114,7 @@ export class Engine implements Backend {
     if (this.#isStopped) return;
     this.#isStopped = true;
     globalThis.removeEventListener?.("online", this.#comeBack);
+    globalThis.removeEventListener?.("pagehide", this.#leave);
     clearTimeout(this.#timer);
     this.#wakeUp();
     this.#socket?.close();
@@ -120,6 +124,9 @@ export class Engine implements Backend {
   }
 
   #comeBack = (): void => this.#wakeUp();
+
+  /** A page that is left does not wait for the next save. */
+  #leave = (): void => void this.#saver.save().catch(() => {});
 
   #end(error: Error): void {
     if (this.#failure !== null) return;
@@ -304,9 +311,8 @@ export class Engine implements Backend {
   }
 
   #deliver(events: ReturnType<ClientState["takeQueued"]>): void {
-    const touched = new Set(this.#state.touched);
+    const touched = this.#view.takeTouched();
     this.#saver.touch(touched);
-    this.#state.touched.clear();
     if (events.length > 0) this.#listener.onEvents(events);
     if (events.length > 0 || touched.size > 0) this.#listener.onChange(touched);
     if (this.#queue.isFull) this.#state.pause(now(), true);
@@ -359,7 +365,6 @@ export class Engine implements Backend {
     const known = this.#state.outbox.find(ref);
     this.#saver.hasNewOperations = true;
     this.#state.do(newOutboxEntry(ref, chat, fields), now());
-    this.#state.touched.add(chat);
     this.#flush();
     if (!this.#state.isOnline) await this.#saver.save();
     if (known?.stage !== "acked") return null;
@@ -420,32 +425,24 @@ export class Engine implements Backend {
   }
 
   listChats(): string[] {
-    return [...this.#state.chats.keys()];
+    return this.#view.listChats();
   }
 
   describe(chat: string): ChatDescription | null {
-    const known = this.#state.chats.get(chat);
-    return known === undefined ? null : descriptionOf(known);
+    return this.#view.describe(chat);
   }
 
-  messages(chat: string): Entry[] {
-    return this.#state.chats.get(chat)?.log.messages(Date.now() / 1000) ?? [];
+  messages(chat: string): readonly Entry[] {
+    return this.#view.messages(chat);
   }
 
   pending(chat: string): PendingOperation[] {
-    return [...this.#state.outbox]
-      .filter((entry) => entry.chat === chat)
-      .map(({ ref, fields, stage }) => ({ ref, chat, fields, stage }));
+    return this.#view.pending(chat);
   }
 
   draft(chat: string): string {
     return this.#drafts[chat] ?? "";
   }
-}
-
-function descriptionOf(chat: ChatState): ChatDescription {
-  const { id, peer, last, isLeft, log } = chat;
-  return { ...chat.save(), id, peer, last, isLeft, shown: log.shown };
 }
 
 function now(): number {

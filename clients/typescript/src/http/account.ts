@@ -32,8 +32,10 @@ export class Account {
 
   private constructor(options: AccountOptions) {
     this.#options = options;
-    const credentials = options.useCookie === true ? "include" : "omit";
-    this.#http = new HttpClient({ apiUrl: options.apiUrl, credentials });
+    // The server accepts the cookie only with this header, which forms of other sites cannot send.
+    const cookie = { credentials: "include", headers: { "x-chat-client": "web" } } as const;
+    const { apiUrl, useCookie } = options;
+    this.#http = new HttpClient({ apiUrl, ...(useCookie === true ? cookie : {}) });
   }
 
   /** Log in with user name and password. */

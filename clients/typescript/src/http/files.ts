@@ -3,7 +3,7 @@
 // Upload: compute the checksum → request a form from the API → post it with the file to S3 → the
 // API checks the file. For an image, wait a while for its thumbnail.
 
-import type { Attachment } from "../generated/http.js";
+import type { Attachment, NewAttachment, Upload } from "../generated/http.js";
 import { ChatError } from "../state/errors.js";
 import type { HttpClient } from "./http_client.js";
 
@@ -25,11 +25,31 @@ export interface UploadOptions {
 }
 
 /** Uploads a file to a chat; returns an attachment that can be sent there. */
-export async function uploadFile(
+export function uploadFile(
   http: HttpClient,
   chat: string,
   file: Blob,
   options: UploadOptions = {},
+): Promise<Attachment> {
+  const begin = (body: NewAttachment, key: string) => http.call("begin_upload", { chat, body }, key);
+  return upload(http, begin, file, options);
+}
+
+/** Uploads a picture for a post, or for the user's or a group's picture; its `id` names it there. */
+export function uploadPicture(
+  http: HttpClient,
+  file: Blob,
+  options: UploadOptions = {},
+): Promise<Attachment> {
+  const begin = (body: NewAttachment, key: string) => http.call("begin_picture", { body }, key);
+  return upload(http, begin, file, options);
+}
+
+async function upload(
+  http: HttpClient,
+  begin: (body: NewAttachment, key: string) => Promise<Upload>,
+  file: Blob,
+  options: UploadOptions,
 ): Promise<Attachment> {
   const { onProgress = () => {}, signal } = options;
   if (file.size === 0) throw new ChatError("bad_request", "file: must not be empty");
@@ -37,7 +57,7 @@ export async function uploadFile(
   const sha256 = await checksum(file);
   signal?.throwIfAborted();
   const body = { name, type: file.type || OCTETS, size: file.size, sha256 };
-  const begun = await http.call("begin_upload", { chat, body }, crypto.randomUUID());
+  const begun = await begin(body, crypto.randomUUID());
   signal?.throwIfAborted();
   onProgress(0);
   if (begun.url != null) await postForm(begun.url, begun.fields, file, onProgress, signal);

@@ -23,6 +23,8 @@ export interface HttpClientOptions {
   getToken?: () => string | Promise<string>;
   /** Sends the browser's cookies, or not; "omit" by default. */
   credentials?: "omit" | "same-origin" | "include";
+  /** Headers of all requests. */
+  headers?: Readonly<Record<string, string>>;
 }
 
 /** Calls the HTTP API: `await http.call("list_messages", { chat, limit: 50 })`. */
@@ -69,8 +71,23 @@ export class HttpClient {
     body?: unknown,
     headers: Record<string, string> = {},
   ): Promise<unknown> {
+    const response = await this.#send(method, path, body, headers);
+    return response.json().catch(() => null);
+  }
+
+  /** Return the content of a path of the API, such as a picture. */
+  async download(path: string): Promise<Blob> {
+    return (await this.#send("GET", path)).blob();
+  }
+
+  async #send(
+    method: string,
+    path: string,
+    body?: unknown,
+    headers: Record<string, string> = {},
+  ): Promise<Response> {
     const token = await this.#options.getToken?.();
-    const all: Record<string, string> = { ...headers };
+    const all: Record<string, string> = { ...this.#options.headers, ...headers };
     if (token !== undefined) all["authorization"] = `Bearer ${token}`;
     if (body !== undefined) all["content-type"] = "application/json";
     let response: Response;
@@ -85,9 +102,9 @@ export class HttpClient {
     } catch (cause) {
       throw new ChatError("unavailable", "the API does not answer", { cause });
     }
-    const answer: unknown = await response.json().catch(() => null);
-    if (response.ok) return answer;
-    throw problemOf(response, answer as Partial<Problem> | null);
+    if (response.ok) return response;
+    const problem: unknown = await response.json().catch(() => null);
+    throw problemOf(response, problem as Partial<Problem> | null);
   }
 }
 

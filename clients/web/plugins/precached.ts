@@ -1,0 +1,42 @@
+// A Vite plugin: the list of files that the service worker stores for offline use.
+
+import { createHash } from "node:crypto";
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Plugin } from "vite";
+
+const SCRIPT = "service_worker.js";
+const PLACEHOLDER = "__PRECACHE__";
+const SKIPPED = /^data(\/|$)/; // what is fetched on demand, such as the list of emoji
+
+/** Return the plugin. */
+export function precached(): Plugin {
+  let copied = ""; // the folder of files that are copied as they are
+  return {
+    name: "precached",
+    apply: "build",
+    configResolved: (config) => {
+      copied = config.publicDir;
+    },
+    generateBundle(_options, bundle) {
+      const worker = bundle[SCRIPT];
+      if (worker?.type !== "chunk") throw new Error(`${SCRIPT} is not in the bundle`);
+      const names = [...Object.keys(bundle), ...readdirSync(copied)];
+      const wanted = (name: string): boolean => name !== SCRIPT && !SKIPPED.test(name);
+      const files = [...new Set(["index.html", ...names.filter(wanted)])].sort();
+      const hash = createHash("sha256");
+      for (const name of files) {
+        const part = bundle[name];
+        if (part === undefined) hash.update(name === "index.html" ? "" : read(copied, name));
+        else hash.update(name).update(part.type === "chunk" ? part.code : part.source);
+      }
+      const list = JSON.stringify({ version: hash.digest("hex").slice(0, 16), files });
+      if (!worker.code.includes(PLACEHOLDER)) throw new Error(`${PLACEHOLDER} is missing`);
+      worker.code = worker.code.replace(PLACEHOLDER, list);
+    },
+  };
+}
+
+function read(folder: string, name: string): Buffer {
+  return readFileSync(join(folder, name));
+}

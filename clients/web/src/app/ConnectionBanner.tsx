@@ -1,0 +1,45 @@
+// The state of the connection, shown only if it lasts: a short gap is not worth a banner.
+
+import { CloudOff } from "lucide-react";
+import { useEffect, useState, useSyncExternalStore } from "react";
+import { useConnection } from "tierchat/react";
+import { useText } from "../i18n";
+import styles from "./ConnectionBanner.module.css";
+
+const GAP_MS = 4_000;
+
+/** A line above the page while there is no connection. */
+export function ConnectionBanner() {
+  const text = useText();
+  const { isOnline } = useConnection();
+  const hasNetwork = useSyncExternalStore(subscribe, () => navigator.onLine);
+  const [isLate, setLate] = useState(false);
+  useEffect(() => {
+    if (isOnline) return undefined;
+    const timer = setTimeout(() => setLate(true), GAP_MS);
+    return () => {
+      clearTimeout(timer);
+      setLate(false);
+    };
+  }, [isOnline]);
+  const isShown = !isOnline && (isLate || !hasNetwork);
+  return (
+    <div role="status" className={styles["place"]}>
+      {isShown && (
+        <p className={styles["banner"]}>
+          <CloudOff size={16} aria-hidden />
+          {hasNetwork ? text.common.connection.connecting : text.common.connection.offline}
+        </p>
+      )}
+    </div>
+  );
+}
+
+function subscribe(listener: () => void): () => void {
+  addEventListener("online", listener);
+  addEventListener("offline", listener);
+  return () => {
+    removeEventListener("online", listener);
+    removeEventListener("offline", listener);
+  };
+}

@@ -1,0 +1,23 @@
+// Shown while the chats are loaded for the first time.
+
+import { useEffect, useState } from "react";
+import { useText } from "../i18n";
+import styles from "./StartPage.module.css";
+
+const PATIENCE_MS = 4_000;
+
+/** The logo, and after some seconds the reason for the wait. */
+export function StartPage() {
+  const text = useText();
+  const [isLate, setLate] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setLate(true), PATIENCE_MS);
+    return () => clearTimeout(timer);
+  }, []);
+  return (
+    <main className={styles["start"]}>
+      <img src={`${import.meta.env.BASE_URL}icon.svg`} alt="" width={56} height={56} />
+      <p role="status">{isLate ? text.common.connection.startFailed : text.common.loading}</p>
+    </main>
+  );
+}

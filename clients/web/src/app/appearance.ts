@@ -1,0 +1,36 @@
+// Settings of the user interface that this browser keeps: theme and language.
+
+import type { Language } from "../i18n/language";
+
+/** The theme; null: that of the system. */
+export type Theme = "light" | "dark" | null;
+
+interface Appearance {
+  theme: Theme;
+  language: Language | null;
+}
+
+const KEY = "tierchat.appearance"; // also in public/theme.js, which runs before the first paint
+
+/** Return the settings; those of the system if nothing was chosen. */
+export function readAppearance(): Appearance {
+  const none = { theme: null, language: null };
+  try {
+    return { ...none, ...(JSON.parse(localStorage.getItem(KEY) ?? "{}") as Partial<Appearance>) };
+  } catch {
+    return none;
+  }
+}
+
+/** Change settings and apply the theme. */
+export function saveAppearance(changes: Partial<Appearance>): void {
+  const next = { ...readAppearance(), ...changes };
+  try {
+    localStorage.setItem(KEY, JSON.stringify(next));
+  } catch {
+    // Without storage, the choice lasts until the page is closed.
+  }
+  const root = document.documentElement;
+  if (next.theme === null) delete root.dataset["theme"];
+  else root.dataset["theme"] = next.theme;
+}

@@ -1,0 +1,29 @@
+// Texts for errors of the server.
+
+import { ChatError } from "tierchat";
+import { getText } from "../i18n";
+
+/** Return the text that a user sees for an error; `known` has texts for details or codes. */
+export function errorText(error: unknown, known: Readonly<Record<string, string>> = {}): string {
+  const { errors } = getText().common;
+  if (!(error instanceof ChatError)) return errors.other(String(error));
+  const own = known[error.message] ?? known[error.code];
+  if (own !== undefined) return own;
+  switch (error.code) {
+    case "unavailable":
+    case "overloaded":
+      return errors.unavailable;
+    case "forbidden":
+      return errors.forbidden;
+    case "not_found":
+      return errors.notFound;
+    case "too_large":
+      return errors.tooLarge;
+    case "conflict":
+      return errors.conflict;
+    case "rate_limited":
+      return errors.rateLimited(Math.max(1, Math.ceil((error.retryAfterMs ?? 1000) / 1000)));
+    default:
+      return errors.other(error.message.replace(/^\w+: /u, "").replace(/\.$/, ""));
+  }
+}

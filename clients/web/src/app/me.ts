@@ -1,0 +1,45 @@
+// The user's own account, loaded once.
+
+import { useEffect, useSyncExternalStore } from "react";
+import type { Http } from "tierchat";
+import { useClient } from "tierchat/react";
+
+let me: Http.Me | null = null;
+let loading: Promise<void> | null = null;
+const listeners = new Set<() => void>();
+
+function set(next: Http.Me): void {
+  me = next;
+  for (const listener of listeners) listener();
+}
+
+function subscribe(listener: () => void): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+/** Replace what is known, after a change of the profile. */
+export function setMe(next: Http.Me): void {
+  set(next);
+}
+
+/** Return the user's account; null until it is loaded. */
+export function useMe(): Http.Me | null {
+  const client = useClient();
+  const current = useSyncExternalStore(subscribe, () => me);
+  useEffect(() => {
+    if (me !== null && me.user === client.user) return;
+    loading ??= client.http
+      .call("get_me", {})
+      .then(set, () => {}) // offline: the next page asks again
+      .finally(() => {
+        loading = null;
+      });
+  }, [client]);
+  return current?.user === client.user ? current : null; // another user has logged in
+}
+
+/** Return true if the user administers the server. */
+export function useIsAdmin(): boolean {
+  return useMe()?.is_admin === true;
+}

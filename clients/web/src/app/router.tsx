@@ -1,0 +1,148 @@
+// A router on the History API. Paths are below the base of the client, `/next`.
+
+import {
+  createContext,
+  lazy,
+  useContext,
+  useMemo,
+  useSyncExternalStore,
+  type AnchorHTMLAttributes,
+  type ComponentType,
+  type MouseEvent,
+} from "react";
+
+/** The path that the client is served at, without a final slash. */
+export const BASE = import.meta.env.BASE_URL.replace(/\/$/, "");
+
+/** Properties of a page: the parameters of its path. */
+export interface PageProps {
+  params: Readonly<Record<string, string>>;
+}
+
+/** A section of the navigation. */
+export type Section =
+  | "chats"
+  | "timeline"
+  | "people"
+  | "companions"
+  | "search"
+  | "moderation"
+  | "operations"
+  | "settings";
+
+/** A page. Its code is loaded when it is first opened. */
+export interface Route {
+  /** Such as `/chats/:chat`. */
+  path: string;
+  section: Section;
+  /**
+   * Its place on wide screens. "list": the list pane; "detail": next to the list page `list`;
+   * "wide": both panes. A phone shows one page.
+   */
+  pane: "list" | "detail" | "wide";
+  /** The path of the page in the list pane, of a page with the pane "detail". */
+  list?: string;
+  page: ComponentType<PageProps>;
+}
+
+interface RouteOptions extends Omit<Route, "page"> {
+  load: () => Promise<{ default: ComponentType<PageProps> }>;
+}
+
+/** Return a route whose page is loaded on demand; it is the default export of its module. */
+export function route({ load, ...options }: RouteOptions): Route {
+  return { ...options, page: lazy(load) };
+}
+
+/** A route and the parameters of the current path. */
+export interface Match {
+  route: Route;
+  params: Readonly<Record<string, string>>;
+}
+
+/** Return the first route that has this path. */
+export function matchRoute(routes: readonly Route[], path: string): Match | null {
+  const parts = path.split("/").filter(Boolean);
+  for (const each of routes) {
+    const pattern = each.path.split("/").filter(Boolean);
+    if (pattern.length !== parts.length) continue;
+    const params: Record<string, string> = {};
+    const isMatch = pattern.every((name, index) => {
+      const part = parts[index] ?? "";
+      if (!name.startsWith(":")) return name === part;
+      params[name.slice(1)] = decode(part);
+      return true;
+    });
+    if (isMatch) return { route: each, params };
+  }
+  return null;
+}
+
+function decode(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+/** Return a path; parameters are encoded: `pathTo("/chats/:chat", { chat })`. */
+export function pathTo(pattern: string, params: Readonly<Record<string, string>> = {}): string {
+  return pattern.replace(/:(\w+)/g, (_, name: string) => encodeURIComponent(params[name] ?? ""));
+}
+
+// location
+
+const CHANGED = "tierchat:location";
+
+function subscribe(listener: () => void): () => void {
+  addEventListener("popstate", listener);
+  addEventListener(CHANGED, listener);
+  return () => {
+    removeEventListener("popstate", listener);
+    removeEventListener(CHANGED, listener);
+  };
+}
+
+const currentUrl = (): string => location.pathname + location.search;
+
+/** Return the current path below the base, and the query. */
+export function useLocation(): { path: string; query: URLSearchParams } {
+  const url = useSyncExternalStore(subscribe, currentUrl);
+  return useMemo(() => {
+    const { pathname, searchParams } = new URL(url, location.origin);
+    const path = pathname.startsWith(BASE) ? pathname.slice(BASE.length) : pathname;
+    return { path: path === "" ? "/" : path, query: searchParams };
+  }, [url]);
+}
+
+/** Go to a path, such as `/chats/d-ann~ben?seq=5`. */
+export function navigate(path: string, options: { replace?: boolean } = {}): void {
+  const url = BASE + path;
+  if (url === currentUrl()) return;
+  if (options.replace === true) history.replaceState(null, "", url);
+  else history.pushState(null, "", url);
+  dispatchEvent(new Event(CHANGED));
+}
+
+/** A link to a page of the client. */
+export function Link({ to, onClick, ...rest }: { to: string } & AnchorHTMLAttributes<HTMLAnchorElement>) {
+  const follow = (event: MouseEvent<HTMLAnchorElement>): void => {
+    onClick?.(event);
+    const isPlain = !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
+    if (event.defaultPrevented || event.button !== 0 || !isPlain || rest.target) return;
+    event.preventDefault();
+    navigate(to);
+  };
+  return <a {...rest} href={BASE + to} onClick={follow} />;
+}
+
+const MatchContext = createContext<Match | null>(null);
+
+/** Provides the current route to the pages. */
+export const MatchProvider = MatchContext.Provider;
+
+/** Return the current route. */
+export function useMatch(): Match | null {
+  return useContext(MatchContext);
+}

@@ -1,0 +1,36 @@
+// The sections of the navigation, in order.
+
+import {
+  Activity,
+  Bot,
+  MessageCircle,
+  Newspaper,
+  Search,
+  Settings,
+  ShieldAlert,
+  Users,
+  type LucideIcon,
+} from "lucide-react";
+import type { Section } from "./router";
+
+/** A section of the navigation. Its first page is `/<id>`. */
+export interface SectionInfo {
+  id: Section;
+  icon: LucideIcon;
+  /** For administrators of the server. */
+  isAdmin?: boolean;
+  /** At the end of the rail. */
+  isLast?: boolean;
+}
+
+/** The sections. */
+export const SECTIONS: readonly SectionInfo[] = [
+  { id: "chats", icon: MessageCircle },
+  { id: "timeline", icon: Newspaper },
+  { id: "people", icon: Users },
+  { id: "companions", icon: Bot },
+  { id: "search", icon: Search },
+  { id: "moderation", icon: ShieldAlert, isAdmin: true, isLast: true },
+  { id: "operations", icon: Activity, isAdmin: true, isLast: true },
+  { id: "settings", icon: Settings, isLast: true },
+];

@@ -1,0 +1,314 @@
+// The login of this browser, and the client that runs for it.
+//
+// localStorage `tierchat.session` names the user, so that the client starts offline; the login
+// itself is an HttpOnly cookie. A pasted access token is in sessionStorage, for this tab.
+
+import { Account, ChatClient, ChatError, HttpClient, IndexedDbStore, type Http } from "tierchat";
+import { navigate } from "./router";
+
+/** The way that a session gets its access tokens. */
+type Login = { kind: "account" | "demo"; user: string } | { kind: "token"; token: string };
+
+/** The state of the page's session. */
+export type SessionState =
+  | { kind: "starting" }
+  | { kind: "unreachable" }
+  | { kind: "loggedOut"; config: Http.ClientConfig; notice: "ended" | "tokenRefused" | null }
+  | {
+      kind: "open";
+      config: Http.ClientConfig;
+      client: ChatClient;
+      user: string;
+      isAccount: boolean;
+      /** False until the chats are loaded: from this device, or from the server. */
+      isReady: boolean;
+    };
+
+const SESSION = "tierchat.session";
+const CONFIG = "tierchat.config";
+const TOKEN = "tierchat.token";
+const ENDING = "tierchat.ending"; // an offline logout: the cookie is deleted at the next start
+const PREFIX = "tierchat.";
+const KEPT = [CONFIG, "tierchat.appearance"]; // of this browser, not of the user
+const CONFIG_MS = 10_000; // a start has more urgent requests
+const PUSH_MS = 2_000;
+const DELETION_MS = 1_000; // other tabs may still have the database open; it is empty
+const FOREVER_MS = 2 ** 31 - 1;
+const API_URL = location.origin;
+
+/** Runs the session of this page; see {@link SessionState}. */
+export class Session {
+  #state: SessionState = { kind: "starting" };
+  #login: Login | null = null;
+  readonly #listeners = new Set<() => void>();
+
+  readonly subscribe = (listener: () => void): (() => void) => {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  };
+
+  readonly getState = (): SessionState => this.#state;
+
+  /** Continue the login of this browser, or show the login page. */
+  async start(): Promise<void> {
+    addEventListener("storage", ({ key, newValue }) => {
+      if (key === SESSION && newValue !== JSON.stringify(this.#login)) location.reload();
+    });
+    const saved = readJson<Http.ClientConfig>(localStorage, CONFIG);
+    const login = readLogin();
+    if (login !== null && saved !== null) {
+      setTimeout(() => void loadConfig().catch(() => {}), CONFIG_MS); // for the next start
+      this.#open(saved, login);
+      return;
+    }
+    this.#set({ kind: "starting" });
+    try {
+      const config = await loadConfig();
+      if (login !== null) this.#open(config, login);
+      else this.#set({ kind: "loggedOut", config, notice: null });
+    } catch {
+      this.#set({ kind: "unreachable" });
+    }
+  }
+
+  /** Log in with user name and password. */
+  async logIn(user: string, password: string): Promise<void> {
+    const account = await Account.logIn(accountOptions(), user, password);
+    this.#begin({ kind: "account", user: account.user }, account);
+  }
+
+  /** Create an account and log in. */
+  async register(user: string, password: string): Promise<void> {
+    const account = await Account.register(accountOptions(), user, password);
+    this.#begin({ kind: "account", user: account.user }, account);
+  }
+
+  /** Continue as a demo user of a development server. */
+  async logInAsDemo(user: string): Promise<void> {
+    await demoToken(user);
+    this.#begin({ kind: "demo", user });
+  }
+
+  /** Use an access token from elsewhere. */
+  async logInWithToken(token: string): Promise<void> {
+    writeJson(sessionStorage, TOKEN, token);
+    this.#begin({ kind: "token", token });
+  }
+
+  /** End the login and remove everything of it from this browser. */
+  async logOut(): Promise<void> {
+    const state = this.#state;
+    if (state.kind !== "open") return;
+    const isAccount = this.#login?.kind === "account";
+    await endPush(state.client);
+    this.#login = null;
+    localStorage.removeItem(SESSION); // other tabs close their stores
+    sessionStorage.removeItem(TOKEN);
+    for (const key of Object.keys(localStorage)) {
+      if (key.startsWith(PREFIX) && !KEPT.includes(key)) localStorage.removeItem(key);
+    }
+    if (isAccount) {
+      writeJson(localStorage, ENDING, true);
+      await endLogin().catch(() => {});
+    }
+    await state.client.forget().catch(() => {});
+    await deleteDatabase(storeOf(state.user));
+    navigate("/", { replace: true });
+    this.#set({ kind: "loggedOut", config: state.config, notice: null });
+  }
+
+  #begin(login: Login, account?: Account): void {
+    if (this.#state.kind !== "loggedOut") return;
+    if (login.kind !== "token") writeJson(localStorage, SESSION, login);
+    localStorage.removeItem(ENDING);
+    this.#open(this.#state.config, login, account);
+  }
+
+  #open(config: Http.ClientConfig, login: Login, account?: Account): void {
+    this.#login = login;
+    const options = { url: config.gateway_url, apiUrl: API_URL, getToken: tokens(login, account) };
+    const client = new ChatClient({
+      ...options,
+      // The engine reconnects on its own: a start without a server only takes longer.
+      connectTimeoutMs: FOREVER_MS,
+      isOfflineFirst: true,
+      ...(login.kind === "token"
+        ? {}
+        : { store: new IndexedDbStore(storeOf(login.user)), shareTabs: login.user }),
+    });
+    const user = login.kind === "token" ? "" : login.user;
+    const isAccount = login.kind === "account";
+    this.#set({ kind: "open", config, client, user, isAccount, isReady: false });
+    void this.#run(client, config);
+  }
+
+  async #run(client: ChatClient, config: Http.ClientConfig): Promise<void> {
+    const onVisibility = (): void => client.setActive(document.visibilityState === "visible");
+    try {
+      await client.connect();
+      if (this.#state.kind !== "open" || this.#state.client !== client) return;
+      this.#set({ ...this.#state, user: client.user, isReady: true });
+      document.addEventListener("visibilitychange", onVisibility);
+      onVisibility();
+      for await (const _ of client.events()) {
+        // The pages use listeners; this loop ends when the client does.
+      }
+    } catch (error) {
+      await this.#failed(client, config, error);
+    } finally {
+      document.removeEventListener("visibilitychange", onVisibility);
+    }
+  }
+
+  async #failed(client: ChatClient, config: Http.ClientConfig, error: unknown): Promise<void> {
+    if (this.#state.kind !== "open" || this.#state.client !== client) return;
+    const login = this.#login;
+    const code = error instanceof ChatError ? error.code : "internal";
+    if (code === "conflict" && login !== null && this.#state.isReady === false) {
+      // The store has another format or another user: the server has everything but the drafts.
+      await client.forget().catch(() => {});
+      this.#open(config, login);
+      return;
+    }
+    await client.close().catch(() => {});
+    if (code === "unauthenticated" || code === "forbidden") {
+      const isToken = login?.kind === "token";
+      this.#login = null;
+      localStorage.removeItem(SESSION);
+      sessionStorage.removeItem(TOKEN);
+      const isRefused = isToken && !this.#state.isReady;
+      this.#set({ kind: "loggedOut", config, notice: isRefused ? "tokenRefused" : "ended" });
+      return;
+    }
+    this.#set({ kind: "unreachable" });
+  }
+
+  #set(state: SessionState): void {
+    this.#state = state;
+    for (const listener of this.#listeners) listener();
+  }
+}
+
+async function loadConfig(): Promise<Http.ClientConfig> {
+  if (readJson(localStorage, ENDING) === true) await endLogin();
+  const config = await new HttpClient({ apiUrl: API_URL }).call("get_client_config", {});
+  writeJson(localStorage, CONFIG, config);
+  return config;
+}
+
+/** End push notifications of this browser; a server that does not answer delays no logout. */
+async function endPush(client: ChatClient): Promise<void> {
+  const { turnOff } = await import("../settings/push");
+  const late = new Promise((resolve) => setTimeout(resolve, PUSH_MS));
+  await Promise.race([turnOff(client).catch(() => {}), late]);
+}
+
+const storeOf = (user: string): string => `tierchat-${user}`;
+
+function deleteDatabase(name: string): Promise<void> {
+  return new Promise((resolve) => {
+    const request = indexedDB.deleteDatabase(name);
+    request.onsuccess = request.onerror = () => resolve();
+    setTimeout(resolve, DELETION_MS);
+  });
+}
+
+/** Delete the login on the server, with its cookie. */
+async function endLogin(): Promise<void> {
+  const http = new HttpClient({
+    apiUrl: API_URL,
+    credentials: "same-origin",
+    headers: { "x-chat-client": "web" },
+  });
+  try {
+    await http.call("log_out", { body: {} });
+  } catch (error) {
+    if (!(error instanceof ChatError) || error.isTemporary) throw error;
+  }
+  localStorage.removeItem(ENDING);
+}
+
+function accountOptions() {
+  return { apiUrl: API_URL, useCookie: true, device: deviceName() };
+}
+
+/** Return a function that returns valid access tokens; tabs refresh one after the other. */
+function tokens(login: Login, known?: Account): () => Promise<string> {
+  let account = known ?? null;
+  let demo: { token: string; expiresAtMs: number } | null = null;
+  return async () => {
+    if (login.kind === "token") return login.token;
+    if (login.kind === "demo") {
+      if (demo === null || demo.expiresAtMs - 30_000 < Date.now()) demo = await demoToken(login.user);
+      return demo.token;
+    }
+    account ??= await exclusively("tierchat:refresh", () => Account.resume(accountOptions()));
+    if (account.user !== login.user) {
+      throw new ChatError("unauthenticated", "another user has logged in");
+    }
+    return account.getToken();
+  };
+}
+
+async function exclusively<T>(name: string, work: () => Promise<T>): Promise<T> {
+  if (!("locks" in navigator)) return work();
+  let result: T | undefined;
+  await navigator.locks.request(name, async () => {
+    result = await work();
+  });
+  return result as T;
+}
+
+async function demoToken(user: string): Promise<{ token: string; expiresAtMs: number }> {
+  const http = new HttpClient({ apiUrl: API_URL });
+  const answer = (await http.request("POST", "/v1/dev/login", { user })) as {
+    token: string;
+    expires_at: number;
+  };
+  return { token: answer.token, expiresAtMs: answer.expires_at * 1000 };
+}
+
+function readLogin(): Login | null {
+  const token = readJson<string>(sessionStorage, TOKEN);
+  if (typeof token === "string") return { kind: "token", token };
+  const login = readJson<Login>(localStorage, SESSION);
+  return login !== null && login.kind !== "token" && typeof login.user === "string" ? login : null;
+}
+
+function readJson<T>(storage: Storage, key: string): T | null {
+  try {
+    return JSON.parse(storage.getItem(key) ?? "null") as T | null;
+  } catch {
+    return null;
+  }
+}
+
+function writeJson(storage: Storage, key: string, value: unknown): void {
+  try {
+    storage.setItem(key, JSON.stringify(value));
+  } catch {
+    // Without storage, the session ends with the page.
+  }
+}
+
+/** The name of this browser in the list of devices. */
+function deviceName(): string {
+  const { userAgent } = navigator;
+  const find = (names: readonly (readonly [string, string])[]): string | undefined =>
+    names.find(([mark]) => userAgent.includes(mark))?.[1];
+  const browser = find([
+    ["Firefox/", "Firefox"],
+    ["Edg/", "Edge"],
+    ["Chrome/", "Chrome"],
+    ["Safari/", "Safari"],
+  ]);
+  const system = find([
+    ["Android", "Android"],
+    ["iPhone", "iPhone"],
+    ["iPad", "iPad"],
+    ["Windows", "Windows"],
+    ["Mac OS", "macOS"],
+    ["Linux", "Linux"],
+  ]);
+  return [browser ?? "Browser", system].filter(Boolean).join(" · ");
+}

@@ -1,0 +1,33 @@
+// The picture of a chat: the other person's, or the group's.
+
+import type { Chat } from "tierchat";
+import { usePresence } from "tierchat/react";
+import { PersonAvatar } from "../app/PersonAvatar";
+import { Avatar } from "../design";
+import { useChatPicture } from "../group/chat_picture";
+import { useChatTitle } from "./names";
+
+interface ChatAvatarProps {
+  chat: Chat;
+  size?: "s" | "m" | "l" | "xl";
+  /** Shows whether the other person is online. */
+  hasPresence?: boolean;
+}
+
+/** The picture of a chat, with the presence of the other person. */
+export function ChatAvatar({ chat, size = "l", hasPresence = false }: ChatAvatarProps) {
+  const { peer } = chat;
+  if (chat.kind !== "direct" || peer === null) return <GroupAvatar chat={chat} size={size} />;
+  if (hasPresence) return <PresentAvatar user={peer} size={size} />;
+  return <PersonAvatar user={peer} size={size} />;
+}
+
+function PresentAvatar({ user, size }: { user: string; size: "s" | "m" | "l" | "xl" }) {
+  const presence = usePresence([user]);
+  return <PersonAvatar user={user} size={size} isOnline={presence.get(user)?.isOnline === true} />;
+}
+
+function GroupAvatar({ chat, size }: { chat: Chat; size: "s" | "m" | "l" | "xl" }) {
+  const src = useChatPicture(chat.id, chat.picture);
+  return <Avatar id={chat.id} name={useChatTitle(chat)} size={size} src={src} />;
+}

@@ -1,0 +1,217 @@
+// The chat list: filter, invitations, pinned and other chats, archive.
+
+import { Archive, ArrowLeft, MessageCirclePlus, MessagesSquare, Search, SquarePen, Users, X } from "lucide-react";
+import { useEffect, useMemo, useRef, useState, type KeyboardEvent, type UIEvent } from "react";
+import type { Chat } from "tierchat";
+import { useChatList, useClient } from "tierchat/react";
+import { directoryOf } from "../app/directory";
+import { navigate, useLocation, useMatch } from "../app/router";
+import { Button, EmptyState, ErrorState, IconButton, MenuButton, SkeletonRows } from "../design";
+import { errorText } from "../app/errors";
+import { useText } from "../i18n";
+import styles from "./ChatListPage.module.css";
+import { ChatRow } from "./ChatRow";
+import { Invitations } from "./Invitations";
+import { NewChatDialog, NewGroupDialog } from "./NewChatDialogs";
+import { usePreferences, usePreferencesStore } from "./preferences";
+
+const NEAR_END_PX = 600;
+
+/** The page in the list pane of the section "chats". */
+export default function ChatListPage() {
+  const text = useText();
+  const { chats, hasMore, isLoading, error, loadMore } = useChatList();
+  const { query } = useLocation();
+  const match = useMatch();
+  const current = match?.route.section === "chats" ? match.params["chat"] : undefined;
+  const [filter, setFilter] = useState("");
+  const [isArchive, setArchive] = useState(false);
+  const list = useRef<HTMLDivElement>(null);
+  const groups = useGroups(chats, filter, isArchive);
+  useReadMark(current);
+
+  const dialog = query.get("new");
+  const closeDialog = (): void => navigate(location.pathname.slice(BASE_LENGTH), { replace: true });
+  const onScroll = ({ currentTarget: area }: UIEvent<HTMLElement>): void => {
+    const leftPx = area.scrollHeight - area.scrollTop - area.clientHeight;
+    if (leftPx < NEAR_END_PX && hasMore && !isLoading && error === null) void loadMore();
+  };
+  const isEmpty = groups.pinned.length + groups.others.length === 0;
+  const isFirstLoad = chats.length === 0 && (isLoading || hasMore) && error === null;
+  return (
+    <>
+      <header className={styles["header"]}>
+        {isArchive ? (
+          <IconButton icon={ArrowLeft} label={text.common.back} onClick={() => setArchive(false)} />
+        ) : null}
+        <h1>{isArchive ? text.chats.archived : text.chats.title}</h1>
+        <MenuButton
+          icon={SquarePen}
+          label={text.chats.newChat}
+          items={[
+            { label: text.chats.newChat, icon: MessageCirclePlus, onSelect: () => open("chat") },
+            { label: text.chats.newGroup, icon: Users, onSelect: () => open("group") },
+          ]}
+        />
+      </header>
+      <Filter value={filter} onChange={setFilter} onEnterList={() => focusRow(list.current, 0)} />
+      <div
+        ref={list}
+        className={styles["list"]}
+        onScroll={onScroll}
+        onKeyDown={(event) => moveFocus(event, list.current)}
+      >
+        {!isArchive && filter === "" && <Invitations />}
+        {!isArchive && filter === "" && groups.archived > 0 && (
+          <button type="button" className={styles["archive"]} onClick={() => setArchive(true)}>
+            <Archive size={18} aria-hidden />
+            {text.chats.archivedCount(groups.archived)}
+          </button>
+        )}
+        <Rows title={text.chats.pinned} chats={groups.pinned} isPinned current={current} />
+        <Rows title={text.chats.all} chats={groups.others} isPinned={false} current={current} />
+        {isFirstLoad && <SkeletonRows />}
+        {error !== null && chats.length === 0 && (
+          <ErrorState message={errorText(error)} onRetry={() => void loadMore()} />
+        )}
+        {isEmpty && !isFirstLoad && filter !== "" && (
+          <p className={styles["note"]}>{text.chats.noMatch}</p>
+        )}
+        {chats.length === 0 && !isFirstLoad && error === null && filter === "" && (
+          <EmptyState
+            icon={MessagesSquare}
+            title={text.chats.empty}
+            action={
+              <Button variant="primary" icon={MessageCirclePlus} onClick={() => open("chat")}>
+                {text.chats.newChat}
+              </Button>
+            }
+          >
+            {text.chats.emptyHint}
+          </EmptyState>
+        )}
+      </div>
+      {dialog === "chat" && <NewChatDialog onClose={closeDialog} />}
+      {dialog === "group" && <NewGroupDialog onClose={closeDialog} />}
+    </>
+  );
+}
+
+const BASE_LENGTH = import.meta.env.BASE_URL.length - 1;
+
+function open(dialog: "chat" | "group"): void {
+  navigate(`${location.pathname.slice(BASE_LENGTH)}?new=${dialog}`);
+}
+
+interface FilterProps {
+  value: string;
+  onChange: (value: string) => void;
+  onEnterList: () => void;
+}
+
+function Filter({ value, onChange, onEnterList }: FilterProps) {
+  const text = useText();
+  return (
+    <div className={styles["filter"]} role="search">
+      <Search size={18} aria-hidden />
+      <input
+        type="text"
+        value={value}
+        placeholder={text.chats.filter}
+        aria-label={text.chats.filter}
+        autoComplete="off"
+        spellCheck={false}
+        enterKeyHint="search"
+        onChange={(event) => onChange(event.target.value)}
+        onKeyDown={(event) => {
+          if (event.key === "Escape" && value !== "") onChange("");
+          if (event.key === "ArrowDown") {
+            event.preventDefault();
+            onEnterList();
+          }
+        }}
+      />
+      {value !== "" && (
+        <IconButton icon={X} label={text.common.clear} size="s" onClick={() => onChange("")} />
+      )}
+    </div>
+  );
+}
+
+interface RowsProps {
+  title: string;
+  chats: readonly Chat[];
+  isPinned: boolean;
+  current: string | undefined;
+}
+
+function Rows({ title, chats, isPinned, current }: RowsProps) {
+  const preferences = usePreferences();
+  if (chats.length === 0) return null;
+  return (
+    <ul aria-label={title} className={styles["rows"]}>
+      {chats.map((chat) => (
+        <ChatRow
+          key={chat.id}
+          chat={chat}
+          preferences={preferences.chats.get(chat.id)}
+          isPinned={isPinned}
+          isCurrent={chat.id === current}
+        />
+      ))}
+    </ul>
+  );
+}
+
+/** Sort the chats into those that are pinned and others, as the filter and the archive select. */
+function useGroups(chats: readonly Chat[], filter: string, isArchive: boolean) {
+  const client = useClient();
+  const preferences = usePreferences();
+  return useMemo(() => {
+    const directory = directoryOf(client);
+    const wanted = filter.trim().toLocaleLowerCase();
+    const isMatch = (chat: Chat): boolean => {
+      const { name, peer } = chat;
+      const names = [name, peer, peer === null ? null : directory.get(peer).name];
+      return names.some((each) => each?.toLocaleLowerCase().includes(wanted) === true);
+    };
+    const isArchived = ({ id }: Chat): boolean => preferences.chats.get(id)?.archived === true;
+    const archived = chats.filter(isArchived);
+    const inView = wanted !== "" ? chats.filter(isMatch) : chats.filter((chat) => isArchived(chat) === isArchive);
+    const order = new Map(preferences.pinned.map((id, index) => [id, index]));
+    const pinned = isArchive ? [] : inView.filter(({ id }) => order.has(id));
+    pinned.sort((a, b) => (order.get(a.id) ?? 0) - (order.get(b.id) ?? 0));
+    const others = isArchive ? inView : inView.filter(({ id }) => !order.has(id));
+    return { pinned, others, archived: archived.length };
+  }, [chats, filter, isArchive, preferences, client]);
+}
+
+/** A chat that is opened is no longer marked as unread. */
+function useReadMark(current: string | undefined): void {
+  const store = usePreferencesStore();
+  useEffect(() => {
+    if (current === undefined) return;
+    if (store.getView().chats.get(current)?.marked_unread !== true) return;
+    store.change(current, { marked_unread: false }).catch(() => {});
+  }, [current, store]);
+}
+
+function rowsOf(list: HTMLElement | null): HTMLElement[] {
+  return [...(list?.querySelectorAll<HTMLElement>("li > a, button") ?? [])];
+}
+
+function focusRow(list: HTMLElement | null, index: number): void {
+  rowsOf(list)[index]?.focus();
+}
+
+/** Move the focus between rows with the arrow keys. */
+function moveFocus(event: KeyboardEvent, list: HTMLElement | null): void {
+  const steps: Record<string, number> = { ArrowDown: 1, ArrowUp: -1 };
+  const step = steps[event.key];
+  if (step === undefined || (event.target as Element).closest('[role="menu"]') !== null) return;
+  const rows = rowsOf(list);
+  const index = rows.indexOf(document.activeElement as HTMLElement);
+  if (index < 0) return;
+  event.preventDefault();
+  rows[index + step]?.focus();
+}

@@ -1,0 +1,130 @@
+// A row of the chat list.
+
+import { BellOff, CheckCheck, Clock, Pin } from "lucide-react";
+import { memo, useState, type MouseEvent } from "react";
+import type { Chat, Message } from "tierchat";
+import { useClient, useHasDraft, useTyping } from "tierchat/react";
+import { usePerson } from "../app/directory";
+import { Link, pathTo } from "../app/router";
+import { Badge, Menu, type MenuAnchor } from "../design";
+import { useText } from "../i18n";
+import { formatShort } from "../i18n/format";
+import { ChatAvatar } from "./ChatAvatar";
+import styles from "./ChatRow.module.css";
+import { useChatActions } from "./chat_actions";
+import { useChatTitle } from "./names";
+import { isMutedChat, type ChatPreferences } from "./preferences";
+import { plainText, previewOf } from "./preview";
+
+interface ChatRowProps {
+  chat: Chat;
+  preferences: ChatPreferences | undefined;
+  isPinned: boolean;
+  isCurrent: boolean;
+}
+
+/** A chat with its newest message. */
+export const ChatRow = memo(function ChatRow(props: ChatRowProps) {
+  const { chat, preferences, isPinned, isCurrent } = props;
+  const text = useText();
+  const title = useChatTitle(chat);
+  const [anchor, setAnchor] = useState<MenuAnchor | null>(null);
+  const isMuted = isMutedChat(preferences);
+  const isMarked = preferences?.marked_unread === true && chat.unread === 0;
+  const { lastMessage } = chat;
+  const openMenu = (event: MouseEvent<HTMLElement>): void => {
+    event.preventDefault();
+    const isKeyboard = event.button !== 2;
+    setAnchor(isKeyboard ? event.currentTarget : { x: event.clientX, y: event.clientY });
+  };
+  return (
+    <li className={styles["item"]}>
+      <Link
+        to={pathTo("/chats/:chat", { chat: chat.id })}
+        className={styles["row"]}
+        aria-current={isCurrent ? "page" : undefined}
+        onContextMenu={openMenu}
+      >
+        <ChatAvatar chat={chat} hasPresence />
+        <span className={styles["text"]}>
+          <span className={styles["line"]}>
+            <bdi className={styles["title"]}>{title}</bdi>
+            {isMuted && <BellOff size={14} aria-label={text.chats.muted} />}
+            {lastMessage !== null && (
+              <time
+                className={styles["time"]}
+                dateTime={new Date(lastMessage.ts / 1000).toISOString()}
+              >
+                {formatShort(lastMessage.ts / 1000)}
+              </time>
+            )}
+          </span>
+          <span className={styles["line"]}>
+            <Preview chat={chat} message={lastMessage} />
+            {isPinned && chat.unread === 0 && !isMarked && (
+              <Pin size={14} aria-label={text.chats.pinned} />
+            )}
+            <Badge count={chat.unread} isQuiet={isMuted} label={text.chats.unread(chat.unread)} />
+            {isMarked && <span className={styles["dot"]} role="img" aria-label={text.chats.markedUnread} />}
+          </span>
+        </span>
+      </Link>
+      {anchor !== null && (
+        <RowMenu {...props} title={title} anchor={anchor} onClose={() => setAnchor(null)} />
+      )}
+    </li>
+  );
+});
+
+function RowMenu(props: ChatRowProps & { title: string; anchor: MenuAnchor; onClose: () => void }) {
+  const text = useText();
+  const items = useChatActions(props.chat);
+  const { title, anchor, onClose } = props;
+  return <Menu label={text.chats.actions(title)} items={items} anchor={anchor} onClose={onClose} />;
+}
+
+function Preview({ chat, message }: { chat: Chat; message: Message | null }) {
+  const text = useText();
+  const client = useClient();
+  const typing = useTyping(chat.id);
+  const hasDraft = useHasDraft(chat.id);
+  const isGroup = chat.kind === "group";
+  const isOwn = message !== null && message.sender === client.user;
+  const typist = usePerson(isGroup ? (typing[0] ?? "") : "");
+  const sender = usePerson(isGroup && message !== null && !isOwn ? message.sender : "");
+  if (typing.length > 0) {
+    const label = isGroup ? text.chats.typingUser(typist.name) : text.chats.typing;
+    return <span className={styles["typing"]}>{label}</span>;
+  }
+  if (hasDraft) {
+    return (
+      <span className={styles["preview"]}>
+        <span className={styles["draft"]}>{text.chats.draft} </span>
+        <bdi>{plainText(chat.draft)}</bdi>
+      </span>
+    );
+  }
+  const waiting = chat.pending.findLast(({ fields, stage }) => fields.type === "send" && stage !== "acked");
+  if (waiting !== undefined) {
+    return (
+      <>
+        <Clock size={14} aria-label={text.chats.sending} />
+        <span className={styles["preview"]}>
+          <bdi>{plainText(String(waiting.fields["body"] ?? ""))}</bdi>
+        </span>
+      </>
+    );
+  }
+  if (message === null) return <span className={styles["preview"]}>{text.chats.noMessages}</span>;
+  const prefix = isOwn ? text.chats.you : sender.id === "" ? "" : `${sender.name}:`;
+  const isRead = isOwn && !isGroup && (chat.marks[chat.peer ?? ""]?.[0] ?? 0) >= message.seq;
+  return (
+    <>
+      {isRead && <CheckCheck size={14} className={styles["read"]} aria-hidden />}
+      <span className={styles["preview"]}>
+        {prefix !== "" && <bdi>{prefix} </bdi>}
+        <bdi>{previewOf(message, text)}</bdi>
+      </span>
+    </>
+  );
+}

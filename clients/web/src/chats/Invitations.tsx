@@ -1,0 +1,87 @@
+// Invitations to groups, above the chat list.
+
+import { useCallback, useEffect, useState } from "react";
+import type { Http } from "tierchat";
+import { useClient, useEvent } from "tierchat/react";
+import { errorText } from "../app/errors";
+import { navigate, pathTo } from "../app/router";
+import { PersonName } from "../app/PersonAvatar";
+import { Avatar, Button, showToast } from "../design";
+import { useText } from "../i18n";
+import styles from "./Invitations.module.css";
+
+const SHOWN_MAX = 20;
+
+/** The open invitations; nothing if there are none. */
+export function Invitations() {
+  const text = useText();
+  const client = useClient();
+  const [items, setItems] = useState<readonly Http.InvitationInfo[]>([]);
+  const [busy, setBusy] = useState<string | null>(null);
+  const load = useCallback(() => {
+    client.http.call("list_invitations", { limit: SHOWN_MAX }).then(
+      (page) => setItems(page.items),
+      () => {}, // offline: the next connection loads them
+    );
+  }, [client]);
+  useEffect(() => {
+    if (client.isOnline) load();
+    addEventListener("focus", load);
+    return () => removeEventListener("focus", load);
+  }, [client, load]);
+  useEvent("connected", load);
+  useEvent("signalReceived", ({ kind }) => {
+    if (kind === "invitation") load();
+  });
+
+  const answer = async (chat: string, isAccepted: boolean): Promise<void> => {
+    setBusy(chat);
+    try {
+      if (isAccepted) await client.acceptInvitation(chat);
+      else await client.declineInvitation(chat);
+      setItems((current) => current.filter((item) => item.chat !== chat));
+      if (isAccepted) navigate(pathTo("/chats/:chat", { chat }));
+    } catch (error) {
+      showToast(errorText(error), { kind: "error" });
+      load();
+    } finally {
+      setBusy(null);
+    }
+  };
+  if (items.length === 0) return null;
+  return (
+    <ul className={styles["list"]} aria-label={text.chats.invitations}>
+      {items.map(({ chat, name, inviter }) => (
+        <li key={chat} className={styles["item"]}>
+          <Avatar id={chat} name={name ?? ""} />
+          <div className={styles["text"]}>
+            <bdi className={styles["name"]}>{name || text.chats.unnamedGroup}</bdi>
+            <span>
+              <Inviter user={inviter} />
+            </span>
+          </div>
+          <div className={styles["buttons"]}>
+            <Button isBusy={busy === chat} variant="primary" onClick={() => void answer(chat, true)}>
+              {text.chats.accept}
+            </Button>
+            <Button disabled={busy === chat} onClick={() => void answer(chat, false)}>
+              {text.chats.decline}
+            </Button>
+          </div>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Inviter({ user }: { user: string }) {
+  const text = useText();
+  const [before, after] = text.chats.invitedBy("\u0000").split("\u0000");
+  return (
+    <>
+      {before}
+      <PersonName user={user} />
+      {after}
+    </>
+  );
+}

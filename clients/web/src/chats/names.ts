@@ -1,0 +1,13 @@
+// The title of a chat: the other person's name, or the group's.
+
+import type { Chat } from "tierchat";
+import { usePerson } from "../app/directory";
+import { useText } from "../i18n";
+
+/** Return the title of a chat. */
+export function useChatTitle(chat: Chat): string {
+  const text = useText();
+  const peer = usePerson(chat.kind === "direct" ? (chat.peer ?? "") : "");
+  if (chat.kind === "direct") return peer.name || chat.id;
+  return chat.name || text.chats.unnamedGroup;
+}

@@ -1,0 +1,36 @@
+// One line of text for a message, for lists and notifications.
+
+import type { Attachment, Message } from "tierchat";
+import type { Catalog } from "../i18n";
+
+const CHARS_MAX = 200;
+
+/** Return the line for a message. */
+export function previewOf(message: Message, text: Catalog): string {
+  if (message.deleted === true) return text.chats.deleted;
+  const [first] = message.attachments ?? [];
+  const body = plainText(message.body);
+  if (first === undefined) return body;
+  const label = labelOf(first, text);
+  return body === "" ? label : `${label}: ${body}`;
+}
+
+function labelOf({ type, name }: Attachment, text: Catalog): string {
+  if (type.startsWith("image/")) return text.chats.photo;
+  if (type.startsWith("video/")) return text.chats.video;
+  if (type.startsWith("audio/")) return text.chats.voice;
+  return name || text.chats.file;
+}
+
+/** Return a text without the marks of Markdown. */
+export function plainText(body: string): string {
+  return body
+    .slice(0, CHARS_MAX * 2)
+    .replace(/```\w*\n?/g, "")
+    .replace(/!?\[([^\]]*)\]\([^)]*\)/g, "$1")
+    .replace(/(^|\s)(?:[#>]+|[-*+])\s+/g, "$1")
+    .replace(/(\*\*|__|~~|`)(.+?)\1/g, "$2")
+    .replace(/\s+/g, " ")
+    .trim()
+    .slice(0, CHARS_MAX);
+}

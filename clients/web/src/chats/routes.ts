@@ -1,0 +1,9 @@
+// Pages of the chat list.
+
+import type { Route } from "../app/router";
+import ChatListPage from "./ChatListPage";
+
+/** The routes of the chat list, which is part of the first load. */
+export const routes: readonly Route[] = [
+  { path: "/chats", section: "chats", pane: "list", page: ChatListPage },
+];

@@ -1,0 +1,112 @@
+// What a companion remembers about the user, with ways to forget it and to switch it off.
+
+import { Trash2 } from "lucide-react";
+import { useState } from "react";
+import { ChatError } from "tierchat";
+import { useClient } from "tierchat/react";
+import { useAttempt } from "../data/use_attempt";
+import { useApi } from "../data/use_load";
+import { Button, ConfirmDialog, Dialog, IconButton, showToast, Switch } from "../design";
+import { useText } from "../i18n";
+import { formatDateTime } from "../i18n/format";
+import { LoadedView } from "../page/Loadable";
+import { Row, Rows } from "../page/Row";
+
+interface MemoryDialogProps {
+  companion: string;
+  name: string;
+  onClose: () => void;
+}
+
+/** The memory of a companion. */
+export function MemoryDialog({ companion, name, onClose }: MemoryDialogProps) {
+  const text = useText().companions;
+  const client = useClient();
+  const attempt = useAttempt();
+  const memory = useApi("get_companion_memory", { companion });
+  const [isAsking, setAsking] = useState(false);
+
+  const setEnabled = async (enabled: boolean): Promise<void> => {
+    const before = memory.data;
+    if (before === null) return;
+    const body = { enabled };
+    memory.set({ ...before, enabled });
+    const isDone = await attempt(async () => {
+      memory.set(await client.http.call("switch_companion_memory", { companion, body }));
+    });
+    if (!isDone) memory.set(before);
+  };
+  const forget = (entry: string): void =>
+    void attempt(async () => {
+      await client.http
+        .call("delete_companion_memory_entry", { companion, entry })
+        .catch((error: unknown) => {
+          if (!(error instanceof ChatError) || error.code !== "not_found") throw error;
+        });
+      memory.reload();
+    });
+  const forgetAll = (): Promise<boolean> =>
+    attempt(async () => {
+      await client.http.call("delete_companion_memory", { companion });
+      memory.reload();
+      showToast(text.forgotten);
+    });
+  return (
+    <Dialog title={text.memoryOf(name)} size="m" onClose={onClose}>
+      <LoadedView of={memory}>
+        {({ enabled, entries }) => (
+          <div className="stack">
+            <Switch
+              label={text.remember}
+              hint={enabled ? text.rememberOn : text.rememberOff}
+              isOn={enabled}
+              onChange={(enabled) => void setEnabled(enabled)}
+            />
+            {entries.length === 0 ? (
+              <p>{text.nothing}</p>
+            ) : (
+              <>
+                <Rows label={text.memories}>
+                  {entries.map((entry) => (
+                    <Row
+                      key={entry.id}
+                      title={
+                        entry.kind === "summary"
+                          ? text.earlierSession
+                          : formatDateTime(entry.updated)
+                      }
+                      note={entry.kind === "summary" ? formatDateTime(entry.updated) : undefined}
+                      text={entry.text}
+                      isLines
+                      actions={
+                        <IconButton
+                          icon={Trash2}
+                          label={text.forget(entry.text)}
+                          size="s"
+                          onClick={() => forget(entry.id)}
+                        />
+                      }
+                    />
+                  ))}
+                </Rows>
+                <Button variant="danger" onClick={() => setAsking(true)}>
+                  {text.forgetAll}
+                </Button>
+              </>
+            )}
+          </div>
+        )}
+      </LoadedView>
+      {isAsking && (
+        <ConfirmDialog
+          title={text.forgetAllTitle}
+          message={text.forgetAllText}
+          action={text.forgetAll}
+          isDangerous
+          onConfirm={forgetAll}
+          onClose={() => setAsking(false)}
+        />
+      )}
+    </Dialog>
+  );
+}

@@ -1,0 +1,150 @@
+// The files of a message: a gallery of images and videos, players, and rows of other files.
+
+import { Download, File as FileIcon, ImageOff, Play } from "lucide-react";
+import { memo, useState } from "react";
+import type { Attachment } from "tierchat";
+import { useClient } from "tierchat/react";
+import { errorText } from "../app/errors";
+import { showToast } from "../design";
+import { useText } from "../i18n";
+import { formatBytes } from "../i18n/format";
+import { AudioPlayer } from "./AudioPlayer";
+import styles from "./content.module.css";
+import { kindOf } from "./file_kinds";
+import { layOut, SHOWN_MAX } from "./gallery_layout";
+import { saveFile, useMedia } from "./use_media";
+
+const WIDTH_MAX = 400; // px
+const SINGLE_HEIGHT_MAX = 360;
+
+interface AttachmentsProps {
+  files: readonly Attachment[];
+  /** The message that has the files. */
+  seq: number;
+  /** Opens the viewer with one of the images and videos. */
+  onOpen: (file: Attachment) => void;
+}
+
+/** All files of a message. Their sizes are known before they are loaded. */
+export const Attachments = memo(function Attachments({ files, seq, onOpen }: AttachmentsProps) {
+  const visual = files.filter((file) => ["image", "video"].includes(kindOf(file)));
+  const others = files.filter((file) => !visual.includes(file));
+  return (
+    <>
+      {visual.length > 0 && <Gallery files={visual} seq={seq} onOpen={onOpen} />}
+      {others.map((file) =>
+        kindOf(file) === "audio" ? (
+          <AudioPlayer key={file.id} file={file} seq={seq} />
+        ) : (
+          <FileRow key={file.id} file={file} seq={seq} />
+        ),
+      )}
+    </>
+  );
+});
+
+function Gallery({ files, seq, onOpen }: AttachmentsProps) {
+  const shown = files.slice(0, SHOWN_MAX);
+  const { places, height } = layOut(shown);
+  const only = shown.length === 1 ? shown[0] : undefined;
+  const width = only === undefined ? WIDTH_MAX : singleWidth(only, height);
+  return (
+    <div
+      className={styles["gallery"]}
+      style={{ inlineSize: `min(${width}px, 100%)`, aspectRatio: String(1 / height) }}
+    >
+      {shown.map((file, index) => {
+        const place = places[index];
+        if (place === undefined) return null;
+        const hidden = index === SHOWN_MAX - 1 ? files.length - SHOWN_MAX : 0;
+        return (
+          <div
+            key={file.id}
+            className={styles["tile"]}
+            style={{
+              insetInlineStart: `${place.x * 100}%`,
+              insetBlockStart: `${(place.y / height) * 100}%`,
+              inlineSize: `${place.width * 100}%`,
+              blockSize: `${(place.height / height) * 100}%`,
+            }}
+          >
+            <Tile file={file} seq={seq} hidden={hidden} onOpen={onOpen} />
+          </div>
+        );
+      })}
+    </div>
+  );
+}
+
+/** Small images are not enlarged; tall ones get narrower. */
+function singleWidth({ width }: Attachment, height: number): number {
+  const natural = Math.max(160, width ?? WIDTH_MAX);
+  return Math.round(Math.min(WIDTH_MAX, natural, SINGLE_HEIGHT_MAX / height));
+}
+
+interface TileProps {
+  file: Attachment;
+  seq: number;
+  /** The number of files without a tile. */
+  hidden: number;
+  onOpen: (file: Attachment) => void;
+}
+
+function Tile({ file, seq, hidden, onOpen }: TileProps) {
+  const words = useText().content;
+  const isVideo = kindOf(file) === "video";
+  const isThumb = file.thumb === true;
+  const media = useMedia(file, seq, { isThumb, isWanted: isThumb || !isVideo });
+  const label = isVideo ? words.openVideo(file.name) : words.openImage(file.name);
+  return (
+    <button
+      type="button"
+      aria-label={hidden > 0 ? `${label}, ${words.moreImages(hidden)}` : label}
+      onClick={() => onOpen(file)}
+    >
+      {media.url !== null && <img src={media.url} alt="" draggable={false} />}
+      {media.hasFailed && <ImageOff aria-hidden />}
+      {isVideo && (
+        <span className={styles["play"]}>
+          <Play size={22} aria-hidden />
+        </span>
+      )}
+      {hidden > 0 && <span className={styles["hidden"]}>+{hidden}</span>}
+    </button>
+  );
+}
+
+function FileRow({ file, seq }: { file: Attachment; seq: number }) {
+  const words = useText().content;
+  const client = useClient();
+  const [isBusy, setBusy] = useState(false);
+  const size = formatBytes(file.size);
+  const save = async (): Promise<void> => {
+    setBusy(true);
+    try {
+      await saveFile(client, file, seq);
+    } catch (error) {
+      showToast(errorText(error, { not_found: words.fileFailed }), { kind: "error" });
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <button
+      type="button"
+      className={styles["file"]}
+      aria-label={words.downloadFile(file.name, size)}
+      disabled={isBusy}
+      onClick={() => void save()}
+    >
+      <span className={styles["fileIcon"]}>
+        <FileIcon size={20} aria-hidden />
+        <Download size={20} aria-hidden />
+      </span>
+      <span className={styles["fileAbout"]}>
+        <bdi>{file.name}</bdi>
+        <span>{size}</span>
+      </span>
+    </button>
+  );
+}

@@ -1,0 +1,38 @@
+// A card for the first link of a message. It is absent until it is loaded, and if that fails.
+
+import { memo, useEffect, useState } from "react";
+import { useClient } from "tierchat/react";
+import { useText } from "../i18n";
+import styles from "./content.module.css";
+import { loadLinkPreview, type LinkPreviewData } from "./link_previews";
+
+export const LinkPreview = memo(function LinkPreview({ url }: { url: string }) {
+  const words = useText().content;
+  const client = useClient();
+  const [preview, setPreview] = useState<LinkPreviewData | null>(null);
+  useEffect(() => {
+    let isCurrent = true;
+    void loadLinkPreview(client, url).then((found) => isCurrent && setPreview(found));
+    return () => {
+      isCurrent = false;
+    };
+  }, [client, url]);
+  if (preview === null) return null;
+  const { title, description, site, picture } = preview;
+  return (
+    <a
+      className={styles["preview"]}
+      href={url}
+      target="_blank"
+      rel="noopener noreferrer nofollow"
+      aria-label={`${words.linkPreview(site)}: ${title}`}
+    >
+      <span className={styles["previewText"]}>
+        <span className={styles["site"]}>{site}</span>
+        <strong dir="auto">{title}</strong>
+        {description !== "" && <span dir="auto">{description}</span>}
+      </span>
+      {picture !== null && <img src={picture} alt="" />}
+    </a>
+  );
+});

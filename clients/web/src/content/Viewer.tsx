@@ -1,0 +1,219 @@
+// The viewer of images and videos: the whole window, with zoom and the neighbors.
+
+import { ChevronLeft, ChevronRight, Download, X, ZoomIn, ZoomOut } from "lucide-react";
+import { useEffect, useRef, useState, type KeyboardEvent, type PointerEvent } from "react";
+import type { Attachment } from "tierchat";
+import { useClient } from "tierchat/react";
+import { errorText } from "../app/errors";
+import { IconButton, showToast } from "../design";
+import { useText } from "../i18n";
+import styles from "./Viewer.module.css";
+import { kindOf } from "./file_kinds";
+import { saveFile, useMedia } from "./use_media";
+
+/** A file of a message. */
+export interface ViewerItem {
+  file: Attachment;
+  seq: number;
+}
+
+interface ViewerProps {
+  items: readonly ViewerItem[];
+  /** The item shown first. */
+  start: number;
+  onClose: () => void;
+}
+
+const ZOOM_MAX = 6;
+const ZOOM_STEP = 1.4;
+
+/** A modal viewer; render it while it is open. */
+export function Viewer({ items, start, onClose }: ViewerProps) {
+  const words = useText();
+  const client = useClient();
+  const dialog = useRef<HTMLDialogElement>(null);
+  const [index, setIndex] = useState(start);
+  const [zoom, setZoom] = useState(1);
+  const item = items[index];
+
+  useEffect(() => {
+    const element = dialog.current;
+    const opener = document.activeElement;
+    if (element !== null && !element.open) element.showModal();
+    return () => {
+      element?.close();
+      if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
+    };
+  }, []);
+  if (item === undefined) return null;
+  const { file, seq } = item;
+  const isImage = kindOf(file) === "image";
+
+  const go = (step: number): void => {
+    setIndex(Math.min(items.length - 1, Math.max(0, index + step)));
+    setZoom(1);
+  };
+  const scale = (factor: number): void => {
+    setZoom((before) => Math.min(ZOOM_MAX, Math.max(1, before * factor)));
+  };
+  const save = (): void => {
+    saveFile(client, file, seq).catch((error: unknown) => {
+      showToast(errorText(error, { not_found: words.content.fileFailed }), { kind: "error" });
+    });
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.target instanceof HTMLVideoElement) return;
+    const isRightToLeft = getComputedStyle(event.currentTarget).direction === "rtl";
+    const actions: Record<string, () => void> = {
+      ArrowRight: () => go(isRightToLeft ? -1 : 1),
+      ArrowLeft: () => go(isRightToLeft ? 1 : -1),
+      "+": () => scale(ZOOM_STEP),
+      "=": () => scale(ZOOM_STEP),
+      "-": () => scale(1 / ZOOM_STEP),
+      "0": () => setZoom(1),
+    };
+    const action = actions[event.key];
+    if (action === undefined || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    action();
+  };
+  return (
+    <dialog
+      ref={dialog}
+      className={styles["viewer"]}
+      aria-label={words.content.viewer}
+      onCancel={(event) => {
+        event.preventDefault();
+        onClose();
+      }}
+      onKeyDown={onKeyDown}
+    >
+      <header>
+        <span className={styles["name"]}>
+          <bdi>{file.name}</bdi>
+          {items.length > 1 && <span>{words.content.countOf(index + 1, items.length)}</span>}
+        </span>
+        {isImage && (
+          <>
+            <IconButton
+              icon={ZoomOut}
+              label={words.content.zoomOut}
+              disabled={zoom === 1}
+              onClick={() => scale(1 / ZOOM_STEP)}
+            />
+            <IconButton
+              icon={ZoomIn}
+              label={words.content.zoomIn}
+              disabled={zoom === ZOOM_MAX}
+              onClick={() => scale(ZOOM_STEP)}
+            />
+          </>
+        )}
+        <IconButton icon={Download} label={words.content.download} onClick={save} />
+        <IconButton icon={X} label={words.common.close} onClick={onClose} />
+      </header>
+      {isImage ? (
+        <ImageView key={file.id} item={item} zoom={zoom} onScale={scale} onClose={onClose} />
+      ) : (
+        <VideoView key={file.id} item={item} />
+      )}
+      {index > 0 && (
+        <span className={styles["previous"]}>
+          <IconButton icon={ChevronLeft} label={words.content.previous} onClick={() => go(-1)} />
+        </span>
+      )}
+      {index < items.length - 1 && (
+        <span className={styles["next"]}>
+          <IconButton icon={ChevronRight} label={words.content.next} onClick={() => go(1)} />
+        </span>
+      )}
+    </dialog>
+  );
+}
+
+interface ImageViewProps {
+  item: ViewerItem;
+  zoom: number;
+  onScale: (factor: number) => void;
+  onClose: () => void;
+}
+
+/** An image; the wheel and a double click zoom, dragging moves it. */
+function ImageView({ item: { file, seq }, zoom, onScale, onClose }: ImageViewProps) {
+  const words = useText().content;
+  const stage = useRef<HTMLDivElement>(null);
+  const full = useMedia(file, seq);
+  const thumb = useMedia(file, seq, { isThumb: true, isWanted: file.thumb === true });
+  const [offset, setOffset] = useState({ x: 0, y: 0 });
+  const drag = useRef<{ x: number; y: number } | null>(null);
+  const onScaleNow = useRef(onScale);
+  onScaleNow.current = onScale;
+
+  useEffect(() => {
+    const element = stage.current;
+    const onWheel = (event: WheelEvent): void => {
+      event.preventDefault(); // React's own listener cannot prevent scrolling
+      onScaleNow.current(Math.exp(-event.deltaY / 400));
+    };
+    element?.addEventListener("wheel", onWheel, { passive: false });
+    return () => element?.removeEventListener("wheel", onWheel);
+  }, []);
+  useEffect(() => {
+    if (zoom === 1) setOffset({ x: 0, y: 0 });
+  }, [zoom]);
+  const onPointerMove = (event: PointerEvent): void => {
+    const from = drag.current;
+    if (from === null || zoom === 1) return;
+    setOffset((before) => ({
+      x: before.x + event.clientX - from.x,
+      y: before.y + event.clientY - from.y,
+    }));
+    drag.current = { x: event.clientX, y: event.clientY };
+  };
+  const url = full.url ?? thumb.url;
+  const { width, height } = file;
+  return (
+    <div
+      ref={stage}
+      className={styles["stage"]}
+      data-zoomed={zoom > 1}
+      onClick={(event) => {
+        if (event.target === stage.current) onClose();
+      }}
+      onDoubleClick={() => onScale(zoom > 1 ? 0 : 2.5)}
+      onPointerDown={(event) => {
+        if (zoom === 1 || event.target === stage.current) return;
+        drag.current = { x: event.clientX, y: event.clientY };
+        event.currentTarget.setPointerCapture(event.pointerId);
+      }}
+      onPointerMove={onPointerMove}
+      onPointerUp={() => (drag.current = null)}
+    >
+      {url !== null && (
+        <img
+          src={url}
+          alt={words.image(file.name)}
+          draggable={false}
+          {...(width && height ? { width, height } : {})}
+          style={{ transform: `translate(${offset.x}px, ${offset.y}px) scale(${zoom})` }}
+        />
+      )}
+      {full.hasFailed && <p role="alert">{words.fileFailed}</p>}
+      {url === null && !full.hasFailed && <span className={styles["spinner"]} />}
+    </div>
+  );
+}
+
+function VideoView({ item: { file, seq } }: { item: ViewerItem }) {
+  const words = useText().content;
+  const media = useMedia(file, seq);
+  return (
+    <div className={styles["stage"]}>
+      {media.url !== null && (
+        <video src={media.url} controls autoPlay playsInline aria-label={file.name} />
+      )}
+      {media.hasFailed && <p role="alert">{words.fileFailed}</p>}
+      {media.url === null && !media.hasFailed && <span className={styles["spinner"]} />}
+    </div>
+  );
+}

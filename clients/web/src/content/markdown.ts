@@ -1,0 +1,236 @@
+// The subset of Markdown that messages use, parsed to a tree. It has no HTML and no images: a tree
+// can be rendered to elements without `innerHTML`.
+
+import MarkdownIt, { type Token } from "markdown-it";
+
+/** A piece of a line. */
+export type Inline =
+  | { type: "text" | "code"; text: string }
+  | { type: "break" }
+  | { type: "strong" | "emphasis" | "strike"; children: Inline[] }
+  | { type: "link"; href: string; children: Inline[] }
+  | { type: "mention"; user: string };
+
+/** A paragraph, or something of its size. */
+export type Block =
+  | { type: "paragraph"; children: Inline[] }
+  | { type: "code"; language: string; text: string }
+  | { type: "quote"; children: Block[] }
+  | { type: "list"; start: number | null; items: Block[][] };
+
+const NESTING_MAX = 12;
+const LANGUAGE = /^[\w#+.-]{1,20}/;
+const LINK = /^(https?:|mailto:)/i;
+const MENTION = /@([A-Za-z0-9_-]{1,64})/y;
+const WORD = /[\p{L}\p{N}_@/.]/u;
+
+const parser = createParser();
+
+function createParser() {
+  const made = new MarkdownIt("zero", {
+    html: false,
+    linkify: true,
+    breaks: true,
+    maxNesting: NESTING_MAX,
+  });
+  made.enable([
+    ...["fence", "blockquote", "list", "linkify", "newline", "escape"],
+    ...["backticks", "emphasis", "strikethrough", "link", "autolink"],
+  ]);
+  // "notes.md" and "node.js" are rarely meant as links.
+  made.linkify.set({ fuzzyLink: false, fuzzyEmail: true });
+  made.validateLink = (href) => LINK.test(href.trim());
+  made.inline.ruler.before("emphasis", "mention", (state, isSilent) => {
+    MENTION.lastIndex = state.pos;
+    const found = MENTION.exec(state.src);
+    if (found === null || WORD.test(state.src[state.pos - 1] ?? "")) return false;
+    if (!isSilent) state.push("mention", "", 0).content = found[1] as string;
+    state.pos += found[0].length;
+    return true;
+  });
+  return made;
+}
+
+/** Parse the text of a message. */
+export function parseMarkdown(text: string): Block[] {
+  return blocksOf(new Reader(parser.parse(text, {})));
+}
+
+class Reader {
+  readonly #tokens: readonly Token[];
+  #next = 0;
+
+  constructor(tokens: readonly Token[]) {
+    this.#tokens = tokens;
+  }
+
+  /** Return the next token; null at the end, or after the token that closes the current element. */
+  take(): Token | null {
+    const token = this.#tokens[this.#next];
+    this.#next += 1;
+    return token === undefined || token.nesting < 0 ? null : token;
+  }
+}
+
+function blocksOf(reader: Reader): Block[] {
+  const blocks: Block[] = [];
+  for (let token = reader.take(); token !== null; token = reader.take()) {
+    switch (token.type) {
+      case "paragraph_open":
+        blocks.push({ type: "paragraph", children: paragraphOf(reader) });
+        break;
+      case "fence":
+        blocks.push({
+          type: "code",
+          language: LANGUAGE.exec(token.info.trim())?.[0] ?? "",
+          text: token.content.replace(/\n$/, ""),
+        });
+        break;
+      case "blockquote_open":
+        blocks.push({ type: "quote", children: blocksOf(reader) });
+        break;
+      case "bullet_list_open":
+        blocks.push({ type: "list", start: null, items: itemsOf(reader) });
+        break;
+      case "ordered_list_open":
+        blocks.push({
+          type: "list",
+          start: Number(token.attrGet("start") ?? 1),
+          items: itemsOf(reader),
+        });
+        break;
+      default:
+        throw new Error(`unexpected token ${token.type}`);
+    }
+  }
+  return blocks;
+}
+
+function paragraphOf(reader: Reader): Inline[] {
+  const children: Inline[] = [];
+  for (let token = reader.take(); token !== null; token = reader.take()) {
+    children.push(...inlinesOf(new Reader(token.children ?? [])));
+  }
+  return children;
+}
+
+function itemsOf(reader: Reader): Block[][] {
+  const items: Block[][] = [];
+  while (reader.take() !== null) items.push(blocksOf(reader));
+  return items;
+}
+
+const SPANS = { strong_open: "strong", em_open: "emphasis", s_open: "strike" } as const;
+
+function inlinesOf(reader: Reader): Inline[] {
+  const found: Inline[] = [];
+  for (let token = reader.take(); token !== null; token = reader.take()) {
+    switch (token.type) {
+      case "strong_open":
+      case "em_open":
+      case "s_open":
+        found.push({ type: SPANS[token.type], children: inlinesOf(reader) });
+        break;
+      case "link_open":
+        found.push({
+          type: "link",
+          href: String(token.attrGet("href") ?? ""),
+          children: inlinesOf(reader),
+        });
+        break;
+      case "softbreak":
+      case "hardbreak":
+        found.push({ type: "break" });
+        break;
+      case "mention":
+        found.push({ type: "mention", user: token.content });
+        break;
+      case "code_inline":
+        found.push({ type: "code", text: token.content });
+        break;
+      default:
+        if (token.content !== "") addText(found, token.content);
+    }
+  }
+  return found;
+}
+
+function addText(found: Inline[], text: string): void {
+  const last = found.at(-1);
+  if (last?.type === "text") last.text += text;
+  else found.push({ type: "text", text });
+}
+
+/** Return the text of a message without its formatting, on one line. For quotes and lists. */
+export function plainText(text: string, charsMax = 200): string {
+  const words = parseMarkdown(text.slice(0, charsMax * 2)).map(blockText);
+  return words.join(" ").replace(/\s+/g, " ").trim().slice(0, charsMax);
+}
+
+function blockText(block: Block): string {
+  switch (block.type) {
+    case "paragraph":
+      return block.children.map(inlineText).join("");
+    case "code":
+      return block.text;
+    case "quote":
+      return block.children.map(blockText).join(" ");
+    case "list":
+      return block.items.map((item) => item.map(blockText).join(" ")).join(" ");
+  }
+}
+
+function inlineText(inline: Inline): string {
+  switch (inline.type) {
+    case "text":
+    case "code":
+      return inline.text;
+    case "break":
+      return " ";
+    case "mention":
+      return `@${inline.user}`;
+    default:
+      return inline.children.map(inlineText).join("");
+  }
+}
+
+/** Return the first web link of a message, or null. */
+export function firstLink(text: string): string | null {
+  return text.includes("://") ? findLink(parseMarkdown(text)) : null;
+}
+
+function findLink(blocks: Block[]): string | null {
+  for (const block of blocks) {
+    if (block.type !== "paragraph") continue; // not from quotes, lists and code
+    const found = findInlineLink(block.children);
+    if (found !== null) return found;
+  }
+  return null;
+}
+
+function findInlineLink(inlines: Inline[]): string | null {
+  for (const inline of inlines) {
+    if (inline.type === "link" && /^https?:/i.test(inline.href)) return inline.href;
+    const found = "children" in inline ? findInlineLink(inline.children) : null;
+    if (found !== null) return found;
+  }
+  return null;
+}
+
+/** Return whether a message mentions a user. */
+export function mentions(text: string, user: string): boolean {
+  if (!text.includes(`@${user}`)) return false;
+  const includes = (inlines: Inline[]): boolean =>
+    inlines.some(
+      (inline) =>
+        (inline.type === "mention" && inline.user === user) ||
+        ("children" in inline && includes(inline.children)),
+    );
+  const inBlocks = (blocks: Block[]): boolean =>
+    blocks.some((block) => {
+      if (block.type === "paragraph") return includes(block.children);
+      if (block.type === "quote") return inBlocks(block.children);
+      return block.type === "list" && block.items.some(inBlocks);
+    });
+  return inBlocks(parseMarkdown(text));
+}

@@ -1,0 +1,26 @@
+// The shape of a message's text: only emoji, or too long to show at once.
+
+const EMOJI_MAX = 6;
+const EMOJI = /^(?:\p{Extended_Pictographic}|\p{Regional_Indicator}{2}|[0-9#*]\ufe0f?\u20e3)/u;
+const CHARS_SHOWN = 1_200;
+const LINES_SHOWN = 24;
+
+/** Return the number of emoji if the text consists of one to six emoji, else 0. */
+export function countOnlyEmoji(text: string): number {
+  const plain = text.replace(/\s/g, "");
+  if (plain === "" || plain.length > EMOJI_MAX * 16) return 0;
+  const letters = [...new Intl.Segmenter().segment(plain)];
+  const isEmoji = letters.every(({ segment }) => EMOJI.test(segment));
+  return isEmoji && letters.length <= EMOJI_MAX ? letters.length : 0;
+}
+
+/** Return the beginning of a long text, cut at the end of a line or word; null if it is short. */
+export function beginningOf(text: string): string | null {
+  const lines = text.split("\n");
+  if (text.length <= CHARS_SHOWN * 1.25 && lines.length <= LINES_SHOWN * 1.25) return null;
+  const start = lines.slice(0, LINES_SHOWN).join("\n");
+  if (start.length <= CHARS_SHOWN) return start;
+  const cut = start.slice(0, CHARS_SHOWN);
+  const end = Math.max(cut.lastIndexOf("\n"), cut.lastIndexOf(" "));
+  return end > CHARS_SHOWN / 2 ? cut.slice(0, end) : cut.replace(/[\ud800-\udbff]$/, "");
+}

@@ -1,0 +1,118 @@
+// The header of a conversation: its picture and name, who is there, and the actions of the chat.
+
+import {
+  ArrowLeft,
+  CalendarDays,
+  CheckSquare,
+  EllipsisVertical,
+  Info,
+  Search,
+  Users,
+} from "lucide-react";
+import { memo } from "react";
+import { useChat, usePresence, useTyping } from "tierchat/react";
+import { usePerson } from "../app/directory";
+import { Link, navigate, pathTo, useLocation, useMatch } from "../app/router";
+import { ChatAvatar } from "../chats/ChatAvatar";
+import { useChatTitle } from "../chats/names";
+import { IconButton, MenuButton, type MenuItem } from "../design";
+import { useText } from "../i18n";
+import { formatRelative } from "../i18n/format";
+import styles from "./ConversationHeader.module.css";
+import { useConversation } from "./model/context";
+
+const NOBODY: readonly string[] = [];
+
+export const ConversationHeader = memo(function ConversationHeader() {
+  const words = useText();
+  const text = words.conversation;
+  const model = useConversation();
+  const chat = useChat(model.chat.id);
+  const peer = chat.peer;
+  const name = useChatTitle(chat);
+  const isPerson = peer !== null;
+  const { query } = useLocation();
+  const q = new URLSearchParams({ q: query.get("q") ?? "" }).toString();
+  const back = useMatch()?.route.section === "search" ? `/search?${q}` : "/chats";
+  const isCompanion = chat.kind === "companion";
+  const details = isPerson
+    ? pathTo("/people/:user", { user: peer })
+    : isCompanion
+      ? null
+      : pathTo("/chats/:chat/details", { chat: chat.id });
+  const items: MenuItem[] = [
+    {
+      label: text.search,
+      icon: Search,
+      onSelect: () => navigate(`/search?${new URLSearchParams({ chat: chat.id }).toString()}`),
+    },
+    {
+      label: text.jumpToDate,
+      icon: CalendarDays,
+      onSelect: () => model.dialog.set({ kind: "date" }),
+    },
+    { label: text.select, icon: CheckSquare, onSelect: () => model.selection.set(new Set()) },
+    {
+      label: text.details,
+      icon: isPerson ? Info : Users,
+      startsGroup: true,
+      onSelect: () => navigate(pathTo("/chats/:chat/details", { chat: chat.id })),
+    },
+  ];
+  const about = (
+    <>
+      <ChatAvatar chat={chat} size="m" hasPresence />
+      <span className={styles["about"]}>
+        <h1>
+          <bdi>{name}</bdi>
+        </h1>
+        <Status chatId={chat.id} peer={peer} />
+      </span>
+    </>
+  );
+  return (
+    <header className={styles["header"]}>
+      <span className={styles["back"]}>
+        <IconButton icon={ArrowLeft} label={words.common.back} onClick={() => navigate(back)} />
+      </span>
+      {details === null ? (
+        <span className={styles["title"]}>{about}</span>
+      ) : (
+        <Link className={styles["title"]} to={details}>
+          {about}
+        </Link>
+      )}
+      <MenuButton icon={EllipsisVertical} label={text.chatActions} items={items} />
+    </header>
+  );
+});
+
+/** Typing members, else the presence of the other person or the number of members. */
+function Status({ chatId, peer }: { chatId: string; peer: string | null }) {
+  const text = useText().conversation;
+  const chat = useChat(chatId);
+  const typing = useTyping(chatId);
+  const presence = usePresence(peer === null ? NOBODY : [peer]).get(peer ?? "");
+  const first = usePerson(typing[0] ?? "");
+  if (typing.length > 0) {
+    const one = peer === null ? text.typingOne(first.name) : text.typing;
+    return (
+      <span className={styles["status"]} data-active role="status">
+        {typing.length === 1 ? one : text.typingMany(typing.length)}
+      </span>
+    );
+  }
+  let status = "";
+  if (peer !== null) {
+    if (presence?.isOnline === true) status = text.online;
+    else if (presence?.lastSeenTs != null) {
+      status = text.lastSeen(formatRelative(presence.lastSeenTs / 1000));
+    }
+  } else if (chat.kind === "companion") status = text.companion;
+  else if (chat.members !== null) status = text.members(Object.keys(chat.members).length);
+  return (
+    <span className={styles["status"]} data-active={presence?.isOnline === true || undefined}>
+      {status}
+    </span>
+  );
+}

@@ -1,0 +1,137 @@
+// One chat: header, messages and composer.
+
+import { MessageCircleOff, Upload } from "lucide-react";
+import { lazy, Suspense, useEffect, useMemo, useState, type DragEvent } from "react";
+import { useChat, useClient, useConnection } from "tierchat/react";
+import { Link, useLocation, type PageProps } from "../app/router";
+import { useOpenSession } from "../app/session_context";
+import { useChatTitle } from "../chats/names";
+import { EmptyState } from "../design";
+import { useText } from "../i18n";
+import { Composer } from "./composer/Composer";
+import composerStyles from "./composer/Composer.module.css";
+import { ConversationProvider, useConversation } from "./model/context";
+import { ConversationHeader } from "./ConversationHeader";
+import { ConversationModel, type OpenDialog } from "./model/conversation_model";
+import styles from "./ConversationPage.module.css";
+import { MessageList } from "./messages/MessageList";
+import { useObservable } from "./model/observable";
+import { PinnedBar } from "./PinnedBar";
+import { SelectionBar } from "./SelectionBar";
+import { useFiles } from "./composer/use_files";
+
+const Dialogs = lazy(() => import("./OpenDialogView"));
+
+export default function ConversationPage({ params }: PageProps) {
+  const chatId = params["chat"] ?? "";
+  return <Conversation key={chatId} chatId={chatId} />;
+}
+
+function Conversation({ chatId }: { chatId: string }) {
+  const client = useClient();
+  const { query } = useLocation();
+  const wanted = Number(query.get("seq"));
+  const seq = Number.isSafeInteger(wanted) && wanted > 0 ? wanted : null;
+  const model = useMemo(() => new ConversationModel(client, chatId), [client, chatId]);
+  useEffect(() => {
+    model.start(seq);
+    return () => model.stop();
+    // A later `seq` is handled below: the conversation stays open.
+  }, [model]);
+  const [first] = useState(seq);
+  useEffect(() => {
+    if (seq !== null && seq !== first) void model.jumpTo(seq);
+  }, [model, seq, first]);
+  return (
+    <ConversationProvider value={model}>
+      <ConversationView />
+    </ConversationProvider>
+  );
+}
+
+function ConversationView() {
+  const words = useText();
+  const text = words.conversation;
+  const model = useConversation();
+  const { config } = useOpenSession();
+  const { isOnline } = useConnection();
+  const chat = useChat(model.chat.id);
+  const title = useChatTitle(chat);
+  const files = useFiles(model, config.file_bytes_max);
+  const selection = useObservable(model.selection);
+  const dialog = useObservable(model.dialog);
+  const error = useObservable(model.list).error as { code?: string } | null;
+  const [isDropping, setDropping] = useState(false);
+  const closed = useClosedNotice(chat);
+
+  const isMissing = error !== null && ["not_found", "forbidden"].includes(error.code ?? "");
+  if (isMissing && isOnline) {
+    return (
+      <EmptyState
+        icon={MessageCircleOff}
+        title={text.notFound}
+        action={<Link to="/chats">{words.common.backToChats}</Link>}
+      />
+    );
+  }
+  const canDrop = (event: DragEvent): boolean =>
+    closed === null && event.dataTransfer.types.includes("Files");
+  return (
+    <div
+      className={styles["conversation"]}
+      onDragEnter={(event) => setDropping(canDrop(event))}
+      onDragOver={(event) => {
+        if (canDrop(event)) event.preventDefault();
+      }}
+      onDragLeave={(event) => {
+        const isInside = event.currentTarget.contains(event.relatedTarget as Node | null);
+        if (!isInside) setDropping(false);
+      }}
+      onDrop={(event) => {
+        setDropping(false);
+        if (!canDrop(event)) return;
+        event.preventDefault();
+        files.add([...event.dataTransfer.files]);
+      }}
+    >
+      <ConversationHeader />
+      <PinnedBar />
+      <MessageList
+        isGroup={chat.kind === "group"}
+        label={text.messagesWith(title)}
+      />
+      {selection !== null ? (
+        <SelectionBar count={selection.size} />
+      ) : closed !== null ? (
+        <p className={composerStyles["notice"]}>{closed}</p>
+      ) : (
+        <Composer files={files} />
+      )}
+      {isDropping && (
+        <div className={styles["drop"]}>
+          <Upload size={28} aria-hidden />
+          {text.dropHere}
+        </div>
+      )}
+      {dialog !== null && <OpenDialogs dialog={dialog} />}
+    </div>
+  );
+}
+
+function OpenDialogs({ dialog }: { dialog: OpenDialog }) {
+  const model = useConversation();
+  return (
+    <Suspense fallback={null}>
+      <Dialogs dialog={dialog} onClose={() => model.dialog.set(null)} />
+    </Suspense>
+  );
+}
+
+/** Return why nobody can write here, or null. */
+function useClosedNotice(chat: ReturnType<typeof useChat>): string | null {
+  const text = useText().conversation;
+  const { user } = useConnection();
+  if (chat.isEnded) return text.ended;
+  if (chat.isLeft) return text.left;
+  return chat.isMuted(user) ? text.muted : null;
+}

@@ -1,0 +1,84 @@
+// The emoji picker in a popover. The picker and its data are loaded when it is first opened.
+
+import { lazy, Suspense, useEffect, useLayoutEffect, useRef } from "react";
+import { createPortal } from "react-dom";
+import { SkeletonText } from "../design";
+import { useText } from "../i18n";
+import styles from "./EmojiPopover.module.css";
+
+const EmojiPicker = lazy(() => import("./EmojiPicker"));
+
+interface EmojiPopoverProps {
+  anchor: HTMLElement | { x: number; y: number };
+  /** Gets the focus afterwards; by default the element that had it. */
+  backTo?: HTMLElement | null;
+  onPick: (emoji: string) => void;
+  onClose: () => void;
+}
+
+const GAP = 6;
+
+/** A picker; render it while it is open. It closes after a choice. */
+export function EmojiPopover({ anchor, backTo, onPick, onClose }: EmojiPopoverProps) {
+  const words = useText().conversation;
+  const element = useRef<HTMLDivElement>(null);
+  const close = useRef(onClose);
+  close.current = onClose;
+  useLayoutEffect(() => {
+    const popover = element.current;
+    if (popover === null) return;
+    popover.showPopover();
+    place(popover, anchor);
+  }, [anchor]);
+  useEffect(() => {
+    const opener = document.activeElement;
+    const onDown = (event: PointerEvent): void => {
+      if (!(event.target instanceof Node)) return;
+      const isInside = element.current?.contains(event.target) === true;
+      const isAnchor = anchor instanceof HTMLElement && anchor.contains(event.target);
+      if (!isInside && !isAnchor) close.current();
+    };
+    document.addEventListener("pointerdown", onDown, true);
+    return () => {
+      document.removeEventListener("pointerdown", onDown, true);
+      const back = backTo ?? opener;
+      if (back instanceof HTMLElement && back.isConnected) back.focus();
+    };
+  }, [anchor, backTo]);
+  return createPortal(
+    <div
+      ref={element}
+      popover="manual"
+      role="dialog"
+      aria-label={words.emoji}
+      className={styles["popover"]}
+      onKeyDown={(event) => {
+        event.stopPropagation();
+        if (event.key === "Escape") onClose();
+      }}
+      onPointerDown={(event) => event.stopPropagation()}
+    >
+      <Suspense fallback={<SkeletonText />}>
+        <EmojiPicker
+          onPick={(emoji) => {
+            onClose();
+            onPick(emoji);
+          }}
+        />
+      </Suspense>
+    </div>,
+    (anchor instanceof HTMLElement && anchor.closest("dialog")) || document.body,
+  );
+}
+
+function place(popover: HTMLElement, anchor: EmojiPopoverProps["anchor"]): void {
+  const { width, height } = popover.getBoundingClientRect();
+  const box =
+    anchor instanceof HTMLElement
+      ? anchor.getBoundingClientRect()
+      : new DOMRect(anchor.x, anchor.y);
+  const isBelow = box.bottom + GAP + height < innerHeight;
+  const top = isBelow ? box.bottom + GAP : box.top - GAP - height;
+  popover.style.left = `${Math.max(GAP, Math.min(box.left, innerWidth - width - GAP))}px`;
+  popover.style.top = `${Math.max(GAP, Math.min(top, innerHeight - height - GAP))}px`;
+}

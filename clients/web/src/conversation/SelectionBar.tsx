@@ -1,0 +1,52 @@
+// The actions for the selected messages, in place of the composer.
+
+import { Copy, Forward, Trash2, X } from "lucide-react";
+import { useEffect } from "react";
+import { IconButton } from "../design";
+import { useText } from "../i18n";
+import { useConversation } from "./model/context";
+import styles from "./ConversationHeader.module.css";
+
+export function SelectionBar({ count }: { count: number }) {
+  const words = useText().conversation;
+  const model = useConversation();
+  const isNone = count === 0;
+  useEffect(() => {
+    const onKeyDown = (event: KeyboardEvent): void => {
+      if (event.key === "Escape" && model.dialog.get() === null) model.selection.set(null);
+    };
+    addEventListener("keydown", onKeyDown);
+    return () => removeEventListener("keydown", onKeyDown);
+  }, [model]);
+  return (
+    <div className={styles["selection"]} role="toolbar" aria-label={words.selected(count)}>
+      <IconButton
+        icon={X}
+        label={words.cancelSelection}
+        onClick={() => model.selection.set(null)}
+      />
+      <span role="status">{words.selected(count)}</span>
+      <IconButton
+        icon={Copy}
+        label={words.copy}
+        disabled={isNone}
+        onClick={() => {
+          void model.copy(model.selectedMessages());
+          model.selection.set(null);
+        }}
+      />
+      <IconButton
+        icon={Forward}
+        label={words.forward}
+        disabled={isNone}
+        onClick={() => model.dialog.set({ kind: "forward", messages: model.selectedMessages() })}
+      />
+      <IconButton
+        icon={Trash2}
+        label={words.deleteMessage}
+        disabled={isNone}
+        onClick={() => model.dialog.set({ kind: "delete", messages: model.selectedMessages() })}
+      />
+    </div>
+  );
+}

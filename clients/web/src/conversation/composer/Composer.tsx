@@ -1,0 +1,229 @@
+// The composer: text with mentions and emoji, files, voice messages, replies and edits. Its text is
+// state of this component only: a keystroke renders nothing else.
+
+import { ArrowUp, Check, Mic, Paperclip, Smile } from "lucide-react";
+import {
+  memo,
+  useCallback,
+  useEffect,
+  useLayoutEffect,
+  useRef,
+  useState,
+  type ClipboardEvent,
+  type KeyboardEvent,
+} from "react";
+import { useSendTyping } from "tierchat/react";
+import { IconButton } from "../../design";
+import { useText } from "../../i18n";
+import styles from "./Composer.module.css";
+import { useConversation } from "../model/context";
+import { DraftKeeper } from "./draft_keeper";
+import { EmojiPopover } from "../EmojiPopover";
+import { MentionList, useMentions } from "./MentionList";
+import { useObservable } from "../model/observable";
+import { TargetBar } from "./TargetBar";
+import { UploadStrip } from "./UploadStrip";
+import type { Files } from "./use_files";
+import { canRecord, VoiceRecorder } from "./VoiceRecorder";
+
+const TEXT_MAX = 4_000; // characters of a message
+const HEIGHT_MAX = 240; // px
+
+interface ComposerProps {
+  files: Files;
+}
+
+export const Composer = memo(function Composer({ files }: ComposerProps) {
+  const words = useText().conversation;
+  const model = useConversation();
+  const { chat } = model;
+  const target = useObservable(model.target);
+  const sendTyping = useSendTyping(chat.id);
+  const field = useRef<HTMLTextAreaElement>(null);
+  const picker = useRef<HTMLInputElement>(null);
+  const emojiButton = useRef<HTMLButtonElement>(null);
+  const [draft] = useState(() => new DraftKeeper(chat));
+  const [text, setText] = useState(() => chat.draft);
+  const [isPicking, setPicking] = useState(false);
+  const [isRecording, setRecording] = useState(false);
+  const mentions = useMentions(field, text, change);
+  const edited = target?.kind === "edit" ? target.message : null;
+
+  function change(next: string, caret?: number): void {
+    setText(next);
+    if (edited === null) draft.set(next);
+    sendTyping(next.trim() !== "");
+    if (caret === undefined) return;
+    requestAnimationFrame(() => field.current?.setSelectionRange(caret, caret));
+  }
+
+  useEffect(() => () => draft.flush(), [draft]);
+  useLayoutEffect(() => fit(field.current), [text]);
+  // An edit has a text of its own; the draft returns afterwards.
+  useEffect(() => {
+    setText(edited === null ? draft.text : edited.body);
+    if (target !== null) field.current?.focus();
+  }, [target, edited, draft]);
+
+  const trimmed = text.trim();
+  const surplus = text.length > TEXT_MAX ? [...text].length - TEXT_MAX : 0;
+  const { uploads, isUploading } = files;
+  const hasFailedUpload = uploads.some(({ error }) => error !== null);
+  const hasContent = trimmed !== "" || (edited === null && uploads.length > 0);
+  const canSend = hasContent && surplus <= 0 && !isUploading && !hasFailedUpload;
+
+  const submit = useCallback(() => {
+    if (!canSend) return;
+    if (edited !== null) {
+      if (trimmed !== edited.body) chat.edit(edited.seq, trimmed);
+    } else {
+      const replyTo = target?.kind === "reply" ? { replyTo: target.message.seq } : {};
+      model.send({ text: trimmed, attachments: files.take(), ...replyTo });
+      draft.clear();
+      setText("");
+    }
+    model.target.set(null);
+    sendTyping(false);
+  }, [canSend, edited, trimmed, chat, target, model, files, draft, sendTyping]);
+
+  const onKeyDown = (event: KeyboardEvent<HTMLTextAreaElement>): void => {
+    if (event.nativeEvent.isComposing || mentions.onKeyDown(event)) return;
+    if (event.key === "Enter" && !event.shiftKey && !isTouch()) {
+      event.preventDefault();
+      submit();
+    } else if (event.key === "Escape" && target !== null) {
+      event.preventDefault();
+      model.target.set(null);
+    } else if (event.key === "ArrowUp" && text === "" && target === null) {
+      const own = model.list.get().rows.findLast(
+        ({ isOwn, unsent, message }) => isOwn && unsent === null && message.body !== "",
+      );
+      if (own === undefined) return;
+      event.preventDefault();
+      model.target.set({ kind: "edit", message: own.message });
+    }
+  };
+  const onPaste = (event: ClipboardEvent): void => {
+    const pasted = [...event.clipboardData.files];
+    if (pasted.length === 0 || edited !== null) return;
+    event.preventDefault();
+    files.add(pasted);
+  };
+  const insert = (emoji: string): void => {
+    const element = field.current;
+    const start = element?.selectionStart ?? text.length;
+    const end = element?.selectionEnd ?? text.length;
+    change(text.slice(0, start) + emoji + text.slice(end), start + emoji.length);
+  };
+
+  const isVoice = !hasContent && edited === null && canRecord();
+  return (
+    <div className={styles["composer"]}>
+      {target !== null && <TargetBar target={target} />}
+      {edited === null && <UploadStrip files={files} />}
+      {mentions.isOpen && <MentionList {...mentions} />}
+      {isRecording ? (
+        <VoiceRecorder
+          onEnd={(file) => {
+            setRecording(false);
+            if (file !== null) files.add([file], { isSentWhenDone: true });
+          }}
+        />
+      ) : (
+        <div className={styles["line"]}>
+          {edited === null && (
+            <>
+              <input
+                ref={picker}
+                type="file"
+                multiple
+                hidden
+                onChange={(event) => {
+                  files.add([...(event.target.files ?? [])]);
+                  event.target.value = "";
+                }}
+              />
+              <IconButton
+                icon={Paperclip}
+                label={words.attach}
+                onClick={() => picker.current?.click()}
+              />
+            </>
+          )}
+          <textarea
+            ref={field}
+            rows={1}
+            dir="auto"
+            className={styles["field"]}
+            aria-label={words.write}
+            placeholder={chat.slowS > 0 ? words.slowMode(chat.slowS) : words.placeholder}
+            autoFocus={!isTouch()}
+            value={text}
+            enterKeyHint={isTouch() ? "enter" : "send"}
+            {...mentions.fieldProps}
+            onChange={(event) => {
+              change(event.target.value);
+              mentions.update(event.target.value, event.target.selectionStart);
+            }}
+            onSelect={({ currentTarget: { value, selectionStart } }) =>
+              mentions.update(value, selectionStart)
+            }
+            onKeyDown={onKeyDown}
+            onPaste={onPaste}
+            onBlur={() => {
+              sendTyping(false);
+              draft.flush();
+            }}
+          />
+          {surplus > 0 && (
+            <span className={styles["surplus"]} role="alert">
+              {words.textTooLong(surplus)}
+            </span>
+          )}
+          <IconButton
+            ref={emojiButton}
+            icon={Smile}
+            label={words.emoji}
+            aria-haspopup="dialog"
+            aria-expanded={isPicking}
+            onClick={() => setPicking(!isPicking)}
+          />
+          {isVoice ? (
+            <IconButton icon={Mic} label={words.record} onClick={() => setRecording(true)} />
+          ) : (
+            <IconButton
+              icon={edited === null ? ArrowUp : Check}
+              label={edited === null ? words.send : words.saveEdit}
+              className={styles["send"]}
+              disabled={!canSend}
+              onClick={() => {
+                submit();
+                field.current?.focus();
+              }}
+            />
+          )}
+        </div>
+      )}
+      {isPicking && emojiButton.current !== null && (
+        <EmojiPopover
+          anchor={emojiButton.current}
+          backTo={field.current}
+          onPick={insert}
+          onClose={() => setPicking(false)}
+        />
+      )}
+    </div>
+  );
+});
+
+/** On a touch keyboard, Enter starts a new line. */
+function isTouch(): boolean {
+  return matchMedia("(pointer: coarse)").matches;
+}
+
+/** Fit the height to the text, where CSS cannot. */
+function fit(field: HTMLTextAreaElement | null): void {
+  if (field === null || CSS.supports("field-sizing", "content")) return;
+  field.style.blockSize = "auto";
+  field.style.blockSize = `${Math.min(field.scrollHeight, HEIGHT_MAX)}px`;
+}

@@ -1,0 +1,128 @@
+// Completion of mentions: a list above the text, with the keyboard of the ARIA listbox pattern.
+
+import {
+  useCallback,
+  useId,
+  useMemo,
+  useState,
+  type KeyboardEvent,
+  type RefObject,
+} from "react";
+import { useMembers } from "tierchat/react";
+import { directoryOf } from "../../app/directory";
+import { PersonAvatar, PersonName } from "../../app/PersonAvatar";
+import { useText } from "../../i18n";
+import styles from "./Composer.module.css";
+import { useConversation } from "../model/context";
+import {
+  completeMention,
+  findMention,
+  rankCandidates,
+  type Candidate,
+  type MentionQuery,
+} from "./mention_completion";
+
+interface Mentions {
+  isOpen: boolean;
+  listId: string;
+  candidates: readonly Candidate[];
+  index: number;
+  onChoose: (index: number) => void;
+  /** Properties of the text field. */
+  fieldProps: Record<string, string | undefined>;
+  /** Call after each change of the text or the caret. */
+  update: (text: string, caret: number) => void;
+  /** Return true if the key belongs to the list. */
+  onKeyDown: (event: KeyboardEvent) => boolean;
+}
+
+/** Return the state of the completion. `change` replaces the text and moves the caret. */
+export function useMentions(
+  field: RefObject<HTMLTextAreaElement | null>,
+  text: string,
+  change: (text: string, caret: number) => void,
+): Mentions {
+  const model = useConversation();
+  const members = useMembers(model.chat.id);
+  const listId = useId();
+  const [mention, setMention] = useState<MentionQuery | null>(null);
+  const [index, setIndex] = useState(0);
+  const query = mention?.query;
+  const candidates = useMemo(() => {
+    if (query === undefined) return [];
+    const directory = directoryOf(model.client);
+    const others = members
+      .filter(({ user }) => user !== model.me)
+      .map(({ user }) => ({ user, name: directory.get(user).name }));
+    return rankCandidates(others, query);
+  }, [query, members, model]);
+  const isOpen = candidates.length > 0;
+
+  const update = useCallback((value: string, caret: number) => {
+    const found = value.includes("@") ? findMention(value, caret) : null;
+    setMention((before) => {
+      const isSame = before?.start === found?.start && before?.query === found?.query;
+      if (!isSame) setIndex(0);
+      return isSame ? before : found;
+    });
+  }, []);
+  const onChoose = (chosen: number): void => {
+    const candidate = candidates[chosen];
+    if (candidate === undefined || mention === null) return;
+    const caret = field.current?.selectionStart ?? text.length;
+    const done = completeMention(text, caret, mention, candidate.user);
+    setMention(null);
+    change(done.text, done.caret);
+    field.current?.focus();
+  };
+  const onKeyDown = (event: KeyboardEvent): boolean => {
+    if (!isOpen) return false;
+    const count = candidates.length;
+    const actions: Record<string, () => void> = {
+      ArrowDown: () => setIndex((index + 1) % count),
+      ArrowUp: () => setIndex((index - 1 + count) % count),
+      Enter: () => onChoose(index),
+      Tab: () => onChoose(index),
+      Escape: () => setMention(null),
+    };
+    const action = event.shiftKey ? undefined : actions[event.key];
+    if (action === undefined) return false;
+    event.preventDefault();
+    event.stopPropagation();
+    action();
+    return true;
+  };
+  const fieldProps = {
+    "aria-autocomplete": "list",
+    "aria-haspopup": "listbox",
+    "aria-controls": isOpen ? listId : undefined,
+    "aria-activedescendant": isOpen ? `${listId}-${index}` : undefined,
+  };
+  return { isOpen, listId, candidates, index, onChoose, fieldProps, update, onKeyDown };
+}
+
+type MentionListProps = Pick<Mentions, "listId" | "candidates" | "index" | "onChoose">;
+
+export function MentionList({ listId, candidates, index, onChoose }: MentionListProps) {
+  const words = useText().conversation;
+  return (
+    <ul id={listId} role="listbox" aria-label={words.mentions} className={styles["mentions"]}>
+      {candidates.map(({ user }, place) => (
+        <li
+          key={user}
+          id={`${listId}-${place}`}
+          role="option"
+          aria-selected={place === index}
+          onPointerDown={(event) => {
+            event.preventDefault(); // the field keeps the focus
+            onChoose(place);
+          }}
+        >
+          <PersonAvatar user={user} size="s" />
+          <PersonName user={user} />
+          <span>@{user}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}

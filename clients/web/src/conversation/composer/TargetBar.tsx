@@ -1,0 +1,39 @@
+// The message that is replied to or edited, above the text.
+
+import { Pencil, Reply, X } from "lucide-react";
+import { usePerson } from "../../app/directory";
+import { IconButton } from "../../design";
+import { useText } from "../../i18n";
+import styles from "./Composer.module.css";
+import { useConversation } from "../model/context";
+import type { ComposerTarget } from "../model/conversation_model";
+import { summaryOf } from "../messages/ReplyQuote";
+
+export function TargetBar({ target }: { target: ComposerTarget }) {
+  const words = useText().conversation;
+  const model = useConversation();
+  const { kind, message } = target;
+  const person = usePerson(message.sender);
+  const isReply = kind === "reply";
+  const name = message.sender === model.me ? words.you : person.name;
+  const Icon = isReply ? Reply : Pencil;
+  return (
+    <div className={styles["target"]}>
+      <Icon size={18} aria-hidden />
+      <button
+        type="button"
+        className={styles["about"]}
+        onClick={() => void model.jumpTo(message.seq)}
+      >
+        <strong>{isReply ? words.replyingTo(name) : words.editing}</strong>
+        <span dir="auto">{summaryOf(message, words.deleted)}</span>
+      </button>
+      <IconButton
+        icon={X}
+        size="s"
+        label={isReply ? words.cancelReply : words.cancelEdit}
+        onClick={() => model.target.set(null)}
+      />
+    </div>
+  );
+}

@@ -1,0 +1,72 @@
+// The files that are being uploaded, above the text.
+
+import { File as FileIcon, RotateCcw, X } from "lucide-react";
+import { useEffect, useState } from "react";
+import type { Upload } from "tierchat/react";
+import { kindOf } from "../../content/file_kinds";
+import { IconButton } from "../../design";
+import { useText } from "../../i18n";
+import { formatBytes } from "../../i18n/format";
+import styles from "./Composer.module.css";
+import type { Files } from "./use_files";
+
+export function UploadStrip({ files }: { files: Files }) {
+  if (files.uploads.length === 0) return null;
+  return (
+    <ul className={styles["uploads"]}>
+      {files.uploads.map((upload) => (
+        <UploadItem key={upload.id} upload={upload} />
+      ))}
+    </ul>
+  );
+}
+
+function UploadItem({ upload }: { upload: Upload }) {
+  const words = useText().conversation;
+  const { name, file, share, attachment, error } = upload;
+  const picture = usePicture(file);
+  const percent = Math.round(share * 100);
+  const isRunning = attachment === null && error === null;
+  return (
+    <li data-failed={error !== null || undefined}>
+      {picture !== null ? <img src={picture} alt="" /> : <FileIcon size={20} aria-hidden />}
+      <span className={styles["about"]}>
+        <bdi>{name}</bdi>
+        {error === null ? (
+          <span>{formatBytes(file.size)}</span>
+        ) : (
+          <span role="alert">{words.uploadFailed(name)}</span>
+        )}
+        {isRunning && (
+          <progress value={percent} max={100} aria-label={words.uploading(name, percent)} />
+        )}
+      </span>
+      {error !== null && (
+        <IconButton
+          icon={RotateCcw}
+          size="s"
+          label={words.retryUpload(name)}
+          onClick={() => upload.retry()}
+        />
+      )}
+      <IconButton
+        icon={X}
+        size="s"
+        label={words.removeFile(name)}
+        onClick={() => upload.remove()}
+      />
+    </li>
+  );
+}
+
+/** Return a URL of an image that has been chosen. */
+function usePicture(file: Blob): string | null {
+  const [url, setUrl] = useState<string | null>(null);
+  useEffect(() => {
+    if (kindOf(file) !== "image") return undefined;
+    const made = URL.createObjectURL(file);
+    setUrl(made);
+    return () => URL.revokeObjectURL(made);
+  }, [file]);
+  return url;
+}

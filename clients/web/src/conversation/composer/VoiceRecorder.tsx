@@ -1,0 +1,104 @@
+// Records a voice message with the microphone.
+
+import { ArrowUp, Trash2 } from "lucide-react";
+import { useEffect, useRef, useState } from "react";
+import { formatDuration } from "../../content/durations";
+import { voiceName } from "../../content/file_kinds";
+import { IconButton, showToast } from "../../design";
+import { getText, useText } from "../../i18n";
+import styles from "./Composer.module.css";
+
+const TYPES = ["audio/webm;codecs=opus", "audio/ogg;codecs=opus", "audio/mp4"];
+const LENGTH_MAX_S = 15 * 60;
+
+/** Return whether this browser can record. */
+export function canRecord(): boolean {
+  return typeof MediaRecorder === "function" && navigator.mediaDevices !== undefined;
+}
+
+interface VoiceRecorderProps {
+  /** Called once, with the recording, or null if there is none. */
+  onEnd: (file: File | null) => void;
+}
+
+/** Records while it is rendered. */
+export function VoiceRecorder({ onEnd }: VoiceRecorderProps) {
+  const words = useText().conversation;
+  const [seconds, setSeconds] = useState(0);
+  const recorder = useRef<MediaRecorder | null>(null);
+  const isWanted = useRef(false);
+  const end = useRef(onEnd);
+  end.current = onEnd;
+
+  useEffect(() => {
+    let isOver = false;
+    let timer: ReturnType<typeof setInterval> | undefined;
+    let stream: MediaStream | null = null;
+    const start = async (): Promise<void> => {
+      stream = await navigator.mediaDevices.getUserMedia({ audio: true });
+      if (isOver) return stopTracks(stream);
+      const mimeType = TYPES.find((type) => MediaRecorder.isTypeSupported(type));
+      const made = new MediaRecorder(stream, mimeType === undefined ? {} : { mimeType });
+      const pieces: Blob[] = [];
+      made.ondataavailable = ({ data }) => pieces.push(data);
+      made.onstop = () => {
+        if (isOver) return;
+        const type = made.mimeType.split(";", 1)[0] ?? "audio/webm";
+        const name = voiceName(type, Date.now());
+        end.current(isWanted.current ? new File(pieces, name, { type }) : null);
+      };
+      made.start();
+      recorder.current = made;
+      const startedMs = performance.now();
+      timer = setInterval(() => {
+        const passed = (performance.now() - startedMs) / 1000;
+        setSeconds(passed);
+        if (passed > LENGTH_MAX_S) finish(made, isWanted, true);
+      }, 250);
+    };
+    start().catch(() => {
+      showToast(getText().conversation.microphoneBlocked, { kind: "error" });
+      if (!isOver) end.current(null);
+    });
+    return () => {
+      isOver = true;
+      clearInterval(timer);
+      if (recorder.current?.state === "recording") recorder.current.stop();
+      stopTracks(stream);
+    };
+  }, []);
+  const stop = (shouldSend: boolean): void => {
+    if (recorder.current === null) onEnd(null);
+    else finish(recorder.current, isWanted, shouldSend);
+  };
+  return (
+    <div className={styles["line"]} role="group" aria-label={words.recording}>
+      <IconButton icon={Trash2} label={words.discardRecording} onClick={() => stop(false)} />
+      <span className={styles["recording"]}>
+        <span className={styles["dot"]} />
+        {words.recording}
+        <time>{formatDuration(seconds)}</time>
+      </span>
+      <IconButton
+        icon={ArrowUp}
+        label={words.send}
+        className={styles["send"]}
+        autoFocus
+        onClick={() => stop(true)}
+      />
+    </div>
+  );
+}
+
+function finish(
+  recorder: MediaRecorder,
+  isWanted: { current: boolean },
+  shouldSend: boolean,
+): void {
+  isWanted.current = shouldSend;
+  if (recorder.state === "recording") recorder.stop();
+}
+
+function stopTracks(stream: MediaStream | null): void {
+  for (const track of stream?.getTracks() ?? []) track.stop();
+}

@@ -1,0 +1,77 @@
+// The files of the composer: checked, uploaded, and kept for their message.
+
+import { useCallback, useEffect, useMemo, useRef } from "react";
+import type { Attachment } from "tierchat";
+import { useClient, useUpload, type Upload } from "tierchat/react";
+import { cleanName } from "../../content/file_kinds";
+import { rememberFile } from "../../content/known_files";
+import { mediaOf } from "../../content/use_media";
+import { showToast } from "../../design";
+import { getText } from "../../i18n";
+import { formatBytes } from "../../i18n/format";
+import type { ConversationModel } from "../model/conversation_model";
+
+/** Most files of a message. */
+export const FILES_MAX = 10;
+
+/** The files that the next message will have. */
+export interface Files {
+  readonly uploads: readonly Upload[];
+  readonly isUploading: boolean;
+  /** Upload files; `isSentWhenDone`: they are a message of their own. */
+  readonly add: (files: readonly File[], options?: { isSentWhenDone?: boolean }) => void;
+  /** Return the attachments of complete uploads and remove these. */
+  readonly take: () => Attachment[];
+}
+
+/** Return the files of a conversation's composer. `bytesMax`: the server's limit for a file. */
+export function useFiles(model: ConversationModel, bytesMax: number): Files {
+  const client = useClient();
+  const { uploads, isUploading, add: upload, take: takeAll } = useUpload(model.chat.id);
+  const count = useRef(0);
+  const voices = useRef(new Set<string>());
+  count.current = uploads.length;
+
+  const add = useCallback<Files["add"]>(
+    (files, options = {}) => {
+      const words = getText().conversation;
+      const refuse = (text: string): void => showToast(text, { kind: "error" });
+      const accepted: File[] = [];
+      for (const file of files) {
+        if (count.current + accepted.length >= FILES_MAX) {
+          refuse(words.tooManyFiles(FILES_MAX));
+          break;
+        }
+        if (file.size === 0) refuse(words.fileEmpty);
+        else if (file.size > bytesMax) refuse(words.fileTooLarge(formatBytes(bytesMax)));
+        else accepted.push(new File([file], cleanName(file.name), { type: file.type }));
+      }
+      if (options.isSentWhenDone === true) {
+        for (const { name } of accepted) voices.current.add(name);
+      }
+      upload(accepted);
+    },
+    [upload, bytesMax],
+  );
+  const take = useCallback(() => {
+    voices.current.clear();
+    return takeAll();
+  }, [takeAll]);
+
+  // Contents of this device need no download.
+  const kept = useRef(new WeakSet<Attachment>());
+  useEffect(() => {
+    for (const { attachment, file } of uploads) {
+      if (attachment === null || kept.current.has(attachment)) continue;
+      kept.current.add(attachment);
+      rememberFile(attachment);
+      mediaOf(client).keep(attachment.id, file);
+    }
+    const isDone = uploads.length === 1 && uploads[0]?.attachment != null;
+    if (isDone && voices.current.has(uploads[0]?.name ?? "")) {
+      model.send({ attachments: take() });
+    }
+  }, [uploads, client, model, take]);
+
+  return useMemo(() => ({ uploads, isUploading, add, take }), [uploads, isUploading, add, take]);
+}

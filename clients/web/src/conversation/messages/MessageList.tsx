@@ -1,0 +1,249 @@
+// The messages of a chat: a virtual list over a bounded window that is extended at both ends.
+
+import {
+  memo,
+  useCallback,
+  useEffect,
+  useLayoutEffect,
+  useMemo,
+  useRef,
+  useState,
+  type KeyboardEvent,
+} from "react";
+import { Virtualizer, type VirtualizerHandle } from "virtua";
+import { Button, SkeletonRows } from "../../design";
+import { useText } from "../../i18n";
+import { useConversation } from "../model/context";
+import { EmojiPopover } from "../EmojiPopover";
+import { Announcer } from "./Announcer";
+import { JumpButton } from "./JumpButton";
+import styles from "./MessageList.module.css";
+import { MessageMenu } from "./MessageMenu";
+import { MessageRow } from "./MessageRow";
+import type { OpenOverlay, OverlayAnchor } from "./MessageTools";
+import { useObservable } from "../model/observable";
+import { ResponseRow } from "./ResponseRow";
+import type { Row } from "../model/rows";
+import { useReadMarker } from "./use_read_marker";
+
+const NEAR_PX = 1_200; // from an end of the window: its next page is loaded
+const END_PX = 40; // from the end: new messages scroll the list
+const START_PX = 64; // of the note above the first message
+const BUFFER_PX = 400;
+
+interface Overlay {
+  kind: "menu" | "emoji";
+  row: Row;
+  anchor: OverlayAnchor;
+}
+
+interface MessageListProps {
+  isGroup: boolean;
+  label: string;
+}
+
+export const MessageList = memo(function MessageList({ isGroup, label }: MessageListProps) {
+  const words = useText();
+  const model = useConversation();
+  const state = useObservable(model.list);
+  const { rows, isLive, hasOlder, loading, error } = state;
+  const scroller = useRef<HTMLDivElement>(null);
+  const handle = useRef<VirtualizerHandle>(null);
+  const isAtEnd = useRef(true);
+  const [isFar, setFar] = useState(false);
+  const [activeKey, setActiveKey] = useState<string | null>(null);
+  const [overlay, setOverlay] = useState<Overlay | null>(null);
+  const checkRead = useReadMarker(handle, scroller);
+
+  const activeIndex = useMemo(() => {
+    const found = rows.findIndex(({ key }) => key === activeKey);
+    return found < 0 ? rows.length - 1 : found;
+  }, [rows, activeKey]);
+
+  const scrollToEnd = useCallback(() => {
+    const element = scroller.current;
+    handle.current?.scrollToIndex(model.list.get().rows.length - 1, { align: "end" });
+    if (element !== null) element.scrollTop = element.scrollHeight; // also what follows the rows
+  }, [model]);
+
+  const stayAtEnd = useCallback(() => {
+    if (isAtEnd.current) scrollToEnd();
+  }, [scrollToEnd]);
+
+  /** Load the next page if the reader gets near an end of the window; drop what is far away. */
+  const check = useCallback(() => {
+    const list = handle.current;
+    const element = scroller.current;
+    if (list === null || element === null) return;
+    const now = model.list.get();
+    const below = element.scrollHeight - element.clientHeight - element.scrollTop;
+    isAtEnd.current = below < END_PX && now.isLive;
+    setFar(!now.isLive || below > element.clientHeight);
+    if (now.loading === null && now.error === null && now.rows.length > 0) {
+      if (element.scrollTop < NEAR_PX && now.hasOlder) void model.window.loadOlder();
+      else if (below < NEAR_PX && !now.isLive) void model.window.loadNewer();
+    }
+    checkRead();
+  }, [model, checkRead]);
+
+  // Another place: scroll to it.
+  const { place, target } = state;
+  useLayoutEffect(() => {
+    const list = handle.current;
+    if (list === null || place === 0) return;
+    const current = model.list.get().rows;
+    const wanted = current.findIndex(({ isUnreadStart, message }) =>
+      typeof target === "number" ? message.seq >= target : target === "unread" && isUnreadStart,
+    );
+    isAtEnd.current = wanted < 0;
+    if (wanted < 0) scrollToEnd();
+    else list.scrollToIndex(wanted, { align: target === "unread" ? "start" : "center" });
+  }, [model, place, target, scrollToEnd]);
+
+  // New rows: stay at the end, and keep the window bounded.
+  useLayoutEffect(() => {
+    if (isAtEnd.current && isLive) scrollToEnd();
+    const timer = setTimeout(() => {
+      const index = handle.current?.findItemIndex(scroller.current?.scrollTop ?? 0) ?? 0;
+      model.window.trim(index > rows.length / 2);
+      check();
+    });
+    return () => clearTimeout(timer);
+  }, [model, rows, isLive, loading, error, check, scrollToEnd]);
+
+  // A smaller window, such as above a keyboard, keeps the newest message visible.
+  useEffect(() => {
+    const element = scroller.current;
+    if (element === null) return undefined;
+    const observer = new ResizeObserver(() => {
+      stayAtEnd();
+      check();
+    });
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, [check, stayAtEnd]);
+
+  const openOverlay = useCallback<OpenOverlay>((kind, row, anchor) => {
+    setActiveKey(row.key);
+    setOverlay({ kind, row, anchor });
+  }, []);
+  const closeOverlay = useCallback(() => setOverlay(null), []);
+
+  const focusRow = (index: number): void => {
+    const row = rows[index];
+    if (row === undefined) return;
+    setActiveKey(row.key);
+    handle.current?.scrollToIndex(index, { align: "nearest" });
+    requestAnimationFrame(() => elementOf(scroller.current, row)?.focus());
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const element = event.target instanceof Element ? event.target.closest("[data-key]") : null;
+    if (element !== event.target || element === null) return; // something inside of a row
+    const row = rows[activeIndex];
+    const steps: Record<string, number> = {
+      ArrowUp: activeIndex - 1,
+      ArrowDown: activeIndex + 1,
+      Home: 0,
+      End: rows.length - 1,
+    };
+    const next = steps[event.key];
+    if (next !== undefined) {
+      event.preventDefault();
+      focusRow(Math.min(rows.length - 1, Math.max(0, next)));
+    } else if ((event.key === "Enter" || event.key === "ContextMenu") && row !== undefined) {
+      if (row.unsent !== null || row.isSystem || row.message.deleted === true) return;
+      event.preventDefault();
+      if (model.selection.get() !== null) model.toggleSelected(row.message.seq);
+      else openOverlay("menu", row, cornerOf(element.querySelector("[data-first]") ?? element));
+    }
+  };
+
+  const isEmpty = rows.length === 0;
+  return (
+    <div className={styles["frame"]}>
+      <div
+        ref={scroller}
+        role="log"
+        aria-label={label}
+        aria-live="off"
+        aria-busy={loading === "all"}
+        className={styles["scroller"]}
+        data-live={isLive}
+        onKeyDown={onKeyDown}
+      >
+        <div className={styles["spacer"]} />
+        <div className={styles["start"]}>
+          {loading === "older" && <span className={styles["spinner"]} />}
+          {!hasOlder && <p>{isEmpty ? words.conversation.empty : words.conversation.beginning}</p>}
+          {error !== null && (
+            <p role="alert">
+              {words.conversation.loadFailed}
+              <Button variant="quiet" onClick={() => void model.window.retry()}>
+                {words.common.tryAgain}
+              </Button>
+            </p>
+          )}
+        </div>
+        {isEmpty && loading === "all" && <SkeletonRows count={6} />}
+        <Virtualizer
+          key={state.generation}
+          ref={handle}
+          scrollRef={scroller}
+          data={rows}
+          shift={state.isShifted}
+          startMargin={START_PX}
+          bufferSize={BUFFER_PX}
+          keepMounted={activeKey === null || activeIndex < 0 ? [] : [activeIndex]}
+          onScroll={check}
+          onResize={stayAtEnd}
+        >
+          {(row, index) => (
+            <MessageRow
+              key={row.key}
+              row={row}
+              isGroup={isGroup}
+              isActive={index === activeIndex}
+              onOverlay={openOverlay}
+            />
+          )}
+        </Virtualizer>
+        {isLive && <ResponseRow onGrow={stayAtEnd} />}
+        <div className={styles["end"]} />
+      </div>
+      <Announcer />
+      {isFar && !isEmpty && (
+        <JumpButton
+          onJump={() => {
+            if (isLive) scrollToEnd();
+            else void model.window.jumpToNewest();
+          }}
+        />
+      )}
+      {overlay?.kind === "menu" && (
+        <MessageMenu
+          row={overlay.row}
+          anchor={overlay.anchor}
+          onOverlay={openOverlay}
+          onClose={closeOverlay}
+        />
+      )}
+      {overlay?.kind === "emoji" && (
+        <EmojiPopover
+          anchor={overlay.anchor}
+          onPick={(emoji) => model.react(overlay.row.message, emoji)}
+          onClose={closeOverlay}
+        />
+      )}
+    </div>
+  );
+});
+
+/** The focus returns to the row after a menu at a point. */
+function cornerOf(element: Element): { x: number; y: number } {
+  const { left, bottom } = element.getBoundingClientRect();
+  return { x: left, y: bottom };
+}
+
+function elementOf(list: HTMLElement | null, row: Row): HTMLElement | null {
+  return list?.querySelector(`[data-key="${CSS.escape(row.key)}"]`) ?? null;
+}

@@ -1,0 +1,131 @@
+// The menu of a message, with the most used reactions above it.
+
+import {
+  CheckSquare,
+  Copy,
+  Flag,
+  Forward,
+  Pencil,
+  Pin,
+  PinOff,
+  Reply,
+  SmilePlus,
+  Trash2,
+} from "lucide-react";
+import { Menu, type MenuItem } from "../../design";
+import { useText } from "../../i18n";
+import { useConversation } from "../model/context";
+import type { OpenOverlay, OverlayAnchor } from "./MessageTools";
+import styles from "./MessageMenu.module.css";
+import { useObservable } from "../model/observable";
+import { pinsOf } from "../model/pins";
+import type { Row } from "../model/rows";
+
+/** The reactions offered without the picker. */
+export const QUICK_REACTIONS = ["👍", "❤️", "😂", "😮", "😢", "🙏"];
+
+interface MessageMenuProps {
+  row: Row;
+  anchor: OverlayAnchor;
+  onOverlay: OpenOverlay;
+  onClose: () => void;
+}
+
+export function MessageMenu({ row, anchor, onOverlay, onClose }: MessageMenuProps) {
+  const words = useText().conversation;
+  const model = useConversation();
+  const { message, isOwn } = row;
+  const { chat } = model;
+  const pins = useObservable(pinsOf(model).list);
+  const isPinned = pins.some((pin) => pin.message.seq === message.seq);
+  const role = chat.members?.[model.me];
+  const canPin = chat.kind !== "group" || role === "owner" || role === "admin";
+  const isReadOnly = chat.isEnded || chat.isLeft;
+  const items: (MenuItem | false)[] = [
+    !isReadOnly && {
+      label: words.reply,
+      icon: Reply,
+      onSelect: () => model.target.set({ kind: "reply", message }),
+    },
+    isOwn &&
+      !isReadOnly &&
+      message.body !== "" && {
+        label: words.edit,
+        icon: Pencil,
+        onSelect: () => model.target.set({ kind: "edit", message }),
+      },
+    message.body !== "" && {
+      label: words.copy,
+      icon: Copy,
+      onSelect: () => void model.copy([message]),
+    },
+    {
+      label: words.forward,
+      icon: Forward,
+      onSelect: () => model.dialog.set({ kind: "forward", messages: [message] }),
+    },
+    canPin && {
+      label: isPinned ? words.unpin : words.pin,
+      icon: isPinned ? PinOff : Pin,
+      onSelect: () =>
+        void model.attempt(() => (isPinned ? chat.unpin(message.seq) : chat.pin(message.seq))),
+    },
+    {
+      label: words.selectMessage,
+      icon: CheckSquare,
+      onSelect: () => model.toggleSelected(message.seq),
+    },
+    !isOwn && {
+      label: words.report,
+      icon: Flag,
+      startsGroup: true,
+      onSelect: () => model.dialog.set({ kind: "report", message }),
+    },
+    {
+      label: words.deleteMessage,
+      icon: Trash2,
+      isDangerous: true,
+      startsGroup: isOwn,
+      onSelect: () => model.dialog.set({ kind: "delete", messages: [message] }),
+    },
+  ];
+  const own = message.reactions?.[model.me];
+  const reactions = (
+    <div className={styles["reactions"]} role="menu" aria-label={words.react}>
+      {QUICK_REACTIONS.map((emoji) => (
+        <button
+          key={emoji}
+          type="button"
+          role="menuitem"
+          tabIndex={-1}
+          aria-label={own === emoji ? words.removeReaction(emoji) : words.reactWith(emoji)}
+          data-own={own === emoji || undefined}
+          onClick={() => {
+            onClose();
+            model.react(message, emoji);
+          }}
+        >
+          {emoji}
+        </button>
+      ))}
+      <button
+        type="button"
+        role="menuitem"
+        tabIndex={-1}
+        aria-label={words.moreReactions}
+        onClick={() => onOverlay("emoji", row, anchor)}
+      >
+        <SmilePlus size={20} aria-hidden />
+      </button>
+    </div>
+  );
+  return (
+    <Menu
+      label={words.messageActions}
+      anchor={anchor}
+      onClose={onClose}
+      items={items.filter((item) => item !== false)}
+      header={isReadOnly ? null : reactions}
+    />
+  );
+}

@@ -1,0 +1,231 @@
+// A row of the list: a message or a note, with the day and the unread divider above it.
+
+import { memo, useRef, useState, type MouseEvent, type PointerEvent } from "react";
+import { PersonAvatar, PersonName } from "../../app/PersonAvatar";
+import { Link, pathTo } from "../../app/router";
+import { Attachments } from "../../content/Attachments";
+import { kindOf } from "../../content/file_kinds";
+import { findFile } from "../../content/known_files";
+import { LinkPreview } from "../../content/LinkPreview";
+import { firstLink } from "../../content/markdown";
+import { MessageText } from "../../content/MessageText";
+import { countOnlyEmoji } from "../../content/text_shape";
+import { classes, hueOf } from "../../design";
+import { useText } from "../../i18n";
+import { formatDay } from "../../i18n/format";
+import { useConversation } from "../model/context";
+import { FailedNotice } from "./FailedNotice";
+import { MessageMeta, metaText, tailText } from "./MessageMeta";
+import { MessageTools, type OpenOverlay } from "./MessageTools";
+import { useObservable } from "../model/observable";
+import { Reactions } from "./Reactions";
+import { ReplyQuote } from "./ReplyQuote";
+import styles from "./MessageRow.module.css";
+import type { Row } from "../model/rows";
+import { SystemNote } from "./SystemNote";
+
+const LONG_PRESS_MS = 450;
+const SLOP_PX = 10;
+
+interface MessageRowProps {
+  row: Row;
+  /** Others' messages show their sender. */
+  isGroup: boolean;
+  /** Tab reaches this row. */
+  isActive: boolean;
+  onOverlay: OpenOverlay;
+}
+
+/** One row. It renders again only if its own content changes. */
+export const MessageRow = memo(function MessageRow(props: MessageRowProps) {
+  const { row, isGroup, isActive, onOverlay } = props;
+  const { message } = row;
+  const text = useText().conversation;
+  const model = useConversation();
+  const isSelecting = useObservable(model.selection) !== null;
+  return (
+    <div
+      role="article"
+      className={styles["row"]}
+      data-key={row.key}
+      data-seq={row.unsent === null ? message.seq : undefined}
+      tabIndex={isActive ? 0 : -1}
+      aria-label={useLabel(row)}
+    >
+      {row.dayMs !== null && (
+        <div className={styles["day"]}>
+          <span>{formatDay(row.dayMs)}</span>
+        </div>
+      )}
+      {row.isUnreadStart && (
+        <div className={styles["unread"]} data-unread-divider>
+          <span>{text.newMessages}</span>
+        </div>
+      )}
+      {row.isSystem ? (
+        <SystemNote message={message} />
+      ) : (
+        <MessageLine row={row} isGroup={isGroup} isSelecting={isSelecting} onOverlay={onOverlay} />
+      )}
+    </div>
+  );
+});
+
+function useLabel(row: Row): string | undefined {
+  const words = useText().conversation;
+  const { message, isOwn, isSystem } = row;
+  if (isSystem) return undefined;
+  const name = isOwn ? words.you : message.sender;
+  const body = message.deleted === true ? words.deleted : message.body.slice(0, 400);
+  const files = (message.attachments ?? []).map((file) => file.name).join(", ");
+  return [words.saysAt(name, metaText(row, words)), body, files].filter(Boolean).join(": ");
+}
+
+interface MessageLineProps extends Omit<MessageRowProps, "isActive"> {
+  isSelecting: boolean;
+}
+
+function MessageLine({ row, isGroup, isSelecting, onOverlay }: MessageLineProps) {
+  const model = useConversation();
+  const { message, isOwn } = row;
+  const [isHot, setHot] = useState(false);
+  const press = useRef<{ timer: ReturnType<typeof setTimeout>; x: number; y: number } | null>(null);
+  const isHighlighted = useObservable(model.highlighted) === message.seq;
+  const canAct = row.unsent === null && message.deleted !== true;
+
+  const endPress = (): void => {
+    clearTimeout(press.current?.timer);
+    press.current = null;
+  };
+  const onPointerDown = (event: PointerEvent): void => {
+    endPress();
+    if (event.pointerType !== "touch" || !canAct || isSelecting) return;
+    const place = { x: event.clientX, y: event.clientY };
+    const timer = setTimeout(() => onOverlay("menu", row, place), LONG_PRESS_MS);
+    press.current = { timer, ...place };
+  };
+  const onPointerMove = ({ clientX, clientY }: PointerEvent): void => {
+    const from = press.current;
+    if (from === null) return;
+    if (Math.hypot(clientX - from.x, clientY - from.y) > SLOP_PX) endPress();
+  };
+  const onContextMenu = (event: MouseEvent): void => {
+    const isText = getSelection()?.isCollapsed === false;
+    const isLink = event.target instanceof Element && event.target.closest("a") !== null;
+    if (isText || isLink || !canAct || isSelecting) return;
+    event.preventDefault();
+    endPress();
+    onOverlay("menu", row, { x: event.clientX, y: event.clientY });
+  };
+  return (
+    <div
+      className={styles["line"]}
+      data-own={isOwn}
+      data-last={row.isLast}
+      data-highlighted={isHighlighted || undefined}
+      onPointerEnter={(event) => setHot(event.pointerType !== "touch")}
+      onPointerLeave={() => {
+        setHot(false);
+        endPress();
+      }}
+      onPointerDown={onPointerDown}
+      onPointerMove={onPointerMove}
+      onPointerUp={endPress}
+      onPointerCancel={endPress}
+      onContextMenu={onContextMenu}
+      onDoubleClick={(event) => {
+        if (event.target === event.currentTarget && canAct) {
+          model.target.set({ kind: "reply", message });
+        }
+      }}
+    >
+      {isSelecting && canAct && <SelectBox seq={message.seq} />}
+      {isGroup && !isOwn && (
+        <span className={styles["face"]}>
+          {row.isLast && <PersonAvatar user={message.sender} size="s" />}
+        </span>
+      )}
+      <div className={styles["column"]}>
+        <div className={styles["hold"]}>
+          <Bubble row={row} isGroup={isGroup} />
+          {isHot && canAct && !isSelecting && (
+            <MessageTools row={row} onOverlay={onOverlay} />
+          )}
+        </div>
+        {canAct && <Reactions message={message} />}
+        {row.unsent?.error != null && <FailedNotice unsent={row.unsent} />}
+      </div>
+    </div>
+  );
+}
+
+function SelectBox({ seq }: { seq: number }) {
+  const words = useText().conversation;
+  const model = useConversation();
+  const isSelected = useObservable(model.selection)?.has(seq) === true;
+  return (
+    <input
+      type="checkbox"
+      className={styles["select"]}
+      aria-label={words.selectMessage}
+      checked={isSelected}
+      onChange={() => model.toggleSelected(seq)}
+    />
+  );
+}
+
+function Bubble({ row, isGroup }: { row: Row; isGroup: boolean }) {
+  const words = useText().conversation;
+  const model = useConversation();
+  const { message, unsent, isOwn } = row;
+  const known = unsent?.files.map(({ id }) => findFile(id)).filter((file) => file !== null);
+  const files = known ?? message.attachments ?? [];
+  const isGone = message.deleted === true;
+  const emoji = files.length === 0 && message.reply_to == null && countOnlyEmoji(message.body) > 0;
+  const link = isGone || files.length > 0 ? null : firstLink(message.body);
+  const meta = <MessageMeta row={row} />;
+  const tail = <span aria-hidden className={styles["tail"]}>{tailText(row, words)}</span>;
+  return (
+    <div
+      className={classes(styles["bubble"], emoji && styles["bare"])}
+      data-own={isOwn}
+      data-first={row.isFirst}
+      data-last={row.isLast}
+    >
+      {isGroup && !isOwn && row.isFirst && (
+        <Link
+          className={styles["sender"]}
+          data-hue={hueOf(message.sender)}
+          to={pathTo("/people/:user", { user: message.sender })}
+        >
+          <PersonName user={message.sender} />
+        </Link>
+      )}
+      {message.reply_to != null && !isGone && <ReplyQuote seq={message.reply_to} />}
+      {files.length > 0 && (
+        <div className={styles["files"]}>
+          <Attachments
+            files={files}
+            seq={unsent === null ? message.seq : 0}
+            onOpen={(file) =>
+              model.openViewer(file.id, message.seq, (item) =>
+                ["image", "video"].includes(kindOf(item.file)),
+              )
+            }
+          />
+        </div>
+      )}
+      {isGone ? (
+        <p className={styles["gone"]}>
+          {words.deleted}
+          {tail}
+        </p>
+      ) : (
+        <MessageText text={message.body} tail={tail} />
+      )}
+      {link !== null && <LinkPreview url={link} />}
+      {link !== null && tail}
+      {meta}
+    </div>
+  );
+}

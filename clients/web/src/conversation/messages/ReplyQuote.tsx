@@ -1,0 +1,52 @@
+// The message that another one replies to; a click shows it in its place.
+
+import { useEffect, useState } from "react";
+import type { Message } from "tierchat";
+import { PersonName } from "../../app/PersonAvatar";
+import { plainText } from "../../content/markdown";
+import { useText } from "../../i18n";
+import { useConversation } from "../model/context";
+import styles from "./MessageRow.module.css";
+
+/** Shows message `seq`, also if it is not in the window. */
+export function ReplyQuote({ seq }: { seq: number }) {
+  const words = useText().conversation;
+  const model = useConversation();
+  const [loaded, setLoaded] = useState<Message | null>(null);
+  const message = model.find(seq) ?? loaded;
+  useEffect(() => {
+    if (model.find(seq) !== null) return undefined;
+    let isCurrent = true;
+    void model.loadQuoted(seq).then((found) => isCurrent && setLoaded(found));
+    return () => {
+      isCurrent = false;
+    };
+  }, [model, seq]);
+  return (
+    <button
+      type="button"
+      className={styles["quote"]}
+      tabIndex={-1}
+      data-tooltip={words.goToOriginal}
+      onClick={() => void model.jumpTo(seq)}
+    >
+      <strong>
+        {message === null ? (
+          words.originalMessage
+        ) : message.sender === model.me ? (
+          words.you
+        ) : (
+          <PersonName user={message.sender} />
+        )}
+      </strong>
+      <span dir="auto">{message === null ? "…" : summaryOf(message, words.deleted)}</span>
+    </button>
+  );
+}
+
+/** Return a message in one line. */
+export function summaryOf(message: Message, deleted: string): string {
+  if (message.deleted === true) return deleted;
+  const files = (message.attachments ?? []).map((file) => file.name).join(", ");
+  return plainText(message.body) || files;
+}

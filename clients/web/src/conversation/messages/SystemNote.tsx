@@ -1,0 +1,56 @@
+// A note about the chat: members, its name, pins.
+
+import type { Message } from "tierchat";
+import { usePerson } from "../../app/directory";
+import { useText, type Catalog } from "../../i18n";
+import { useConversation } from "../model/context";
+import styles from "./MessageRow.module.css";
+
+export function SystemNote({ message }: { message: Message }) {
+  const words = useText().conversation;
+  const model = useConversation();
+  const sender = usePerson(message.sender);
+  const user = usePerson(message.user ?? "");
+  const nameOf = (id: string, name: string): string => (id === model.me ? words.you : name);
+  const actor = nameOf(sender.id, sender.name);
+  const other = nameOf(user.id, user.name);
+  return (
+    <div className={styles["note"]}>
+      <span>{noteText(message, actor, other, words)}</span>
+    </div>
+  );
+}
+
+function noteText(
+  message: Message,
+  actor: string,
+  other: string,
+  words: Catalog["conversation"],
+): string {
+  const { kind, sender, user, role, body, name } = message;
+  if (kind === "pin") return words.pinnedBy(actor);
+  if (kind === "update") {
+    const newName = name ?? nameOf(body);
+    return newName ? words.renamed(actor, newName) : words.settingsChanged(actor);
+  }
+  if (message.muted_until != null) {
+    return message.muted_until === 1 ? words.unmutedBy(actor, other) : words.mutedBy(actor, other);
+  }
+  if (!role) {
+    if (message.banned === true) return words.bannedBy(actor, other);
+    return sender === user ? words.leftGroup(other) : words.removedBy(actor, other);
+  }
+  if (role !== "member" && role in words.roles) {
+    return words.roleChanged(actor, other, words.roles[role as keyof typeof words.roles]);
+  }
+  return sender === user ? words.joined(other) : words.addedBy(actor, other);
+}
+
+function nameOf(body: string): string {
+  try {
+    const settings = JSON.parse(body) as { name?: unknown } | null;
+    return typeof settings?.name === "string" ? settings.name : "";
+  } catch {
+    return body;
+  }
+}

@@ -1,0 +1,53 @@
+// Marks messages as read while they are visible.
+
+import { useCallback, useEffect, useRef, type RefObject } from "react";
+import type { VirtualizerHandle } from "virtua";
+import { useConversation } from "../model/context";
+
+const DELAY_MS = 250;
+const END_PX = 24;
+
+/** Return a function to call when the visible messages may have changed. */
+export function useReadMarker(
+  handle: RefObject<VirtualizerHandle | null>,
+  scroller: RefObject<HTMLElement | null>,
+): () => void {
+  const model = useConversation();
+  const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
+  const mark = useCallback(() => {
+    timer.current = undefined;
+    const list = handle.current;
+    const element = scroller.current;
+    if (list === null || element === null || !isReading() || !model.client.isOnline) return;
+    const { rows, isLive } = model.list.get();
+    const bottom = element.scrollTop + element.clientHeight;
+    const isEnd = isLive && element.scrollHeight - bottom < END_PX;
+    const row = isEnd ? rows.at(-1) : rows[list.findItemIndex(bottom - 24) - 1];
+    const last = row?.unsent == null ? row?.message.seq : undefined;
+    const { top, read } = model.chat;
+    const seq = isEnd ? top : (last ?? 0);
+    if (seq > read) model.chat.markRead(seq).catch(() => {}); // marked after the next connection
+  }, [model, handle, scroller]);
+  const schedule = useCallback(() => {
+    timer.current ??= setTimeout(mark, DELAY_MS);
+  }, [mark]);
+  useEffect(() => {
+    const end = model.client.on((event) => {
+      if (event.type === "connected") schedule();
+    });
+    addEventListener("focus", schedule);
+    document.addEventListener("visibilitychange", schedule);
+    return () => {
+      clearTimeout(timer.current);
+      timer.current = undefined;
+      end();
+      removeEventListener("focus", schedule);
+      document.removeEventListener("visibilitychange", schedule);
+    };
+  }, [model, schedule]);
+  return schedule;
+}
+
+function isReading(): boolean {
+  return document.visibilityState === "visible" && document.hasFocus();
+}

@@ -1,0 +1,285 @@
+// The state of one open conversation outside of components: its rows, and what is being done.
+
+import { flushSync } from "react-dom";
+import {
+  ChatError,
+  type Chat,
+  type ChatClient,
+  type ChatEvent,
+  type Draft,
+  type Message,
+} from "tierchat";
+import { errorText } from "../../app/errors";
+import { getText } from "../../i18n";
+import { showToast } from "../../design";
+import type { ViewerItem } from "../../content/Viewer";
+import { failedSendsOf, type FailedSends } from "./failed_sends";
+import { historyOf } from "./history_source";
+import { MessageWindow, type WindowState } from "./message_window";
+import { Observable } from "./observable";
+import { RowBuilder, type Row } from "./rows";
+
+const HIGHLIGHT_MS = 2_000;
+const QUOTED_MAX = 200; // messages outside of the window that quotes show
+
+/** What the list shows. */
+export interface ListState extends Omit<WindowState, "entries"> {
+  readonly rows: readonly Row[];
+}
+
+/** The message that the composer replies to or edits. */
+export interface ComposerTarget {
+  kind: "reply" | "edit";
+  message: Message;
+}
+
+/** The open dialog. */
+export type OpenDialog =
+  | { kind: "delete" | "forward"; messages: readonly Message[] }
+  | { kind: "report"; message: Message }
+  | { kind: "date" }
+  | { kind: "viewer"; items: readonly ViewerItem[]; start: number };
+
+/** An open conversation. `start` connects it to the client; `stop` ends that. */
+export class ConversationModel {
+  readonly client: ChatClient;
+  readonly chat: Chat;
+  readonly window: MessageWindow;
+  readonly list: Observable<ListState>;
+  readonly target = new Observable<ComposerTarget | null>(null);
+  readonly dialog = new Observable<OpenDialog | null>(null);
+  /** Seqs of the selected messages; null: no selection. */
+  readonly selection = new Observable<ReadonlySet<number> | null>(null);
+  /** The number of unread messages. */
+  readonly unread = new Observable(0);
+  /** The message that a jump has just reached. */
+  readonly highlighted = new Observable<number | null>(null);
+  readonly failed: FailedSends;
+  readonly #rows = new RowBuilder();
+  readonly #quoted = new Map<number, Promise<Message | null>>();
+  #unreadAfter: number | null = null;
+  #shown: readonly Message[] = []; // the entries of the last rows
+  #isScheduled = false;
+  #end: (() => void)[] = [];
+
+  constructor(client: ChatClient, chatId: string) {
+    this.client = client;
+    this.chat = client.chat(chatId);
+    this.window = new MessageWindow(historyOf(client, chatId));
+    this.failed = failedSendsOf(client);
+    this.list = new Observable({ ...this.window.getState(), rows: [] as readonly Row[] });
+  }
+
+  get me(): string {
+    return this.client.user;
+  }
+
+  /** Follow the chat and show its newest messages, the first unread one, or message `seq`. */
+  start(seq: number | null): void {
+    const { client, chat } = this;
+    this.#end = [
+      client.on((event) => this.#onEvent(event)),
+      client.onChange((chats) => {
+        if (chats.has(chat.id)) this.#schedule();
+      }),
+      this.window.subscribe(() => {
+        // Rows at the start must be drawn in an update of their own: see `isShifted`.
+        if (this.window.getState().isShifted) flushSync(() => this.#publish());
+        else this.#publish();
+      }),
+      this.failed.all.subscribe(() => this.#schedule()),
+    ];
+    this.#unreadAfter = chat.unread > 0 ? chat.read : null;
+    this.unread.set(chat.unread);
+    if (seq === null) void this.window.open(chat.read, chat.unread);
+    else void this.jumpTo(seq);
+  }
+
+  stop(): void {
+    for (const end of this.#end) end();
+    this.#end = [];
+  }
+
+  #onEvent(event: ChatEvent): void {
+    if (event.type === "connected") {
+      if (this.window.getState().error !== null) void this.window.retry();
+      return;
+    }
+    if (event.type === "restarted") {
+      if (event.isNewEpoch || event.chats.includes(this.chat.id)) void this.window.jumpToNewest();
+      return;
+    }
+    if (!("chat" in event) || event.chat !== this.chat.id) return;
+    switch (event.type) {
+      case "memberChanged":
+      case "pinsChanged":
+        this.window.addEntry(event.change);
+        break;
+      case "chatChanged":
+        if (event.change !== null) this.window.addEntry(event.change);
+        break;
+      case "messageChanged":
+        if (event.message === null) this.window.applyChange(event.change);
+        break;
+      case "messagesHidden":
+        this.window.hide(event.seqs);
+        break;
+      case "skipped":
+      case "entriesWithdrawn":
+        void this.window.jumpToNewest();
+        break;
+      default:
+    }
+  }
+
+  /** One update for all changes of a task: the SDK reports them one by one. */
+  #schedule(): void {
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    queueMicrotask(() => {
+      this.#isScheduled = false;
+      if (this.#end.length === 0) return;
+      this.window.refresh();
+      this.#publish();
+    });
+  }
+
+  #publish(): void {
+    const { entries, ...others } = this.window.getState();
+    // The rows at the start move once; later updates are about the same entries.
+    const state = { ...others, isShifted: others.isShifted && entries !== this.#shown };
+    this.#shown = entries;
+    const { chat, me } = this;
+    const { pending } = chat;
+    this.failed.observe(pending);
+    const rows = this.#rows.build(entries, state.isLive, {
+      me,
+      marks: chat.marks,
+      unreadAfter: this.#unreadAfter,
+      pending,
+      failed: this.failed.all.get().filter((each) => each.chat === chat.id),
+    });
+    this.unread.set(chat.unread);
+    const before = this.list.get();
+    const isSame =
+      rows.length === before.rows.length &&
+      rows.every((row, index) => row === before.rows[index]) &&
+      Object.entries(state).every(([name, value]) => before[name as keyof ListState] === value);
+    if (!isSame) this.list.set({ ...state, rows });
+  }
+
+  // actions
+
+  /** Send a message. */
+  send(draft: Draft): void {
+    this.#unreadAfter = null;
+    this.chat.send(draft);
+    if (!this.list.get().isLive) void this.window.jumpToNewest();
+  }
+
+  /** Send a refused message again. */
+  retry(ref: string): void {
+    const failed = this.failed.take(ref);
+    if (failed === null) return;
+    this.send({
+      text: failed.body,
+      attachments: failed.files.map(({ id }) => id),
+      ...(failed.replyTo === null ? {} : { replyTo: failed.replyTo }),
+    });
+  }
+
+  /** Set the user's reaction to a message, or remove it if it is the same. */
+  react(message: Message, emoji: string): void {
+    const isOwn = message.reactions?.[this.me] === emoji;
+    this.chat.react(message.seq, isOwn ? "" : emoji);
+  }
+
+  /** Scroll to a message. */
+  async jumpTo(seq: number): Promise<void> {
+    const isThere = await this.window.jumpTo(seq);
+    if (!isThere) {
+      showToast(getText().conversation.messageGone, { kind: "error" });
+      if (this.list.get().rows.length === 0) void this.window.jumpToNewest();
+      return;
+    }
+    this.highlighted.set(null);
+    this.highlighted.set(seq);
+    setTimeout(() => {
+      if (this.highlighted.get() === seq) this.highlighted.set(null);
+    }, HIGHLIGHT_MS);
+  }
+
+  /** Show the menu's "Copy" result. */
+  async copy(messages: readonly Message[]): Promise<void> {
+    const words = getText().conversation;
+    try {
+      await navigator.clipboard.writeText(messages.map(({ body }) => body).join("\n"));
+      showToast(words.copied);
+    } catch {
+      showToast(words.copyFailed, { kind: "error" });
+    }
+  }
+
+  /** Run a request and show its error. */
+  async attempt(work: () => Promise<unknown>): Promise<boolean> {
+    try {
+      await work();
+      return true;
+    } catch (error) {
+      showToast(errorText(error), { kind: "error" });
+      return false;
+    }
+  }
+
+  /** Select a message, or end its selection. */
+  toggleSelected(seq: number): void {
+    const next = new Set(this.selection.get());
+    if (!next.delete(seq)) next.add(seq);
+    this.selection.set(next);
+  }
+
+  /** Return the selected messages, in order. */
+  selectedMessages(): Message[] {
+    const selected = this.selection.get() ?? new Set<number>();
+    return this.list
+      .get()
+      .rows.map(({ message }) => message)
+      .filter(({ seq, deleted }) => selected.has(seq) && deleted !== true);
+  }
+
+  /** Load a message that others reply to; null if the user cannot read it. */
+  loadQuoted(seq: number): Promise<Message | null> {
+    let found = this.#quoted.get(seq);
+    if (found === undefined) {
+      const call = this.client.http.call("get_message", { chat: this.chat.id, seq });
+      found = call.then(
+        (message) => message as Message,
+        (error: unknown) => {
+          if (error instanceof ChatError && error.isTemporary) this.#quoted.delete(seq);
+          return null;
+        },
+      );
+      this.#quoted.set(seq, found);
+      const [oldest] = this.#quoted.keys();
+      if (this.#quoted.size > QUOTED_MAX && oldest !== undefined) this.#quoted.delete(oldest);
+    }
+    return found;
+  }
+
+  /** Return a message of the window. */
+  find(seq: number): Message | null {
+    return this.window.getState().entries.find((entry) => entry.seq === seq) ?? null;
+  }
+
+  /** Open the viewer at a file; its neighbors are those of the loaded messages. */
+  openViewer(file: string, seq: number, isVisual: (item: ViewerItem) => boolean): void {
+    const items = this.window
+      .getState()
+      .entries.flatMap((message) =>
+        (message.attachments ?? []).map((each) => ({ file: each, seq: message.seq })),
+      )
+      .filter(isVisual);
+    const start = items.findIndex((item) => item.file.id === file && item.seq === seq);
+    if (start >= 0) this.dialog.set({ kind: "viewer", items, start });
+  }
+}

@@ -1,0 +1,61 @@
+// The sources of a message window: the messages on this device, and pages from the server.
+
+import type { ChatClient, Message } from "tierchat";
+
+/** A page of a chat's entries in ascending seq, without gaps. */
+export interface SourcePage {
+  entries: readonly Message[];
+  hasOlder: boolean;
+  hasNewer: boolean;
+}
+
+/** Reads one chat. */
+export interface HistorySource {
+  /** Return the newest messages on this device, ascending. */
+  kept(): readonly Message[];
+  /** True if the device has never loaded the newest messages. */
+  readonly needsHistory: boolean;
+  loadNewest(limit: number): Promise<SourcePage>;
+  loadBefore(seq: number, limit: number): Promise<SourcePage>;
+  loadAfter(seq: number, limit: number): Promise<SourcePage>;
+  loadAround(seq: number, limit: number): Promise<SourcePage>;
+  /** Return the seq of the first message at or after a time (in milliseconds), or null. */
+  findAt(timeMs: number): Promise<number | null>;
+}
+
+/** Return the source of a chat of a client. */
+export function historyOf(client: ChatClient, chatId: string): HistorySource {
+  const chat = client.chat(chatId);
+  return {
+    kept: () => chat.messages,
+    get needsHistory() {
+      return chat.needsHistory;
+    },
+    async loadNewest(limit) {
+      const page = await chat.history({ limit });
+      return { entries: page.messages, hasOlder: page.hasMore, hasNewer: false };
+    },
+    async loadBefore(seq, limit) {
+      const page = await chat.history({ before: seq, limit });
+      return { entries: page.messages, hasOlder: page.hasMore, hasNewer: true };
+    },
+    async loadAfter(seq, limit) {
+      const page = await chat.history({ after: seq, limit });
+      return { entries: page.messages, hasOlder: true, hasNewer: page.hasMore };
+    },
+    async loadAround(seq, limit) {
+      const found = await client.http.call("list_messages_around", { chat: chatId, seq, limit });
+      return {
+        entries: found.messages as readonly Message[],
+        hasOlder: found.older,
+        hasNewer: found.newer,
+      };
+    },
+    async findAt(timeMs) {
+      const from = Math.max(0, timeMs) * 1000;
+      const options = { chat: chatId, from, order: "oldest", limit: 1 } as const;
+      const found = await client.http.call("list_messages_between", options);
+      return found.items[0]?.seq ?? null;
+    },
+  };
+}

@@ -1,0 +1,233 @@
+// The rows of a conversation: messages with what surrounds them, such as the day.
+
+import type { Message, PendingOperation } from "tierchat";
+import { isSystem } from "./message_window";
+
+const GROUP_MS = 5 * 60_000;
+
+/** The state of one of the user's own messages. */
+export type SendStatus = "pending" | "sent" | "received" | "read" | "failed";
+
+/** A message that is not confirmed yet, or was refused. */
+export interface Unsent {
+  ref: string;
+  body: string;
+  replyTo: number | null;
+  /** Files; names only if nothing else is known. */
+  files: readonly { id: string; name: string }[];
+  tsMs: number;
+  error: Error | null;
+}
+
+/** A row of the list. Rows with the same content are the same object. */
+export interface Row {
+  readonly key: string;
+  readonly message: Message;
+  readonly unsent: Unsent | null;
+  readonly isOwn: boolean;
+  readonly isSystem: boolean;
+  /** The first and last message of a series by one sender. */
+  readonly isFirst: boolean;
+  readonly isLast: boolean;
+  /** The beginning of a day, in milliseconds, if this is its first row. */
+  readonly dayMs: number | null;
+  /** The first message that was unread when the chat was opened. */
+  readonly isUnreadStart: boolean;
+  readonly status: SendStatus | null;
+  /** An edit, deletion or reaction of the user is on its way. */
+  readonly isChanging: boolean;
+}
+
+/** What rows depend on besides the messages. */
+export interface RowContext {
+  me: string;
+  /** User → [read, received]. */
+  marks: Readonly<Record<string, readonly [number, number]>>;
+  /** The read marker when the chat was opened; null: no divider. */
+  unreadAfter: number | null;
+  pending: readonly PendingOperation[];
+  failed: readonly Unsent[];
+}
+
+/** Builds the rows of a list; remembers the last ones, to keep those without a change. */
+export class RowBuilder {
+  #rows = new Map<string, Row>();
+  readonly #pending = new Map<string, Unsent>(); // by ref, since it was first seen
+  readonly #drafts = new WeakMap<Unsent, Message>();
+
+  build(entries: readonly Message[], isLive: boolean, context: RowContext): readonly Row[] {
+    const { me, pending, failed, unreadAfter } = context;
+    const overlay = changesOf(pending, me);
+    const refs = new Set<string>();
+    for (const { sender, ref } of entries) if (sender === me) refs.add(ref);
+    const unsent = isLive
+      ? [...failed, ...this.#unsentOf(pending)].filter(({ ref }) => !refs.has(ref))
+      : [];
+    const tail = unsent.sort((a, b) => a.tsMs - b.tsMs).map((each) => this.#draftOf(each, me));
+    const all = [...entries.map((message) => ({ message, unsent: null })), ...tail];
+    const readUpto = highest(context.marks, me, 0);
+    const receivedUpto = highest(context.marks, me, 1);
+    const next = new Map<string, Row>();
+    let isUnreadFound = unreadAfter === null;
+    const rows = all.map(({ message, unsent }, index) => {
+      const before = all[index - 1]?.message;
+      const after = all[index + 1]?.message;
+      const isOwn = message.sender === me;
+      const isUnreadStart = !isUnreadFound && !isOwn && message.seq > (unreadAfter ?? 0);
+      isUnreadFound ||= isUnreadStart;
+      const day = dayOf(message.ts / 1000);
+      const changes = overlay.get(message.seq);
+      const row: Row = {
+        key: isOwn && message.ref !== "" ? `r:${message.ref}` : `s:${message.seq}`,
+        message: changes === undefined ? message : this.#reuse(changes(message), message),
+        unsent,
+        isOwn,
+        isSystem: isSystem(message),
+        isFirst: isUnreadStart || !isSeries(before, message),
+        isLast: !isSeries(message, after),
+        dayMs: before === undefined || dayOf(before.ts / 1000) !== day ? day : null,
+        isUnreadStart,
+        status: isOwn ? statusOf(message, unsent, readUpto, receivedUpto) : null,
+        isChanging: changes !== undefined,
+      };
+      const known = this.#rows.get(row.key);
+      const result = known !== undefined && isSameRow(known, row) ? known : row;
+      next.set(row.key, result);
+      return result;
+    });
+    this.#rows = next;
+    return rows;
+  }
+
+  /** Return the changed message of the last rows, if it is the same. */
+  #reuse(message: Message, original: Message): Message {
+    const known =
+      this.#rows.get(`s:${original.seq}`)?.message ?? this.#rows.get(`r:${original.ref}`)?.message;
+    const isSame =
+      known !== undefined &&
+      known.seq === message.seq &&
+      known.rev === message.rev &&
+      known.body === message.body &&
+      known.deleted === message.deleted &&
+      JSON.stringify(known.reactions) === JSON.stringify(message.reactions);
+    return isSame ? known : message;
+  }
+
+  #unsentOf(pending: readonly PendingOperation[]): Unsent[] {
+    const sends = pending.filter(({ fields }) => fields.type === "send");
+    const refs = new Set(sends.map(({ ref }) => ref));
+    for (const ref of this.#pending.keys()) if (!refs.has(ref)) this.#pending.delete(ref);
+    return sends.map(({ ref, fields }) => {
+      const unsent = this.#pending.get(ref) ?? unsentOf(ref, fields, Date.now(), null);
+      this.#pending.set(ref, unsent);
+      return unsent;
+    });
+  }
+
+  #draftOf(unsent: Unsent, me: string): { message: Message; unsent: Unsent } {
+    const message = this.#drafts.get(unsent) ?? messageOf(unsent, me);
+    this.#drafts.set(unsent, message);
+    return { message, unsent };
+  }
+}
+
+/** Return an unsent message from the fields of its operation. */
+export function unsentOf(
+  ref: string,
+  fields: Readonly<Record<string, unknown>>,
+  tsMs: number,
+  error: Error | null,
+): Unsent {
+  const replyTo = typeof fields["reply_to"] === "number" ? fields["reply_to"] : null;
+  const ids = Array.isArray(fields["attachments"]) ? (fields["attachments"] as string[]) : [];
+  const files = ids.map((id) => ({ id, name: "" }));
+  return { ref, body: String(fields["body"] ?? ""), replyTo, files, tsMs, error };
+}
+
+function messageOf(unsent: Unsent, me: string): Message {
+  const message: Message = {
+    seq: Number.MAX_SAFE_INTEGER,
+    ts: unsent.tsMs * 1000,
+    chat: "",
+    mid: "",
+    sender: me,
+    ref: unsent.ref,
+    kind: "text",
+    body: unsent.body,
+  };
+  if (unsent.replyTo !== null) message.reply_to = unsent.replyTo;
+  return message;
+}
+
+type Change = (message: Message) => Message;
+
+/** Return what the user's pending edits, deletions and reactions make of the messages, by seq. */
+function changesOf(pending: readonly PendingOperation[], me: string): Map<number, Change> {
+  const found = new Map<number, Change>();
+  for (const { fields, stage } of pending) {
+    const { type, seq, body, emoji } = fields as { [name: string]: unknown; type: string };
+    if (typeof seq !== "number" || stage === "acked") continue;
+    const before = found.get(seq) ?? ((message: Message) => message);
+    if (type === "edit") {
+      found.set(seq, (message) => ({ ...before(message), body: String(body) }));
+    } else if (type === "delete") {
+      found.set(seq, ({ attachments: _, reactions: __, ...others }) => ({
+        ...others,
+        body: "",
+        deleted: true,
+      }));
+    } else if (type === "react") {
+      found.set(seq, (message) => {
+        const changed = before(message);
+        const { [me]: _, ...reactions } = changed.reactions ?? {};
+        if (emoji !== "") reactions[me] = String(emoji);
+        return { ...changed, reactions };
+      });
+    }
+  }
+  return found;
+}
+
+function highest(marks: RowContext["marks"], me: string, index: 0 | 1): number {
+  let found = 0;
+  for (const user in marks) if (user !== me) found = Math.max(found, marks[user]?.[index] ?? 0);
+  return found;
+}
+
+function statusOf(
+  message: Message,
+  unsent: Unsent | null,
+  readUpto: number,
+  receivedUpto: number,
+): SendStatus {
+  if (unsent !== null) return unsent.error === null ? "pending" : "failed";
+  if (message.seq <= readUpto) return "read";
+  return message.seq <= receivedUpto ? "received" : "sent";
+}
+
+/** Return whether two messages follow each other closely enough to be shown as one series. */
+function isSeries(first: Message | undefined, second: Message | undefined): boolean {
+  if (first === undefined || second === undefined) return false;
+  if (first.sender !== second.sender || isSystem(first) || isSystem(second)) return false;
+  const [a, b] = [first.ts / 1000, second.ts / 1000];
+  return b - a < GROUP_MS && dayOf(a) === dayOf(b);
+}
+
+/** Return the beginning of the local day. */
+export function dayOf(timeMs: number): number {
+  return new Date(timeMs).setHours(0, 0, 0, 0);
+}
+
+function isSameRow(a: Row, b: Row): boolean {
+  return (
+    a.message === b.message &&
+    a.isFirst === b.isFirst &&
+    a.isLast === b.isLast &&
+    a.dayMs === b.dayMs &&
+    a.isUnreadStart === b.isUnreadStart &&
+    a.status === b.status &&
+    a.isChanging === b.isChanging &&
+    a.isOwn === b.isOwn &&
+    a.unsent === b.unsent
+  );
+}

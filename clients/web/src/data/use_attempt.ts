@@ -1,0 +1,18 @@
+// Actions whose failure is shown as a toast.
+
+import { useCallback } from "react";
+import { errorText } from "../app/errors";
+import { showToast } from "../design";
+
+/** Return a function that runs an action, shows its failure, and returns whether it succeeded. */
+export function useAttempt(): (action: () => Promise<unknown>) => Promise<boolean> {
+  return useCallback(async (action: () => Promise<unknown>) => {
+    try {
+      await action();
+      return true;
+    } catch (error) {
+      showToast(errorText(error), { kind: "error" });
+      return false;
+    }
+  }, []);
+}

@@ -1,0 +1,164 @@
+// Menus: a button with a list of actions, in the top layer, with the keyboard of the ARIA pattern.
+
+import type { LucideIcon } from "lucide-react";
+import {
+  useCallback,
+  useEffect,
+  useId,
+  useLayoutEffect,
+  useRef,
+  useState,
+  type KeyboardEvent,
+  type ReactNode,
+} from "react";
+import { IconButton } from "./Button";
+import { classes } from "./classes";
+import styles from "./Menu.module.css";
+
+/** An action of a menu. */
+export interface MenuItem {
+  label: string;
+  icon?: LucideIcon | undefined;
+  onSelect: () => void;
+  isDangerous?: boolean;
+  isDisabled?: boolean;
+  /** Draws a line before this item. */
+  startsGroup?: boolean;
+}
+
+/** A point or an element that a menu opens at. */
+export type MenuAnchor = { x: number; y: number } | HTMLElement;
+
+interface MenuProps {
+  items: readonly MenuItem[];
+  label: string;
+  anchor: MenuAnchor;
+  onClose: () => void;
+  /** Shown above the items. */
+  header?: ReactNode;
+}
+
+/** A menu; render it while it is open. */
+export function Menu({ items, label, anchor, onClose, header }: MenuProps) {
+  const list = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    const menu = list.current;
+    if (menu === null) return;
+    menu.showPopover();
+    place(menu, anchor);
+    menu.querySelector<HTMLElement>('[role="menuitem"]:enabled')?.focus();
+  }, [anchor]);
+  const close = useRef(onClose);
+  close.current = onClose;
+  useEffect(() => {
+    const opener = anchor instanceof HTMLElement ? anchor : document.activeElement;
+    const onDown = (event: PointerEvent): void => {
+      if (event.target instanceof Node && list.current?.contains(event.target)) return;
+      if (anchor instanceof HTMLElement && anchor.contains(event.target as Node)) return;
+      close.current();
+    };
+    const onResize = (): void => close.current();
+    document.addEventListener("pointerdown", onDown, true);
+    window.addEventListener("resize", onResize);
+    return () => {
+      document.removeEventListener("pointerdown", onDown, true);
+      window.removeEventListener("resize", onResize);
+      const { activeElement } = document;
+      const hasMoved = activeElement !== null && activeElement !== document.body;
+      if (!hasMoved && opener instanceof HTMLElement && opener.isConnected) opener.focus();
+    };
+  }, [anchor]);
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const enabled = [...(list.current?.querySelectorAll<HTMLElement>('[role="menuitem"]:enabled') ?? [])];
+    const index = enabled.indexOf(document.activeElement as HTMLElement);
+    const moves: Record<string, number> = {
+      ArrowDown: (index + 1) % enabled.length,
+      ArrowUp: (index - 1 + enabled.length) % enabled.length,
+      Home: 0,
+      End: enabled.length - 1,
+    };
+    const next = moves[event.key];
+    if (next !== undefined) {
+      event.preventDefault();
+      enabled[next]?.focus();
+    } else if (event.key === "Escape" || event.key === "Tab") {
+      event.preventDefault();
+      event.stopPropagation();
+      onClose();
+      if (anchor instanceof HTMLElement) anchor.focus();
+    }
+  };
+  return (
+    <div ref={list} popover="manual" className={styles["menu"]} onKeyDown={onKeyDown}>
+      {header}
+      <div role="menu" aria-label={label}>
+        {items.map((item) => (
+          <button
+            key={item.label}
+            type="button"
+            role="menuitem"
+            tabIndex={-1}
+            disabled={item.isDisabled === true}
+            className={classes(
+              styles["item"],
+              item.isDangerous === true && styles["danger"],
+              item.startsGroup === true && styles["group"],
+            )}
+            onClick={() => {
+              onClose();
+              item.onSelect();
+            }}
+          >
+            {item.icon !== undefined && <item.icon size={18} aria-hidden />}
+            {item.label}
+          </button>
+        ))}
+      </div>
+    </div>
+  );
+}
+
+interface MenuButtonProps {
+  icon: LucideIcon;
+  label: string;
+  items: readonly MenuItem[];
+  size?: "s" | "m";
+}
+
+/** An icon button that opens a menu. */
+export function MenuButton({ icon, label, items, size = "m" }: MenuButtonProps) {
+  const [anchor, setAnchor] = useState<HTMLElement | null>(null);
+  const id = useId();
+  const close = useCallback(() => setAnchor(null), []);
+  return (
+    <>
+      <IconButton
+        id={id}
+        icon={icon}
+        label={label}
+        size={size}
+        aria-haspopup="menu"
+        aria-expanded={anchor !== null}
+        onClick={(event) => setAnchor(anchor === null ? event.currentTarget : null)}
+      />
+      {anchor !== null && <Menu items={items} label={label} anchor={anchor} onClose={close} />}
+    </>
+  );
+}
+
+const GAP = 4;
+const EDGE = 8;
+
+/** Place a menu next to its anchor and inside of the window. */
+function place(menu: HTMLElement, anchor: MenuAnchor): void {
+  const { width, height } = menu.getBoundingClientRect();
+  const box =
+    anchor instanceof HTMLElement ? anchor.getBoundingClientRect() : new DOMRect(anchor.x, anchor.y);
+  const isRightToLeft = getComputedStyle(menu).direction === "rtl";
+  let x = box.left + width + EDGE > innerWidth !== isRightToLeft ? box.right - width : box.left;
+  let y = box.bottom + GAP + height + EDGE > innerHeight ? box.top - GAP - height : box.bottom + GAP;
+  x = Math.max(EDGE, Math.min(x, innerWidth - width - EDGE));
+  y = Math.max(EDGE, Math.min(y, innerHeight - height - EDGE));
+  menu.style.left = `${x}px`;
+  menu.style.top = `${y}px`;
+}

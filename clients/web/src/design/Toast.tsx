@@ -1,0 +1,82 @@
+// Short messages at the bottom, such as the result of an action.
+
+import { X } from "lucide-react";
+import { useEffect, useSyncExternalStore } from "react";
+import { useText } from "../i18n";
+import { IconButton } from "./Button";
+import styles from "./Toast.module.css";
+
+interface Toast {
+  id: number;
+  message: string;
+  kind: "info" | "error";
+  action?: { label: string; onSelect: () => void } | undefined;
+}
+
+const SHOWN_MS = 6_000;
+const TOASTS_MAX = 3;
+
+let toasts: readonly Toast[] = [];
+let lastId = 0;
+const listeners = new Set<() => void>();
+
+function set(next: readonly Toast[]): void {
+  toasts = next.slice(-TOASTS_MAX);
+  for (const listener of listeners) listener();
+}
+
+/** Show a message for some seconds. */
+export function showToast(
+  message: string,
+  options: { kind?: "info" | "error"; action?: { label: string; onSelect: () => void } } = {},
+): void {
+  lastId += 1;
+  const { kind = "info", action } = options;
+  const others = toasts.filter((toast) => toast.message !== message);
+  set([...others, { id: lastId, message, kind, action }]);
+}
+
+function subscribe(listener: () => void): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+/** The place where messages appear; rendered once. */
+export function Toaster() {
+  const shown = useSyncExternalStore(subscribe, () => toasts);
+  return (
+    <div className={styles["toaster"]} role="status" aria-live="polite">
+      {shown.map((toast) => (
+        <ToastView key={toast.id} toast={toast} />
+      ))}
+    </div>
+  );
+}
+
+function ToastView({ toast }: { toast: Toast }) {
+  const text = useText();
+  const close = (): void => set(toasts.filter(({ id }) => id !== toast.id));
+  useEffect(() => {
+    const timer = setTimeout(() => set(toasts.filter(({ id }) => id !== toast.id)), SHOWN_MS);
+    return () => clearTimeout(timer);
+  }, [toast.id]);
+  const { action } = toast;
+  return (
+    <div className={styles["toast"]} data-kind={toast.kind}>
+      <span>{toast.message}</span>
+      {action !== undefined && (
+        <button
+          type="button"
+          className={styles["action"]}
+          onClick={() => {
+            close();
+            action.onSelect();
+          }}
+        >
+          {action.label}
+        </button>
+      )}
+      <IconButton icon={X} label={text.common.dismiss} size="s" onClick={close} />
+    </div>
+  );
+}

@@ -1,0 +1,4 @@
+/** Join class names; false and undefined are left out. */
+export function classes(...names: (string | false | null | undefined)[]): string {
+  return names.filter(Boolean).join(" ");
+}

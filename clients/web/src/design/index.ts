@@ -1,0 +1,15 @@
+// The base components of all pages.
+
+export { Avatar, hueOf, initialsOf } from "./Avatar";
+export { Badge, Label } from "./Badge";
+export { Button, IconButton } from "./Button";
+export { classes } from "./classes";
+export { ConfirmDialog, Dialog } from "./Dialog";
+export { EmptyState, ErrorState } from "./EmptyState";
+export { Menu, MenuButton, type MenuAnchor, type MenuItem } from "./Menu";
+export { SkeletonRows, SkeletonText } from "./Skeleton";
+export { Switch } from "./Switch";
+export { Tabs } from "./Tabs";
+export { Select, TextArea, TextField } from "./TextField";
+export { showToast, Toaster } from "./Toast";
+export { Tooltips } from "./Tooltip";

@@ -1,0 +1,89 @@
+// The dialog that adds people to a group.
+
+import { useState, type FormEvent } from "react";
+import type { Http } from "tierchat";
+import { useChats, useClient } from "tierchat/react";
+import { useAction } from "../data/use_action";
+import { Button, Dialog, Select, showToast, TextField } from "../design";
+import { useText } from "../i18n";
+import { ActionError } from "../page/Loadable";
+import { Row, Rows } from "../page/Row";
+import { PersonAvatar, PersonName } from "../app/PersonAvatar";
+import { contactsOf } from "../people/contacts";
+import { parseUsers } from "./roles";
+
+const SUGGESTIONS_MAX = 8;
+
+/** Asks for usernames and a role; people whose consent is needed receive an invitation. */
+export function AddMembers({ info, onClose }: { info: Http.ChatInfo; onClose: () => void }) {
+  const text = useText();
+  const client = useClient();
+  const chats = useChats();
+  const [typed, setTyped] = useState("");
+  const [role, setRole] = useState<"member" | "admin">("member");
+  const [problem, setProblem] = useState<string>();
+  const { isBusy, error, run } = useAction();
+  const users = parseUsers(typed);
+  const isOwner = info.roles?.[client.user] === "owner";
+  const chosen = new Set(users ?? []);
+  const suggestions = contactsOf(chats, client.user)
+    .filter((user) => !info.members.includes(user) && !chosen.has(user))
+    .slice(0, SUGGESTIONS_MAX);
+
+  const submit = async (event: FormEvent): Promise<void> => {
+    event.preventDefault();
+    if (users === null) return setProblem(text.people.invalidUser);
+    if (users.length === 0) return setProblem(text.group.addNone);
+    const isDone = await run(() => client.chat(info.chat).invite(users, role));
+    if (!isDone) return;
+    showToast(text.group.addDone(users.length));
+    onClose();
+  };
+  return (
+    <Dialog title={text.group.addTitle} onClose={onClose}>
+      <form onSubmit={(event) => void submit(event)} className="stack">
+        <TextField
+          label={text.group.usernames}
+          hint={text.group.usernamesHint}
+          error={problem}
+          autoFocus
+          autoComplete="off"
+          autoCapitalize="none"
+          spellCheck={false}
+          value={typed}
+          onChange={(event) => {
+            setTyped(event.target.value);
+            setProblem(undefined);
+          }}
+        />
+        {isOwner && (
+          <Select
+            label={text.group.addAs}
+            value={role}
+            options={[
+              { value: "member", label: text.group.member },
+              { value: "admin", label: text.group.admin },
+            ]}
+            onChange={setRole}
+          />
+        )}
+        {suggestions.length > 0 && (
+          <Rows label={text.group.suggestions}>
+            {suggestions.map((user) => (
+              <Row
+                key={user}
+                picture={<PersonAvatar user={user} size="s" />}
+                title={<PersonName user={user} />}
+                onClick={() => setTyped((now) => `${now.trim()} ${user} `.trimStart())}
+              />
+            ))}
+          </Rows>
+        )}
+        <ActionError error={error} />
+        <Button type="submit" variant="primary" isBusy={isBusy}>
+          {text.group.add}
+        </Button>
+      </form>
+    </Dialog>
+  );
+}

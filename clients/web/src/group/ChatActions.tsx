@@ -1,0 +1,66 @@
+// What the user can do with a chat for themselves: clear its history, or delete it.
+
+import { Eraser, Trash2 } from "lucide-react";
+import { useState } from "react";
+import type { Http } from "tierchat";
+import { useClient } from "tierchat/react";
+import { navigate } from "../app/router";
+import { useAttempt } from "../data/use_attempt";
+import { Button, ConfirmDialog, showToast } from "../design";
+import { useText } from "../i18n";
+import styles from "./ChatDetails.module.css";
+
+/** The end of the panel. */
+export function ChatActions({ info }: { info: Http.ChatInfo }) {
+  const text = useText().group;
+  const client = useClient();
+  const attempt = useAttempt();
+  const [open, setOpen] = useState<"clear" | "delete" | null>(null);
+  const { chat } = info;
+  const close = (): void => setOpen(null);
+  const change = (body: Http.PreferenceChanges): Promise<unknown> =>
+    client.http.call("change_chat_preferences", { chat, body });
+  const clear = (): Promise<boolean> =>
+    attempt(async () => {
+      await change({ cleared_upto: client.chat(chat).top });
+      showToast(text.cleared);
+    });
+  // A new message brings an archived chat back.
+  const remove = (): Promise<boolean> =>
+    attempt(async () => {
+      await change({ cleared_upto: client.chat(chat).top, archived: true });
+      navigate("/chats", { replace: true });
+    });
+  return (
+    <footer className={styles["footer"]}>
+      <Button variant="quiet" icon={Eraser} onClick={() => setOpen("clear")}>
+        {text.clear}
+      </Button>
+      {info.kind === "direct" && (
+        <Button variant="quiet" icon={Trash2} onClick={() => setOpen("delete")}>
+          {text.deleteChat}
+        </Button>
+      )}
+      {open === "clear" && (
+        <ConfirmDialog
+          title={text.clearTitle}
+          message={text.clearText}
+          action={text.clear}
+          isDangerous
+          onConfirm={clear}
+          onClose={close}
+        />
+      )}
+      {open === "delete" && (
+        <ConfirmDialog
+          title={text.deleteTitle}
+          message={text.deleteText}
+          action={text.deleteChat}
+          isDangerous
+          onConfirm={remove}
+          onClose={close}
+        />
+      )}
+    </footer>
+  );
+}

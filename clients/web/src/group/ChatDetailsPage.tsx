@@ -1,0 +1,27 @@
+// The details of a chat: beside its messages, or as a page of its own where there is no room.
+
+import { navigate, pathTo, type PageProps } from "../app/router";
+import ConversationPage from "../conversation/ConversationPage";
+import { useMediaQuery } from "../data/use_media";
+import { ChatDetails } from "./ChatDetails";
+import styles from "./ChatDetailsPage.module.css";
+
+const ROOM_FOR_BOTH = "(min-width: 1100px)";
+
+/** The page `/chats/:chat/details`. */
+export default function ChatDetailsPage({ params }: PageProps) {
+  const chat = params["chat"] ?? "";
+  const hasRoom = useMediaQuery(ROOM_FOR_BOTH);
+  return (
+    <div className={styles["split"]}>
+      {hasRoom && (
+        <div className={styles["conversation"]}>
+          <ConversationPage params={params} />
+        </div>
+      )}
+      <div className={styles["details"]}>
+        <ChatDetails chat={chat} onClose={() => navigate(pathTo("/chats/:chat", { chat }))} />
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,208 @@
+// The members of a group by role, with presence and what a manager can do with them.
+
+import { Ban, Ellipsis, MessageCircle, Shield, UserMinus, UserRound, VolumeX } from "lucide-react";
+import { useEffect, useRef, useState } from "react";
+import type { Http } from "tierchat";
+import { useClient, usePresence } from "tierchat/react";
+import { navigate, pathTo } from "../app/router";
+import { useAttempt } from "../data/use_attempt";
+import { usePages } from "../data/use_pages";
+import { ConfirmDialog, Label, MenuButton, showToast, TextField, type MenuItem } from "../design";
+import { useText } from "../i18n";
+import { PagesView } from "../page/Loadable";
+import { Row, Rows } from "../page/Row";
+import { PersonAvatar } from "../app/PersonAvatar";
+import { isMatch } from "../people/contacts";
+import { directoryOf, usePerson } from "../app/directory";
+import { canModerate, isMutedUntil, rolesToGive, sortMembers, type Role } from "./roles";
+import type { Group } from "./use_group";
+
+const FIND_FROM = 8;
+const WATCHED_MAX = 100;
+const HOUR_S = 3_600;
+const DAY_S = 86_400;
+
+/** The tab "Members". */
+export function MembersTab({ group }: { group: Group }) {
+  const text = useText().group;
+  const client = useClient();
+  const { info } = group;
+  const profiles = directoryOf(client);
+  const [wanted, setWanted] = useState("");
+  const pages = usePages(`members ${info.chat}`, (cursor) =>
+    client.http.call("list_members", {
+      chat: info.chat,
+      limit: 200,
+      ...(cursor ? { cursor } : {}),
+    }),
+  );
+  const presence = usePresence(pages.items.slice(0, WATCHED_MAX).map(({ user }) => user));
+  const { reload } = pages;
+  const shown = useRef(info);
+  useEffect(() => {
+    if (shown.current === info) return;
+    shown.current = info; // members, roles or mutes have changed
+    reload();
+  }, [info, reload]);
+  return (
+    <PagesView of={pages} empty={null}>
+      {(items) => {
+        const members = sortMembers(items, (user) => profiles.get(user).name);
+        const found = members.filter(({ user }) => isMatch(wanted, user, profiles.get(user).name));
+        return (
+          <>
+            {items.length >= FIND_FROM && (
+              <TextField
+                type="search"
+                label={text.findMember}
+                isLabelHidden
+                placeholder={text.findMember}
+                value={wanted}
+                onChange={(event) => setWanted(event.target.value)}
+              />
+            )}
+            <Rows label={text.tabs.members}>
+              {found.map((member) => (
+                <MemberRow
+                  key={member.user}
+                  member={member}
+                  group={group}
+                  isOnline={presence.get(member.user)?.isOnline}
+                />
+              ))}
+            </Rows>
+          </>
+        );
+      }}
+    </PagesView>
+  );
+}
+
+interface MemberRowProps {
+  member: Http.Member;
+  group: Group;
+  isOnline: boolean | undefined;
+}
+
+function MemberRow({ member, group, isOnline }: MemberRowProps) {
+  const { group: text, common, people } = useText();
+  const client = useClient();
+  const { user, role } = member;
+  const { name } = usePerson(user);
+  const isMe = user === client.user;
+  const isMuted = isMutedUntil(group.info.muted?.[user], Date.now());
+  const facts = [
+    name === user ? "" : `@${user}`,
+    isMe ? common.you : isOnline === true ? people.online : "",
+    isMuted ? text.cantWrite : "",
+  ];
+  const line = facts.filter(Boolean).join(" · ");
+  return (
+    <Row
+      picture={<PersonAvatar user={user} isOnline={isOnline} />}
+      title={<bdi>{name}</bdi>}
+      text={line === "" ? undefined : <bdi>{line}</bdi>}
+      note={role === "member" ? undefined : <Label kind="accent">{text[role]}</Label>}
+      to={pathTo("/people/:user", { user })}
+      actions={isMe ? undefined : <MemberMenu {...{ user, role, name, isMuted, group }} />}
+    />
+  );
+}
+
+interface MemberMenuProps {
+  user: string;
+  role: Role;
+  name: string;
+  isMuted: boolean;
+  group: Group;
+}
+
+function MemberMenu({ user, role, name, isMuted, group }: MemberMenuProps) {
+  const text = useText().group;
+  const client = useClient();
+  const attempt = useAttempt();
+  const [open, setOpen] = useState<"remove" | "ban" | null>(null);
+  const chat = client.chat(group.info.chat);
+  const change = (action: () => Promise<unknown>, done: string): Promise<boolean> =>
+    attempt(async () => {
+      await action();
+      group.reload();
+      showToast(done);
+    });
+  const mute = (seconds?: number) => (): void =>
+    void change(() => chat.mute(user, seconds), text.mutedMember(name));
+  const setters = { owner: text.makeOwner, admin: text.makeAdmin, member: text.makeMember };
+  const items: MenuItem[] = [
+    {
+      label: text.message,
+      icon: MessageCircle,
+      onSelect: () =>
+        void attempt(async () => {
+          const direct = await client.openDirect(user);
+          navigate(pathTo("/chats/:chat", { chat: direct.id }));
+        }),
+    },
+    {
+      label: text.profile,
+      icon: UserRound,
+      onSelect: () => navigate(pathTo("/people/:user", { user })),
+    },
+    ...rolesToGive(group.myRole, role).map((given, index) => ({
+      label: setters[given],
+      icon: Shield,
+      startsGroup: index === 0,
+      onSelect: () => void change(() => chat.setRole(user, given), text.isNow(name, text[given])),
+    })),
+  ];
+  if (canModerate(group.myRole, role)) {
+    if (isMuted) {
+      items.push({
+        label: text.unmuteMember,
+        icon: VolumeX,
+        startsGroup: true,
+        onSelect: () => void change(() => chat.mute(user, 0), text.unmutedMember(name)),
+      });
+    } else {
+      items.push(
+        { label: text.muteHour, icon: VolumeX, startsGroup: true, onSelect: mute(HOUR_S) },
+        { label: text.muteDay, icon: VolumeX, onSelect: mute(DAY_S) },
+        { label: text.muteForever, icon: VolumeX, onSelect: mute() },
+      );
+    }
+    items.push(
+      {
+        label: text.remove,
+        icon: UserMinus,
+        isDangerous: true,
+        startsGroup: true,
+        onSelect: () => setOpen("remove"),
+      },
+      { label: text.ban, icon: Ban, isDangerous: true, onSelect: () => setOpen("ban") },
+    );
+  }
+  return (
+    <>
+      <MenuButton icon={Ellipsis} label={text.memberActions(name)} items={items} size="s" />
+      {open === "remove" && (
+        <ConfirmDialog
+          title={text.removeTitle(name)}
+          message={text.removeText}
+          action={text.remove}
+          isDangerous
+          onConfirm={() => change(() => chat.remove(user), text.removed(name))}
+          onClose={() => setOpen(null)}
+        />
+      )}
+      {open === "ban" && (
+        <ConfirmDialog
+          title={text.banTitle(name)}
+          message={text.banText}
+          action={text.ban}
+          isDangerous
+          onConfirm={() => change(() => chat.ban(user), text.banned(name))}
+          onClose={() => setOpen(null)}
+        />
+      )}
+    </>
+  );
+}

@@ -1,0 +1,38 @@
+// The state of a chat on the server, kept current while its details are shown.
+
+import { useCallback } from "react";
+import type { Http } from "tierchat";
+import { useClient, useEvent } from "tierchat/react";
+import { useApi, type Loaded } from "../data/use_load";
+import { isManager, type Role } from "./roles";
+
+/** A chat with what the user may do in it. */
+export interface Group {
+  info: Http.ChatInfo;
+  myRole: Role | undefined;
+  isManager: boolean;
+  /** Load the chat again, after a change. */
+  reload: () => void;
+}
+
+/** Load a chat; it is loaded again when its members or settings change. */
+export function useChatInfo(chat: string): Loaded<Http.ChatInfo> {
+  const loaded = useApi("get_chat", { chat });
+  const { reload } = loaded;
+  const onChange = useCallback(
+    (event: { chat: string | null }) => {
+      if (event.chat === chat) reload();
+    },
+    [chat, reload],
+  );
+  useEvent("memberChanged", onChange);
+  useEvent("chatChanged", onChange);
+  return loaded;
+}
+
+/** Return what the user may do in a chat. */
+export function useGroup(info: Http.ChatInfo, reload: () => void): Group {
+  const { user } = useClient();
+  const myRole = info.kind === "group" ? info.roles?.[user] : undefined;
+  return { info, myRole, isManager: isManager(myRole), reload };
+}

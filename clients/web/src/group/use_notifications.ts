@@ -1,0 +1,42 @@
+// Notifications of a chat: on, or off until a time.
+
+import type { Http } from "tierchat";
+import { useClient } from "tierchat/react";
+import { showToast } from "../design";
+import { useApi } from "../data/use_load";
+import { useText } from "../i18n";
+import { formatDateTime } from "../i18n/format";
+import { useAttempt } from "../data/use_attempt";
+
+/** State of the notifications of a chat, and a function that changes it. */
+export interface Notifications {
+  state: Http.ChatNotifications | null;
+  /** `seconds`: off for this time; null: until they are turned on; 0: on. */
+  setUntil: (seconds: number | null) => void;
+}
+
+/** Load the state of the notifications of a chat. */
+export function useNotifications(chat: string): Notifications {
+  const text = useText().group;
+  const client = useClient();
+  const loaded = useApi("get_notifications", { chat });
+  const attempt = useAttempt();
+  const setUntil = (seconds: number | null): void =>
+    void attempt(async () => {
+      const until = seconds === null ? null : Math.floor(Date.now() / 1000) + seconds;
+      const body = { quiet: seconds !== 0, until: seconds === 0 ? null : until };
+      const state = await client.http.call("set_notifications", { chat, body });
+      loaded.set(state);
+      showToast(notificationsText(text, state));
+    });
+  return { state: loaded.data, setUntil };
+}
+
+/** Return the state in words. */
+export function notificationsText(
+  text: { notMuted: string; mutedAlways: string; mutedUntil: (when: string) => string },
+  { quiet, until }: Http.ChatNotifications,
+): string {
+  if (!quiet) return text.notMuted;
+  return until == null ? text.mutedAlways : text.mutedUntil(formatDateTime(until * 1000));
+}

@@ -1,0 +1,27 @@
+import type { Catalog } from "../catalog";
+
+export const content: Catalog["content"] = {
+  copyCode: "Code kopieren",
+  copied: "Kopiert",
+  showMore: "Mehr anzeigen",
+  showLess: "Weniger anzeigen",
+  image: (name) => `Bild: ${name}`,
+  openImage: (name) => `Bild ${name} öffnen`,
+  moreImages: (count) => `${count} weitere Bilder`,
+  openVideo: (name) => `Video ${name} abspielen`,
+  download: "Herunterladen",
+  downloadFile: (name, size) => `${name} herunterladen, ${size}`,
+  play: "Abspielen",
+  pause: "Pause",
+  position: "Position",
+  audio: (name) => `Audio: ${name}`,
+  voiceMessage: "Sprachnachricht",
+  fileFailed: "Diese Datei kann nicht geladen werden.",
+  viewer: "Medienansicht",
+  next: "Nächstes",
+  previous: "Vorheriges",
+  zoomIn: "Vergrößern",
+  zoomOut: "Verkleinern",
+  countOf: (index, count) => `${index} von ${count}`,
+  linkPreview: (site) => `Link zu ${site}`,
+};

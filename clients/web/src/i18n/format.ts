@@ -1,0 +1,88 @@
+// Dates, times and numbers in the current language.
+
+import { currentLanguage, type Language } from "./language";
+
+const DAY_MS = 86_400_000;
+const formats = new Map<string, Intl.DateTimeFormat>();
+
+function dateFormat(options: Intl.DateTimeFormatOptions): Intl.DateTimeFormat {
+  const { language } = currentLanguage();
+  const key = language + JSON.stringify(options);
+  let format = formats.get(key);
+  if (format === undefined) formats.set(key, (format = new Intl.DateTimeFormat(language, options)));
+  return format;
+}
+
+function daysAgo(date: Date, now: Date): number {
+  const midnight = (day: Date): number => new Date(day).setHours(0, 0, 0, 0);
+  return Math.round((midnight(now) - midnight(date)) / DAY_MS);
+}
+
+/** Return the time of day, such as 14:05. */
+export function formatTime(tsMs: number): string {
+  return dateFormat({ hour: "numeric", minute: "2-digit" }).format(tsMs);
+}
+
+/** Return the date and time. */
+export function formatDateTime(tsMs: number): string {
+  return dateFormat({ dateStyle: "long", timeStyle: "short" }).format(tsMs);
+}
+
+/** Return the shortest form that is clear today: a time, a weekday or a date. For lists. */
+export function formatShort(tsMs: number, now = new Date()): string {
+  const date = new Date(tsMs);
+  const days = daysAgo(date, now);
+  if (days <= 0) return formatTime(tsMs);
+  if (days < 7) return dateFormat({ weekday: "short" }).format(date);
+  if (date.getFullYear() === now.getFullYear()) {
+    return dateFormat({ day: "numeric", month: "short" }).format(date);
+  }
+  return dateFormat({ dateStyle: "short" }).format(date);
+}
+
+/** Return a day as a heading: today, yesterday, or the date. */
+export function formatDay(tsMs: number, now = new Date()): string {
+  const date = new Date(tsMs);
+  const days = daysAgo(date, now);
+  const { language } = currentLanguage();
+  if (days >= 0 && days < 2) {
+    const text = new Intl.RelativeTimeFormat(language, { numeric: "auto" }).format(-days, "day");
+    return text.charAt(0).toLocaleUpperCase(language) + text.slice(1);
+  }
+  const year = date.getFullYear() === now.getFullYear() ? {} : { year: "numeric" as const };
+  return dateFormat({ weekday: "long", day: "numeric", month: "long", ...year }).format(date);
+}
+
+/** Return a time span from now in words, such as "5 minutes ago". */
+export function formatRelative(tsMs: number, nowMs = Date.now()): string {
+  const { language } = currentLanguage();
+  const relative = new Intl.RelativeTimeFormat(language, { numeric: "auto" });
+  const seconds = (tsMs - nowMs) / 1000;
+  const units = [
+    ["day", 86_400],
+    ["hour", 3_600],
+    ["minute", 60],
+  ] as const;
+  for (const [unit, length] of units) {
+    if (Math.abs(seconds) >= length) return relative.format(Math.trunc(seconds / length), unit);
+  }
+  return relative.format(0, "minute");
+}
+
+/** Return a number with separators. */
+export function formatNumber(number: number, options: Intl.NumberFormatOptions = {}): string {
+  return new Intl.NumberFormat(currentLanguage().language, options).format(number);
+}
+
+/** Return a size of a file. */
+export function formatBytes(bytes: number): string {
+  const units = ["byte", "kilobyte", "megabyte", "gigabyte"] as const;
+  const power = Math.min(units.length - 1, Math.floor(Math.log10(Math.max(bytes, 1)) / 3));
+  const options = { style: "unit", unit: units[power] ?? "byte", unitDisplay: "short" } as const;
+  return formatNumber(bytes / 1000 ** power, { ...options, maximumFractionDigits: power > 1 ? 1 : 0 });
+}
+
+/** Return a list in words: "Ann, Ben and Cy". */
+export function formatList(items: readonly string[], language?: Language): string {
+  return new Intl.ListFormat(language ?? currentLanguage().language).format(items);
+}

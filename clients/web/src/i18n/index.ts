@@ -1,0 +1,23 @@
+// Texts of the user interface. `useText()` returns the catalog of the current language.
+
+import { useSyncExternalStore } from "react";
+import type { Catalog } from "./catalog";
+import { currentLanguage, subscribeToLanguage, type Language } from "./language";
+
+export type { Catalog } from "./catalog";
+export { LANGUAGES, chooseLanguage, startLanguage, type Language } from "./language";
+
+/** Return the texts in the current language. */
+export function useText(): Catalog {
+  return useSyncExternalStore(subscribeToLanguage, currentLanguage).catalog;
+}
+
+/** Return the current language, for formats of dates and numbers. */
+export function useLanguage(): Language {
+  return useSyncExternalStore(subscribeToLanguage, currentLanguage).language;
+}
+
+/** Return the texts outside of components. */
+export function getText(): Catalog {
+  return currentLanguage().catalog;
+}

@@ -1,0 +1,62 @@
+// The language of the user interface: the user's choice, or the browser's.
+
+import { readAppearance, saveAppearance } from "../app/appearance";
+import type { Catalog } from "./catalog";
+import { en } from "./en";
+
+/** The languages with a catalog, by their own names. */
+export const LANGUAGES = { en: "English", de: "Deutsch", zh: "中文" } as const;
+
+/** A language with a catalog. */
+export type Language = keyof typeof LANGUAGES;
+
+const LOADERS: Record<Language, () => Promise<Catalog>> = {
+  en: async () => en,
+  de: async () => (await import("./de")).de,
+  zh: async () => (await import("./zh")).zh,
+};
+
+interface Current {
+  language: Language;
+  catalog: Catalog;
+}
+
+let current: Current = { language: "en", catalog: en };
+const listeners = new Set<() => void>();
+
+/** Return the current language and its catalog. */
+export function currentLanguage(): Current {
+  return current;
+}
+
+/** Call `listener` after each change of the language. */
+export function subscribeToLanguage(listener: () => void): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+/** Load the catalog of the user's language. */
+export async function startLanguage(): Promise<void> {
+  await apply(readAppearance().language ?? preferredLanguage());
+}
+
+/** Change the language and remember it; null: that of the browser. */
+export async function chooseLanguage(language: Language | null): Promise<void> {
+  saveAppearance({ language });
+  await apply(language ?? preferredLanguage());
+}
+
+function preferredLanguage(): Language {
+  const known = navigator.languages.map((tag) => tag.split("-")[0] ?? "");
+  return (known.find((tag) => tag in LANGUAGES) as Language | undefined) ?? "en";
+}
+
+async function apply(language: Language): Promise<void> {
+  try {
+    current = { language, catalog: await LOADERS[language]() };
+  } catch {
+    return; // offline: the catalog is not on this device
+  }
+  document.documentElement.lang = language;
+  for (const listener of listeners) listener();
+}

@@ -1,0 +1,27 @@
+import type { Catalog } from "../catalog";
+
+export const content: Catalog["content"] = {
+  copyCode: "复制代码",
+  copied: "已复制",
+  showMore: "展开",
+  showLess: "收起",
+  image: (name) => `图片：${name}`,
+  openImage: (name) => `打开图片 ${name}`,
+  moreImages: (count) => `还有 ${count} 张图片`,
+  openVideo: (name) => `播放视频 ${name}`,
+  download: "下载",
+  downloadFile: (name, size) => `下载 ${name}，${size}`,
+  play: "播放",
+  pause: "暂停",
+  position: "播放位置",
+  audio: (name) => `音频：${name}`,
+  voiceMessage: "语音消息",
+  fileFailed: "无法加载此文件。",
+  viewer: "媒体查看器",
+  next: "下一个",
+  previous: "上一个",
+  zoomIn: "放大",
+  zoomOut: "缩小",
+  countOf: (index, count) => `第 ${index} 个，共 ${count} 个`,
+  linkPreview: (site) => `${site} 的链接`,
+};

@@ -1,0 +1,125 @@
+// The open reports of all chats, for operators.
+
+import { ShieldCheck } from "lucide-react";
+import { useState } from "react";
+import { ChatError, type Http, type HttpClient } from "tierchat";
+import { useAttempt } from "../data/use_attempt";
+import { useLoad } from "../data/use_load";
+import { usePages } from "../data/use_pages";
+import { Button, ConfirmDialog, EmptyState, Select, showToast } from "../design";
+import { useText } from "../i18n";
+import { PagesView } from "../page/Loadable";
+import { ReportCard } from "./ReportCard";
+
+type Order = "oldest" | "newest";
+
+/** Open reports, by time. */
+export function AllReports({ http }: { http: HttpClient }) {
+  const text = useText().moderation;
+  const [order, setOrder] = useState<Order>("oldest");
+  const pages = usePages(`open reports ${order}`, (cursor) =>
+    http.call("list_open_reports", { order, limit: 50, ...(cursor ? { cursor } : {}) }),
+  );
+  const empty = (
+    <EmptyState icon={ShieldCheck} title={text.noReports}>
+      {text.noReportsHint}
+    </EmptyState>
+  );
+  return (
+    <>
+      <Select
+        label={text.order}
+        value={order}
+        options={[
+          { value: "oldest", label: text.oldest },
+          { value: "newest", label: text.newest },
+        ]}
+        onChange={setOrder}
+      />
+      <PagesView of={pages} empty={empty}>
+        {(items) => (
+          <div>
+            {items.map((report) => (
+              <OpenReport
+                key={`${report.chat} ${report.seq} ${report.reporter}`}
+                report={report}
+                http={http}
+                onResolved={() => pages.update((all) => all.filter((each) => each !== report))}
+              />
+            ))}
+          </div>
+        )}
+      </PagesView>
+    </>
+  );
+}
+
+interface OpenReportProps {
+  report: Http.ReportInfo;
+  http: HttpClient;
+  onResolved: () => void;
+}
+
+function OpenReport({ report, http, onResolved }: OpenReportProps) {
+  const text = useText().moderation;
+  const attempt = useAttempt();
+  const [isAsking, setAsking] = useState(false);
+  const { chat, seq, reporter } = report;
+  const message = useLoad(`any ${chat} ${seq}`, () => readAny(http, chat, seq));
+  const resolve = (): void =>
+    void attempt(async () => {
+      await http.call("resolve_report", { chat, seq, user: reporter });
+      onResolved();
+      showToast(text.resolved);
+    });
+  const remove = (): Promise<boolean> =>
+    attempt(async () => {
+      await http.call("delete_any_message", { chat, seq });
+      message.reload();
+      showToast(text.deleted);
+    });
+  const isThere = message.data !== null && message.data.deleted !== true;
+  return (
+    <>
+      <ReportCard
+        report={report}
+        message={message}
+        chatName={chat}
+        actions={
+          <>
+            {isThere && <Button onClick={() => setAsking(true)}>{text.deleteMessage}</Button>}
+            <Button variant="primary" aria-label={text.resolveReport(reporter)} onClick={resolve}>
+              {text.resolve}
+            </Button>
+          </>
+        }
+      />
+      {isAsking && (
+        <ConfirmDialog
+          title={text.deleteTitle}
+          message={text.deleteText}
+          action={text.deleteMessage}
+          isDangerous
+          onConfirm={remove}
+          onClose={() => setAsking(false)}
+        />
+      )}
+    </>
+  );
+}
+
+const SCAN_PAGES = 5;
+
+/** Read a message of any chat. The API lists them by time; recent ones are found first. */
+async function readAny(http: HttpClient, chat: string, seq: number): Promise<Http.Message> {
+  let cursor: string | null | undefined;
+  for (let page = 0; page < SCAN_PAGES; page += 1) {
+    const place = { chat, order: "newest" as const, limit: 200, ...(cursor ? { cursor } : {}) };
+    const { items, next } = await http.call("list_any_messages", place);
+    const found = items.find((message) => message.seq === seq);
+    if (found !== undefined) return found;
+    cursor = next;
+    if (cursor == null || (items.at(-1)?.seq ?? 0) < seq) break;
+  }
+  throw new ChatError("not_found", "the message is older, or does not exist");
+}

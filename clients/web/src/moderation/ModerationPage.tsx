@@ -1,0 +1,105 @@
+// Moderation: reports in the user's groups; for operators also those of all chats, holds and bans.
+
+import { ShieldCheck } from "lucide-react";
+import { useId, useMemo, useState } from "react";
+import { useChats, useClient } from "tierchat/react";
+import { navigate, useLocation } from "../app/router";
+import { useIsAdmin } from "../app/me";
+import { EmptyState, Tabs } from "../design";
+import { GroupReports } from "../group/GroupReports";
+import { isManager, type Role } from "../group/roles";
+import { useText } from "../i18n";
+import { KeyGate } from "../operations/KeyGate";
+import { UserBan } from "../operations/UserAdmin";
+import { Page, Section } from "../page/Page";
+import { AllReports } from "./AllReports";
+import { Holds } from "./Holds";
+
+const TABS = ["groups", "reports", "holds", "bans"] as const;
+type Tab = (typeof TABS)[number];
+
+/** The page `/moderation`. */
+export default function ModerationPage() {
+  const text = useText().moderation;
+  const isAdmin = useIsAdmin();
+  const { query } = useLocation();
+  const wanted = TABS.find((id) => id === query.get("tab"));
+  const tab: Tab = wanted ?? "groups";
+  const panel = useId();
+  const tabs = TABS.filter((id) => isAdmin || id === "groups" || id === tab);
+  return (
+    <Page
+      title={text.title}
+      toolbar={
+        tabs.length > 1 && (
+          <Tabs
+            label={text.sections}
+            tabs={tabs.map((id) => ({ id, label: text.tabs[id] }))}
+            selected={tab}
+            panel={panel}
+            onSelect={(id) => navigate(`/moderation?tab=${id}`, { replace: true })}
+          />
+        )
+      }
+    >
+      <div id={panel} role="tabpanel" aria-label={text.tabs[tab]} className="stack">
+        {tab === "groups" && <MyGroups />}
+        {tab === "reports" && (
+          <KeyGate scopes={["moderate", "messages:delete", "chats:read"]}>
+            {(http) => <AllReports http={http} />}
+          </KeyGate>
+        )}
+        {tab === "holds" && <KeyGate scopes={["holds"]}>{(http) => <Holds http={http} />}</KeyGate>}
+        {tab === "bans" && (
+          <KeyGate scopes={["users:read", "users:write"]}>
+            {(http) => <UserBan http={http} />}
+          </KeyGate>
+        )}
+      </div>
+    </Page>
+  );
+}
+
+/** Reports of the groups where the user is an owner or admin. */
+function MyGroups() {
+  const text = useText();
+  const client = useClient();
+  const chats = useChats();
+  const [empty, setEmpty] = useState<ReadonlySet<string>>(new Set());
+  const groups = useMemo(
+    () =>
+      chats.filter(
+        ({ kind, members }) =>
+          kind === "group" && isManager(members?.[client.user] as Role | undefined),
+      ),
+    [chats, client.user],
+  );
+  const isEmpty = groups.every(({ id }) => empty.has(id));
+  return (
+    <>
+      {isEmpty && (
+        <EmptyState icon={ShieldCheck} title={text.moderation.noGroups}>
+          {text.moderation.noGroupsHint}
+        </EmptyState>
+      )}
+      {groups.map(({ id, name }) => (
+        <div key={id} hidden={empty.has(id)}>
+          <Section title={name ?? text.chats.unnamedGroup}>
+            <GroupReports
+              chat={id}
+              onCount={(count) =>
+                setEmpty((now) => {
+                  if (now.has(id) === (count === 0)) return now;
+                  const next = new Set(now);
+                  if (count === 0) next.add(id);
+                  else next.delete(id);
+                  return next;
+                })
+              }
+            />
+          </Section>
+        </div>
+      ))}
+    </>
+  );
+}

@@ -1,0 +1,62 @@
+// A report of a message: who reported it and why, and the message.
+
+import type { ReactNode } from "react";
+import type { Http } from "tierchat";
+import { Link } from "../app/router";
+import type { Loaded } from "../data/use_load";
+import { useText } from "../i18n";
+import { messageLine } from "../group/PinnedTab";
+import { messagePath } from "../group/SharedFiles";
+import { Time } from "../page/Time";
+import { PersonAvatar, PersonName } from "../app/PersonAvatar";
+import styles from "./ReportCard.module.css";
+
+interface ReportCardProps {
+  report: Http.ReportInfo;
+  /** The reported message. */
+  message: Loaded<Http.Message>;
+  /** The name of its chat, where reports of several chats are shown. */
+  chatName?: string | undefined;
+  actions: ReactNode;
+}
+
+/** A report with its actions. */
+export function ReportCard({ report, message, chatName, actions }: ReportCardProps) {
+  const text = useText().moderation;
+  return (
+    <article className={styles["card"]} aria-label={text.reportedBy(report.reporter)}>
+      <header className={styles["header"]}>
+        <PersonAvatar user={report.reporter} size="xs" />
+        <span>{text.reportedBy(report.reporter)}</span>
+        {chatName !== undefined && <span>{text.inChat(chatName)}</span>}
+        <Time ms={report.at} className={styles["time"]} />
+      </header>
+      <p className={report.reason === "" ? styles["hint"] : undefined} dir="auto">
+        {report.reason === "" ? text.noReason : report.reason}
+      </p>
+      <ReportedMessage report={report} message={message} />
+      <footer className={styles["actions"]}>{actions}</footer>
+    </article>
+  );
+}
+
+function ReportedMessage({ report, message }: Pick<ReportCardProps, "report" | "message">) {
+  const text = useText().moderation;
+  if (message.error !== null) {
+    const isHidden = message.error.code === "forbidden" || message.error.code === "not_found";
+    return (
+      <p className={styles["hint"]}>{isHidden ? text.messageHidden : message.error.message}</p>
+    );
+  }
+  if (message.data === null) return <p className={styles["quote"]}>…</p>;
+  if (message.data.deleted === true) return <p className={styles["hint"]}>{text.messageDeleted}</p>;
+  return (
+    <blockquote className={styles["quote"]}>
+      <strong>
+        <PersonName user={message.data.sender} />
+      </strong>
+      <p dir="auto">{messageLine(message.data)}</p>
+      <Link to={messagePath(report.chat, report.seq)}>{text.goToMessage}</Link>
+    </blockquote>
+  );
+}

@@ -1,0 +1,211 @@
+// A chart of the last ten minutes, by uPlot: for the pointer, the arrow keys, and as a table.
+
+import { useEffect, useRef, useState, type KeyboardEvent } from "react";
+import type { Http } from "tierchat";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { useText } from "../i18n";
+import { formatClock } from "./clock";
+import styles from "./Chart.module.css";
+import type { ChartInfo } from "./charts";
+import { columnsOf, rowsOf } from "./metrics";
+
+const HEIGHT = 140;
+const COLORS = ["--chart-1", "--chart-2", "--chart-3"] as const;
+
+interface ChartProps {
+  chart: ChartInfo;
+  points: readonly Http.Point[];
+  everyMs: number;
+}
+
+/** A chart with its current values. */
+export function Chart({ chart, points, everyMs }: ChartProps) {
+  const text = useText().operations;
+  const place = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const [index, setIndex] = useState<number | null>(null); // of the point at the cursor
+  const data = columnsOf(
+    points,
+    chart.lines.map(({ key }) => key),
+    everyMs,
+  );
+  const latest = useRef(data);
+  latest.current = data;
+  const last = data[0].length - 1;
+  const shown = index === null ? last : Math.min(index, last);
+  const valueOf = (line: number, at: number): string => chart.format(data[line + 1]?.[at]);
+  const inWords = (at: number): string =>
+    chart.lines.map(({ label }, line) => `${text.lines[label]} ${valueOf(line, at)}`).join(", ");
+
+  useEffect(() => {
+    const element = place.current;
+    if (element === null) return;
+    const made = new uPlot(optionsOf(chart, element, setIndex), latest.current, element);
+    plot.current = made;
+    const sizes = new ResizeObserver(() => {
+      made.setSize({ width: element.clientWidth, height: HEIGHT });
+    });
+    sizes.observe(element);
+    const redraw = (): void => made.redraw(false, true);
+    const scheme = matchMedia("(prefers-color-scheme: dark)");
+    scheme.addEventListener("change", redraw);
+    const theme = new MutationObserver(redraw);
+    theme.observe(document.documentElement, { attributeFilter: ["data-theme"] });
+    return () => {
+      sizes.disconnect();
+      scheme.removeEventListener("change", redraw);
+      theme.disconnect();
+      made.destroy();
+      plot.current = null;
+    };
+  }, [chart]);
+
+  useEffect(() => {
+    plot.current?.setData(latest.current);
+  }, [points]);
+
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const moves: Record<string, number | null> = {
+      ArrowLeft: Math.max(0, shown - 1),
+      ArrowRight: Math.min(last, shown + 1),
+      Home: 0,
+      End: last,
+      Escape: null,
+    };
+    const next = moves[event.key];
+    if (next === undefined) return;
+    event.preventDefault();
+    setIndex(next);
+    const time = next === null ? undefined : data[0][next];
+    const left = time === undefined ? -10 : (plot.current?.valToPos(time, "x") ?? -10);
+    plot.current?.setCursor({ left, top: time === undefined ? -10 : HEIGHT / 2 }, false);
+  };
+  const { title, about } = text.charts[chart.id];
+  const time = data[0][shown];
+  return (
+    <figure className={styles["chart"]} aria-label={title}>
+      <figcaption className={styles["caption"]}>
+        <h2>{title}</h2>
+        <p>{about}</p>
+      </figcaption>
+      <p className={styles["values"]} aria-hidden>
+        {chart.lines.map(({ key, label }, line) => (
+          <span key={key} className={styles["value"]} data-line={line}>
+            {text.lines[label]} <strong>{valueOf(line, shown)}</strong>
+          </span>
+        ))}
+        <span className={styles["time"]}>
+          {index !== null && time !== undefined ? formatClock(time * 1000) : ""}
+        </span>
+      </p>
+      <div
+        ref={place}
+        className={styles["plot"]}
+        role="slider"
+        tabIndex={0}
+        aria-label={title}
+        aria-orientation="horizontal"
+        aria-valuemin={0}
+        aria-valuemax={Math.max(0, last)}
+        aria-valuenow={Math.max(0, shown)}
+        aria-valuetext={
+          time === undefined ? text.noPoints : `${formatClock(time * 1000)}: ${inWords(shown)}`
+        }
+        onKeyDown={onKeyDown}
+        onBlur={() => setIndex(null)}
+      />
+      <details className={styles["table"]}>
+        <summary>{text.asTable}</summary>
+        <div
+          className={styles["scroll"]}
+          tabIndex={0}
+          role="region"
+          aria-label={text.tableOf(title)}
+        >
+          <table>
+            <thead>
+              <tr>
+                <th scope="col">{text.time}</th>
+                {chart.lines.map(({ key, label }) => (
+                  <th key={key} scope="col">
+                    {text.lines[label]}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {rowsOf(points).map((point) => (
+                <tr key={point.at_ms}>
+                  <th scope="row">{formatClock(point.at_ms)}</th>
+                  {chart.lines.map(({ key }) => (
+                    <td key={key}>{chart.format(point[key])}</td>
+                  ))}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      </details>
+    </figure>
+  );
+}
+
+function color(name: string): string {
+  // A canvas does not know light-dark(): an element computes the color.
+  const probe = document.createElement("span");
+  probe.style.color = `var(${name})`;
+  document.body.append(probe);
+  const computed = getComputedStyle(probe).color;
+  probe.remove();
+  return computed;
+}
+
+function optionsOf(
+  chart: ChartInfo,
+  element: HTMLElement,
+  onIndex: (index: number | null) => void,
+): uPlot.Options {
+  const font = `11px ${getComputedStyle(element).fontFamily}`;
+  const axis = {
+    stroke: () => color("--text-muted"),
+    font,
+    ticks: { show: false },
+    grid: { stroke: () => color("--border"), width: 1 },
+  };
+  return {
+    width: element.clientWidth,
+    height: HEIGHT,
+    legend: { show: false },
+    cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
+    scales: {
+      y: { range: (_, __, max) => [0, Math.max(chart.least, (max ?? 0) * 1.1)] },
+    },
+    axes: [
+      {
+        ...axis,
+        grid: { show: false },
+        space: 80,
+        values: (_, splits) => splits.map((split) => formatClock(split * 1000, "minutes")),
+      },
+      {
+        ...axis,
+        size: 58,
+        space: 36,
+        ...(chart.isBinary === true ? { incrs: BINARY_STEPS } : {}),
+        values: (_, splits) => splits.map((split) => chart.format(split)),
+      },
+    ],
+    series: [
+      {},
+      ...chart.lines.map((_, line) => ({
+        stroke: () => color(COLORS[line] ?? COLORS[0]),
+        width: 2,
+        points: { show: false },
+      })),
+    ],
+    hooks: { setCursor: [({ cursor }) => onIndex(cursor.idx ?? null)] },
+  };
+}
+
+const BINARY_STEPS = Array.from({ length: 32 }, (_, power) => 2 ** power);

@@ -1,0 +1,231 @@
+// Tables of the overview: processes, busiest chats, slow clients, and findings of the audit.
+
+import type { ReactNode } from "react";
+import type { Http } from "tierchat";
+import { Label } from "../design";
+import { useText } from "../i18n";
+import { formatDateTime, formatRelative } from "../i18n/format";
+import { Section } from "../page/Page";
+import styles from "./Tables.module.css";
+import * as units from "./units";
+
+const CHATS_MAX = 10;
+const COUNTS_MAX = 8;
+
+interface TableProps {
+  label: string;
+  columns: readonly string[];
+  rows: readonly (readonly ReactNode[])[];
+}
+
+/** A table that scrolls sideways where it is too wide. */
+export function Table({ label, columns, rows }: TableProps) {
+  return (
+    <div className={styles["scroll"]} tabIndex={0} role="region" aria-label={label}>
+      <table>
+        <thead>
+          <tr>
+            {columns.map((column) => (
+              <th key={column} scope="col">
+                {column}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row, index) => (
+            <tr key={index}>
+              {row.map((cell, column) =>
+                column === 0 ? (
+                  <th key={column} scope="row">
+                    {cell}
+                  </th>
+                ) : (
+                  <td key={column}>{cell}</td>
+                ),
+              )}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+/** The processes that report. */
+export function Processes({ overview }: { overview: Http.Overview }) {
+  const { operations: text } = useText();
+  const { processes, now_ms: now } = overview;
+  const rows = processes.map((each) => {
+    const isGateway = each.kind === "gateway";
+    const silentS = Math.round((now - each.said_ms) / 1000);
+    return [
+      <>
+        {each.kind} {each.does}
+        <small>
+          {each.host} · {each.pid}
+        </small>
+      </>,
+      <Label kind={each.is_stale ? "danger" : "plain"}>
+        {each.is_stale ? text.silentFor(units.seconds(silentS)) : text.healthy}
+      </Label>,
+      units.seconds(Math.round((now - each.started_ms) / 1000)),
+      units.share(each.cpu_share),
+      isGateway ? units.count(each.connections) : "–",
+      isGateway ? units.perSecond(each.sends_per_s) : "–",
+      units.millis(each.loop_p99_ms),
+    ];
+  });
+  return (
+    <Section title={text.processes} about={text.processesHint}>
+      {rows.length === 0 ? (
+        <p>{text.noProcesses}</p>
+      ) : (
+        <Table label={text.processes} columns={Object.values(text.processColumns)} rows={rows} />
+      )}
+    </Section>
+  );
+}
+
+/** The chats with the most messages of the last minute. */
+export function BusyChats({ overview }: { overview: Http.Overview }) {
+  const { operations: text } = useText();
+  const chats = overview.top_chats.slice(0, CHATS_MAX);
+  const most = chats[0]?.messages ?? 1;
+  return (
+    <Section title={text.busyChats} about={text.busyChatsHint}>
+      {chats.length === 0 && <p>{text.noBusyChats}</p>}
+      <ol className={styles["bars"]}>
+        {chats.map(({ chat, messages, per_s: perS }) => (
+          <li key={chat}>
+            <code>{chat}</code>
+            <span>
+              {units.count(messages)} · {units.perSecond(perS)}
+            </span>
+            <meter min={0} max={most} value={messages} aria-hidden />
+          </li>
+        ))}
+      </ol>
+    </Section>
+  );
+}
+
+/** Clients that read too slowly, and what was rejected. */
+export function Clients({ overview }: { overview: Http.Overview }) {
+  const { operations: text } = useText();
+  const { slow, queues, refused, limited, closes, now_ms: now } = overview;
+  const { user, device, when, queued } = text.clientColumns;
+  return (
+    <Section title={text.clients} about={text.clientsHint}>
+      <h3>{text.longestQueues}</h3>
+      {queues.length === 0 ? (
+        <p>{text.noQueues}</p>
+      ) : (
+        <Table
+          label={text.longestQueues}
+          columns={[user, device, queued]}
+          rows={queues.map((each) => [each.user, each.device, units.bytes(each.waiting_bytes)])}
+        />
+      )}
+      <h3>{text.slowCloses}</h3>
+      {slow.length === 0 ? (
+        <p>{text.noSlowCloses}</p>
+      ) : (
+        <Table
+          label={text.slowCloses}
+          columns={[user, device, when, queued]}
+          rows={slow.map((each) => [
+            each.user,
+            each.device,
+            formatRelative(each.at_ms, now),
+            units.bytes(each.waiting_bytes),
+          ])}
+        />
+      )}
+      <Counts title={text.refused} counts={refused} />
+      <Counts title={text.limited} counts={limited} />
+      <Counts title={text.closes} counts={closes} names={text.closeCodes} />
+    </Section>
+  );
+}
+
+interface CountsProps {
+  title: string;
+  counts: readonly Http.Count[];
+  names?: Readonly<Record<string, string>>;
+}
+
+function Counts({ title, counts, names = {} }: CountsProps) {
+  if (counts.length === 0) return null;
+  return (
+    <>
+      <h3>{title}</h3>
+      <ul className={styles["chips"]}>
+        {counts.slice(0, COUNTS_MAX).map((each) => (
+          <li key={each.name}>
+            <code>{each.name}</code> {names[each.name] ?? ""} {units.perSecond(each.per_s)}
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+/** The continuous audit, which compares the tiers. */
+export function AuditSection({ audit }: { audit: Http.AuditReport | null }) {
+  const { operations: text, common } = useText();
+  if (audit === null) return <Section title={text.audit}>{common.loading}</Section>;
+  if (audit.newest_ms === null) {
+    return (
+      <Section title={text.audit} about={text.auditHint}>
+        <p>{text.noAudit}</p>
+      </Section>
+    );
+  }
+  const oldest = audit.oldest_ms === null ? "–" : formatRelative(audit.oldest_ms);
+  const facts: [string, string][] = [
+    [text.auditFacts.lastRun, formatRelative(audit.newest_ms)],
+    [text.auditFacts.partitions, text.auditPartitions(audit.audited, audit.partitions, oldest)],
+    [
+      text.auditFacts.checked,
+      text.auditChecked(units.count(audit.chats), units.count(audit.entries)),
+    ],
+    [text.auditFacts.failed, units.count(audit.failed)],
+    [text.auditFacts.findings, units.count(audit.findings)],
+  ];
+  return (
+    <Section title={text.audit} about={text.auditHint}>
+      <Facts facts={facts} />
+      {audit.latest.length === 0 && <p>{text.noFindings}</p>}
+      <ul className={styles["findings"]}>
+        {audit.latest.map((each, index) => (
+          <li key={index}>
+            <p>
+              <strong>{each.category}: </strong>
+              {each.meaning}
+            </p>
+            <p className={styles["where"]}>
+              <code>{each.chat}</code> seq {each.first}
+              {each.last === each.first ? "" : `–${each.last}`} · {formatDateTime(each.at_ms)}
+            </p>
+            <p>{each.advice}</p>
+          </li>
+        ))}
+      </ul>
+    </Section>
+  );
+}
+
+/** Terms and their values. */
+export function Facts({ facts }: { facts: readonly (readonly [string, string])[] }) {
+  return (
+    <dl className={styles["facts"]}>
+      {facts.map(([term, value]) => (
+        <div key={term}>
+          <dt>{term}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}

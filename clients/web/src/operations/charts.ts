@@ -1,0 +1,109 @@
+// The charts of the overview: what each shows, and how its values are written.
+
+import type { Catalog } from "../i18n";
+import type { PointKey } from "./metrics";
+import * as units from "./units";
+
+/** A line of a chart. */
+export interface ChartLine {
+  key: PointKey;
+  label: keyof Catalog["operations"]["lines"];
+}
+
+/** A chart. `least`: its axis reaches at least this value. */
+export interface ChartInfo {
+  id: keyof Catalog["operations"]["charts"];
+  lines: readonly ChartLine[];
+  format: (value: number | null | undefined) => string;
+  least: number;
+  /** Steps of the axis in powers of two, for bytes. */
+  isBinary?: boolean;
+}
+
+/** All charts, in order. */
+export const CHARTS: readonly ChartInfo[] = [
+  {
+    id: "connections",
+    lines: [
+      { key: "sessions", label: "sessions" },
+      { key: "connections", label: "sockets" },
+    ],
+    format: units.count,
+    least: 4,
+  },
+  {
+    id: "messages",
+    lines: [
+      { key: "sends_per_s", label: "sent" },
+      { key: "persisted_per_s", label: "stored" },
+      { key: "refused_per_s", label: "rejected" },
+    ],
+    format: units.perSecond,
+    least: 1,
+  },
+  {
+    id: "fanOut",
+    lines: [{ key: "pushes_per_s", label: "events" }],
+    format: units.perSecond,
+    least: 1,
+  },
+  {
+    id: "sendLatency",
+    lines: [
+      { key: "send_p50_ms", label: "p50" },
+      { key: "send_p99_ms", label: "p99" },
+    ],
+    format: units.millis,
+    least: 1,
+  },
+  {
+    id: "deliveryLatency",
+    lines: [
+      { key: "delivery_p50_ms", label: "p50" },
+      { key: "delivery_p99_ms", label: "p99" },
+    ],
+    format: units.millis,
+    least: 1,
+  },
+  { id: "backlog", lines: [{ key: "backlog", label: "pending" }], format: units.count, least: 4 },
+  {
+    id: "backlogAge",
+    lines: [{ key: "backlog_age_s", label: "oldest" }],
+    format: units.seconds,
+    least: 1,
+  },
+  {
+    id: "storageLatency",
+    lines: [{ key: "persist_p99_ms", label: "p99" }],
+    format: units.millis,
+    least: 1,
+  },
+  {
+    id: "loopLag",
+    lines: [{ key: "loop_p99_ms", label: "p99" }],
+    format: units.millis,
+    least: 1,
+  },
+  {
+    id: "slowClients",
+    lines: [{ key: "queue_bytes", label: "queued" }],
+    format: units.bytes,
+    least: 1024,
+    isBinary: true,
+  },
+  {
+    id: "dynamodb",
+    lines: [
+      { key: "write_units_per_s", label: "write" },
+      { key: "read_units_per_s", label: "read" },
+    ],
+    format: units.perSecond,
+    least: 1,
+  },
+  {
+    id: "http",
+    lines: [{ key: "http_per_s", label: "requests" }],
+    format: units.perSecond,
+    least: 1,
+  },
+];

@@ -1,0 +1,120 @@
+// Metrics of the operations page: points of the last ten minutes, axes and alerts. Pure.
+
+import type { Http } from "tierchat";
+
+const SPAN_MS = 600_000;
+/** Age in ms from which metrics are shown as outdated. */
+export const STALE_MS = 10_000;
+const BACKLOG_AGE_MAX_S = 30;
+
+/** Data points and the latest overview, received at `receivedAt` by the local clock. */
+export interface Metrics {
+  points: readonly Http.Point[];
+  latest: Http.Overview | null;
+  receivedAt: number | null;
+}
+
+/** No metrics yet. */
+export const EMPTY_METRICS: Metrics = { points: [], latest: null, receivedAt: null };
+
+/** Add a response. */
+export function withOverview(metrics: Metrics, overview: Http.Overview, nowMs: number): Metrics {
+  const after = newestOf(metrics);
+  const oldest = overview.now_ms - SPAN_MS;
+  const newer = overview.points.filter((point) => point.at_ms > after);
+  const points = [...metrics.points, ...newer].filter((point) => point.at_ms > oldest);
+  return { points, latest: overview, receivedAt: nowMs };
+}
+
+/** The time of the newest point; only newer ones are requested. */
+export function newestOf(metrics: Metrics): number {
+  return metrics.points.at(-1)?.at_ms ?? 0;
+}
+
+/** Return whether the metrics are outdated. */
+export function isStale(metrics: Metrics, nowMs: number): boolean {
+  return metrics.receivedAt !== null && nowMs - metrics.receivedAt > STALE_MS;
+}
+
+/** Numeric fields of a point. */
+export type PointKey = Exclude<keyof Http.Point, "at_ms">;
+
+/**
+ * Columns for a chart: times in seconds, then a column per key. A null is a gap in the line; a
+ * time without points becomes one.
+ */
+export function columnsOf(
+  points: readonly Http.Point[],
+  keys: readonly PointKey[],
+  everyMs: number,
+): [number[], ...(number | null)[][]] {
+  const times: number[] = [];
+  const columns: (number | null)[][] = keys.map(() => []);
+  let before: number | null = null;
+  for (const point of points) {
+    if (before !== null && point.at_ms - before > 3 * everyMs) {
+      times.push((before + everyMs) / 1000);
+      for (const column of columns) column.push(null);
+    }
+    times.push(point.at_ms / 1000);
+    keys.forEach((key, number) => columns[number]?.push(point[key] ?? null));
+    before = point.at_ms;
+  }
+  return [times, ...columns];
+}
+
+/** Points for a table: the last of each half minute, newest first. */
+export function rowsOf(points: readonly Http.Point[]): Http.Point[] {
+  const rows = new Map(points.map((point) => [Math.floor(point.at_ms / 30_000), point]));
+  return [...rows.values()].reverse();
+}
+
+/** An alert as a kind with its facts; the catalog has the text. */
+export type Alert =
+  | { kind: "silent"; process: Http.Process; seconds: number }
+  | { kind: "noGateway" }
+  | { kind: "noPersist" }
+  | { kind: "backlog"; seconds: number; hasPersist: boolean }
+  | { kind: "findings" }
+  | { kind: "unchecked" }
+  | { kind: "stale"; seconds: number };
+
+/** Alerts that are no failure. */
+export const NOTES: ReadonlySet<Alert["kind"]> = new Set(["unchecked", "stale"]);
+
+/** Return the alerts, worst first. */
+export function alertsOf(metrics: Metrics, audit: Http.AuditReport | null, nowMs: number): Alert[] {
+  const { latest, receivedAt } = metrics;
+  if (latest === null) return [];
+  const silent = latest.processes.filter((each) => each.is_stale);
+  const reporting = latest.processes.filter((each) => !each.is_stale);
+  const alerts: Alert[] = silent.map((process) => ({
+    kind: "silent",
+    process,
+    seconds: Math.round((latest.now_ms - process.said_ms) / 1000),
+  }));
+  if (!reporting.some((each) => each.kind === "gateway")) alerts.push({ kind: "noGateway" });
+  const age = latest.backlog?.age_s ?? 0;
+  const hasPersist = reporting.some((each) => /all|persist/.test(each.does));
+  if (age > BACKLOG_AGE_MAX_S) {
+    alerts.push({ kind: "backlog", seconds: Math.round(age), hasPersist });
+  } else if (!hasPersist) alerts.push({ kind: "noPersist" });
+  if ((audit?.findings ?? 0) > 0) alerts.push({ kind: "findings" });
+  if ((audit?.failed ?? 0) > 0) alerts.push({ kind: "unchecked" });
+  if (isStale(metrics, nowMs) && receivedAt !== null) {
+    alerts.push({ kind: "stale", seconds: Math.round((nowMs - receivedAt) / 1000) });
+  }
+  return alerts;
+}
+
+const DAY_S = 86_400;
+
+/** Cost per day in dollars at the rate of the last minute; null if billing is not by units. */
+export function costPerDay(units: readonly Http.Units[], cost: Http.CostReport): number | null {
+  const { write_unit_usd: write, read_unit_usd: read } = cost;
+  if (write === null || read === null) return null;
+  return units.reduce(
+    (sum, each) => sum + (each.write_per_s * write + each.read_per_s * read) * DAY_S,
+    0,
+  );
+}

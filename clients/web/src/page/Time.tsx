@@ -1,0 +1,16 @@
+// A time: short, with the date and time of day as its tooltip.
+
+import { formatDateTime, formatShort } from "../i18n/format";
+
+/** A point in time, in Unix milliseconds. */
+export function Time({ ms, className }: { ms: number; className?: string | undefined }) {
+  return (
+    <time
+      dateTime={new Date(ms).toISOString()}
+      data-tooltip={formatDateTime(ms)}
+      className={className}
+    >
+      {formatShort(ms)}
+    </time>
+  );
+}

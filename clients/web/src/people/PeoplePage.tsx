@@ -1,0 +1,180 @@
+// The directory: contacts, followed users and followers, with a search field.
+
+import { ArrowRight, Search, Users } from "lucide-react";
+import { useDeferredValue, useId, useState, type FormEvent } from "react";
+import type { Http } from "tierchat";
+import { useChats, useClient, usePresence } from "tierchat/react";
+import { navigate, pathTo, useMatch } from "../app/router";
+import { usePages, type Pages } from "../data/use_pages";
+import { EmptyState, Tabs, TextField } from "../design";
+import { useText } from "../i18n";
+import { PagesView } from "../page/Loadable";
+import { ListPage } from "../page/Page";
+import { Row, Rows } from "../page/Row";
+import { PersonAvatar } from "../app/PersonAvatar";
+import { contactsOf, isMatch, isUserId } from "./contacts";
+import { directoryOf, usePerson } from "../app/directory";
+
+type Tab = "contacts" | "following" | "followers";
+const SHOWN_MAX = 100;
+const WATCHED_MAX = 100;
+
+/** The page `/people`. */
+export default function PeoplePage() {
+  const text = useText().people;
+  const client = useClient();
+  const [tab, setTab] = useState<Tab>("contacts");
+  const [typed, setTyped] = useState("");
+  const [isInvalid, setInvalid] = useState(false);
+  const wanted = useDeferredValue(typed);
+  const panel = useId();
+  const user = typed.trim().replace(/^@/, "");
+
+  const onSubmit = (event: FormEvent): void => {
+    event.preventDefault();
+    setInvalid(!isUserId(user));
+    if (isUserId(user)) navigate(pathTo("/people/:user", { user }));
+  };
+  const tabs = [
+    { id: "contacts" as const, label: text.contacts },
+    { id: "following" as const, label: text.following },
+    { id: "followers" as const, label: text.followers },
+  ];
+  return (
+    <ListPage
+      title={text.title}
+      toolbar={
+        <>
+          <form role="search" onSubmit={onSubmit}>
+            <TextField
+              type="search"
+              label={text.find}
+              isLabelHidden
+              placeholder={text.findHint}
+              autoComplete="off"
+              autoCapitalize="none"
+              spellCheck={false}
+              maxLength={64}
+              value={typed}
+              error={isInvalid ? text.invalidUser : undefined}
+              onChange={(event) => {
+                setTyped(event.target.value);
+                setInvalid(false);
+              }}
+            />
+          </form>
+          <Tabs label={text.title} tabs={tabs} selected={tab} panel={panel} onSelect={setTab} />
+        </>
+      }
+    >
+      <div id={panel} role="tabpanel" aria-label={tabs.find(({ id }) => id === tab)?.label}>
+        {user !== "" && isUserId(user) && (
+          <Rows label={text.open(user)}>
+            <Row
+              picture={<Search size={20} aria-hidden />}
+              title={text.open(user)}
+              note={<ArrowRight size={16} aria-hidden />}
+              to={pathTo("/people/:user", { user })}
+            />
+          </Rows>
+        )}
+        {tab === "contacts" && <Contacts wanted={wanted} />}
+        {tab === "following" && (
+          <Follows kind="following" user={client.user} wanted={wanted} empty={text.noFollowing} />
+        )}
+        {tab === "followers" && (
+          <Follows kind="followers" user={client.user} wanted={wanted} empty={text.noFollowers} />
+        )}
+      </div>
+    </ListPage>
+  );
+}
+
+function Contacts({ wanted }: { wanted: string }) {
+  const text = useText().people;
+  const client = useClient();
+  const profiles = directoryOf(client);
+  const users = contactsOf(useChats(), client.user);
+  const found = users
+    .filter((user) => isMatch(wanted, user, profiles.get(user).name))
+    .slice(0, SHOWN_MAX);
+  const presence = usePresence(found.slice(0, WATCHED_MAX));
+  if (users.length === 0) {
+    return (
+      <EmptyState icon={Users} title={text.noContacts}>
+        {text.noContactsHint}
+      </EmptyState>
+    );
+  }
+  if (found.length === 0) return <p role="status">{text.noMatch}</p>;
+  return (
+    <Rows label={text.contacts}>
+      {found.map((user) => (
+        <Contact key={user} user={user} isOnline={presence.get(user)?.isOnline} />
+      ))}
+    </Rows>
+  );
+}
+
+function Contact({ user, isOnline }: { user: string; isOnline: boolean | undefined }) {
+  const text = useText().people;
+  const { name } = usePerson(user);
+  const isCurrent = useMatch()?.params["user"] === user;
+  const parts = [name === user ? "" : `@${user}`, isOnline === true ? text.online : ""];
+  const line = parts.filter(Boolean).join(" · ");
+  return (
+    <Row
+      picture={<PersonAvatar user={user} isOnline={isOnline} />}
+      title={<bdi>{name}</bdi>}
+      text={line === "" ? undefined : <bdi>{line}</bdi>}
+      to={pathTo("/people/:user", { user })}
+      isCurrent={isCurrent}
+    />
+  );
+}
+
+interface FollowsProps {
+  kind: "following" | "followers";
+  user: string;
+  wanted: string;
+  empty: string;
+}
+
+function Follows({ kind, user, wanted, empty }: FollowsProps) {
+  const text = useText().people;
+  const pages = useFollows(kind, user);
+  const current = useMatch()?.params["user"];
+  return (
+    <PagesView of={pages} empty={<EmptyState icon={Users} title={empty} />}>
+      {(items) => {
+        const found = items.filter((each) => isMatch(wanted, each.user, each.name ?? each.user));
+        if (found.length === 0) return <p role="status">{text.noMatch}</p>;
+        return (
+          <Rows label={text[kind]}>
+            {found.map((each) => (
+              <Row
+                key={each.user}
+                picture={<PersonAvatar user={each.user} />}
+                title={<bdi>{each.name ?? each.user}</bdi>}
+                text={each.name === null ? undefined : <bdi>@{each.user}</bdi>}
+                to={pathTo("/people/:user", { user: each.user })}
+                isCurrent={each.user === current}
+              />
+            ))}
+          </Rows>
+        );
+      }}
+    </PagesView>
+  );
+}
+
+/** Load the followers of a user, or the users that they follow. */
+export function useFollows(kind: "following" | "followers", user: string): Pages<Http.Follower> {
+  const { http } = useClient();
+  return usePages(`${kind} ${user}`, (cursor) =>
+    http.call(kind === "following" ? "list_following" : "list_followers", {
+      user,
+      ...(cursor ? { cursor } : {}),
+    }),
+  );
+}

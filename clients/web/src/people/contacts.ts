@@ -1,0 +1,48 @@
+// Contacts: the users of the chats on this device. Pure.
+
+import type { Chat } from "tierchat";
+
+/** Users kept in the directory. */
+const CONTACTS_MAX = 500;
+
+/** A user id, as the server accepts it. */
+const USER = /^[A-Za-z0-9_-]{1,64}$/;
+
+/** Return whether a text is a valid user id. */
+export function isUserId(text: string): boolean {
+  return USER.test(text);
+}
+
+/** Return whether a user is a person, not a companion or the system. */
+export function isPerson(user: string): boolean {
+  return !user.startsWith("ai-") && user !== "system";
+}
+
+/** What is needed of a chat. */
+export type ChatLike = Pick<Chat, "kind" | "peer" | "members">;
+
+/** Return the users of chats: those of direct chats first, as in the chat list; then by id. */
+export function contactsOf(chats: readonly ChatLike[], me: string): string[] {
+  const direct = chats.map(({ peer }) => peer).filter((user) => user !== null);
+  const members = chats.flatMap(({ kind, members: all }) =>
+    kind === "group" ? Object.keys(all ?? {}) : [],
+  );
+  const users = new Set([...direct, ...members.sort()]);
+  return [...users].filter((user) => user !== me && isPerson(user)).slice(0, CONTACTS_MAX);
+}
+
+/** Return whether a user or name matches the text of the search field, in any of its words. */
+export function isMatch(text: string, user: string, name: string): boolean {
+  const wanted = fold(text.trim().replace(/^@/, ""));
+  if (wanted === "") return true;
+  const words = fold(name).split(/\s+/u);
+  return (
+    fold(user).includes(wanted) ||
+    fold(name).startsWith(wanted) ||
+    words.some((word) => word.startsWith(wanted))
+  );
+}
+
+function fold(text: string): string {
+  return text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
+}

@@ -1,0 +1,28 @@
+// Push notifications of this browser.
+
+import { Switch } from "../design";
+import { useText } from "../i18n";
+import { usePush } from "./push";
+import { FormMessage, SettingPage, SettingSection } from "./SettingPage";
+
+/** The page "notifications". */
+export default function NotificationsPage() {
+  const text = useText();
+  const { state, turn } = usePush();
+  const problems = { missing: text.settings.pushMissing, blocked: text.settings.pushBlocked };
+  const hint = state === "missing" || state === "blocked" ? problems[state] : text.settings.pushHint;
+  return (
+    <SettingPage title={text.settings.notifications}>
+      <SettingSection title={text.settings.notifications}>
+        <Switch
+          label={text.settings.push}
+          hint={hint}
+          isOn={state === "on"}
+          isDisabled={["missing", "blocked", "busy"].includes(state)}
+          onChange={(isOn) => void turn(isOn)}
+        />
+        <FormMessage error={state === "failed" ? text.settings.pushFailed : null} />
+      </SettingSection>
+    </SettingPage>
+  );
+}

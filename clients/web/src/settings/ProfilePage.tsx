@@ -1,0 +1,142 @@
+// The user's own name, description and picture.
+
+import { useEffect, useRef, useState, type ChangeEvent, type FormEvent } from "react";
+import { useClient } from "tierchat/react";
+import { directoryOf } from "../app/directory";
+import { setMe, useMe } from "../app/me";
+import { PersonAvatar } from "../app/PersonAvatar";
+import { useOpenSession } from "../app/session_context";
+import { useAction } from "../data/use_action";
+import { Button, TextArea, TextField } from "../design";
+import { useText } from "../i18n";
+import { formatBytes } from "../i18n/format";
+import { FormMessage, SettingPage, SettingSection } from "./SettingPage";
+import styles from "./ProfilePage.module.css";
+
+const NAME_MAX = 200;
+const ABOUT_MAX = 500;
+
+/** The page "profile". */
+export default function ProfilePage() {
+  const text = useText();
+  const { isAccount } = useOpenSession();
+  return (
+    <SettingPage title={text.settings.profile}>
+      <SettingSection title={text.settings.picture} hint={text.settings.pictureHint}>
+        <Picture />
+      </SettingSection>
+      <SettingSection title={text.settings.profile} hint={text.settings.profileHint}>
+        <ProfileForm key={String(isAccount)} />
+      </SettingSection>
+    </SettingPage>
+  );
+}
+
+function ProfileForm() {
+  const text = useText();
+  const client = useClient();
+  const me = useMe();
+  const [changed, setChanged] = useState<{ name?: string; about?: string }>({});
+  const [isSaved, setSaved] = useState(false);
+  const { isBusy, error, run } = useAction();
+  const name = changed.name ?? me?.name ?? "";
+  const about = changed.about ?? me?.about ?? "";
+  const submit = async (event: FormEvent): Promise<void> => {
+    event.preventDefault();
+    const body = { name: name.trim(), about: about.trim() };
+    const isDone = await run(async () => {
+      setMe(await client.http.call("change_me", { body }));
+      directoryOf(client).set(client.user, { name: body.name || client.user });
+    });
+    setSaved(isDone);
+    if (isDone) setChanged({});
+  };
+  return (
+    <form onSubmit={(event) => void submit(event)}>
+      <TextField
+        label={text.settings.displayName}
+        value={name}
+        maxLength={NAME_MAX}
+        autoComplete="name"
+        disabled={me === null}
+        onChange={(event) => {
+          setSaved(false);
+          setChanged({ ...changed, name: event.target.value });
+        }}
+      />
+      <TextArea
+        label={text.settings.about}
+        hint={text.settings.aboutHint}
+        value={about}
+        maxLength={ABOUT_MAX}
+        disabled={me === null}
+        onChange={(event) => {
+          setSaved(false);
+          setChanged({ ...changed, about: event.target.value });
+        }}
+      />
+      <Button type="submit" variant="primary" isBusy={isBusy} disabled={me === null}>
+        {text.common.save}
+      </Button>
+      <FormMessage error={error} success={isSaved ? text.common.saved : null} />
+    </form>
+  );
+}
+
+function Picture() {
+  const text = useText();
+  const client = useClient();
+  const { config } = useOpenSession();
+  const input = useRef<HTMLInputElement>(null);
+  const [local, setLocal] = useState<string | null>(null);
+  const [problem, setProblem] = useState<string | null>(null);
+  const { isBusy, error, run, clear } = useAction();
+  useEffect(() => () => void (local !== null && URL.revokeObjectURL(local)), [local]);
+  const choose = async ({ target }: ChangeEvent<HTMLInputElement>): Promise<void> => {
+    const [file] = target.files ?? [];
+    target.value = "";
+    if (file === undefined) return;
+    clear();
+    setProblem(null);
+    if (file.size > config.file_bytes_max) {
+      setProblem(text.settings.pictureTooLarge(formatBytes(config.file_bytes_max)));
+      return;
+    }
+    const isDone = await run(async () => {
+      const { id } = await client.uploadPicture(file);
+      await client.http.call("put_avatar", { body: { image: id } });
+    });
+    if (!isDone) return;
+    const url = URL.createObjectURL(file);
+    setLocal(url);
+    directoryOf(client).set(client.user, { picture: url });
+  };
+  const remove = async (): Promise<void> => {
+    const isDone = await run(() => client.http.call("delete_avatar", {}));
+    if (!isDone) return;
+    setLocal(null);
+    directoryOf(client).set(client.user, { picture: null });
+  };
+  return (
+    <div className={styles["picture"]}>
+      <PersonAvatar user={client.user} size="xl" />
+      <div className={styles["actions"]}>
+        <input
+          ref={input}
+          type="file"
+          accept="image/jpeg,image/png,image/webp,image/gif"
+          hidden
+          aria-label={text.settings.changePicture}
+          onChange={(event) => void choose(event)}
+        />
+        <Button isBusy={isBusy} onClick={() => input.current?.click()}>
+          {text.settings.changePicture}
+        </Button>
+        <Button variant="quiet" disabled={isBusy} onClick={() => void remove()}>
+          {text.settings.removePicture}
+        </Button>
+        <FormMessage error={problem ?? (error === null ? null : text.settings.pictureFailed)} />
+      </div>
+    </div>
+  );
+}

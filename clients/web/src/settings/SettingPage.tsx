@@ -1,0 +1,57 @@
+// The frame of a page of settings: a header with the way back on a phone, and sections.
+
+import { ArrowLeft } from "lucide-react";
+import type { ReactNode } from "react";
+import { navigate } from "../app/router";
+import { IconButton } from "../design";
+import { useText } from "../i18n";
+import styles from "./SettingPage.module.css";
+
+/** A page of settings. */
+export function SettingPage({ title, children }: { title: string; children: ReactNode }) {
+  const text = useText();
+  return (
+    <div className={styles["page"]}>
+      <header className={styles["header"]}>
+        <span className={styles["back"]}>
+          <IconButton icon={ArrowLeft} label={text.common.back} onClick={() => navigate("/settings")} />
+        </span>
+        <h1>{title}</h1>
+      </header>
+      <div className={styles["content"]}>{children}</div>
+    </div>
+  );
+}
+
+interface SettingSectionProps {
+  title: string;
+  hint?: string;
+  children: ReactNode;
+}
+
+/** A card of settings. */
+export function SettingSection({ title, hint, children }: SettingSectionProps) {
+  return (
+    <section className={styles["section"]}>
+      <h2>{title}</h2>
+      {hint !== undefined && <p className={styles["hint"]}>{hint}</p>}
+      {children}
+    </section>
+  );
+}
+
+/** A failure or a result below a form. */
+export function FormMessage({ error, success }: { error?: string | null; success?: string | null }) {
+  if (error) {
+    return (
+      <p role="alert" className={styles["error"]}>
+        {error}
+      </p>
+    );
+  }
+  return (
+    <p role="status" className={styles["success"]}>
+      {success}
+    </p>
+  );
+}

@@ -1,0 +1,76 @@
+// Push notifications of this browser: a subscription of the service worker, known to the server.
+
+import { useCallback, useEffect, useState } from "react";
+import type { ChatClient } from "tierchat";
+import { useClient } from "tierchat/react";
+import { useOpenSession } from "../app/session_context";
+
+/** "missing": not supported by the browser or the server; "blocked": the user denied it. */
+export type PushState = "missing" | "blocked" | "off" | "on" | "busy" | "failed";
+
+const KEY = "tierchat.push"; // id of the subscription on the server
+
+/** Return the state of push notifications, and a function that turns them on or off. */
+export function usePush(): { state: PushState; turn: (isOn: boolean) => Promise<void> } {
+  const client = useClient();
+  const { config } = useOpenSession();
+  const key = config.push_key;
+  const [state, setState] = useState<PushState>(() => initialState(key));
+  useEffect(() => {
+    if (state !== "off") return;
+    void findSubscription().then((found) => found !== null && setState("on"));
+  }, []); // of the start only
+  const turn = useCallback(
+    async (isOn: boolean) => {
+      setState("busy");
+      try {
+        setState(isOn ? await turnOn(client, key ?? "") : await turnOff(client));
+      } catch {
+        setState("failed");
+      }
+    },
+    [client, key],
+  );
+  return { state, turn };
+}
+
+/** Tell the server again that this browser is subscribed: it forgets old subscriptions. */
+export async function renewPush(client: ChatClient): Promise<void> {
+  const subscription = await findSubscription();
+  if (subscription === null) return;
+  localStorage.setItem(KEY, await client.registerPush(subscription));
+}
+
+/** End the subscription, before a logout. */
+export async function turnOff(client: ChatClient): Promise<PushState> {
+  const id = localStorage.getItem(KEY);
+  localStorage.removeItem(KEY);
+  if (id !== null) await client.unregisterPush(id).catch(() => {});
+  await (await findSubscription())?.unsubscribe();
+  return "off";
+}
+
+async function turnOn(client: ChatClient, key: string): Promise<PushState> {
+  if ((await Notification.requestPermission()) !== "granted") {
+    return Notification.permission === "denied" ? "blocked" : "off";
+  }
+  const registration = await navigator.serviceWorker.ready;
+  const subscription = await registration.pushManager.subscribe({
+    userVisibleOnly: true,
+    applicationServerKey: key,
+  });
+  localStorage.setItem(KEY, await client.registerPush(subscription));
+  return "on";
+}
+
+function initialState(key: string | null): PushState {
+  const isSupported = "serviceWorker" in navigator && "PushManager" in window && isSecureContext;
+  if (key === null || !isSupported) return "missing";
+  return Notification.permission === "denied" ? "blocked" : "off";
+}
+
+async function findSubscription(): Promise<PushSubscription | null> {
+  if (!("serviceWorker" in navigator) || !("PushManager" in window)) return null;
+  const registration = await navigator.serviceWorker.getRegistration(import.meta.env.BASE_URL);
+  return (await registration?.pushManager.getSubscription()) ?? null;
+}

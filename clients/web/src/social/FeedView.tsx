@@ -1,0 +1,68 @@
+// The posts of a feed, with a pill for posts that arrived meanwhile.
+
+import { ArrowUp } from "lucide-react";
+import { useRef, type ReactNode } from "react";
+import { useText } from "../i18n";
+import { PagesView } from "../page/Loadable";
+import styles from "./FeedView.module.css";
+import { PostCard } from "./PostCard";
+import type { Feed } from "./use_feed";
+
+interface FeedViewProps {
+  feed: Feed;
+  label: string;
+  empty: ReactNode;
+  errors?: Readonly<Record<string, string>>;
+}
+
+/** A feed with infinite scroll. */
+export function FeedView({ feed, label, empty, errors }: FeedViewProps) {
+  const text = useText().social;
+  const top = useRef<HTMLDivElement>(null);
+  const show = (): void => {
+    feed.showFresh();
+    top.current?.scrollIntoView({ block: "start", behavior: "smooth" });
+  };
+  return (
+    <div className={styles["box"]} ref={top}>
+      {feed.freshCount > 0 && (
+        <div className={styles["pill"]} role="status">
+          <button type="button" onClick={show}>
+            <ArrowUp size={16} aria-hidden />
+            {text.newPosts(feed.freshCount)}
+          </button>
+        </div>
+      )}
+      <PagesView
+        of={feed.pages}
+        empty={empty}
+        skeleton={<PostSkeletons />}
+        {...(errors ? { errors } : {})}
+      >
+        {(posts) => (
+          <div className={styles["feed"]} role="feed" aria-label={label}>
+            {posts.map((post) => (
+              <PostCard key={post.id} post={post} feed={feed} />
+            ))}
+          </div>
+        )}
+      </PagesView>
+    </div>
+  );
+}
+
+function PostSkeletons() {
+  const text = useText();
+  return (
+    <div className={styles["feed"]} role="status" aria-label={text.common.loading}>
+      {[3, 2, 4].map((lines, index) => (
+        <div key={index} className={styles["skeleton"]} aria-hidden>
+          <span className={styles["circle"]} />
+          {Array.from({ length: lines }, (_, line) => (
+            <span key={line} className={styles["line"]} />
+          ))}
+        </div>
+      ))}
+    </div>
+  );
+}

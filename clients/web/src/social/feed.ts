@@ -1,0 +1,79 @@
+// Lists of posts, newest first: pages, reloads, likes. Pure.
+
+import type { Http } from "tierchat";
+
+/** A post of a list. `order` sorts saved posts; `touchedAt`: when the user liked or unliked it. */
+export interface FeedPost extends Http.PostInfo {
+  order?: string;
+  touchedAt?: number;
+}
+
+// The server counts a like some seconds later; until then the local state is shown.
+const TRUSTED_MS = 5_000;
+
+const orderOf = (post: FeedPost): string => post.order ?? post.id;
+const isNewer = (a: FeedPost, b: FeedPost): number => (orderOf(a) < orderOf(b) ? 1 : -1);
+
+/** The server's copy of a post, but with the user's recent like, which it may not have counted. */
+function readAgain(known: FeedPost | undefined, post: FeedPost, nowMs: number): FeedPost {
+  if (known?.touchedAt === undefined || nowMs - known.touchedAt > TRUSTED_MS) return post;
+  return { ...post, likes: known.likes, liked: known.liked, touchedAt: known.touchedAt };
+}
+
+/** Add posts, each once; the newer copy replaces the older one. */
+export function withPosts(
+  known: readonly FeedPost[],
+  posts: readonly FeedPost[],
+  nowMs: number,
+): FeedPost[] {
+  const byId = new Map(known.map((post) => [post.id, post]));
+  for (const post of posts) byId.set(post.id, readAgain(byId.get(post.id), post, nowMs));
+  return [...byId.values()].sort(isNewer);
+}
+
+/** The result of a reload of the first page. */
+export interface Reloaded {
+  /** The known posts as they are now, without the deleted ones. */
+  posts: FeedPost[];
+  /** Posts that the list did not have. */
+  added: FeedPost[];
+}
+
+/**
+ * Apply a reloaded first page. Known posts within its range that it lacks are deleted; posts newer
+ * than all known ones are returned apart, so that the list does not move while it is read.
+ */
+export function reloaded(
+  known: readonly FeedPost[],
+  page: { items: readonly FeedPost[]; next?: string | null },
+  nowMs: number,
+): Reloaded {
+  const last = page.items.at(-1);
+  const ids = new Set(page.items.map((post) => post.id));
+  const isBefore = (post: FeedPost): boolean =>
+    page.next != null && last !== undefined && orderOf(post) < orderOf(last);
+  const kept = known.filter((post) => ids.has(post.id) || isBefore(post));
+  const knownIds = new Set(known.map((post) => post.id));
+  const again = page.items.filter((post) => knownIds.has(post.id));
+  const added = page.items.filter((post) => !knownIds.has(post.id));
+  return { posts: withPosts(kept, again, nowMs), added };
+}
+
+/** Replace a post. */
+export function withPost(posts: readonly FeedPost[], changed: FeedPost): FeedPost[] {
+  return posts.map((post) => (post.id === changed.id ? { ...post, ...changed } : post));
+}
+
+/** Apply the user's like or unlike at once. */
+export function withLike(
+  posts: readonly FeedPost[],
+  id: string,
+  liked: boolean,
+  nowMs: number,
+): FeedPost[] {
+  return posts.map((post) => {
+    if (post.id !== id || post.liked === liked) return post;
+    const likes = Math.max(0, post.likes + (liked ? 1 : -1));
+    return { ...post, liked, likes, touchedAt: nowMs };
+  });
+}

@@ -1,0 +1,166 @@
+// Message contents: markdown, emoji, long texts and galleries.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { load } from "./load.mjs";
+
+const { firstLink, mentions, parseMarkdown, plainText } = await load("content/markdown.ts");
+const { beginningOf, countOnlyEmoji } = await load("content/text_shape.ts");
+const { layOut, SHOWN_MAX } = await load("content/gallery_layout.ts");
+const { cleanName, isVoice, kindOf, voiceName } = await load("content/file_kinds.ts");
+
+const text = (value) => ({ type: "text", text: value });
+const paragraph = (...children) => ({ type: "paragraph", children });
+const inlines = (source) => {
+  const [block, ...others] = parseMarkdown(source);
+  assert.equal(others.length, 0);
+  return block.children;
+};
+
+test("spans nest, and markers inside of words stay", () => {
+  assert.deepEqual(inlines("**bold *both*** ~~gone~~ `a*b*`"), [
+    { type: "strong", children: [text("bold "), { type: "emphasis", children: [text("both")] }] },
+    text(" "),
+    { type: "strike", children: [text("gone")] },
+    text(" "),
+    { type: "code", text: "a*b*" },
+  ]);
+  assert.deepEqual(inlines("snake_case_name 2*3*4"), [
+    text("snake_case_name 2"),
+    { type: "emphasis", children: [text("3")] },
+    text("4"),
+  ]);
+});
+
+test("a line break is a break", () => {
+  assert.deepEqual(inlines("one\ntwo"), [text("one"), { type: "break" }, text("two")]);
+});
+
+test("blocks: code with its language, quotes and lists", () => {
+  assert.deepEqual(parseMarkdown("```js title\nlet a = '<b>';\n```\n> said\n\n3. three\n4. four"), [
+    { type: "code", language: "js", text: "let a = '<b>';" },
+    { type: "quote", children: [paragraph(text("said"))] },
+    {
+      type: "list",
+      start: 3,
+      items: [[paragraph(text("three"))], [paragraph(text("four"))]],
+    },
+  ]);
+});
+
+test("an unclosed fence is code to the end", () => {
+  assert.deepEqual(parseMarkdown("```\na\nb"), [{ type: "code", language: "", text: "a\nb" }]);
+});
+
+test("HTML, images, headings and tables are text", () => {
+  for (const source of [
+    "<img src=x onerror=alert(1)>",
+    "<script>alert(1)</script>",
+    "# heading",
+    "a | b\n--|--",
+    "---",
+    "&lt;",
+  ]) {
+    assert.equal(plainText(source), source.replace("\n", " "));
+    const types = new Set(parseMarkdown(source).map(({ type }) => type));
+    assert.deepEqual([...types], ["paragraph"]);
+  }
+  assert.deepEqual(inlines("![alt](https://a.example/i.png)"), [
+    text("!"),
+    { type: "link", href: "https://a.example/i.png", children: [text("alt")] },
+  ]);
+});
+
+test("only web and mail addresses become links", () => {
+  for (const href of ["javascript:alert(1)", "data:text/html,x", "vbscript:x", "file:///etc"]) {
+    for (const source of [`[a](${href})`, `<${href}>`, href]) {
+      assert.equal(JSON.stringify(parseMarkdown(source)).includes('"link"'), false, source);
+    }
+  }
+  assert.deepEqual(inlines("see https://a.example/x?y=1, ok"), [
+    text("see "),
+    { type: "link", href: "https://a.example/x?y=1", children: [text("https://a.example/x?y=1")] },
+    text(", ok"),
+  ]);
+  assert.equal(inlines("ann@a.example")[0].href, "mailto:ann@a.example");
+  assert.deepEqual(inlines("notes.md"), [text("notes.md")]);
+});
+
+test("mentions: not in addresses, code or words", () => {
+  assert.deepEqual(inlines("hi @ann-b, @ben."), [
+    text("hi "),
+    { type: "mention", user: "ann-b" },
+    text(", "),
+    { type: "mention", user: "ben" },
+    text("."),
+  ]);
+  for (const source of ["a@ann", "`@ann`", "```\n@ann\n```", "x@ann.example", "@anna"]) {
+    assert.equal(mentions(source, "ann"), false, source);
+  }
+  for (const source of ["@ann", "**@ann**", "> @ann", "- @ann"]) {
+    assert.equal(mentions(source, "ann"), true, source);
+  }
+});
+
+test("deep nesting and hostile input stay cheap", () => {
+  const started = performance.now();
+  for (const part of ["> ", "[", "*", "**a", "`", "- ", "@a", "~~", "\\", "![", "<", "_a_"]) {
+    parseMarkdown(part.repeat(Math.ceil(4000 / part.length)).slice(0, 4000));
+  }
+  assert.ok(performance.now() - started < 20_000); // exponential time would take hours
+});
+
+test("the summary and the first link of a message", () => {
+  assert.equal(plainText("**Hi** @ann\n> see\n```\ncode\n```"), "Hi @ann see code");
+  assert.equal(firstLink("`https://no.example` and https://yes.example/a"), "https://yes.example/a");
+  assert.equal(firstLink("mailto:a@b.example"), null);
+});
+
+test("only emoji: up to six, with skin tones, flags, families and keycaps", () => {
+  for (const [value, count] of [
+    ["👍", 1],
+    ["👍🏽 🇩🇪", 2],
+    ["👩‍👩‍👧‍👦❤️5️⃣", 3],
+    ["12", 0],
+    ["👍 ok", 0],
+    ["", 0],
+    ["😀".repeat(7), 0],
+  ]) {
+    assert.equal(countOnlyEmoji(value), count, value);
+  }
+});
+
+test("long texts are cut at a word, short ones are not cut", () => {
+  assert.equal(beginningOf("short"), null);
+  const cut = beginningOf("word ".repeat(800));
+  assert.ok(cut.length <= 1_200 && cut.endsWith("word"));
+  assert.equal(beginningOf("line\n".repeat(100)).split("\n").length, 24);
+  assert.ok(beginningOf("😀".repeat(2_000)).isWellFormed());
+});
+
+test("galleries fill their width without overlap", () => {
+  for (let count = 1; count <= 10; count += 1) {
+    const sizes = Array.from({ length: count }, (_, index) => ({
+      width: 100 + 170 * index,
+      height: index % 3 === 0 ? null : 900 - 80 * index,
+    }));
+    const { places, height } = layOut(sizes);
+    assert.equal(places.length, Math.min(count, SHOWN_MAX));
+    for (const y of new Set(places.map((place) => place.y))) {
+      const row = places.filter((place) => place.y === y);
+      assert.ok(Math.abs(row.reduce((sum, { width }) => sum + width, 0) - 1) < 1e-9);
+      for (const place of row) assert.ok(place.y + place.height <= height + 1e-9);
+    }
+  }
+});
+
+test("kinds and names of files", () => {
+  assert.equal(kindOf({ type: "image/svg+xml", size: 10 }), "file");
+  assert.equal(kindOf({ type: "image/PNG; x=1", size: 10 }), "image");
+  assert.equal(kindOf({ type: "video/mp4", size: 1e9 }), "file");
+  assert.equal(kindOf({ type: "audio/webm", size: 10 }), "audio");
+  assert.ok(isVoice({ name: voiceName("audio/webm;codecs=opus", 1_700_000_000_000) }));
+  assert.equal(cleanName("a/b:c\u202e?.png"), "a_b_c_.png");
+  assert.equal(cleanName("..."), "file");
+  assert.ok(cleanName(`${"x".repeat(300)}.jpeg`).endsWith(".jpeg"));
+});

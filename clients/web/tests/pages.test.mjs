@@ -1,0 +1,191 @@
+// Rules behind the pages: lists of posts, search queries, roles, links, metrics and companions.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { load } from "./load.mjs";
+
+const feed = await load("social/feed.ts");
+const query = await load("search/query.ts");
+const roles = await load("group/roles.ts");
+const { linksOf } = await load("group/links.ts");
+const { withCurrent } = await load("group/duration.ts");
+const { contactsOf, isMatch } = await load("people/contacts.ts");
+const metrics = await load("operations/metrics.ts");
+const units = await load("operations/units.ts");
+const draft = await load("companions/companion_draft.ts");
+
+const post = (id, more = {}) => ({ id, user: "ann", likes: 0, liked: false, ...more });
+const ids = (posts) => posts.map(({ id }) => id);
+
+test("posts are in a list once, newest first, by their newer copy", () => {
+  const posts = feed.withPosts([post("3"), post("1")], [post("2"), post("3", { likes: 2 })], 0);
+
+  assert.deepEqual(ids(posts), ["3", "2", "1"]);
+  assert.equal(posts[0].likes, 2);
+});
+
+test("a reload removes deleted posts of its range and returns new ones apart", () => {
+  const page = { items: [post("5"), post("3")], next: "more" };
+
+  const { posts, added } = feed.reloaded([post("4"), post("3"), post("1")], page, 0);
+
+  assert.deepEqual(ids(posts), ["3", "1"]);
+  assert.deepEqual(ids(added), ["5"]);
+});
+
+test("a like is shown until the server has counted it", () => {
+  const liked = feed.withLike([post("1", { likes: 1 })], "1", true, 1_000);
+
+  const soon = feed.withPosts(liked, [post("1", { likes: 1 })], 2_000);
+  const later = feed.withPosts(liked, [post("1", { likes: 1 })], 60_000);
+
+  assert.deepEqual([soon[0].likes, soon[0].liked], [2, true]);
+  assert.deepEqual([later[0].likes, later[0].liked], [1, false]);
+});
+
+test("a query is split into chips and words, and back", () => {
+  const parsed = query.parseQuery('from:ann "in: two" has:file lunch');
+
+  assert.deepEqual(parsed.chips, [
+    { name: "from", value: "ann" },
+    { name: "has", value: "file" },
+  ]);
+  assert.equal(parsed.text, '"in: two" lunch');
+  assert.equal(query.formatQuery(parsed), 'from:ann has:file "in: two" lunch');
+});
+
+test("a qualifier becomes a chip when a space follows; one value of each name", () => {
+  const typing = { chips: [], text: "lunch from:an" };
+
+  assert.equal(query.takeChips(typing), typing);
+  const first = query.takeChips({ chips: [], text: "lunch from:ann " });
+  assert.deepEqual(first, { chips: [{ name: "from", value: "ann" }], text: "lunch" });
+  const second = query.takeChips({ ...first, text: "from:ben " });
+  assert.deepEqual(second.chips, [{ name: "from", value: "ben" }]);
+});
+
+test("a phrase is closed while it is typed; one letter is not searched for", () => {
+  assert.equal(query.formatQuery({ chips: [], text: '"at one' }), '"at one"');
+  assert.equal(query.isSearchable({ chips: [], text: "a" }), false);
+  assert.equal(query.isSearchable({ chips: [{ name: "has", value: "file" }], text: "" }), true);
+});
+
+test("owners manage everybody, admins only members, members nobody", () => {
+  assert.deepEqual(
+    ["owner", "admin", "member"].map((mine) =>
+      ["owner", "admin", "member"].map((theirs) => roles.canModerate(mine, theirs)),
+    ),
+    [
+      [true, true, true],
+      [false, false, true],
+      [false, false, false],
+    ],
+  );
+  assert.deepEqual(roles.rolesToGive("owner", "admin"), ["owner", "member"]);
+  assert.deepEqual(roles.rolesToGive("admin", "member"), []);
+});
+
+test("usernames are separated by spaces, commas and lines; an invalid one is refused", () => {
+  assert.deepEqual(roles.parseUsers(" ann, @ben\nann "), ["ann", "ben"]);
+  assert.equal(roles.parseUsers("ann b!n"), null);
+});
+
+test("links keep their own brackets and lose the punctuation of the sentence", () => {
+  const body = "(see https://a.example/x_(y)), https://b.example/. ftp://c.example";
+
+  const links = linksOf([{ seq: 4, ts: 1, body }]);
+
+  assert.deepEqual(
+    links.map(({ url }) => url),
+    ["https://a.example/x_(y)", "https://b.example/"],
+  );
+  assert.deepEqual(linksOf([{ seq: 1, ts: 1, body, deleted: true }]), []);
+});
+
+test("a setting offers its current value", () => {
+  assert.deepEqual(withCurrent([0, 5, 30], 10), [0, 5, 10, 30]);
+  assert.deepEqual(withCurrent([0, 5, 30], 5), [0, 5, 30]);
+});
+
+test("contacts are people of the chats, once, without oneself and companions", () => {
+  const chats = [
+    { kind: "direct", peer: "cy", members: null },
+    { kind: "companion", peer: "ai-ada", members: null },
+    { kind: "group", peer: null, members: { ben: "owner", ann: "member", cy: "member" } },
+  ];
+
+  assert.deepEqual(contactsOf(chats, "ann"), ["cy", "ben"]);
+  assert.ok(isMatch("zoe", "z1", "Zoë Ångström"));
+  assert.ok(isMatch("ang", "z1", "Zoë Ångström"));
+  assert.ok(!isMatch("ng", "z1", "Zoë Ångström"));
+});
+
+test("a time without points is a gap of the chart", () => {
+  const points = [
+    { at_ms: 1_000, sessions: 1 },
+    { at_ms: 3_000, sessions: null },
+    { at_ms: 20_000, sessions: 4 },
+  ];
+
+  const columns = metrics.columnsOf(points, ["sessions"], 2_000);
+
+  assert.deepEqual(columns, [
+    [1, 3, 5, 20],
+    [1, null, null, 4],
+  ]);
+});
+
+test("alerts name what is missing", () => {
+  const latest = { now_ms: 9_000, processes: [], backlog: { age_s: 40, entries: 3 } };
+
+  const alerts = metrics.alertsOf({ points: [], latest, receivedAt: 0 }, null, 30_000);
+
+  assert.deepEqual(alerts, [
+    { kind: "noGateway" },
+    { kind: "backlog", seconds: 40, hasPersist: false },
+    { kind: "stale", seconds: 30 },
+  ]);
+});
+
+test("numbers are short and have units", () => {
+  assert.equal(units.count(1_420), "1.42 k");
+  assert.equal(units.bytes(3 * 2 ** 20), "3 MB");
+  assert.equal(units.millis(1_250), "1.25 s");
+  assert.equal(units.seconds(7_200), "2 h");
+  assert.equal(units.dollars(0.00123), "$0.0012");
+  assert.equal(units.perSecond(null), "–");
+});
+
+test("a companion survives the form; wrong numbers and schemas are found", () => {
+  const persona = {
+    id: "ai-ada",
+    name: "Ada",
+    provider: "bedrock",
+    model: "m",
+    prompt: "Be kind.",
+    context_tokens_max: 4096,
+    answer_tokens_max: 512,
+    options: {
+      memory: false,
+      temperature: 0.5,
+      tools: [
+        { name: "t", description: "d", url: "https://a.example", input_schema: { type: "object" } },
+      ],
+    },
+  };
+
+  const edited = draft.draftOf(persona);
+  const sent = draft.companionOf(edited);
+
+  assert.equal(draft.problemOf(edited), null);
+  assert.equal(sent.options.temperature, 0.5);
+  assert.equal(sent.options.top_p, null);
+  assert.equal(sent.options.memory, false);
+  assert.deepEqual(sent.options.tools, persona.options.tools);
+  assert.deepEqual(draft.problemOf({ ...edited, topP: "warm" }), { field: "topP" });
+  const [tool] = edited.tools;
+  assert.deepEqual(draft.problemOf({ ...edited, tools: [{ ...tool, schema: "[]" }] }), {
+    field: "schema",
+    tool: 0,
+  });
+});

@@ -1,0 +1,113 @@
+"""The web client with a long chat: frames, nodes, memory and keystrokes in Chromium.
+
+    python -m tests.benchmarks.web_client [--messages 100000]
+
+A direct chat gets texts of 1 to 60 words, some of them with Markdown. A user opens it, scrolls to
+its first message and back to the last one as fast as the page draws frames (900 pixels each), and
+writes 100 letters before and after. *Frames* are the times between two `requestAnimationFrame`,
+a *keystroke* is the synchronous work for one letter, with layout.
+
+Build the client first (`make run` does). Gateway, API, workers, Redis, a DynamoDB API server and
+Chromium, without a window and a GPU, run on the same machine. Writes docs/performance/web.json.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from playwright.async_api import Page, async_playwright, expect
+
+from chatserver.dev.binaries import find_binary
+from tests.e2e.next.client_support import Visitor, open_visits
+from tests.e2e.next.conversation_support import TYPE, fill_chat, scroll_to
+from tests.e2e.web_support import CHROMIUM_ARGS, open_web_stack
+
+RESULT = Path(__file__).parents[2] / "docs" / "performance" / "web.json"
+WORDS = ["the", "plan", "for", "tomorrow", "**really**", "works", "`code`", "again", "maybe", "ok"]
+LETTERS = 100
+
+
+def text_of(number: int) -> str:
+    """Return a text, always the same for a number."""
+    chance = random.Random(number)
+    words = chance.choices(WORDS, k=chance.randint(1, 60 if chance.random() < 0.2 else 12))
+    return f"{number} {' '.join(words)}"
+
+
+def percentiles(times: list[float]) -> dict[str, float]:
+    """Return p50, p95 and the maximum of sorted times, in milliseconds."""
+    picked = {"p50": times[len(times) // 2], "p95": times[int(len(times) * 0.95)], "max": times[-1]}
+    return {name: round(value, 1) for name, value in picked.items()}
+
+
+async def type_letters(person: Visitor) -> dict[str, float]:
+    """Write into the composer; return the times of keystrokes."""
+    await person.field.focus()
+    times: list[float] = await person.page.evaluate(TYPE, LETTERS)
+    await person.field.fill("")
+    return percentiles(times)
+
+
+async def measure_scroll(page: Page, end: int) -> dict[str, Any]:
+    """Scroll to a message; return the figures."""
+    started = time.perf_counter()
+    found = await scroll_to(page, end)
+    return {
+        "seconds": round(time.perf_counter() - started, 1),
+        "messages": len(found["seen"]),
+        "frames": len(found["frames"]),
+        "frame_ms": percentiles(found["frames"]),
+        "nodes_max": found["nodes"],
+        "heap_mb": round(found["heap"] / 1e6, 1),
+    }
+
+
+async def measure(folder: Path, messages: int) -> dict[str, Any]:
+    """Fill a chat and use it."""
+    args = [*CHROMIUM_ARGS, "--enable-precise-memory-info"]
+    async with open_web_stack(folder, ["ann", "ben"]) as web, async_playwright() as playwright:
+        async with web.stack.chat_of("ben") as writer:
+            chat = (await writer.ask("open_direct", user="ann"))["chat"]["chat"]
+            await fill_chat(writer, chat, messages, text_of)
+        async with web.stack.chat_of("ann") as reader:
+            await reader.ask("mark", chat=chat, read=messages)
+        chromium = str(find_binary("chromium"))
+        browser = await playwright.chromium.launch(executable_path=chromium, args=args)
+        async with open_visits(web, browser) as visit:
+            person = await visit("ann")
+            await person.log_in()
+            started = time.perf_counter()
+            await person.open_chat("ben")
+            await expect(person.messages(f"{messages} ").last).to_be_in_viewport()
+            result: dict[str, Any] = {
+                "messages": messages,
+                "open_ms": round((time.perf_counter() - started) * 1000),
+                "keystroke_ms": await type_letters(person),
+                "to_first": await measure_scroll(person.page, 1),
+                "to_last": await measure_scroll(person.page, messages),
+            }
+            result["keystroke_after_ms"] = await type_letters(person)
+        await browser.close()
+    return result
+
+
+@click.command()
+@click.option("--messages", default=100_000)
+def main(messages: int) -> None:
+    """Measure; see the module docstring."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = asyncio.run(measure(Path(folder), messages))
+    RESULT.write_text(json.dumps(result, indent=2) + "\n")
+    json.dump(result, sys.stdout, indent=2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""People who use the web client of `/next/` through Chromium."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from playwright.async_api import Browser, BrowserContext, Locator, Page, expect
+
+from tests.e2e.web_support import PATIENCE_MS, WATCH, WIDE, WebStack, listen
+from tests.e2e.web_support import Person as Listener
+
+# What the browser says about a network that the test took away.
+_NETWORK = re.compile(r"WebSocket connection to .* failed|net::ERR_|Failed to load resource")
+# The page is not controlled at its first load; its files are stored by then.
+WORKER_READY = "navigator.serviceWorker.ready.then(() => true)"
+# True once the store of the client in this browser contains a text.
+IS_STORED = """(text) => new Promise((resolve) => {
+  const { user } = JSON.parse(localStorage.getItem("tierchat.session"));
+  const request = indexedDB.open(`tierchat-${user}`);
+  request.onsuccess = () => {
+    const names = ["records", "chats", "drafts"];
+    const transaction = request.result.transaction(names);
+    const found = names.map((name) => transaction.objectStore(name).getAll());
+    transaction.oncomplete = () => {
+      request.result.close();
+      const [records, chats, drafts] = found.map(({ result }) => result);
+      const entries = chats.map((chat) => chat.entries);
+      resolve(JSON.stringify([records, entries, drafts]).includes(text));
+    };
+  };
+})"""
+
+
+@dataclasses.dataclass
+class Visitor:
+    """Somebody with a window of the client."""
+
+    user: str
+    url: str
+    context: BrowserContext
+    page: Page
+    complaints: list[str]
+
+    async def log_in(self) -> None:
+        """Open the page and continue as the demo user."""
+        await self.page.goto(self.url)
+        await self.page.get_by_role("button", name=f"Continue as {self.user}", exact=True).click()
+        await self.wait_for_list()
+
+    async def register(self, password: str) -> None:
+        """Create an account."""
+        await self.page.goto(self.url)
+        await self.page.get_by_text("Use a password").click()
+        await self.page.get_by_role("button", name="New here? Create an account").click()
+        await self.page.get_by_label("Username").fill(self.user)
+        await self.page.get_by_label("Password").fill(password)
+        await self.page.get_by_role("button", name="Create account").click()
+        await self.wait_for_list()
+
+    async def wait_for_list(self) -> None:
+        """Wait until the chat list is there."""
+        await expect(self.page.get_by_role("heading", name="Chats", exact=True)).to_be_visible()
+
+    async def start_chat(self, other: str) -> None:
+        """Start a direct chat by user name."""
+        await self.page.get_by_role("button", name="New chat").first.click()
+        await self.page.get_by_role("menuitem", name="New chat").click()
+        await self.page.get_by_label("Username").fill(other)
+        await self.page.get_by_role("button", name="Start chat", exact=True).click()
+        await expect(self.field).to_be_visible()
+
+    async def open_chat(self, title: str) -> None:
+        """Open a chat of the list."""
+        await self.row(title).click()
+        await expect(self.field).to_be_visible()
+
+    async def send(self, *texts: str) -> None:
+        """Write messages and send each."""
+        for text in texts:
+            await self.field.fill(text)
+            await self.field.press("Enter")
+            await expect(self.field).to_have_value("")
+
+    async def wait_until_stored(self, text: str) -> None:
+        """Wait until this device has a message or a draft; it is written within a second."""
+        await self.page.wait_for_function(IS_STORED, arg=text)
+
+    @property
+    def field(self) -> Locator:
+        """The text field of the open chat."""
+        return self.page.get_by_role("textbox", name="Message", exact=True)
+
+    @property
+    def banner(self) -> Locator:
+        """The line that reports a lost connection."""
+        return self.page.get_by_text(re.compile("^(Connecting…|You're offline)"))
+
+    def row(self, title: str) -> Locator:
+        """A row of the chat list."""
+        return self.page.get_by_role("listitem").filter(has_text=title).get_by_role("link")
+
+    def messages(self, text: str) -> Locator:
+        """The messages of the open chat with this text."""
+        return self.page.get_by_role("log").get_by_role("article").filter(has_text=text)
+
+    async def check_is_clean(self, *, had_outage: bool = False) -> None:
+        """Check that no script failed and that the policy blocked nothing."""
+        complaints = [
+            text for text in self.complaints if not (had_outage and _NETWORK.search(text))
+        ]
+        assert complaints == []
+        assert await self.page.evaluate("window.__violations") == []
+
+
+Visit = Callable[..., Awaitable[Visitor]]
+
+
+@contextlib.asynccontextmanager
+async def open_visits(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
+    """Open windows; each call is a person of their own. `is_far`: behind the link."""
+    contexts: list[BrowserContext] = []
+
+    async def visit(
+        user: str, size: tuple[int, int] = WIDE, *, is_far: bool = False, **options: Any
+    ) -> Visitor:
+        width, height = size
+        context = await browser.new_context(
+            viewport={"width": width, "height": height}, reduced_motion="reduce", **options
+        )
+        contexts.append(context)
+        context.set_default_timeout(PATIENCE_MS)
+        await context.add_init_script(WATCH)
+        page = await context.new_page()
+        complaints: list[str] = []
+        listen(Listener(user, context, page, complaints))
+        base = web.far_url if is_far else web.url
+        return Visitor(user, f"{base}next/", context, page, complaints)
+
+    try:
+        yield visit
+    finally:
+        for context in contexts:
+            await context.close()
+
+
+def session_of(user: str, config: dict[str, Any]) -> str:
+    """Return a script that logs a browser in as a demo user, before the page starts."""
+    session = json.dumps(json.dumps({"kind": "demo", "user": user}))
+    return (
+        f"localStorage.setItem('tierchat.session', {session});"
+        f"localStorage.setItem('tierchat.config', {json.dumps(json.dumps(config))})"
+    )

@@ -1,0 +1,62 @@
+"""Long chats, and somebody who scrolls in one, for the web client of `/next/`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from playwright.async_api import Page
+
+from tests.support.rawchat import RawChat
+
+IN_FLIGHT_MAX = 48
+NODES_MAX = 1_500
+# Scrolls by `stepPx` in each frame until message `end` is at the edge. Returns the times of the
+# frames, the most nodes, the seqs that were seen and the size of the heap.
+SCROLL = """async ({ end, stepPx }) => {
+  const list = document.querySelector('[role="log"]');
+  const seqs = () => [...list.querySelectorAll("[data-seq]")].map((row) => Number(row.dataset.seq));
+  const direction = end > Math.max(...seqs()) ? 1 : -1;
+  const frames = [], seen = new Set();
+  let nodes = 0, still = 0, last = performance.now();
+  while (still < 10) {
+    const before = list.scrollTop;
+    list.scrollTop += direction * stepPx;
+    await new Promise(requestAnimationFrame);
+    const now = performance.now();
+    frames.push(now - last);
+    last = now;
+    for (const seq of seqs()) seen.add(seq);
+    nodes = Math.max(nodes, document.getElementsByTagName("*").length);
+    still = seen.has(end) && list.scrollTop === before ? still + 1 : 0;
+  }
+  const heap = performance.memory?.usedJSHeapSize ?? 0;
+  return { frames: frames.sort((a, b) => a - b), nodes, seen: [...seen], heap };
+}"""
+# Types letters one by one; returns the times of their synchronous work, with layout.
+TYPE = """async (count) => {
+  const times = [];
+  for (let number = 0; number < count; number += 1) {
+    const start = performance.now();
+    document.execCommand("insertText", false, "x");
+    document.activeElement.getBoundingClientRect();
+    times.push(performance.now() - start);
+    await new Promise(requestAnimationFrame);
+  }
+  return times.sort((a, b) => a - b);
+}"""
+
+
+async def fill_chat(sender: RawChat, chat: str, count: int, text_of: Callable[[int], str]) -> None:
+    """Send messages 1 to `count` to a chat, in order."""
+    for first in range(1, count + 1, IN_FLIGHT_MAX):
+        numbers = range(first, min(first + IN_FLIGHT_MAX, count + 1))
+        sent = [await sender.post(chat, text_of(number)) for number in numbers]
+        await asyncio.gather(*(each.answer for each in sent))
+
+
+async def scroll_to(page: Page, end: int, step_px: int = 900) -> dict[str, Any]:
+    """Scroll to message `end`, the first or the last one, as fast as the page draws frames."""
+    found: dict[str, Any] = await page.evaluate(SCROLL, {"end": end, "stepPx": step_px})
+    return found

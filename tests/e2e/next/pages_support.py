@@ -1,0 +1,118 @@
+"""Pages of the web client at `/next/`: who opens them, their data, and the checks of a page."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+from collections.abc import AsyncIterator
+from typing import Any, Final, Literal
+
+import httpx
+from PIL import Image
+from playwright.async_api import Browser, Page, expect
+
+from tests.e2e.next.client_support import session_of
+from tests.e2e.web_support import PATIENCE_MS, WATCH, WIDE, WebStack
+from tests.support.web_client import ROOT
+
+SMALL = (390, 844)
+SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
+AXE = ROOT / "clients" / "web" / "node_modules" / "axe-core" / "axe.min.js"
+# Violations as text: the rule, what it asks for, and the elements.
+RUN_AXE = """async () => {
+  await Promise.all(document.getAnimations().map((each) => each.finished.catch(() => {})));
+  const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+  return violations.flatMap(({ id, nodes }) =>
+    nodes.map(({ html, failureSummary }) => `${id}: ${html.slice(0, 200)}\\n${failureSummary}`));
+}"""
+WIDER_THAN_WINDOW = "document.documentElement.scrollWidth > innerWidth"
+
+
+@dataclasses.dataclass
+class Caller:
+    """A user of the HTTP API, to prepare what a page shows."""
+
+    user: str
+    http: httpx.AsyncClient
+
+    async def call(self, method: str, path: str, body: Any = None) -> Any:
+        """Call an operation; return its answer."""
+        answer = await self.http.request(method, path, json=body)
+        assert answer.status_code < 300, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json() if answer.content else None
+
+    async def create_group(self, name: str, *members: str) -> str:
+        """Create a group; return its id."""
+        made = await self.call("POST", "/v1/chats", {"members": list(members), "name": name})
+        return str(made["chat"])
+
+    async def open_direct(self, other: str) -> str:
+        """Open a direct chat; return its id."""
+        return str((await self.call("PUT", f"/v1/direct-chats/{other}"))["chat"])
+
+    async def send(self, chat: str, body: str) -> int:
+        """Send a message; return its seq."""
+        sent = await self.call("POST", f"/v1/chats/{chat}/messages", {"body": body})
+        return int(sent["seq"])
+
+    async def post(self, content: str) -> str:
+        """Create a post; return its id."""
+        return str((await self.call("POST", "/v1/me/posts", {"content": content}))["id"])
+
+
+@contextlib.asynccontextmanager
+async def open_caller(web: WebStack, user: str) -> AsyncIterator[Caller]:
+    """Log in as a demo user for calls of the HTTP API."""
+    async with httpx.AsyncClient(base_url=web.url, timeout=PATIENCE_MS / 1000) as http:
+        answer = await http.post("/v1/dev/login", json={"user": user})
+        assert answer.status_code < 300, answer.text
+        http.headers["authorization"] = f"Bearer {answer.json()['token']}"
+        yield Caller(user, http)
+
+
+@contextlib.asynccontextmanager
+async def open_page(
+    web: WebStack,
+    browser: Browser,
+    user: str,
+    path: str = "chats",
+    *,
+    size: tuple[int, int] = WIDE,
+    **options: Any,
+) -> AsyncIterator[Page]:
+    """Open a page as a user who is logged in; scripts that failed fail the test at the end."""
+    width, height = size
+    context = await browser.new_context(
+        viewport={"width": width, "height": height}, reduced_motion="reduce", **options
+    )
+    context.set_default_timeout(PATIENCE_MS)
+    await context.add_init_script(WATCH)
+    await context.add_init_script(session_of(user))
+    page = await context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    try:
+        await page.goto(f"{web.url}next/{path}")
+        await expect(page.locator("#content")).to_be_attached()
+        yield page
+        assert errors == []
+        assert await page.evaluate("window.__violations") == []
+    finally:
+        await context.close()
+
+
+async def check_page(page: Page) -> None:
+    """Check the page as it is, in light and dark: no violation of axe, nothing too wide."""
+    await page.evaluate(AXE.read_text())
+    for scheme in SCHEMES:
+        await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        assert await page.evaluate(RUN_AXE) == [], scheme
+    assert not await page.evaluate(WIDER_THAN_WINDOW)
+
+
+def make_picture(color: str) -> bytes:
+    """Return a PNG of one color."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (320, 200), color).save(buffer, "PNG")
+    return buffer.getvalue()

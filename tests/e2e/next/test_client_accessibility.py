@@ -1,0 +1,82 @@
+"""The web client of `/next/` and axe: no violations on any page, light and dark, wide and phone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from tests.e2e.next.client_support import Visit, open_visits
+from tests.e2e.web_support import PHONE, WIDE, WebStack
+from tests.support.web_client import ROOT
+
+pytest_plugins = ["tests.e2e.web_fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+AXE = ROOT / "clients" / "web" / "node_modules" / "axe-core" / "axe.min.js"
+RUN_AXE = """async () => {
+  await Promise.all(document.getAnimations().map((each) => each.finished.catch(() => {})));
+  const { violations } = await axe.run(document);
+  return violations.map(({ id, nodes }) => [id, ...nodes.map(({ html, failureSummary }) =>
+    `${html.slice(0, 200)} ${failureSummary}`)]);
+}"""
+PAGES = [
+    "settings",
+    "settings/profile",
+    "settings/appearance",
+    "settings/notifications",
+    "settings/privacy",
+    "nosuch",
+]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
+    """Open windows of the client."""
+    async with open_visits(web, browser) as made:
+        yield made
+
+
+async def find_violations(page: Page) -> list[Any]:
+    """Return what axe finds on a page."""
+    await page.wait_for_load_state("networkidle")
+    # In the isolated world of the debugger: the page's policy blocks foreign scripts.
+    if not await page.evaluate("'axe' in window"):
+        await page.evaluate(AXE.read_text("utf-8"))
+    found: list[Any] = await page.evaluate(RUN_AXE)
+    return found
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_pages_have_no_violations(
+    web: WebStack, visit: Visit, scheme: str, size: tuple[int, int]
+) -> None:
+    """Login, chat list, dialogs, a conversation, and all pages without data of their own."""
+    ann, ben = web.new_users(2)
+    async with web.stack.chat_of(ben) as writer:
+        chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
+        await writer.say(chat, "Some **bold** text, `code` and https://example.com")
+    person = await visit(ann, size, color_scheme=scheme)
+    page, found = person.page, {}
+    await page.goto(person.url)
+    await expect(page.get_by_role("button", name=f"Continue as {ann}", exact=True)).to_be_visible()
+    found["login"] = await find_violations(page)
+    await person.log_in()
+    await expect(person.row(ben)).to_be_visible()
+    found["chats"] = await find_violations(page)
+    await page.goto(f"{person.url}chats?new=group")
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    found["new group"] = await find_violations(page)
+    await page.goto(f"{person.url}chats/{chat}")
+    await expect(person.messages("Some bold text")).to_be_visible()
+    found["conversation"] = await find_violations(page)
+    for path in PAGES:
+        await page.goto(f"{person.url}{path}")
+        await expect(page.get_by_role("heading").first).to_be_visible()
+        found[path] = await find_violations(page)
+
+    assert {name: each for name, each in found.items() if each} == {}

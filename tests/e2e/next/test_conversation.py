@@ -1,0 +1,134 @@
+"""Conversations in the web client of `/next/`: what two people do with messages and files."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from PIL import Image
+from playwright.async_api import Browser, expect
+
+from tests.e2e.next.client_support import Visit, open_visits
+from tests.e2e.web_support import WebStack
+
+pytest_plugins = ["tests.e2e.web_fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
+    """Open windows of the client."""
+    async with open_visits(web, browser) as made:
+        yield made
+
+
+async def test_messages_by_keyboard(web: WebStack, visit: Visit) -> None:
+    """Mention, reply, react, edit and delete without a pointer; the other one sees each."""
+    ann, ben = web.new_users(2)
+    async with web.stack.chat_of(ben) as owner:
+        fields = {"members": [ann], "ref": "group", "name": "Trip"}
+        chat = (await owner.ask("create_chat", **fields))["chat"]["chat"]
+        await owner.say(chat, "Who is in?")
+    first, second = await visit(ann), await visit(ben)
+    for person in (first, second):
+        await person.log_in()
+        await person.open_chat("Trip")
+
+    await first.field.press_sequentially(f"Ask **him**: @{ben[:-1]}")
+    option = first.page.get_by_role("option").filter(has_text=f"@{ben}")
+    await expect(option).to_have_attribute("aria-selected", "true")
+    await first.field.press("Tab")
+    await expect(first.field).to_have_value(f"Ask **him**: @{ben} ")
+    await first.field.press("Enter")
+    asked = second.messages("Ask him")
+    await expect(asked.get_by_role("link", name=f"@{ben}")).to_have_attribute("data-me", "true")
+    await expect(asked.locator("strong")).to_have_text("him")
+
+    await second.messages("Who is in?").focus()
+    await second.page.keyboard.press("End")
+    await expect(asked).to_be_focused()
+    await second.page.keyboard.press("Enter")
+    await expect(second.page.get_by_role("menuitem", name="React with 👍")).to_be_focused()
+    await second.page.keyboard.press("Enter")
+    await expect(first.messages("Ask him").get_by_text("👍 1")).to_be_visible()
+
+    await asked.focus()
+    await second.page.keyboard.press("Enter")
+    await second.page.get_by_role("menuitem", name="Reply").press("Enter")
+    await expect(second.field).to_be_focused()
+    await second.send("Count on it")
+    await expect(
+        first.messages("Count on it").get_by_role("button", name="Ask him")
+    ).to_be_visible()
+
+    await first.field.press("ArrowUp")
+    await expect(first.page.get_by_text("Editing message")).to_be_visible()
+    await first.field.fill("Ask her")
+    await first.field.press("Enter")
+    await expect(
+        second.messages("Ask her").first.get_by_text(re.compile("edited")).last
+    ).to_be_visible()
+
+    await first.messages("Ask her").first.focus()
+    await first.page.keyboard.press("Enter")
+    await first.page.get_by_role("menuitem", name="Delete").press("Enter")
+    await first.page.get_by_role("button", name="Delete for everyone").press("Enter")
+    await expect(second.messages("Message deleted").first).to_be_visible()
+    for person in (first, second):
+        await person.check_is_clean()
+
+
+async def test_pictures_and_files(web: WebStack, visit: Visit) -> None:
+    """Pictures are a gallery with a viewer; other files are rows; both can be forwarded."""
+    ann, ben, cy = web.new_users(3)
+    async with web.stack.chat_of(ben) as writer:
+        for name, members in (("Pictures", [ann]), ("Copies", [ann, cy])):
+            await writer.ask("create_chat", members=members, ref=name, name=name)
+    person = await visit(ann)
+    await person.log_in()
+    await person.open_chat("Pictures")
+    files = [
+        {"name": "red.png", "mimeType": "image/png", "buffer": _picture("red")},
+        {"name": "blue.png", "mimeType": "image/png", "buffer": _picture("blue")},
+        {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"some notes"},
+    ]
+    await person.page.locator("input[type=file]").set_input_files(files)
+    await expect(person.page.get_by_role("progressbar")).to_have_count(0)
+    await person.send("three files")
+
+    sent = person.messages("three files")
+    await expect(
+        sent.get_by_role("img", name="Sent").or_(sent.get_by_role("img", name="Delivered"))
+    ).to_be_visible()
+    await expect(sent.get_by_role("button", name="Download notes.txt")).to_be_visible()
+    await sent.get_by_role("button", name="Open image red.png").click()
+    viewer = person.page.get_by_role("dialog", name="Media viewer")
+    await expect(viewer.get_by_role("img", name="Image: red.png")).to_be_visible()
+    await person.page.keyboard.press("ArrowRight")
+    await expect(viewer.get_by_role("img", name="Image: blue.png")).to_be_visible()
+    await person.page.keyboard.press("Escape")
+
+    await sent.focus()
+    await person.page.keyboard.press("Enter")
+    await person.page.get_by_role("menuitem", name="Forward").click()
+    await person.page.get_by_role("dialog").get_by_role("button", name="Copies").click()
+    await expect(person.page.get_by_text("Forwarded to Copies")).to_be_visible()
+    other = await visit(cy)
+    await other.log_in()
+    await other.open_chat("Copies")
+    copy = other.messages("three files")
+    await expect(copy.get_by_role("button", name="Download notes.txt")).to_be_visible()
+    await copy.get_by_role("button", name="Open image blue.png").click()
+    await expect(other.page.get_by_role("img", name="Image: blue.png")).to_be_visible()
+    for each in (person, other):
+        await each.check_is_clean()
+
+
+def _picture(color: str) -> bytes:
+    """A picture of one color."""
+    content = io.BytesIO()
+    Image.new("RGB", (120, 80), color).save(content, "png")
+    return content.getvalue()

@@ -1,0 +1,108 @@
+"""A long chat in the web client of `/next/`: bounded, complete, and where it was."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, expect
+
+from tests.e2e.next.client_support import Visit, open_visits
+from tests.e2e.next.conversation_support import NODES_MAX, fill_chat, scroll_to
+from tests.e2e.web_support import WebStack
+from tests.support.servers.processes import eventually
+
+pytest_plugins = ["tests.e2e.web_fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+MESSAGES = 2_500  # more than the SDK keeps (1,000), and four windows
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
+    """Open windows of the client."""
+    async with open_visits(web, browser) as made:
+        yield made
+
+
+async def test_scrolling_to_the_first_message_and_back_shows_all_in_bounded_nodes(
+    web: WebStack, visit: Visit
+) -> None:
+    """Every message passes by, in both directions; the page never has more than 1,500 nodes."""
+    ann, ben = web.new_users(2)
+    async with web.stack.chat_of(ben) as writer:
+        chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
+        await fill_chat(writer, chat, MESSAGES, lambda number: f"message {number}")
+        await writer.ask("mark", chat=chat, read=MESSAGES)
+    async with web.stack.chat_of(ann) as reader:
+        await reader.ask("mark", chat=chat, read=MESSAGES)
+    person = await visit(ann)
+    await person.log_in()
+    await person.open_chat(ben)
+    await expect(person.messages(f"message {MESSAGES}")).to_be_in_viewport()
+
+    up = await scroll_to(person.page, 1)
+    await expect(person.messages("message 1").first).to_be_in_viewport()
+    down = await scroll_to(person.page, MESSAGES)
+    await expect(person.messages(f"message {MESSAGES}")).to_be_in_viewport()
+
+    wanted = set(range(1, MESSAGES + 1))
+    assert (wanted - set(up["seen"]), wanted - set(down["seen"])) == (set(), set())
+    assert max(up["nodes"], down["nodes"]) < NODES_MAX
+    await person.check_is_clean()
+
+
+async def test_unread_messages_divider_jump_and_markers(web: WebStack, visit: Visit) -> None:
+    """A chat opens at the first unread message; reading to the end marks all as read."""
+    ann, ben = web.new_users(2)
+    async with web.stack.chat_of(ben) as writer:
+        chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
+        await fill_chat(writer, chat, 300, lambda number: f"message {number}")
+        async with web.stack.chat_of(ann) as reader:
+            await reader.ask("mark", chat=chat, read=220)
+        person = await visit(ann)
+        await person.log_in()
+        await person.open_chat(ben)
+        log = person.page.get_by_role("log")
+        await expect(log.get_by_text("New messages")).to_be_in_viewport()
+        await expect(person.messages("message 221")).to_be_in_viewport()
+
+        await person.page.get_by_role("button", name="Jump to the newest message").click()
+
+        await expect(person.messages("message 300")).to_be_in_viewport()
+        async with web.stack.chat_of(ann, device="phone") as phone:
+
+            async def is_read() -> bool:
+                return bool((await phone.read_list())[chat]["unread"] == 0)
+
+            await eventually(is_read, deadline_s=60, what="all messages are marked as read")
+        await writer.say(chat, "one more")
+        await expect(person.messages("one more")).to_be_in_viewport()
+    await person.check_is_clean()
+
+
+async def test_reply_quote_jumps_to_its_message_and_the_button_back(
+    web: WebStack, visit: Visit
+) -> None:
+    """The quote of a message far above leads there; the reader keeps the place and comes back."""
+    ann, ben = web.new_users(2)
+    async with web.stack.chat_of(ben) as writer:
+        chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
+        await fill_chat(writer, chat, 1_300, lambda number: f"message {number}")
+        await writer.say(chat, "see above", reply_to=7)
+        async with web.stack.chat_of(ann) as reader:
+            await reader.ask("mark", chat=chat, read=1_301)
+        person = await visit(ann)
+        await person.log_in()
+        await person.open_chat(ben)
+
+        await person.messages("see above").get_by_role("button", name="message 7").click()
+
+        await expect(person.messages("message 7").first).to_be_in_viewport()
+        await writer.say(chat, "while away")
+        await expect(person.messages("message 7").first).to_be_in_viewport()
+        await expect(person.messages("while away")).to_have_count(0)
+        await person.page.get_by_role("button", name="Jump to the newest message").click()
+        await expect(person.messages("while away")).to_be_in_viewport()
+    await person.check_is_clean()

@@ -1,0 +1,151 @@
+"""People, profiles and the timeline of the web client, as two people use them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.async_api import Browser, Locator, Page, expect
+
+from tests.e2e.next.pages_support import SMALL, check_page, make_picture, open_caller, open_page
+from tests.e2e.web_support import WebStack
+
+pytest_plugins = ["tests.e2e.web_fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+def post_of(page: Page, text: str) -> Locator:
+    """A post on the page."""
+    return page.get_by_role("article").filter(has_text=text)
+
+
+async def write_post(page: Page, text: str) -> None:
+    """Write a post with the form."""
+    field = page.get_by_role("textbox", name="New post")
+    await field.fill(text)
+    await page.get_by_role("button", name="Post", exact=True).click()
+    await expect(field).to_have_value("")
+
+
+async def test_post_reaches_a_follower_who_likes_it_and_the_author_sees_the_count(
+    web: WebStack, browser: Browser
+) -> None:
+    """Find, follow, post, the pill of new posts, like, likers, edit, delete, message."""
+    ann, ben = web.new_users(2)
+    async with (
+        open_page(web, browser, ann, "timeline") as alice,
+        open_page(web, browser, ben, "people", size=SMALL) as bob,
+    ):
+        await bob.get_by_label("Find people").fill(ann)
+        await bob.get_by_label("Find people").press("Enter")
+        await bob.get_by_role("button", name="Follow", exact=True).click()
+        await expect(bob.get_by_role("button", name="1 follower")).to_be_visible()
+        await bob.goto(f"{web.url}next/timeline")
+        await write_post(bob, "My own")
+        await write_post(alice, "Hello **everybody** <b>!</b>")
+        await bob.get_by_role("button", name="1 new post").click()
+
+        seen = post_of(bob, "Hello everybody <b>!</b>")
+        await expect(seen.locator("strong")).to_have_text("everybody")
+        like = seen.get_by_role("button", name=re.compile("^Like"))
+        await like.click()
+        await expect(like).to_have_attribute("aria-pressed", "true")
+        own = post_of(alice, "Hello")
+        await own.get_by_role("button", name="Show 1 like").click()
+        await expect(alice.get_by_role("dialog").get_by_role("link")).to_contain_text(ben)
+        await alice.keyboard.press("Escape")
+        await own.get_by_role("button", name="Actions for this post").click()
+        await alice.get_by_role("menuitem", name="Edit").click()
+        await alice.get_by_role("dialog").get_by_label("New post").fill("Better")
+        await alice.get_by_role("dialog").get_by_role("button", name="Save", exact=True).click()
+        await expect(post_of(alice, "Better")).to_contain_text("edited")
+        await expect(post_of(bob, "Better")).to_be_visible()
+
+        await post_of(alice, "Better").get_by_role("button", name="Actions for this post").click()
+        await alice.get_by_role("menuitem", name="Delete").click()
+        await alice.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await expect(post_of(alice, "Better")).to_have_count(0)
+        await expect(post_of(bob, "Better")).to_have_count(0)
+        await post_of(bob, "My own").get_by_role("link", name=ben).click()
+        await expect(bob.get_by_role("heading", level=1, name=ben)).to_be_visible()
+        await bob.goto(f"{web.url}next/people/{ann}")
+        await bob.get_by_role("button", name="Message", exact=True).click()
+        await expect(bob).to_have_url(re.compile("/next/chats/d-"))
+
+
+async def test_post_with_a_picture_shows_it_in_the_feed_and_large(
+    web: WebStack, browser: Browser
+) -> None:
+    """A picture is uploaded with the post, shown in it, and opened in a dialog."""
+    (ann,) = web.new_users(1)
+    async with open_page(web, browser, ann, "timeline") as page:
+        picture = {"name": "a.png", "mimeType": "image/png", "buffer": make_picture("red")}
+        await page.locator("input[type=file]").set_input_files([picture])
+        await expect(page.get_by_role("img", name="a.png")).to_be_visible()
+        await write_post(page, "Look")
+        shown = post_of(page, "Look").get_by_role("button", name=f"Picture by {ann}")
+        await expect(shown.locator("img")).to_be_visible()
+        await check_page(page)
+        await shown.click()
+        await expect(page.get_by_role("dialog").get_by_role("img")).to_be_visible()
+
+
+async def test_saved_posts_and_messages_are_listed_opened_and_removed(
+    web: WebStack, browser: Browser
+) -> None:
+    """What was saved is on the page of saved items, for the user alone."""
+    ann, ben = web.new_users(2)
+    async with open_caller(web, ann) as a, open_caller(web, ben) as b:
+        chat = await a.open_direct(ben)
+        seq = await b.send(chat, "Keep this")
+        await a.call("PUT", f"/v1/me/favorites/messages/{chat}/{seq}")
+        await a.post("Worth keeping")
+
+    async with open_page(web, browser, ann, "timeline") as page:
+        save = post_of(page, "Worth keeping").get_by_role("button", name="Save", exact=True)
+        await save.click()
+        await expect(save).to_have_attribute("aria-pressed", "true")
+        await page.get_by_role("button", name="Saved", exact=True).click()
+        await expect(page.get_by_role("link").filter(has_text="Keep this")).to_be_visible()
+        await check_page(page)
+        await page.get_by_role("tab", name="Posts").click()
+        await expect(post_of(page, "Worth keeping")).to_be_visible()
+        await page.get_by_role("tab", name="Messages").click()
+        await page.get_by_role("button", name="Remove from saved").click()
+        await expect(page.get_by_text("No saved messages")).to_be_visible()
+
+
+async def test_block_is_asked_for_and_shown_on_the_profile(web: WebStack, browser: Browser) -> None:
+    """A blocked user's profile says so; unblocking is one step."""
+    ann, ben = web.new_users(2)
+    async with open_page(web, browser, ann, f"people/{ben}") as page:
+        await page.get_by_role("button", name="More actions").click()
+        await page.get_by_role("menuitem", name="Block").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Block").click()
+        await expect(page.get_by_text("You blocked this user.")).to_be_visible()
+        await page.get_by_role("button", name="More actions").click()
+        await page.get_by_role("menuitem", name="Unblock").click()
+        await expect(page.get_by_text("You blocked this user.")).to_have_count(0)
+
+
+@pytest.mark.parametrize("size", [(1280, 800), SMALL])
+async def test_people_profile_and_timeline_pass_axe(
+    web: WebStack, browser: Browser, size: tuple[int, int]
+) -> None:
+    """Light and dark, wide and narrow."""
+    ann, ben = web.new_users(2)
+    async with open_caller(web, ann) as a, open_caller(web, ben) as b:
+        await a.open_direct(ben)
+        await a.call("PUT", f"/v1/me/following/{ben}")
+        await b.call("PATCH", "/v1/me", {"name": "Ben Brown", "about": "Gateways"})
+        await b.post("A post with `code`, a list\n\n- one\n- two")
+
+    async with open_page(web, browser, ann, "people", size=size) as page:
+        await expect(page.get_by_role("link").filter(has_text="Ben Brown")).to_be_visible()
+        await check_page(page)
+        await page.get_by_role("link").filter(has_text="Ben Brown").click()
+        await expect(post_of(page, "A post with")).to_be_visible()
+        await check_page(page)
+        await page.goto(f"{web.url}next/timeline")
+        await expect(post_of(page, "A post with")).to_be_visible()
+        await check_page(page)

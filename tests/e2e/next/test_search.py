@@ -1,0 +1,68 @@
+"""Search in the web client: words, filters as chips, and the found message in its chat."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.e2e.next.pages_support import SMALL, check_page, open_caller, open_page
+from tests.e2e.web_support import PATIENCE_MS, WebStack
+
+pytest_plugins = ["tests.e2e.web_fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_search_finds_narrows_by_chips_and_jumps_to_the_message(
+    web: WebStack, browser: Browser
+) -> None:
+    """A typed qualifier becomes a chip; a hit is marked; the message opens beside the results."""
+    ann, ben, cy = web.new_users(3)
+    async with open_caller(web, ann) as a, open_caller(web, ben) as b, open_caller(web, cy) as c:
+        with_ben, with_cy = await a.open_direct(ben), await a.open_direct(cy)
+        await b.send(with_ben, "The zeppelin <i>lands</i> at noon")
+        await c.send(with_cy, "No zeppelin today")
+
+    async with open_page(web, browser, ann, "search") as page:
+        results = page.get_by_role("list", name="Search results").get_by_role("listitem")
+        field = page.get_by_label("Search messages")
+        await field.fill("zeppelin")
+        # The index follows within seconds: the search is asked again until then.
+        for _ in range(PATIENCE_MS // 1_000):
+            try:
+                await expect(results).to_have_count(2, timeout=1_000)
+                break
+            except AssertionError:
+                await page.reload()
+        await expect(results).to_have_count(2)
+        await expect(results.first.locator("mark")).to_have_text("zeppelin")
+        await field.fill(f"zeppelin from:{ben} ")
+        await expect(
+            page.get_by_role("button", name=re.compile("Remove the filter From"))
+        ).to_be_visible()
+        await expect(results).to_have_count(1)
+        await expect(results).to_contain_text("<i>lands</i>")
+        await check_page(page)
+        await results.get_by_role("link").click()
+        await expect(page.get_by_role("main")).to_contain_text("<i>lands</i> at noon")
+        await expect(results).to_have_count(1)
+        await field.press("Home")
+        await field.press("Backspace")
+        await expect(results).to_have_count(2)
+
+
+async def test_search_by_filter_menu_on_a_phone(web: WebStack, browser: Browser) -> None:
+    """A filter of the menu, no hit, and the way back."""
+    ann, ben = web.new_users(2)
+    async with open_caller(web, ann) as a:
+        await a.open_direct(ben)
+
+    async with open_page(web, browser, ann, "search", size=SMALL) as page:
+        await expect(page.get_by_text("Find any message")).to_be_visible()
+        await check_page(page)
+        await page.get_by_role("button", name="Add a filter").click()
+        await page.get_by_role("menuitem", name="With files").click()
+        await expect(page.get_by_text("No messages found")).to_be_visible()
+        await page.get_by_role("button", name="Clear the search").click()
+        await expect(page.get_by_text("Find any message")).to_be_visible()
