@@ -51,7 +51,7 @@ def analytics() -> None:
     "is_all",
     is_flag=True,
     help="Compare all archived messages with the files, for example after a change of "
-    "CHAT_ANALYTICS_BODIES, and repair the files.",
+    "CHAT_ANALYTICS_EXPORT, and repair the files.",
 )
 def export(with_warm: bool, is_all: bool) -> None:
     """Export new and changed messages once.

@@ -69,7 +69,7 @@ def make_source(container: StorageContainer) -> UnitSource:
         cold=container.cold_log,
         manifests=container.manifests,
         directory=container.directory,
-        with_bodies=container.settings.analytics.bodies,
+        with_bodies=container.settings.analytics.has_texts,
     )
 
 
@@ -222,6 +222,7 @@ async def run_analytics(container: StorageContainer, owner: str) -> None:
                     files=tally.files,
                     postponed=tally.postponed,
                 )
+            await lease.release()  # `chatserver analytics export` may run between the passes
 
         await make_rounds(lease, INTERVAL_S, make_pass)
 
