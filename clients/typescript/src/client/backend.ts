@@ -18,9 +18,10 @@ export interface PendingOperation extends Operation {
 }
 
 /** Description of a chat, without its messages. */
-export interface ChatDescription extends SavedChat {
+export interface ChatDescription extends Readonly<SavedChat> {
   id: string;
   peer: string | null;
+  /** The newest message. */
   last: Entry | null;
   isLeft: boolean;
   shown: number | null;
@@ -33,10 +34,14 @@ export interface View {
   readonly isOnline: boolean;
   /** Chat ids, most recently active last. */
   listChats(): string[];
+  /** Return the same object until the chat changes. */
   describe(chat: string): ChatDescription | null;
-  messages(chat: string): Entry[];
+  /** Return the same list until a message changes. */
+  messages(chat: string): readonly Entry[];
   pending(chat: string): PendingOperation[];
   draft(chat: string): string;
+  /** Make the messages of a chat available. */
+  openChat(chat: string): void;
 }
 
 /** Carries out the calls of a client. */
@@ -55,8 +60,6 @@ export interface Backend extends View {
   watch(users: string[], isOn: boolean): void;
   /** Keep an unsent text. */
   setDraft(chat: string, text: string): void;
-  /** Make the messages of a chat available. */
-  openChat(chat: string): void;
 }
 
 /** Gets what a backend delivers. */

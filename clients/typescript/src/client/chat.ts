@@ -11,8 +11,8 @@ import type {
 import type { PinnedMessage } from "../generated/http.js";
 import type { HttpClient } from "../http/http_client.js";
 import { uploadFile, type UploadOptions } from "../http/files.js";
-import type { Fields } from "../state/model.js";
-import type { Backend, ChatDescription, PendingOperation } from "./backend.js";
+import { asOf, type Fields } from "../state/model.js";
+import type { Backend, ChatDescription, PendingOperation, View } from "./backend.js";
 import { ANSWER_S } from "../state/state.js";
 import type { Sending } from "./sending.js";
 
@@ -65,6 +65,8 @@ export interface GroupSettings {
 /** Operations of the client that a chat uses. @internal */
 export interface ChatOwner {
   readonly backend: Backend;
+  /** The state; also before `connect` and after the end of the client. */
+  readonly view: View | null;
   readonly http: HttpClient;
   perform(chat: string, fields: Fields, ref?: string): Sending;
 }
@@ -84,17 +86,33 @@ export class Chat {
   /** The id of the chat. */
   readonly id: string;
   readonly #owner: ChatOwner;
+  readonly #fixed: ChatDescription | null;
+  #snapshot: Chat | null = null;
 
   /** @internal */
-  constructor(id: string, owner: ChatOwner) {
+  constructor(id: string, owner: ChatOwner, fixed: ChatDescription | null = null) {
     this.id = id;
     this.#owner = owner;
+    this.#fixed = fixed;
   }
 
   // state
 
   get #known(): ChatDescription | null {
-    return this.#owner.backend.describe(this.id);
+    return this.#fixed ?? this.#owner.view?.describe(this.id) ?? null;
+  }
+
+  /**
+   * This chat with its properties as they are now. The same object until one of them changes, for
+   * user interfaces that compare. Messages, drafts and pending operations are always the current.
+   */
+  get snapshot(): Chat {
+    const known = this.#known;
+    if (known === null || this.#fixed !== null) return this;
+    if (this.#snapshot === null || this.#snapshot.#fixed !== known) {
+      this.#snapshot = new Chat(this.id, this.#owner, known);
+    }
+    return this.#snapshot;
   }
 
   /** True if this client has loaded the chat. */
@@ -183,24 +201,26 @@ export class Chat {
     return until !== undefined && (until === 0 || until > Date.now() / 1000);
   }
 
-  /** The messages kept on this device, with all changes applied. */
-  get messages(): Message[] {
-    return this.#owner.backend.messages(this.id);
+  /** The messages kept on this device, with all changes applied. The same list until a change. */
+  get messages(): readonly Message[] {
+    this.#owner.view?.openChat(this.id);
+    return this.#owner.view?.messages(this.id) ?? [];
   }
 
   /** The newest message, if known. */
   get lastMessage(): Message | null {
-    return this.messages.at(-1) ?? this.#known?.last ?? null;
+    const last = this.#known?.last ?? null;
+    return last === null ? null : asOf(last, Date.now() / 1000);
   }
 
   /** The user's operations that are not stored on the server yet, in order. */
   get pending(): PendingOperation[] {
-    return this.#owner.backend.pending(this.id);
+    return this.#owner.view?.pending(this.id) ?? [];
   }
 
   /** The unsent text; it is kept in the store. */
   get draft(): string {
-    return this.#owner.backend.draft(this.id);
+    return this.#owner.view?.draft(this.id) ?? "";
   }
 
   set draft(text: string) {
@@ -238,6 +258,11 @@ export class Chat {
   /** Set the user's reaction to a message; "" removes it. */
   react(seq: number, emoji: string): Sending {
     return this.#owner.perform(this.id, { type: "react", seq, emoji });
+  }
+
+  /** Perform an operation again that the server refused, as a new one. */
+  repeat(operation: PendingOperation): Sending {
+    return this.#owner.perform(this.id, operation.fields);
   }
 
   /** Mark everything up to `seq` as read; by default everything. The marker never moves back. */

@@ -72,6 +72,9 @@ export class ChatClient {
       get backend() {
         return client.#open();
       },
+      get view() {
+        return client.#backend;
+      },
       get http() {
         return client.http;
       },
@@ -147,6 +150,11 @@ export class ChatClient {
     return this.#backend?.user ?? "";
   }
 
+  /** The reason for which the client has ended and does not reconnect; null: it has not. */
+  get error(): Error | null {
+    return this.#failure;
+  }
+
   /** The name of this device. */
   get device(): string {
     return this.#backend?.device ?? "";
@@ -174,7 +182,6 @@ export class ChatClient {
       chat = new Chat(id, this.#owner);
       this.#chats.set(id, chat);
     }
-    this.#backend?.openChat(id);
     return chat;
   }
 
@@ -261,6 +268,7 @@ export class ChatClient {
     for (const { reject } of this.#promised.values()) reject(this.#failure);
     this.#promised.clear();
     this.#news();
+    this.#onChange(new Set());
   }
 
   // operations

@@ -16,6 +16,7 @@ import { renewalWaitS } from "../state/token_renewal.js";
 import type { Backend, ChatDescription, Listener, Operation, PendingOperation } from "./backend.js";
 import { unplaced } from "./backend.js";
 import type { EventQueue } from "./event_queue.js";
+import { MessageLists } from "./message_lists.js";
 import type { ClientOptions } from "./options.js";
 import { StateSaver } from "./state_saver.js";
 import { openSocket, type Lost, type Socket } from "./socket.js";
@@ -40,6 +41,8 @@ export class Engine implements Backend {
   readonly #saver: StateSaver;
   readonly #reconnects = new Reconnects((low, high) => low + Math.random() * (high - low));
   readonly #answers = new Map<number, Waiting>();
+  readonly #descriptions = new Map<string, ChatDescription>(); // of chats that did not change since
+  readonly #lists = new MessageLists();
   #drafts: Record<string, string> = {};
   #socket: Socket | null = null;
   #outgoing: Fields[] = [];
@@ -307,6 +310,8 @@ export class Engine implements Backend {
     const touched = new Set(this.#state.touched);
     this.#saver.touch(touched);
     this.#state.touched.clear();
+    for (const chat of touched) this.#descriptions.delete(chat); // also of evicted chats
+    this.#lists.outdate(touched);
     if (events.length > 0) this.#listener.onEvents(events);
     if (events.length > 0 || touched.size > 0) this.#listener.onChange(touched);
     if (this.#queue.isFull) this.#state.pause(now(), true);
@@ -425,11 +430,19 @@ export class Engine implements Backend {
 
   describe(chat: string): ChatDescription | null {
     const known = this.#state.chats.get(chat);
-    return known === undefined ? null : descriptionOf(known);
+    if (known === undefined) return null;
+    let description = this.#descriptions.get(chat);
+    if (description === undefined) {
+      description = descriptionOf(known);
+      this.#descriptions.set(chat, description);
+    }
+    return description;
   }
 
-  messages(chat: string): Entry[] {
-    return this.#state.chats.get(chat)?.log.messages(Date.now() / 1000) ?? [];
+  messages(chat: string): readonly Entry[] {
+    const nowS = Date.now() / 1000;
+    const load = (): Entry[] => this.#state.chats.get(chat)?.log.messages(nowS) ?? [];
+    return this.#lists.get(chat, nowS, load);
   }
 
   pending(chat: string): PendingOperation[] {
@@ -444,8 +457,10 @@ export class Engine implements Backend {
 }
 
 function descriptionOf(chat: ChatState): ChatDescription {
-  const { id, peer, last, isLeft, log } = chat;
-  return { ...chat.save(), id, peer, last, isLeft, shown: log.shown };
+  const { id, peer, isLeft, log, muted } = chat;
+  const [listed, kept] = [chat.last, log.newestMessage()];
+  const last = kept !== null && kept.seq >= (listed?.seq ?? 0) ? kept : listed;
+  return { ...chat.save(), id, peer, last, isLeft, muted: { ...muted }, shown: log.shown };
 }
 
 function now(): number {

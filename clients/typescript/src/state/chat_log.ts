@@ -88,6 +88,16 @@ export class ChatLog {
     return this.entries(nowS).filter(isMessage);
   }
 
+  /** Return the newest visible message; null if none is kept. */
+  newestMessage(): Entry | null {
+    let newest = 0;
+    for (const [seq, entry] of this.#entries) {
+      const isVisible = this.shown === null || seq <= this.shown;
+      if (seq > newest && isVisible && isMessage(entry)) newest = seq;
+    }
+    return this.find(newest);
+  }
+
   /** Count the entries above `after` that do not count as unread. */
   countAsides(after: number): number {
     let count = 0;

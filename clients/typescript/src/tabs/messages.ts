@@ -48,6 +48,7 @@ export interface Calls {
 export type TabMessage =
   | { kind: "leading"; leader: string }
   | { kind: "ended"; error: PlainError }
+  | { kind: "closed"; chat: string } // its messages are no longer published
   | { kind: "call"; from: string; number: number; method: keyof Calls; args: unknown[] }
   | { kind: "answer"; to: string; number: number; result?: unknown; error?: PlainError }
   | {

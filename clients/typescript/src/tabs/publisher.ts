@@ -1,7 +1,7 @@
 // The leader's side: publishes the state to the other tabs and carries out their calls.
 
 import type { Engine } from "../client/engine.js";
-import type { Entry } from "../state/model.js";
+import { versionOf } from "../client/message_lists.js";
 import type { QueuedEvent } from "../state/state.js";
 import {
   plainError,
@@ -80,10 +80,13 @@ export class Publisher {
     const messages = this.#engine.messages(chat);
     if (!this.#opened.has(chat)) {
       const [oldest] = this.#opened.keys();
-      if (oldest !== undefined && this.#opened.size >= OPENED_MAX) this.#opened.delete(oldest);
+      if (oldest !== undefined && this.#opened.size >= OPENED_MAX) {
+        this.#opened.delete(oldest);
+        this.#post({ kind: "closed", chat: oldest });
+      }
       this.#opened.set(chat, new Map(messages.map((each) => [each.seq, versionOf(each)])));
     }
-    return { ...this.#describe(chat), changed: messages };
+    return { ...this.#describe(chat), changed: [...messages] };
   }
 
   #describe(chat: string): ChatUpdate {
@@ -103,9 +106,4 @@ export class Publisher {
     for (const seq of removed) published.delete(seq);
     return { ...this.#describe(chat), changed, removed };
   }
-}
-
-/** The content of a message depends on its id, its last change and whether it is deleted. */
-function versionOf(message: Entry): string {
-  return `${message.mid}:${message.ts}:${message.rev ?? 0}:${message.deleted ?? false}`;
 }

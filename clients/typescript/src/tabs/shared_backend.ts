@@ -16,9 +16,10 @@ import {
   type PendingOperation,
 } from "../client/backend.js";
 import type { Engine } from "../client/engine.js";
+import { MessageLists } from "../client/message_lists.js";
 import { ChatError } from "../state/errors.js";
 import type { Acked } from "../state/events.js";
-import { ascending, asOf, type Entry, type Fields } from "../state/model.js";
+import { ascending, asOf, isEqual, type Entry, type Fields } from "../state/model.js";
 import { EventFilter } from "./event_filter.js";
 import {
   errorOfPlain,
@@ -68,6 +69,9 @@ export class SharedBackend implements Backend {
   #isOnline = false;
   readonly #chats = new Map<string, ChatUpdate>();
   readonly #messages = new Map<string, Map<number, Entry>>(); // of opened chats
+  readonly #isClosed = new Set<string>(); // opened chats whose messages may be outdated
+  readonly #lists = new MessageLists();
+  readonly #drafting = new Map<string, number>(); // chat → drafts that the leader has not confirmed
 
   constructor(name: string, create: (listener: Listener) => Engine, listener: Listener) {
     this.#name = `tierchat:${name}`;
@@ -196,6 +200,9 @@ export class SharedBackend implements Backend {
       case "update":
         if (this.#engine === null) this.#update(message);
         break;
+      case "closed":
+        this.#closed(message.chat);
+        break;
       case "leading":
         this.#repeatCalls();
         break;
@@ -228,12 +235,26 @@ export class SharedBackend implements Backend {
   }
 
   #takeChat({ changed, removed, ...update }: ChatUpdate): void {
-    this.#chats.delete(update.chat); // moved to the end: most recently active
-    this.#chats.set(update.chat, update);
-    const messages = this.#messages.get(update.chat);
+    const { chat } = update;
+    const known = this.#chats.get(chat);
+    if (known !== undefined) {
+      if (isEqual(known.description, update.description)) update.description = known.description;
+      if (this.#drafting.has(chat)) update.draft = known.draft; // newer than the leader's
+    }
+    if (update.description !== known?.description) this.#chats.delete(chat); // moved to the end
+    this.#chats.set(chat, update);
+    const messages = this.#messages.get(chat);
     if (messages === undefined) return;
+    this.#lists.outdate([chat]);
     for (const message of changed ?? []) messages.set(message.seq, message);
     for (const seq of removed ?? []) messages.delete(seq);
+  }
+
+  /** The leader publishes too many chats: ask again for the messages at their next use. */
+  #closed(chat: string): void {
+    if (!this.#messages.has(chat)) return;
+    this.#isClosed.add(chat);
+    this.#listener.onChange(new Set([chat]));
   }
 
   /** Load the whole state from the leader. */
@@ -301,12 +322,22 @@ export class SharedBackend implements Backend {
     }
     const known = this.#chats.get(chat) ?? { chat, description: null, pending: [], draft: "" };
     this.#chats.set(chat, { ...known, draft: text });
-    void this.#call("setDraft", chat, text).catch(ignore);
+    this.#drafting.set(chat, (this.#drafting.get(chat) ?? 0) + 1);
+    void this.#call("setDraft", chat, text)
+      .catch(ignore)
+      .then(() => {
+        const left = (this.#drafting.get(chat) ?? 1) - 1;
+        if (left > 0) this.#drafting.set(chat, left);
+        else this.#drafting.delete(chat);
+      });
+    this.#listener.onChange(new Set([chat]));
   }
 
   openChat(chat: string): void {
-    if (this.#engine !== null || this.#messages.has(chat)) return;
-    this.#messages.set(chat, new Map());
+    if (this.#engine !== null) return;
+    const isOpen = this.#messages.has(chat);
+    if (isOpen && !this.#isClosed.delete(chat)) return;
+    if (!isOpen) this.#messages.set(chat, new Map());
     this.#load(chat);
   }
 
@@ -336,11 +367,13 @@ export class SharedBackend implements Backend {
     return this.#chats.get(chat)?.description ?? null;
   }
 
-  messages(chat: string): Entry[] {
+  messages(chat: string): readonly Entry[] {
     if (this.#engine !== null) return this.#engine.messages(chat);
     const messages = this.#messages.get(chat) ?? new Map<number, Entry>();
     const nowS = Date.now() / 1000;
-    return ascending(messages.keys()).map((seq) => asOf(messages.get(seq) as Entry, nowS));
+    return this.#lists.get(chat, nowS, () =>
+      ascending(messages.keys()).map((seq) => asOf(messages.get(seq) as Entry, nowS)),
+    );
   }
 
   pending(chat: string): PendingOperation[] {

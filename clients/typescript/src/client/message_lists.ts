@@ -1,0 +1,64 @@
+// Lists of messages for a user interface: the same list and the same objects until one changes.
+
+import type { Entry } from "../state/model.js";
+
+const LISTS_MAX = 100; // of the chats read last
+
+interface List {
+  messages: readonly Entry[];
+  isOutdated: boolean;
+  expiresAtS: number; // then the text of a message expires
+}
+
+/** Keeps the list of messages of each chat that was read. */
+export class MessageLists {
+  readonly #lists = new Map<string, List>();
+
+  /** Build these lists again at their next use. */
+  outdate(chats: Iterable<string>): void {
+    for (const chat of chats) {
+      const list = this.#lists.get(chat);
+      if (list !== undefined) list.isOutdated = true;
+    }
+  }
+
+  /** Return the messages of a chat; `load` reads them if they have changed. */
+  get(chat: string, nowS: number, load: () => readonly Entry[]): readonly Entry[] {
+    const known = this.#lists.get(chat);
+    if (known !== undefined && !known.isOutdated && nowS < known.expiresAtS) return known.messages;
+    const messages = withKnown(load(), known?.messages ?? []);
+    this.#lists.delete(chat);
+    const [oldest] = this.#lists.keys();
+    if (oldest !== undefined && this.#lists.size >= LISTS_MAX) this.#lists.delete(oldest);
+    this.#lists.set(chat, { messages, isOutdated: false, expiresAtS: expiryOf(messages) });
+    return messages;
+  }
+}
+
+/** Return the version of a message: its content is the same while this is the same. */
+export function versionOf(message: Entry): string {
+  return `${message.mid}:${message.ts}:${message.rev ?? 0}:${message.deleted ?? false}`;
+}
+
+/** Return the time at which the first text of these expires, in Unix seconds; or `Infinity`. */
+export function expiryOf(messages: readonly Entry[]): number {
+  let first = Infinity;
+  for (const { expires_at: at, deleted } of messages) {
+    if (at != null && deleted !== true && at < first) first = at;
+  }
+  return first;
+}
+
+/** Return `messages`, with the objects of `known` where they are of the same version. */
+export function withKnown(
+  messages: readonly Entry[],
+  known: readonly Entry[],
+): readonly Entry[] {
+  const before = new Map(known.map((message) => [message.seq, message]));
+  const same = messages.map((message) => {
+    const old = before.get(message.seq);
+    return old !== undefined && versionOf(old) === versionOf(message) ? old : message;
+  });
+  const isSame = same.length === known.length && same.every((each, index) => each === known[index]);
+  return isSame ? known : same;
+}

@@ -1,0 +1,218 @@
+// The state of a client as React reads it: immutable snapshots, and subscriptions to their changes.
+//
+// There is one store for each client. It listens to the client while a component does. Snapshots
+// keep their identity until their content changes; a change of one chat calls the listeners of that
+// chat, of the chat list and of the connection only.
+
+import type { PendingOperation } from "../client/backend.js";
+import type { Chat } from "../client/chat.js";
+import type { ChatClient } from "../client/client.js";
+import type { ChatEvent } from "../state/events.js";
+import { ChatList } from "./chat_list.js";
+import { MessageWindow } from "./message_window.js";
+import { CompanionProgress, PresenceTable, TypingTable } from "./signals.js";
+import { Topics } from "./topics.js";
+
+const WINDOWS_MAX = 20; // chats whose loaded messages are kept after the last component has gone
+
+/** State of the connection. */
+export interface Connection {
+  readonly isOnline: boolean;
+  /** True if this tab has the connection. */
+  readonly isLeader: boolean;
+  /** The user of the token; "" until it is known. */
+  readonly user: string;
+  /** The reason for which the client has ended and does not reconnect. */
+  readonly error: Error | null;
+}
+
+const stores = new WeakMap<ChatClient, ClientStore>();
+
+/** Snapshots of a client's state, and subscriptions to them. */
+export class ClientStore {
+  readonly client: ChatClient;
+  readonly topics = new Topics();
+  readonly list: ChatList;
+  readonly typing = new TypingTable((chat) => this.topics.notify(`typing:${chat}`));
+  readonly presence: PresenceTable;
+  readonly companions = new CompanionProgress((chat) => this.topics.notify(`companion:${chat}`));
+  readonly #windows = new Map<string, MessageWindow>();
+  readonly #operations = new Map<string, PendingOperation>(); // ref → operation in the outbox
+  readonly #eventListeners = new Set<(event: ChatEvent) => void>();
+  #connection: Connection = { isOnline: false, isLeader: true, user: "", error: null };
+  #users = 0;
+  #stop: () => void = () => {};
+
+  private constructor(client: ChatClient) {
+    this.client = client;
+    this.list = new ChatList(client, () => this.topics.notify("chats"));
+    this.presence = new PresenceTable(client, (user) => this.topics.notify(`presence:${user}`));
+  }
+
+  /** Return the store of a client. */
+  static of(client: ChatClient): ClientStore {
+    const store = stores.get(client) ?? new ClientStore(client);
+    stores.set(client, store);
+    return store;
+  }
+
+  // subscriptions
+
+  /** Listen to the client until the returned function is called. */
+  retain(): () => void {
+    this.#users += 1;
+    if (this.#users === 1) this.#start();
+    let isOver = false;
+    return () => {
+      if (isOver) return;
+      isOver = true;
+      this.#users -= 1;
+      if (this.#users === 0) this.#stop();
+    };
+  }
+
+  /** Call `listener` when a topic changes; return a function that ends this. */
+  subscribe(topic: string, listener: () => void): () => void {
+    const release = this.retain();
+    const unsubscribe = this.topics.subscribe(topic, listener);
+    return () => {
+      unsubscribe();
+      release();
+    };
+  }
+
+  /** Call `listener` with each event; return a function that ends this. */
+  onEvent(listener: (event: ChatEvent) => void): () => void {
+    const own = (event: ChatEvent): void => listener(event);
+    this.#eventListeners.add(own);
+    const release = this.retain();
+    return () => {
+      this.#eventListeners.delete(own);
+      release();
+    };
+  }
+
+  #start(): void {
+    const endChanges = this.client.onChange((chats) => this.#changed(chats));
+    const endEvents = this.client.on((event) => this.#happened(event));
+    this.#stop = () => {
+      endChanges();
+      endEvents();
+      this.typing.clear();
+      this.companions.clear();
+      this.#windows.clear(); // they would miss changes
+      this.#operations.clear();
+    };
+    this.#changed(new Set(this.client.chats.map(({ id }) => id)));
+    this.presence.connected();
+  }
+
+  #changed(chats: ReadonlySet<string>): void {
+    for (const id of chats) {
+      for (const operation of this.client.chat(id).pending) {
+        this.#operations.set(operation.ref, operation);
+      }
+      this.#windows.get(id)?.update();
+      this.topics.notify(`chat:${id}`);
+    }
+    this.list.update(chats);
+    this.topics.notify("connection");
+  }
+
+  #happened(event: ChatEvent): void {
+    this.typing.apply(event);
+    this.presence.apply(event);
+    this.companions.apply(event);
+    this.list.apply(event);
+    if ("chat" in event && event.chat !== null) this.#windows.get(event.chat)?.apply(event);
+    if (event.type === "connected") this.#connected();
+    if (event.type === "restarted") for (const each of this.#windows.values()) each.apply(event);
+    if (event.type === "refused") {
+      const operation = this.#operations.get(event.ref);
+      if (operation !== undefined) this.messages(event.chat).refused(operation, event.error);
+    }
+    if (event.type === "refused" || event.type === "acked") this.#operations.delete(event.ref);
+    for (const listener of [...this.#eventListeners]) listener(event);
+  }
+
+  #connected(): void {
+    this.presence.connected();
+    if (this.topics.count("chats") > 0) void this.list.connected();
+    for (const window of this.#windows.values()) window.connected();
+    for (const chat of this.topics.ids("companion")) this.#joinResponse(chat);
+  }
+
+  // snapshots
+
+  /** Return the state of the connection. */
+  connection(): Connection {
+    const { isOnline, isLeader, user, error } = this.client;
+    const known = this.#connection;
+    const isSame =
+      known.isOnline === isOnline &&
+      known.isLeader === isLeader &&
+      known.user === user &&
+      known.error === error;
+    if (!isSame) this.#connection = { isOnline, isLeader, user, error };
+    return this.#connection;
+  }
+
+  /** Return a chat with its properties as they are now. */
+  chat(id: string): Chat {
+    return this.client.chat(id).snapshot;
+  }
+
+  /** Return the messages of a chat. */
+  messages(id: string): MessageWindow {
+    let window = this.#windows.get(id);
+    if (window === undefined) {
+      window = new MessageWindow(this.client.chat(id), this.client, () => {
+        this.topics.notify(`messages:${id}`);
+      });
+      this.#windows.set(id, window);
+      this.#dropWindows();
+    }
+    return window;
+  }
+
+  /** Show the chat list until the returned function is called. */
+  openList(listener: () => void): () => void {
+    const unsubscribe = this.subscribe("chats", listener);
+    void this.list.connected();
+    return unsubscribe;
+  }
+
+  /** Show a chat's messages until the returned function is called. */
+  openMessages(id: string, listener: () => void): () => void {
+    const window = this.messages(id);
+    this.#windows.delete(id);
+    this.#windows.set(id, window); // most recently used
+    const unsubscribe = this.subscribe(`messages:${id}`, listener);
+    const close = window.open();
+    return () => {
+      close();
+      unsubscribe();
+      this.#dropWindows();
+    };
+  }
+
+  #dropWindows(): void {
+    const unused = [...this.#windows].filter(([, { canDrop }]) => canDrop);
+    for (const [id] of unused.slice(0, Math.max(0, unused.length - WINDOWS_MAX))) {
+      this.#windows.delete(id);
+    }
+  }
+
+  /** Show the response that an AI companion is writing until the returned function is called. */
+  openResponse(id: string, listener: () => void): () => void {
+    const unsubscribe = this.subscribe(`companion:${id}`, listener);
+    this.#joinResponse(id);
+    return unsubscribe;
+  }
+
+  #joinResponse(id: string): void {
+    const chat = this.client.chat(id);
+    if (!this.client.isOnline || chat.kind !== "companion") return;
+    chat.joinResponse().catch(() => {}); // repeated after the next connection
+  }
+}

@@ -1,0 +1,180 @@
+// Hooks for the state of a client. Each one renders its component only when its result changes.
+
+import { useCallback, useEffect, useMemo, useRef, useSyncExternalStore } from "react";
+
+import type { Chat } from "../client/chat.js";
+import type { ChatEvent } from "../state/events.js";
+import type { ChatListView } from "./chat_list.js";
+import type { ClientStore, Connection } from "./client_store.js";
+import { membersOf, type Member } from "./members.js";
+import type { MessagesView } from "./message_window.js";
+import { useStore } from "./provider.js";
+import { TypingSender, type Presence, type ResponseProgress } from "./signals.js";
+
+type Listen = (store: ClientStore, listener: () => void) => () => void;
+
+/** Return a value of the store, and render again when it changes. `key` determines `listen`. */
+function useValue<T>(key: string, listen: Listen, read: (store: ClientStore) => T): T {
+  const store = useStore();
+  const subscribe = useCallback((listener: () => void) => listen(store, listener), [store, key]);
+  const get = (): T => read(store);
+  return useSyncExternalStore(subscribe, get, get);
+}
+
+function useTopic<T>(topic: string, read: (store: ClientStore) => T): T {
+  return useValue(topic, (store, listener) => store.subscribe(topic, listener), read);
+}
+
+/** Return the state of the connection. */
+export function useConnection(): Connection {
+  return useTopic("connection", (store) => store.connection());
+}
+
+/**
+ * Return the loaded chats, most recently active first; load the first page if necessary.
+ *
+ * A chat is the same object until one of its properties changes: `memo` keeps the other rows.
+ */
+export function useChats(): readonly Chat[] {
+  return useValue("chats", openList, ({ list }) => list.view.chats);
+}
+
+/** Return the chat list and a function that loads its next page. */
+export function useChatList(): ChatListView {
+  return useValue("chats", openList, ({ list }) => list.view);
+}
+
+function openList(store: ClientStore, listener: () => void): () => void {
+  return store.openList(listener);
+}
+
+/** Return a chat with its properties as they are now. */
+export function useChat(id: string): Chat {
+  return useTopic(`chat:${id}`, (store) => store.chat(id));
+}
+
+/**
+ * Return the messages of a chat, from the oldest loaded one to the newest, without a gap.
+ *
+ * Messages keep their identity until they change: `memo` keeps the other rows.
+ */
+export function useMessages(id: string): MessagesView {
+  const listen: Listen = (store, listener) => store.openMessages(id, listener);
+  return useValue(`messages:${id}`, listen, (store) => store.messages(id).view);
+}
+
+/** Return the unsent text of a chat, and a function that replaces it. */
+export function useDraft(id: string): [text: string, setText: (text: string) => void] {
+  const { client } = useStore();
+  const text = useTopic(`chat:${id}`, () => client.chat(id).draft);
+  const setText = useCallback(
+    (changed: string) => {
+      client.chat(id).draft = changed;
+    },
+    [client, id],
+  );
+  return [text, setText];
+}
+
+/** Return whether a chat has an unsent text, for its row in a list. */
+export function useHasDraft(id: string): boolean {
+  return useTopic(`chat:${id}`, ({ client }) => client.chat(id).draft !== "");
+}
+
+/** Return the members of a chat who are typing. */
+export function useTyping(id: string): readonly string[] {
+  return useTopic(`typing:${id}`, ({ typing }) => typing.get(id));
+}
+
+/** Return a function for a text field: it tells the other members that the user is typing. */
+export function useSendTyping(id: string): (isTyping: boolean) => void {
+  const { client } = useStore();
+  const sender = useMemo(() => new TypingSender(client.chat(id)), [client, id]);
+  useEffect(() => () => sender.set(false), [sender]);
+  return useCallback((isTyping) => sender.set(isTyping), [sender]);
+}
+
+/** Return the presence of users, as far as it is known; at most 500 in all components together. */
+export function usePresence(users: readonly string[]): ReadonlyMap<string, Presence> {
+  const key = users.join(" ");
+  const view = useMemo(() => new PresenceView(key === "" ? [] : key.split(" ")), [key]);
+  const listen: Listen = (store, listener) => view.open(store, listener);
+  return useValue(`presence:${key}`, listen, (store) => view.get(store));
+}
+
+/** The presence of some users; the same map until one changes. */
+class PresenceView {
+  readonly #users: readonly string[];
+  #map: ReadonlyMap<string, Presence> = new Map();
+
+  constructor(users: readonly string[]) {
+    this.#users = users;
+  }
+
+  open(store: ClientStore, listener: () => void): () => void {
+    const ends = this.#users.map((user) => store.subscribe(`presence:${user}`, listener));
+    ends.push(store.presence.watch(this.#users));
+    return () => {
+      for (const end of ends.reverse()) end();
+    };
+  }
+
+  get(store: ClientStore): ReadonlyMap<string, Presence> {
+    const entries: [string, Presence][] = [];
+    for (const user of this.#users) {
+      const found = store.presence.get(user);
+      if (found !== undefined) entries.push([user, found]);
+    }
+    const isSame =
+      entries.length === this.#map.size &&
+      entries.every(([user, found]) => this.#map.get(user) === found);
+    if (!isSame) this.#map = new Map(entries);
+    return this.#map;
+  }
+}
+
+/** Return the members of a chat: owners and admins first. Empty until they are loaded. */
+export function useMembers(id: string): readonly Member[] {
+  const chat = useChat(id);
+  return useMemo(() => membersOf(chat), [chat]);
+}
+
+/** Return the number of unread messages in all loaded chats. */
+export function useUnread(): number {
+  return useValue("chats", openList, ({ list }) => list.unread);
+}
+
+/** A response that an AI companion is writing, with a function that stops it. */
+export interface CompanionResponse extends ResponseProgress {
+  /** Stop it; the text so far becomes the message. */
+  readonly stop: () => Promise<void>;
+}
+
+/** Return the response that an AI companion is writing in a chat, or null. */
+export function useCompanionResponse(id: string): CompanionResponse | null {
+  const { client } = useStore();
+  const listen: Listen = (store, listener) => store.openResponse(id, listener);
+  const progress = useValue(`companion:${id}`, listen, (store) => store.companions.get(id));
+  return useMemo(() => {
+    return progress && { ...progress, stop: () => client.chat(id).stopResponse() };
+  }, [client, id, progress]);
+}
+
+/** Call `listener` with each event of a type. It does not have to be the same function. */
+export function useEvent<T extends ChatEvent["type"]>(
+  type: T,
+  listener: (event: Extract<ChatEvent, { type: T }>) => void,
+): void {
+  const store = useStore();
+  const current = useRef(listener);
+  useEffect(() => {
+    current.current = listener;
+  });
+  useEffect(
+    () =>
+      store.onEvent((event) => {
+        if (event.type === type) current.current(event as Extract<ChatEvent, { type: T }>);
+      }),
+    [store, type],
+  );
+}

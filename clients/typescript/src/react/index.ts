@@ -1,0 +1,32 @@
+/**
+ * tierchat/react: hooks and unstyled components for React 19.
+ *
+ * Start with {@link ChatProvider}.
+ *
+ * @packageDocumentation
+ */
+
+export type { ChatListView } from "./chat_list.js";
+export type { Connection } from "./client_store.js";
+export {
+  useChat,
+  useChatList,
+  useChats,
+  useCompanionResponse,
+  useConnection,
+  useDraft,
+  useEvent,
+  useHasDraft,
+  useMembers,
+  useMessages,
+  usePresence,
+  useSendTyping,
+  useTyping,
+  useUnread,
+  type CompanionResponse,
+} from "./hooks.js";
+export type { Member } from "./members.js";
+export type { FailedOperation, MessagesView } from "./message_window.js";
+export { ChatProvider, useClient, type ChatProviderProps } from "./provider.js";
+export type { Presence, ResponseProgress } from "./signals.js";
+export { useUpload, type Upload, type Uploads } from "./uploads.js";

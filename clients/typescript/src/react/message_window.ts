@@ -1,0 +1,267 @@
+// The messages of one chat as a list shows them: those that the client keeps, and older pages.
+//
+// Invariant: `messages` has no gap and ascends. If the client skips or withdraws entries, the older
+// messages go.
+
+import type { PendingOperation } from "../client/backend.js";
+import type { Chat } from "../client/chat.js";
+import type { ChatClient } from "../client/client.js";
+import { expiryOf, withKnown } from "../client/message_lists.js";
+import type { Message } from "../generated/frames.js";
+import type { ChatError } from "../state/errors.js";
+import type { ChatEvent } from "../state/events.js";
+import { applyEntry, asOf, isMessage, revOf, tombstoneOf } from "../state/model.js";
+
+const PAGE = 50;
+const MESSAGES_MAX = 10_000;
+const CLOSED_MAX = 1_000; // messages kept of a chat that no component shows
+const FAILED_MAX = 50;
+const TIMER_S_MAX = 86_400;
+
+/** An operation that the server refused. */
+export interface FailedOperation extends PendingOperation {
+  readonly error: ChatError;
+  /** Perform it again, as a new operation. */
+  readonly retry: () => void;
+  /** Forget it. */
+  readonly discard: () => void;
+}
+
+/** The messages of a chat. */
+export interface MessagesView {
+  /** In ascending seq, without changes and membership entries. At most 10,000. */
+  readonly messages: readonly Message[];
+  /** The user's operations that `messages` does not contain yet, in order. */
+  readonly pending: readonly PendingOperation[];
+  /** The user's operations that the server refused, until they are repeated or discarded. */
+  readonly failed: readonly FailedOperation[];
+  /** True if the server may have older messages. */
+  readonly hasOlder: boolean;
+  readonly isLoading: boolean;
+  /** The last page could not be loaded. */
+  readonly error: Error | null;
+  /** Load a page of older messages. */
+  readonly loadOlder: () => Promise<void>;
+}
+
+/** Loads the messages of a chat and keeps them current. */
+export class MessageWindow {
+  readonly #chat: Chat;
+  readonly #client: ChatClient;
+  readonly #changed: () => void;
+  #view: MessagesView;
+  #kept: readonly Message[] = []; // by the client
+  #isCut = false; // older messages no longer join those that the client keeps
+  #firstLoaded: number | null = null; // seq of the oldest entry of a page
+  #isAtStart = false;
+  #isBegun = false; // the newest page was loaded, or is not needed
+  #loading: Promise<void> | null = null;
+  #viewers = 0;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(chat: Chat, client: ChatClient, changed: () => void) {
+    this.#chat = chat;
+    this.#client = client;
+    this.#changed = changed;
+    this.#view = {
+      messages: [],
+      pending: [],
+      failed: [],
+      hasOlder: true,
+      isLoading: false,
+      error: null,
+      loadOlder: () => this.#load(),
+    };
+    this.update();
+  }
+
+  /** The messages; the same object until there is a change. */
+  get view(): MessagesView {
+    return this.#view;
+  }
+
+  /** True if nothing would be lost without this object. */
+  get canDrop(): boolean {
+    return this.#viewers === 0 && this.#view.failed.length === 0;
+  }
+
+  /** Load the newest messages, and keep older ones until the returned function is called. */
+  open(): () => void {
+    this.#viewers += 1;
+    this.update();
+    this.connected();
+    return () => {
+      this.#viewers -= 1;
+      if (this.#viewers > 0) return;
+      clearTimeout(this.#timer);
+      this.#dropOldest(CLOSED_MAX);
+    };
+  }
+
+  /** Load the newest messages, if they are missing. */
+  connected(): void {
+    if (this.#viewers === 0 || !this.#client.isOnline || this.#isBegun) return;
+    void this.#load();
+  }
+
+  // changes
+
+  /** Apply what has changed in the client. */
+  update(): void {
+    const kept = this.#chat.messages;
+    if (kept !== this.#kept || this.#isCut) this.#take(kept);
+    const pending = this.#pending();
+    if (pending !== this.#view.pending) this.#set({ pending });
+  }
+
+  #take(kept: readonly Message[]): void {
+    const first = kept[0]?.seq ?? 0;
+    const isJoined = !this.#isCut && kept.length > 0;
+    const before = isJoined ? this.#view.messages.filter(({ seq }) => seq < first) : [];
+    if (!isJoined) this.#firstLoaded = null;
+    if (this.#isCut) this.#isAtStart = false;
+    this.#kept = kept;
+    this.#isCut = false;
+    this.#show([...before, ...kept]);
+    if (this.#viewers === 0) this.#dropOldest(CLOSED_MAX);
+  }
+
+  /** Apply an event to the messages that the client does not keep. */
+  apply(event: ChatEvent): void {
+    switch (event.type) {
+      case "messageChanged":
+        this.#change([event.change.target ?? 0], (each) => applyEntry(each, event.change));
+        break;
+      case "messagesHidden":
+        this.#change(event.seqs, (each) => tombstoneOf(each, revOf(each)));
+        break;
+      case "skipped":
+      case "entriesWithdrawn":
+        this.#isCut = true;
+        break;
+      case "restarted":
+        this.#isCut ||= event.isNewEpoch;
+        this.#isBegun &&= !event.chats.includes(this.#chat.id);
+        break;
+      default:
+    }
+  }
+
+  #change(seqs: readonly number[], changed: (message: Message) => Message): void {
+    const first = this.#kept[0]?.seq ?? Infinity;
+    const older = new Set(seqs.filter((seq) => seq < first));
+    if (older.size === 0) return;
+    this.#show(this.#view.messages.map((each) => (older.has(each.seq) ? changed(each) : each)));
+  }
+
+  #show(given: readonly Message[]): void {
+    const nowS = Date.now() / 1000;
+    const known = this.#view.messages;
+    const messages = withKnown(given.map((each) => asOf(each, nowS)), known);
+    if (messages !== known) this.#set({ messages, hasOlder: this.#hasOlder(messages) });
+    clearTimeout(this.#timer);
+    const expiryS = expiryOf(messages);
+    if (this.#viewers === 0 || expiryS === Infinity) return;
+    const waitS = Math.min(Math.max(expiryS - nowS, 0), TIMER_S_MAX);
+    this.#timer = setTimeout(() => this.#show(this.#view.messages), waitS * 1000 + 1);
+  }
+
+  #hasOlder(messages: readonly Message[]): boolean {
+    const first = messages[0]?.seq ?? this.#firstLoaded ?? (this.#isBegun ? 1 : Infinity);
+    return !this.#isAtStart && first > 1 && messages.length < MESSAGES_MAX;
+  }
+
+  #dropOldest(messagesMax: number): void {
+    const { messages } = this.#view;
+    if (messages.length <= messagesMax) return;
+    this.#firstLoaded = null;
+    this.#isAtStart = false;
+    this.#show(messages.slice(-messagesMax));
+  }
+
+  // the user's operations
+
+  #pending(): readonly PendingOperation[] {
+    const all = this.#chat.pending;
+    const known = this.#view.pending;
+    if (all.length === 0) return known.length === 0 ? known : all;
+    const shown = new Set(this.#view.messages.map(({ sender, ref }) => `${sender} ${ref}`));
+    const { user } = this.#client;
+    const fresh = all.filter(({ ref, stage, fields }) =>
+      fields.type === "send" ? !shown.has(`${user} ${ref}`) : stage !== "acked",
+    );
+    const isSame =
+      fresh.length === known.length &&
+      fresh.every(({ ref, stage }, index) => {
+        return ref === known[index]?.ref && stage === known[index]?.stage;
+      });
+    return isSame ? known : fresh;
+  }
+
+  /** Record that the server refused an operation. */
+  refused(operation: PendingOperation, error: ChatError): void {
+    const discard = (): void => {
+      this.#set({ failed: this.#view.failed.filter(({ ref }) => ref !== operation.ref) });
+    };
+    const retry = (): void => {
+      discard();
+      this.#chat.repeat(operation); // a refusal is reported like the first time
+    };
+    const failed = [...this.#view.failed, { ...operation, error, retry, discard }];
+    this.#set({ failed: failed.slice(-FAILED_MAX) });
+  }
+
+  // pages
+
+  async #load(): Promise<void> {
+    this.#loading ??= this.#loadNow().finally(() => {
+      this.#loading = null;
+    });
+    await this.#loading;
+  }
+
+  async #loadNow(): Promise<void> {
+    const { messages } = this.#view;
+    const isEmpty = messages.length === 0 && this.#firstLoaded === null;
+    const isFirst = isEmpty || this.#chat.needsHistory;
+    if (!isFirst && !this.#isBegun && messages.length >= PAGE) {
+      this.#isBegun = true; // the client has enough
+      return;
+    }
+    if (!isFirst && !this.#hasOlder(messages)) {
+      this.#isBegun = true;
+      return;
+    }
+    this.#set({ isLoading: true, error: null });
+    try {
+      await this.#loadPage(isFirst ? null : this.#before(messages));
+      this.#set({ isLoading: false });
+    } catch (error) {
+      this.#set({ isLoading: false, error: error as Error });
+    }
+  }
+
+  #before(messages: readonly Message[]): number {
+    return Math.min(this.#firstLoaded ?? Infinity, messages[0]?.seq ?? Infinity);
+  }
+
+  async #loadPage(before: number | null): Promise<void> {
+    const place = before === null ? {} : { before };
+    const page = await this.#chat.history({ ...place, limit: PAGE });
+    if (this.#isCut) return; // the page does not join the messages of now
+    const first = page.messages[0]?.seq;
+    if (page.tier !== "cache") this.#isAtStart = !page.hasMore;
+    if (first !== undefined) this.#firstLoaded = first;
+    this.#isBegun = true;
+    const lowest = this.#view.messages[0]?.seq ?? Infinity;
+    const older = page.messages.filter((each) => isMessage(each) && each.seq < lowest);
+    this.#show([...older, ...this.#view.messages].slice(-MESSAGES_MAX));
+    const hasOlder = this.#hasOlder(this.#view.messages);
+    if (hasOlder !== this.#view.hasOlder) this.#set({ hasOlder });
+  }
+
+  #set(changes: Partial<MessagesView>): void {
+    this.#view = { ...this.#view, ...changes };
+    this.#changed();
+  }
+}

@@ -1,0 +1,224 @@
+// What is never stored: who is typing, who is online, and the responses that AI companions write.
+
+import type { Chat } from "../client/chat.js";
+import type { ChatClient } from "../client/client.js";
+import type { ChatEvent } from "../state/events.js";
+
+const TYPING_MS = 6_000; // a member who is typing repeats the signal more often
+const TYPING_REPEAT_MS = 3_000;
+const TYPING_PAUSE_MS = 4_500;
+const TYPING_MAX = 20; // members of a chat
+const RESPONSES_MAX = 100;
+const NOBODY: readonly string[] = [];
+
+/** The members who are typing, by chat. */
+export class TypingTable {
+  readonly #changed: (chat: string) => void;
+  readonly #chats = new Map<string, readonly string[]>();
+  readonly #timers = new Map<string, ReturnType<typeof setTimeout>>();
+
+  constructor(changed: (chat: string) => void) {
+    this.#changed = changed;
+  }
+
+  /** Return the members who are typing; the same list until it changes. */
+  get(chat: string): readonly string[] {
+    return this.#chats.get(chat) ?? NOBODY;
+  }
+
+  /** Apply an event. */
+  apply(event: ChatEvent): void {
+    if (event.type === "messageAdded") this.#set(event.chat, event.message.sender, false);
+    if (event.type === "disconnected") this.clear();
+    if (event.type !== "signalReceived" || event.kind !== "typing" || event.chat === null) return;
+    this.#set(event.chat, event.sender, event.fields["on"] === true);
+  }
+
+  /** Forget everything. */
+  clear(): void {
+    for (const timer of this.#timers.values()) clearTimeout(timer);
+    this.#timers.clear();
+    const chats = [...this.#chats.keys()];
+    this.#chats.clear();
+    for (const chat of chats) this.#changed(chat);
+  }
+
+  #set(chat: string, user: string, isTyping: boolean): void {
+    const key = `${chat} ${user}`;
+    clearTimeout(this.#timers.get(key));
+    this.#timers.delete(key);
+    const known = this.get(chat);
+    if (isTyping && (known.includes(user) || known.length < TYPING_MAX)) {
+      this.#timers.set(key, setTimeout(() => this.#set(chat, user, false), TYPING_MS));
+    }
+    if (isTyping === known.includes(user) || (isTyping && known.length >= TYPING_MAX)) return;
+    const users = isTyping ? [...known, user] : known.filter((each) => each !== user);
+    if (users.length === 0) this.#chats.delete(chat);
+    else this.#chats.set(chat, users);
+    this.#changed(chat);
+  }
+}
+
+/** Sends the user's typing signals: not for each keystroke, and the end after a pause. */
+export class TypingSender {
+  readonly #chat: Chat;
+  #sentAtMs = -Infinity;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(chat: Chat) {
+    this.#chat = chat;
+  }
+
+  /** The user has typed, or has stopped. */
+  set(isTyping: boolean): void {
+    clearTimeout(this.#timer);
+    const nowMs = performance.now();
+    if (isTyping) {
+      this.#timer = setTimeout(() => this.set(false), TYPING_PAUSE_MS);
+      if (nowMs - this.#sentAtMs < TYPING_REPEAT_MS) return;
+      this.#sentAtMs = nowMs;
+    } else {
+      if (this.#sentAtMs === -Infinity) return;
+      this.#sentAtMs = -Infinity;
+    }
+    try {
+      this.#chat.typing(isTyping);
+    } catch {
+      // The client is not connected yet, or has ended.
+    }
+  }
+}
+
+/** The presence of a user. */
+export interface Presence {
+  readonly state: "online" | "away" | "offline";
+  /** True if the state is "online". */
+  readonly isOnline: boolean;
+  /** When an offline user was last online, in µs since 1970; null: not known. */
+  readonly lastSeenTs: number | null;
+}
+
+/** The presence of the users that components show. */
+export class PresenceTable {
+  readonly #client: ChatClient;
+  readonly #changed: (user: string) => void;
+  readonly #known = new Map<string, Presence>();
+  readonly #counts = new Map<string, number>();
+
+  constructor(client: ChatClient, changed: (user: string) => void) {
+    this.#client = client;
+    this.#changed = changed;
+  }
+
+  /** Return the presence of a user; undefined: not known. */
+  get(user: string): Presence | undefined {
+    return this.#known.get(user);
+  }
+
+  /** Subscribe to the presence of users until the returned function is called. */
+  watch(users: readonly string[]): () => void {
+    const fresh = users.filter((user) => !this.#counts.has(user));
+    for (const user of users) this.#counts.set(user, (this.#counts.get(user) ?? 0) + 1);
+    this.#send(fresh, true);
+    return () => {
+      const gone: string[] = [];
+      for (const user of users) {
+        const left = (this.#counts.get(user) ?? 1) - 1;
+        if (left > 0) this.#counts.set(user, left);
+        else if (this.#counts.delete(user)) gone.push(user);
+      }
+      for (const user of gone) this.#known.delete(user);
+      this.#send(gone, false);
+    };
+  }
+
+  /** Subscribe again: another tab may have got the connection. */
+  connected(): void {
+    this.#send([...this.#counts.keys()], true);
+  }
+
+  #send(users: string[], isOn: boolean): void {
+    if (users.length === 0 || !this.#client.isOnline) return;
+    try {
+      if (isOn) this.#client.watch(users);
+      else this.#client.unwatch(users);
+    } catch {
+      // Too many subscriptions: the presence of these users stays unknown.
+    }
+  }
+
+  /** Apply an event. */
+  apply(event: ChatEvent): void {
+    if (event.type !== "signalReceived" || event.kind !== "presence") return;
+    const { sender, fields } = event;
+    if (!this.#counts.has(sender)) return;
+    const state = fields["state"] as Presence["state"];
+    const seen = fields["last_seen"];
+    const lastSeenTs = typeof seen === "number" ? seen : null;
+    const known = this.#known.get(sender);
+    if (known?.state === state && known.lastSeenTs === lastSeenTs) return;
+    this.#known.set(sender, { state, isOnline: state === "online", lastSeenTs });
+    this.#changed(sender);
+  }
+}
+
+/** A response that an AI companion is writing. */
+export interface ResponseProgress {
+  /** Seq of the message that it answers. */
+  readonly seq: number;
+  /** The text so far. */
+  readonly text: string;
+  /** False: it has ended, and its message follows. */
+  readonly isRunning: boolean;
+  /** The tool that the model uses now, or "". */
+  readonly tool: string;
+}
+
+/** The responses of AI companions, until their messages are there. */
+export class CompanionProgress {
+  readonly #changed: (chat: string) => void;
+  readonly #responses = new Map<string, ResponseProgress>();
+  readonly #answered = new Map<string, number>(); // chat → seq of the last message answered
+
+  constructor(changed: (chat: string) => void) {
+    this.#changed = changed;
+  }
+
+  /** Return the response in a chat, or null. */
+  get(chat: string): ResponseProgress | null {
+    return this.#responses.get(chat) ?? null;
+  }
+
+  /** Apply an event. */
+  apply(event: ChatEvent): void {
+    if (event.type === "messageAdded" && event.message.ai != null) {
+      this.#finish(event.chat, event.message.reply_to ?? 0);
+    }
+    if (event.type !== "answerGrew") return;
+    const { chat, seq, text, tool, end } = event;
+    if (seq <= (this.#answered.get(chat) ?? 0)) return;
+    put(this.#responses, chat, { seq, text, tool, isRunning: end === "" });
+    this.#changed(chat);
+  }
+
+  /** Forget everything. */
+  clear(): void {
+    this.#responses.clear();
+    this.#answered.clear();
+  }
+
+  #finish(chat: string, seq: number): void {
+    if (seq > (this.#answered.get(chat) ?? 0)) put(this.#answered, chat, seq);
+    const known = this.#responses.get(chat);
+    if (known === undefined || known.seq > seq) return;
+    this.#responses.delete(chat);
+    this.#changed(chat);
+  }
+}
+
+function put<T>(map: Map<string, T>, key: string, value: T): void {
+  map.delete(key);
+  const [oldest] = map.keys();
+  if (oldest !== undefined && map.size >= RESPONSES_MAX) map.delete(oldest);
+  map.set(key, value);
+}

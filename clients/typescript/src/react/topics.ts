@@ -1,0 +1,36 @@
+// Listeners by topic, so that a change calls only those that it concerns.
+
+/** Listeners of topics such as `chat:<id>`. */
+export class Topics {
+  readonly #listeners = new Map<string, Set<() => void>>();
+
+  /** Call `listener` when `topic` changes; return a function that ends this. */
+  subscribe(topic: string, listener: () => void): () => void {
+    const listeners = this.#listeners.get(topic) ?? new Set();
+    const own = (): void => listener(); // the same listener can subscribe twice
+    this.#listeners.set(topic, listeners.add(own));
+    return () => {
+      listeners.delete(own);
+      if (listeners.size === 0 && this.#listeners.get(topic) === listeners) {
+        this.#listeners.delete(topic);
+      }
+    };
+  }
+
+  /** Return the number of listeners of a topic, or of all. */
+  count(topic?: string): number {
+    if (topic !== undefined) return this.#listeners.get(topic)?.size ?? 0;
+    return [...this.#listeners.values()].reduce((sum, { size }) => sum + size, 0);
+  }
+
+  /** Return the ids of the topics `kind:id` that have listeners. */
+  ids(kind: string): string[] {
+    const names = [...this.#listeners.keys()].filter((name) => name.startsWith(`${kind}:`));
+    return names.map((name) => name.slice(kind.length + 1));
+  }
+
+  /** Call the listeners of a topic. */
+  notify(topic: string): void {
+    for (const listener of [...(this.#listeners.get(topic) ?? [])]) listener();
+  }
+}
