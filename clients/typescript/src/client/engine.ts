@@ -5,7 +5,6 @@
 
 import type { ChatsPage, HistoryPage, Ok, Turn, Welcome } from "../generated/frames.js";
 import { Reconnects } from "../state/backoff.js";
-import type { ChatState } from "../state/chat.js";
 import { ChatError } from "../state/errors.js";
 import type { Acked } from "../state/events.js";
 import type { Entry, Fields } from "../state/model.js";
@@ -16,10 +15,10 @@ import { renewalWaitS } from "../state/token_renewal.js";
 import type { Backend, ChatDescription, Listener, Operation, PendingOperation } from "./backend.js";
 import { unplaced } from "./backend.js";
 import type { EventQueue } from "./event_queue.js";
-import { MessageLists } from "./message_lists.js";
 import type { ClientOptions } from "./options.js";
 import { StateSaver } from "./state_saver.js";
 import { openSocket, type Lost, type Socket } from "./socket.js";
+import { StateView } from "./state_view.js";
 
 const WELCOME_MS = 10_000;
 const RENEWAL_RETRY_S = 5;
@@ -38,11 +37,10 @@ export class Engine implements Backend {
   readonly #listener: Listener;
   readonly #queue: EventQueue;
   readonly #state: ClientState;
+  readonly #view: StateView;
   readonly #saver: StateSaver;
   readonly #reconnects = new Reconnects((low, high) => low + Math.random() * (high - low));
   readonly #answers = new Map<number, Waiting>();
-  readonly #descriptions = new Map<string, ChatDescription>(); // of chats that did not change since
-  readonly #lists = new MessageLists();
   #drafts: Record<string, string> = {};
   #socket: Socket | null = null;
   #outgoing: Fields[] = [];
@@ -62,6 +60,7 @@ export class Engine implements Backend {
     this.#listener = listener;
     this.#queue = queue;
     this.#state = new ClientState(options.device ?? device, options.bounds);
+    this.#view = new StateView(this.#state);
     const failed = (error: Error): void => this.#end(error);
     this.#saver = new StateSaver(options, this.#state, queue, failed);
     let [resolve, reject]: [() => void, (error: Error) => void] = [() => {}, () => {}];
@@ -307,11 +306,8 @@ export class Engine implements Backend {
   }
 
   #deliver(events: ReturnType<ClientState["takeQueued"]>): void {
-    const touched = new Set(this.#state.touched);
+    const touched = this.#view.takeTouched();
     this.#saver.touch(touched);
-    this.#state.touched.clear();
-    for (const chat of touched) this.#descriptions.delete(chat); // also of evicted chats
-    this.#lists.outdate(touched);
     if (events.length > 0) this.#listener.onEvents(events);
     if (events.length > 0 || touched.size > 0) this.#listener.onChange(touched);
     if (this.#queue.isFull) this.#state.pause(now(), true);
@@ -364,7 +360,6 @@ export class Engine implements Backend {
     const known = this.#state.outbox.find(ref);
     this.#saver.hasNewOperations = true;
     this.#state.do(newOutboxEntry(ref, chat, fields), now());
-    this.#state.touched.add(chat);
     this.#flush();
     if (!this.#state.isOnline) await this.#saver.save();
     if (known?.stage !== "acked") return null;
@@ -425,42 +420,24 @@ export class Engine implements Backend {
   }
 
   listChats(): string[] {
-    return [...this.#state.chats.keys()];
+    return this.#view.listChats();
   }
 
   describe(chat: string): ChatDescription | null {
-    const known = this.#state.chats.get(chat);
-    if (known === undefined) return null;
-    let description = this.#descriptions.get(chat);
-    if (description === undefined) {
-      description = descriptionOf(known);
-      this.#descriptions.set(chat, description);
-    }
-    return description;
+    return this.#view.describe(chat);
   }
 
   messages(chat: string): readonly Entry[] {
-    const nowS = Date.now() / 1000;
-    const load = (): Entry[] => this.#state.chats.get(chat)?.log.messages(nowS) ?? [];
-    return this.#lists.get(chat, nowS, load);
+    return this.#view.messages(chat);
   }
 
   pending(chat: string): PendingOperation[] {
-    return [...this.#state.outbox]
-      .filter((entry) => entry.chat === chat)
-      .map(({ ref, fields, stage }) => ({ ref, chat, fields, stage }));
+    return this.#view.pending(chat);
   }
 
   draft(chat: string): string {
     return this.#drafts[chat] ?? "";
   }
-}
-
-function descriptionOf(chat: ChatState): ChatDescription {
-  const { id, peer, isLeft, log, muted } = chat;
-  const [listed, kept] = [chat.last, log.newestMessage()];
-  const last = kept !== null && kept.seq >= (listed?.seq ?? 0) ? kept : listed;
-  return { ...chat.save(), id, peer, last, isLeft, muted: { ...muted }, shown: log.shown };
 }
 
 function now(): number {

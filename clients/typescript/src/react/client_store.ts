@@ -41,7 +41,7 @@ export class ClientStore {
   readonly #eventListeners = new Set<(event: ChatEvent) => void>();
   #connection: Connection = { isOnline: false, isLeader: true, user: "", error: null };
   #users = 0;
-  #stop: () => void = () => {};
+  #stop: (() => void) | null = null;
 
   private constructor(client: ChatClient) {
     this.client = client;
@@ -61,14 +61,25 @@ export class ClientStore {
   /** Listen to the client until the returned function is called. */
   retain(): () => void {
     this.#users += 1;
-    if (this.#users === 1) this.#start();
+    if (this.#stop === null) this.#start();
     let isOver = false;
     return () => {
       if (isOver) return;
       isOver = true;
       this.#users -= 1;
-      if (this.#users === 0) this.#stop();
+      // Later, because strict mode removes the first components and adds them again.
+      if (this.#users === 0) queueMicrotask(() => this.#stopIfUnused());
     };
+  }
+
+  #stopIfUnused(): void {
+    if (this.#users > 0 || this.#stop === null) return;
+    this.#stop();
+    this.#stop = null;
+    this.typing.clear();
+    this.companions.clear();
+    this.#windows.clear(); // they would miss changes
+    this.#operations.clear();
   }
 
   /** Call `listener` when a topic changes; return a function that ends this. */
@@ -98,10 +109,6 @@ export class ClientStore {
     this.#stop = () => {
       endChanges();
       endEvents();
-      this.typing.clear();
-      this.companions.clear();
-      this.#windows.clear(); // they would miss changes
-      this.#operations.clear();
     };
     this.#changed(new Set(this.client.chats.map(({ id }) => id)));
     this.presence.connected();

@@ -89,6 +89,7 @@ export class MessageWindow {
   open(): () => void {
     this.#viewers += 1;
     this.update();
+    this.#scheduleExpiry(Date.now() / 1000);
     this.connected();
     return () => {
       this.#viewers -= 1;
@@ -159,8 +160,12 @@ export class MessageWindow {
     const known = this.#view.messages;
     const messages = withKnown(given.map((each) => asOf(each, nowS)), known);
     if (messages !== known) this.#set({ messages, hasOlder: this.#hasOlder(messages) });
+    this.#scheduleExpiry(nowS);
+  }
+
+  #scheduleExpiry(nowS: number): void {
     clearTimeout(this.#timer);
-    const expiryS = expiryOf(messages);
+    const expiryS = expiryOf(this.#view.messages);
     if (this.#viewers === 0 || expiryS === Infinity) return;
     const waitS = Math.min(Math.max(expiryS - nowS, 0), TIMER_S_MAX);
     this.#timer = setTimeout(() => this.#show(this.#view.messages), waitS * 1000 + 1);

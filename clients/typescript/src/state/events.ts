@@ -179,6 +179,12 @@ export interface QueuedEvent {
   before: Cursor | null;
 }
 
+/** Return the chat whose state an event belongs to; null for signals, which no state keeps. */
+export function chatOf(event: ChatEvent): string | null {
+  const isSignal = event.type === "signalReceived" || event.type === "answerGrew";
+  return !isSignal && "chat" in event ? event.chat : null;
+}
+
 /** Return the event of a `signal` frame. */
 export function signalOf(frame: Fields): SignalReceived {
   const { type: _, kind, from, chat, ...fields } = frame;

@@ -1,7 +1,6 @@
 // The client as a pure state machine: frames, commands and time in; frames, events and answers out.
 //
-// No I/O, no clock, no randomness: each input has the time `nowS`, in seconds of any monotonic
-// clock. `ChatClient` owns the socket and transfers frames in both directions.
+// No I/O, no clock, no randomness: each input has the time `nowS`, in seconds of a monotonic clock.
 //
 // The state is the cursor, the loaded chats, the outbox and the open requests. Invariants:
 //
@@ -15,7 +14,7 @@ import { CatchUp } from "./catch_up.js";
 import { ChatState } from "./chat.js";
 import { CompanionResponses } from "./companion_responses.js";
 import { ChatError } from "./errors.js";
-import { signalOf, type ChatEvent, type QueuedEvent } from "./events.js";
+import { chatOf, signalOf, type ChatEvent, type QueuedEvent } from "./events.js";
 import { DEFAULT_BOUNDS, type Bounds, type Cursor, type Fields } from "./model.js";
 import { Operations } from "./operations.js";
 import { isStoredWanted, Outbox, type OutboxEntry } from "./outbox.js";
@@ -220,6 +219,7 @@ export class ClientState {
   do(entry: OutboxEntry, nowS: number): void {
     checkText(entry.fields);
     this.outbox.put(entry);
+    this.touched.add(entry.chat);
     this.tick(nowS);
   }
 
@@ -492,7 +492,8 @@ export class ClientState {
   #emit(events: Iterable<ChatEvent>): void {
     const before = this.#before ?? this.cursor;
     for (const event of events) {
-      if ("chat" in event && event.chat !== null) this.touched.add(event.chat);
+      const chat = chatOf(event);
+      if (chat !== null) this.touched.add(chat);
       this.#events.push({ event, before });
     }
   }

@@ -1,0 +1,66 @@
+// What a user interface reads of `ClientState`: descriptions and lists that keep their identity.
+
+import type { ChatState } from "../state/chat.js";
+import { isEqual, type Entry } from "../state/model.js";
+import type { ClientState } from "../state/state.js";
+import type { ChatDescription, PendingOperation } from "./backend.js";
+import { MessageLists } from "./message_lists.js";
+
+/** Reads the chats of a state. After each input of the state, call `takeTouched`. */
+export class StateView {
+  readonly #state: ClientState;
+  readonly #descriptions = new Map<string, ChatDescription>();
+  readonly #outdated = new Set<string>(); // chats whose description may have changed
+  readonly #lists = new MessageLists();
+
+  constructor(state: ClientState) {
+    this.#state = state;
+  }
+
+  /** Return the chats that changed since the last call. */
+  takeTouched(): ReadonlySet<string> {
+    const touched = new Set(this.#state.touched);
+    this.#state.touched.clear();
+    for (const chat of touched) this.#outdated.add(chat);
+    this.#lists.outdate(touched);
+    return touched;
+  }
+
+  listChats(): string[] {
+    return [...this.#state.chats.keys()];
+  }
+
+  describe(chat: string): ChatDescription | null {
+    const known = this.#state.chats.get(chat);
+    if (known === undefined) {
+      this.#descriptions.delete(chat);
+      this.#outdated.delete(chat);
+      return null;
+    }
+    const before = this.#descriptions.get(chat);
+    if (before !== undefined && !this.#outdated.delete(chat)) return before;
+    const description = descriptionOf(known);
+    if (before !== undefined && isEqual(before, description)) return before;
+    this.#descriptions.set(chat, description);
+    return description;
+  }
+
+  messages(chat: string): readonly Entry[] {
+    const nowS = Date.now() / 1000;
+    const load = (): Entry[] => this.#state.chats.get(chat)?.log.messages(nowS) ?? [];
+    return this.#lists.get(chat, nowS, load);
+  }
+
+  pending(chat: string): PendingOperation[] {
+    return [...this.#state.outbox]
+      .filter((entry) => entry.chat === chat)
+      .map(({ ref, fields, stage }) => ({ ref, chat, fields, stage }));
+  }
+}
+
+function descriptionOf(chat: ChatState): ChatDescription {
+  const { id, peer, isLeft, log, muted } = chat;
+  const [listed, kept] = [chat.last, log.newestMessage()];
+  const last = kept !== null && kept.seq >= (listed?.seq ?? 0) ? kept : listed;
+  return { ...chat.save(), id, peer, last, isLeft, muted: { ...muted }, shown: log.shown };
+}

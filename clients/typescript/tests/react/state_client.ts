@@ -1,0 +1,178 @@
+// A client without I/O: the state machine and the chats of the SDK, with frames from the test.
+
+import type { ChatDescription, PendingOperation } from "#dist/client/backend.js";
+import { StateView } from "#dist/client/state_view.js";
+import { Chat, type ChatClient, type ChatEvent } from "tierchat";
+import * as sdk from "tierchat/state";
+
+type Answer = (fields: sdk.Fields) => Promise<sdk.Fields>;
+
+/** What the hooks use of a `ChatClient`. */
+export class StateClient {
+  readonly state: sdk.ClientState;
+  readonly view: StateView;
+  isLeader = true;
+  error: Error | null = null;
+  /** Answers requests; by default there is no answer. */
+  answer: Answer = () => new Promise(() => {});
+  readonly requests: sdk.Fields[] = [];
+  readonly notified: sdk.Fields[] = [];
+  readonly listeners = new Set<(event: ChatEvent) => void>();
+  readonly changeListeners = new Set<(chats: ReadonlySet<string>) => void>();
+  readonly #drafts = new Map<string, string>();
+  readonly #chats = new Map<string, Chat>();
+  #connection = 0;
+  #refs = 0;
+  #seq = 0;
+
+  constructor(state = new sdk.ClientState("phone")) {
+    this.state = state;
+    this.view = new StateView(this.state);
+  }
+
+  /** This, as the client that `ChatProvider` takes. */
+  get asClient(): ChatClient {
+    return this as unknown as ChatClient;
+  }
+
+  get user(): string {
+    return this.state.user;
+  }
+
+  get isOnline(): boolean {
+    return this.state.isOnline;
+  }
+
+  get chats(): Chat[] {
+    return this.view.listChats().reverse().map((id) => this.chat(id));
+  }
+
+  chat(id: string): Chat {
+    let chat = this.#chats.get(id);
+    if (chat === undefined) {
+      const owner = { backend: this, view: this, perform: this.#perform.bind(this) };
+      chat = new Chat(id, owner as unknown as ConstructorParameters<typeof Chat>[1]);
+      this.#chats.set(id, chat);
+    }
+    return chat;
+  }
+
+  on(listener: (event: ChatEvent) => void): () => void {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  onChange(listener: (chats: ReadonlySet<string>) => void): () => void {
+    this.changeListeners.add(listener);
+    return () => this.changeListeners.delete(listener);
+  }
+
+  async loadChats(): Promise<{ chats: Chat[]; next: string | null }> {
+    const answer = await this.ask({ type: "chats" });
+    return { chats: [], next: (answer["next"] as string | undefined) ?? null };
+  }
+
+  watch(users: string[]): void {
+    this.notified.push({ type: "watch", users });
+  }
+
+  unwatch(users: string[]): void {
+    this.notified.push({ type: "unwatch", users });
+  }
+
+  // the view and the backend of chats
+
+  describe(chat: string): ChatDescription | null {
+    return this.view.describe(chat);
+  }
+
+  messages(chat: string): readonly sdk.Entry[] {
+    return this.view.messages(chat);
+  }
+
+  pending(chat: string): PendingOperation[] {
+    return this.view.pending(chat);
+  }
+
+  draft(chat: string): string {
+    return this.#drafts.get(chat) ?? "";
+  }
+
+  openChat(): void {}
+
+  setDraft(chat: string, text: string): void {
+    this.#drafts.set(chat, text);
+    for (const listener of this.changeListeners) listener(new Set([chat]));
+  }
+
+  async ask(fields: sdk.Fields): Promise<sdk.Fields> {
+    this.requests.push(fields);
+    const answer = await this.answer(fields);
+    if (fields.type === "history") {
+      const before = (fields["before"] as number | undefined) ?? null;
+      this.state.takeHistory(answer as never, before === null, before);
+    }
+    if (fields.type === "chats") this.state.takeChats(answer as never);
+    this.flush();
+    return answer;
+  }
+
+  notify(fields: sdk.Fields): void {
+    this.notified.push(fields);
+  }
+
+  #perform(chat: string, fields: sdk.Fields, ref?: string): { ref: string } {
+    const name = ref ?? `ref-${(this.#refs += 1)}`;
+    this.state.do(sdk.newOutboxEntry(name, chat, { ...fields, chat, ref: name }), 0);
+    this.flush();
+    return { ref: name };
+  }
+
+  // inputs of the test
+
+  /** Deliver the outputs of the state, as the engine does. */
+  flush(events = this.state.takeQueued()): void {
+    const touched = this.view.takeTouched();
+    this.deliver(events.map(({ event }) => event), touched);
+  }
+
+  /** Deliver events and changes. */
+  deliver(events: ChatEvent[], touched: ReadonlySet<string>): void {
+    for (const event of events) for (const listener of this.listeners) listener(event);
+    if (events.length > 0 || touched.size > 0) {
+      for (const listener of this.changeListeners) listener(touched);
+    }
+  }
+
+  /** The gateway accepts the connection of user alice. */
+  connect(): void {
+    const welcome = { type: "welcome", user: "alice", epoch: "e1", seq: this.#seq };
+    this.#connection = this.state.connected(welcome, 0);
+    this.flush();
+  }
+
+  /** The connection is lost. */
+  disconnect(): void {
+    this.state.disconnected(0);
+    this.deliver([{ type: "disconnected", reason: "lost", retryInS: 1 }], new Set());
+  }
+
+  /** A frame arrives. */
+  receive(frame: sdk.Fields): void {
+    this.state.received(this.#connection, frame, 0);
+    this.flush();
+  }
+
+  /** An entry of a chat arrives. */
+  entry(chat: string, seq: number, fields: Partial<sdk.Entry> = {}): void {
+    this.#seq += 1;
+    const message = entryOf(chat, seq, fields);
+    this.receive({ type: "event", epoch: "e1", seq: this.#seq, kind: message.kind, chat, message });
+  }
+}
+
+/** Return an entry of a chat; by default a message of bob. */
+export function entryOf(chat: string, seq: number, fields: Partial<sdk.Entry> = {}): sdk.Entry {
+  const names = { mid: `${chat}-${seq}`, sender: "bob", ref: `bob-${chat}-${seq}` };
+  return { seq, ts: seq * 1000, chat, ...names, kind: "text", body: `text ${seq}`, ...fields };
+}
