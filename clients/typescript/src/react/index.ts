@@ -7,6 +7,13 @@
  */
 
 export type { ChatListView } from "./chat_list.js";
+export { ChatList, type ChatListProps } from "./components/chat_list.js";
+export { CompanionView, type CompanionViewProps } from "./components/companion_view.js";
+export { Composer, type ComposerProps } from "./components/composer.js";
+export { MessageList, type MessageListProps } from "./components/message_list.js";
+export { MemberList, PresenceDot, type MemberListProps } from "./components/people.js";
+export { ReplyView, type ReplyViewProps } from "./components/reply_view.js";
+export { ENGLISH, type Labels } from "./labels.js";
 export type { Connection } from "./client_store.js";
 export {
   useChat,

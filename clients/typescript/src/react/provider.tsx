@@ -1,16 +1,29 @@
-// The client of a tree of components.
+// The client of a tree of components, and the texts that these show.
 
-import { createContext, useContext, useEffect, type ReactElement, type ReactNode } from "react";
+import { createContext, useContext, useEffect, useMemo } from "react";
+import type { ReactElement, ReactNode } from "react";
 
 import type { ChatClient } from "../client/client.js";
 import { ClientStore } from "./client_store.js";
+import { ENGLISH, type Labels } from "./labels.js";
+
+/** What components use besides the client. */
+interface Texts {
+  labels: Labels;
+  nameOf: (user: string) => string;
+}
 
 const ClientContext = createContext<ClientStore | null>(null);
+const TextsContext = createContext<Texts>({ labels: ENGLISH, nameOf: (user) => user });
 
 /** Properties of {@link ChatProvider}. */
 export interface ChatProviderProps {
   /** A client; it can be connected before or after this is rendered. */
   client: ChatClient;
+  /** Texts of the components, for another language. */
+  labels?: Partial<Labels>;
+  /** Returns the name that components show for a user; by default the user id. */
+  nameOf?: (user: string) => string;
   children?: ReactNode;
 }
 
@@ -19,10 +32,18 @@ export interface ChatProviderProps {
  *
  * It consumes the client's events, so that `client.events()` has only later ones.
  */
-export function ChatProvider({ client, children }: ChatProviderProps): ReactElement {
+export function ChatProvider(props: ChatProviderProps): ReactElement {
+  const { client, labels, nameOf, children } = props;
   const store = ClientStore.of(client);
   useEffect(() => store.retain(), [store]);
-  return <ClientContext value={store}>{children}</ClientContext>;
+  const texts = useMemo(() => {
+    return { labels: { ...ENGLISH, ...labels }, nameOf: nameOf ?? ((user: string) => user) };
+  }, [labels, nameOf]);
+  return (
+    <ClientContext value={store}>
+      <TextsContext value={texts}>{children}</TextsContext>
+    </ClientContext>
+  );
 }
 
 /** Return the store of the nearest {@link ChatProvider}. @internal */
@@ -35,4 +56,9 @@ export function useStore(): ClientStore {
 /** Return the client of the nearest {@link ChatProvider}. */
 export function useClient(): ChatClient {
   return useStore().client;
+}
+
+/** Return the texts of the nearest {@link ChatProvider}. @internal */
+export function useTexts(): Texts {
+  return useContext(TextsContext);
 }

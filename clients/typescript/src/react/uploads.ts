@@ -106,6 +106,6 @@ export function useUpload(id: string): Uploads {
     return complete.map(({ attachment }) => attachment as Attachment);
   }, [set]);
 
-  const isUploading = uploads.some(({ attachment, error }) => attachment === null && error === null);
+  const isUploading = uploads.some((each) => each.attachment === null && each.error === null);
   return { uploads, isUploading, add, take };
 }

@@ -1,0 +1,162 @@
+"""The React tutorial of clients/typescript, carried out as written, in an empty folder."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.e2e.reference.support import PASSWORD
+from tests.support.devrun import DEADLINE_S, DevRun, dev_run
+from tests.support.npm_registry import open_registry
+from tests.support.typescript import PACKAGE, build, node, run
+
+pytest_plugins = ["tests.e2e.web_fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+TUTORIAL = PACKAGE / "docs" / "react-tutorial.md"
+BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+NAMES = re.compile(r"`([\w.]+\.(?:html|mjs|jsx|css))`")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevRun]:
+    """A running `chatserver dev`."""
+    with dev_run(tmp_path_factory.mktemp("tutorial") / "data") as made:
+        made.start(env={"CHAT_AUTH_ARGON2_MEMORY_KIB": "8"})
+        yield made
+        assert made.end() == 0, made.text()
+
+
+@pytest.fixture(scope="module")
+def npm_env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of commands: npm installs from this machine, `tierchat` as it is packed."""
+    build()
+    folder = tmp_path_factory.mktemp("npm")
+    env = os.environ | {
+        "PATH": f"{Path(node()).parent}{os.pathsep}{os.environ['PATH']}",
+        "npm_config_cache": str(folder / "cache"),
+        "npm_config_update_notifier": "false",
+        "npm_config_audit": "false",
+    }
+    run("npm", "pack", "--ignore-scripts", "--pack-destination", str(folder), cwd=PACKAGE)
+    (packed,) = folder.glob("*.tgz")
+    with open_registry(PACKAGE / "node_modules", {"tierchat": packed}) as registry:
+        yield env | {"npm_config_registry": f"{registry.url}/"}
+
+
+def write_files(folder: Path) -> list[str]:
+    """Write each file of the tutorial under the name before its block; return the commands."""
+    text = TUTORIAL.read_text("utf-8")
+    commands: list[str] = []
+    end = 0
+    for found in BLOCK.finditer(text):
+        language, code = found.groups()
+        if language == "sh":
+            commands += code.strip().splitlines()
+        else:
+            (folder / NAMES.findall(text[end : found.start()])[-1]).write_text(code, "utf-8")
+        end = found.end()
+    return commands
+
+
+@contextlib.asynccontextmanager
+async def page_server(folder: Path, command: str, env: dict[str, str]) -> AsyncIterator[str]:
+    """Run the command that serves the page; yield the address that it prints."""
+    process = await asyncio.create_subprocess_exec(
+        *shlex.split(command),
+        cwd=folder,
+        env=env | {"NO_COLOR": "1"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    output = ""
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while (found := re.search(r"http://localhost:\d+/", output)) is None:
+                line = (await process.stdout.readline()).decode()
+                assert line, output
+                output += line
+        yield found[0]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, 15)
+        await process.wait()
+
+
+async def log_in(page: Page, url: str, user: str) -> None:
+    """Log in as a new user."""
+    await page.goto(url)
+    await page.get_by_label("Username").fill(user)
+    await page.get_by_label("Password").fill(PASSWORD)
+    await page.get_by_role("button", name="Log in").click()
+    await expect(page.get_by_label("Chat with")).to_be_visible()
+
+
+async def send(page: Page, text: str) -> None:
+    """Write a message and press Enter."""
+    await page.get_by_label("Message", exact=True).fill(text)
+    await page.get_by_label("Message", exact=True).press("Enter")
+
+
+async def test_tutorial_builds_a_chat_from_an_empty_folder(
+    server: DevRun, npm_env: dict[str, str], browser: Browser, tmp_path: Path
+) -> None:
+    """Two people find each other, write, see that the other is typing, and what was read."""
+    env = npm_env | {"CHAT_API": server.page_url, "CHAT_GATEWAY": server.gateway_url}
+    *commands, serve = write_files(tmp_path)
+    assert (len(commands), serve) == (2, "npx vite")
+    assert len([path for path in tmp_path.iterdir() if path.is_file()]) == 5
+    for command in commands:
+        await asyncio.to_thread(
+            subprocess.run, shlex.split(command), cwd=tmp_path, env=env, check=True, timeout=200
+        )
+    assert not (tmp_path / "node_modules" / "tierchat").is_symlink()
+
+    async with page_server(tmp_path, serve, env) as url, contextlib.AsyncExitStack() as stack:
+        pages: list[Page] = []
+        errors: list[str] = []
+        for user in ("tutor-ann", "tutor-ben"):
+            context = await browser.new_context()
+            stack.push_async_callback(context.close)
+            page = await context.new_page()
+            page.on("pageerror", lambda error: errors.append(str(error)))
+            await log_in(page, url, user)
+            pages.append(page)
+        ann, ben = pages
+        log = "log"
+
+        await ann.get_by_label("Chat with").fill("tutor-ben")
+        await ann.get_by_label("Chat with").press("Enter")
+        await expect(ann.get_by_role("heading", name="tutor-ben")).to_be_visible()
+        await expect(ann.get_by_role("img", name="online")).to_be_visible()
+        await send(ann, "Hello **Ben**")
+        await ben.get_by_role("button", name="tutor-ann").click()
+        await expect(ben.get_by_role(log)).to_contain_text("Hello **Ben**")
+        await expect(ann.locator("[data-own]")).to_have_attribute("data-state", "read")
+
+        await ben.get_by_label("Message", exact=True).press_sequentially("Hi")
+        await expect(ann.get_by_role(log)).to_contain_text("tutor-ben is typing…")
+        await ben.get_by_label("Message", exact=True).press("Enter")
+        await expect(ann.get_by_role(log)).to_contain_text("Hi")
+        await expect(ann.get_by_role(log)).not_to_contain_text("typing")
+
+        await log_in(ben, url, "tutor-ben")  # a reload: the messages come from the store
+        await ann.get_by_label("Message", exact=True).fill("Still there?")
+        await ann.get_by_role("button", name="Send").click()
+        await expect(ben.get_by_label("1 unread")).to_be_visible()
+        await expect(ben).to_have_title("(1) Chat")
+        await ben.get_by_role("button", name="tutor-ann").click()
+        await expect(ben.locator(".tierchat-message")).to_have_count(3)
+        await expect(ben).to_have_title("Chat")
+        assert errors == []
