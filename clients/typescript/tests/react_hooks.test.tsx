@@ -349,6 +349,32 @@ test("members are in the order of their roles", async () => {
   await tree.unmount();
 });
 
+test("preferences of another device apply, and an older revision does not", async () => {
+  const client = connected();
+  client.entry(A, 2);
+  function Preferences(): ReactElement {
+    const { isArchived, clearedUpto } = hooks.usePreferences(A);
+    return <p>{`${isArchived} ${clearedUpto} ${hooks.usePinnedChats().join()} `}</p>;
+  }
+  const tree = await render(client, <><Preferences /><Texts id={A} /></>);
+  const signal = (kind: string, fields: object): Promise<void> => {
+    return tree.run(() => client.receive({ type: "signal", kind, from: "alice", ...fields }));
+  };
+  const archived = (rev: number, is: boolean): Promise<void> => {
+    const preferences = { chat: A, rev, archived: is, cleared_upto: rev - 4 };
+    return signal("chat_preferences", { preferences });
+  };
+  assert.equal(tree.text(), "false 0  text 1|text 2");
+
+  await archived(5, true);
+  await archived(4, false);
+  await signal("pinned_chats", { pinned: { chats: [B, A], rev: 2 } });
+  await signal("pinned_chats", { pinned: { chats: [], rev: 1 } });
+
+  assert.equal(tree.text(), "true 1 g-b,g-a text 2");
+  await tree.unmount();
+});
+
 test("a hook without a provider says what is missing", async () => {
   const { renderToString } = await import("react-dom/server");
 

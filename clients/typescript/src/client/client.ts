@@ -14,6 +14,7 @@ import { Chat, newRef, type ChatOwner } from "./chat.js";
 import { Engine } from "./engine.js";
 import { EventQueue } from "./event_queue.js";
 import type { ClientOptions } from "./options.js";
+import { Preferences } from "./preferences.js";
 import { Sending } from "./sending.js";
 
 const CONNECT_MS = 10_000;
@@ -47,6 +48,8 @@ export interface ChatListPage {
  * ```
  */
 export class ChatClient {
+  /** The user's own preferences of chats, such as pinned and archived. Needs `apiUrl`. */
+  readonly preferences: Preferences;
   readonly #options: ClientOptions;
   readonly #queue: EventQueue;
   readonly #chats = new Map<string, Chat>();
@@ -67,6 +70,7 @@ export class ChatClient {
     this.#queue = new EventQueue(options.bounds?.eventsMax ?? DEFAULT_BOUNDS.eventsMax);
     const { apiUrl, getToken } = options;
     this.#http = apiUrl === undefined ? null : new HttpClient({ apiUrl, getToken });
+    this.preferences = new Preferences(() => this.http);
     const client = this;
     this.#owner = {
       get backend() {
@@ -244,6 +248,7 @@ export class ChatClient {
     const isQueued = this.#hasReader || this.#listeners.size === 0;
     for (const queued of events) {
       this.#settle(queued.event);
+      this.preferences.apply(queued.event);
       if (isQueued) this.#queue.put(queued);
       if (this.#shared !== null) this.#queue.dropOldest();
       for (const listener of this.#listeners) listener(queued.event);
