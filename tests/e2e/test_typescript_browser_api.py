@@ -26,7 +26,7 @@ window.open = async (user, options) => {
   const { apiUrl, url, password, isNew } = options;
   const enter = isNew ? Account.register : Account.logIn;
   const account = await enter.call(Account, { apiUrl }, user, password);
-  const client = new ChatClient({ url, apiUrl, getToken: account.getToken });
+  const client = new ChatClient({ url, apiUrl, getToken: account.getToken, syncDrafts: true });
   await client.connect();
   return client;
 };
@@ -101,6 +101,46 @@ PREFERENCES = """async ([user, options]) => {
   return { before, loaded, text, pinned, work: work.id, home: home.id };
 }"""
 
+DRAFTS = """async ([user, options]) => {
+  const phone = await window.open(user, options);
+  const tablet = await window.open(user, { ...options, isNew: false });
+  const { id } = await phone.createGroup([], "Work");
+  const until = (listen, isDone) => new Promise((resolve) => {
+    const look = () => void (isDone() && resolve());
+    listen(look);
+    look();
+  });
+  const isDraft = (client, text) => {
+    return until((look) => client.onChange(look), () => client.chat(id).draft === text);
+  };
+  const isOnServer = async (text) => {
+    for (;;) {
+      const { draft } = await phone.http.call("get_chat_preferences", { chat: id });
+      if ((draft?.text ?? "") === text) return;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  };
+  phone.chat(id).draft = "hal";
+  phone.chat(id).draft = "half";
+  await isDraft(tablet, "half");
+  tablet.chat(id).draft = "half a text";
+  await isDraft(phone, "half a text");
+  phone.chat(id).draft = "";
+  await isDraft(tablet, "");
+  tablet.chat(id).draft = "x".repeat(4001); // longer than what the server keeps
+  phone.chat(id).draft = "other";
+  await phone.close(); // sends its text at once
+  await isOnServer("other");
+  await until(
+    (look) => tablet.preferences.onChange(look),
+    () => tablet.preferences.get(id).draft.text === "other",
+  );
+  const kept = tablet.chat(id).draft.length;
+  tablet.chat(id).draft = "mine";
+  await isOnServer("mine");
+  return kept;
+}"""
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevRun]:
@@ -168,6 +208,11 @@ async def test_push_registration_is_listed_and_ends(server: DevRun, page: Page) 
     assert found["again"] == found["id"]
     assert found["kinds"] == [[found["id"], "web", "fcm.googleapis.com"]]
     assert found["left"] == []
+
+
+async def test_drafts_are_the_same_on_all_devices(server: DevRun, page: Page) -> None:
+    """A text that was changed here is not replaced by that of another device."""
+    assert await page.evaluate(DRAFTS, ["draft-ann", options_of(server)]) == 4_001
 
 
 async def test_preferences_are_the_same_on_all_devices(server: DevRun, page: Page) -> None:

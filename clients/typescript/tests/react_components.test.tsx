@@ -56,7 +56,7 @@ test("the chat list shows names and unread counts, and selects", async () => {
   await tree.unmount();
 });
 
-test("the message list shows states, quotes, deletions and reactions, and marks as read", async () => {
+test("the message list shows states, quotes and deletions, and marks as read", async () => {
   const client = connected();
   const own = (seq: number): object => ({ sender: "alice", ref: `own-${seq}` });
   client.entry(CHAT, 2, { ...own(2), body: "Hi", reply_to: 1, reactions: { bob: "👍" } });
@@ -73,8 +73,8 @@ test("the message list shows states, quotes, deletions and reactions, and marks 
   });
   assert.deepEqual([2, 3].map((seq) => message(seq).dataset["state"]), ["read", "received"]);
   await tree.run(() => {
-    const change = entryOf(CHAT, 4, { kind: "delete", target: 1, body: "" });
-    client.receive({ type: "event", epoch: "e1", seq: 5, kind: "delete", chat: CHAT, message: change });
+    const message = entryOf(CHAT, 4, { kind: "delete", target: 1, body: "" });
+    client.receive({ type: "event", epoch: "e1", seq: 5, kind: "delete", chat: CHAT, message });
   });
   assert.equal(message(1).textContent, "This message was deleted");
   await tree.run(() => {
