@@ -165,7 +165,8 @@ async def page(browser: Browser, server: DevRun) -> AsyncIterator[Page]:
         kind = mimetypes.guess_type(path)[0] or "text/javascript"
         await route.fulfill(body=(package / path).read_bytes(), content_type=kind)
 
-    context = await browser.new_context()
+    # The page does not come from the network, so that it may not call this machine by itself.
+    context = await browser.new_context(permissions=["local-network-access"])
     await context.route(f"{server.page_url}/sdk/**", serve)
     made = await context.new_page()
     await made.goto(f"{server.page_url}/sdk/")
