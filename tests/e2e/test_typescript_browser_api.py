@@ -34,7 +34,7 @@ window.isReady = true;
 </script>"""
 UPLOAD = """async ([user, options, size]) => {
   const client = await window.open(user, options);
-  const chat = await client.createGroup([], "Files");
+  const chat = await client.createGroup(["guest"], "Files");
   const bytes = new Uint8Array(size).map((_, index) => index % 251);
   const shares = [];
   const file = await chat.upload(new Blob([bytes]), {
@@ -79,7 +79,8 @@ PUSH = """async ([user, options]) => {
 PREFERENCES = """async ([user, options]) => {
   const phone = await window.open(user, options);
   const tablet = await window.open(user, { ...options, isNew: false });
-  const [work, home] = [await phone.createGroup([], "Work"), await phone.createGroup([], "Home")];
+  const work = await phone.createGroup(["guest"], "Work");
+  const home = await phone.createGroup(["guest"], "Home");
   await phone.preferences.change(work.id, { isArchived: true, mutedUntilS: 0 });
   await phone.preferences.pin(work.id);
   const before = tablet.preferences.get(work.id).isArchived;
@@ -104,7 +105,7 @@ PREFERENCES = """async ([user, options]) => {
 DRAFTS = """async ([user, options]) => {
   const phone = await window.open(user, options);
   const tablet = await window.open(user, { ...options, isNew: false });
-  const { id } = await phone.createGroup([], "Work");
+  const { id } = await phone.createGroup(["guest"], "Work");
   const until = (listen, isDone) => new Promise((resolve) => {
     const look = () => void (isDone() && resolve());
     listen(look);
@@ -148,6 +149,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevRun]:
     build()
     with dev_run(tmp_path_factory.mktemp("browser-api") / "data") as made:
         made.start(env={"CHAT_AUTH_ARGON2_MEMORY_KIB": "8", **PUSH_ENV})
+        made.get("/v1/auth/register", {"user": "guest", "password": PASSWORD})
         yield made
         assert made.end() == 0, made.text()
 
