@@ -85,7 +85,7 @@ class Directory {
     try {
       const { items } = await this.#client.http.call("list_users", { user });
       const names = new Map(items.map((item) => [item.user, item.name]));
-      for (const id of user) this.set(id, { name: names.get(id) ?? id });
+      for (const id of user) this.set(id, { name: names.get(id) ?? this.get(id).name });
       this.#keep();
     } catch {
       // Offline: the ids or the stored names are shown; the next page asks again.
